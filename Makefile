@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make help` lists the targets. Each one sets up what it needs and no more.
+
+PYTHON ?= python3
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+ASAN_VENV := .venv-sanitize
+# Arguments for pytest: make test TESTS="tests/verbs -k write"
+TESTS ?=
+# The suite as a whole must end; a single test has its own limit in pyproject.toml.
+PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
+
+NATIVE_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) \
+	$(shell find src \( -name '*.[ch]' -o -name '*.map' -o -name '*.pyx' -o -name '*.pxd' \
+	        -o -name CMakeLists.txt -o -path '*/preload/bin/*' \) -not -path '*/lib/*')
+# A file that was added or removed rebuilds too: the list of names is an input.
+SOURCE_LIST := build/stamps/source-list
+$(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE_LIST).new; \
+        cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
+        rm -f $(SOURCE_LIST).new)
+
+.PHONY: help setup demo test bench lint format docs sanitize wheel clean FORCE
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, build and install Verbena there
+
+demo: build/stamps/installed build/stamps/demo-programs ## Debian's own RDMA programs and NumPy over Verbena, measured
+	$(VENV)/bin/verbena demo
+
+test: setup lint ## Lint, then the whole test-suite
+	$(PYTEST) $(TESTS)
+
+bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
+	$(VENV)/bin/verbena bench $(BENCH)
+
+lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, sizes, layers
+	@scripts/lint.sh $(VENV)
+
+format: build/stamps/extra-lint ## Format Python and C as lint wants them
+	$(VENV)/bin/ruff format .
+	git ls-files --cached --others --exclude-standard '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
+
+docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
+	$(VENV)/bin/mkdocs build --strict
+
+sanitize: build/stamps/programs build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan
+	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)
+
+wheel: build/stamps/venv ## Build a wheel into dist/
+	$(VENV)/bin/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@ls -l dist/*.whl
+
+clean: ## Remove everything that was built
+	rm -rf build dist site $(VENV) $(ASAN_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# ---- Debian packages: looked at every time (fast), installed only when missing -------------
+
+build/stamps/toolchain: FORCE
+	@scripts/setup-debian.sh toolchain "$(PYTHON)"
+	@touch -a $@
+
+build/stamps/demo-programs: FORCE
+	@scripts/setup-debian.sh demo
+
+build/stamps/programs: FORCE
+	@scripts/setup-debian.sh test
+
+# ---- virtual environments: redone only when their inputs change ----------------------------
+
+define make_venv
+	"$(PYTHON)" -m venv $(1)
+	$(1)/bin/pip install --quiet --upgrade "pip>=23.1"
+	$(1)/bin/python scripts/extras.py build test | xargs -d '\n' $(1)/bin/pip install --quiet
+endef
+
+build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
+	@echo "Making $(VENV): PyPI packages that build and test Verbena"
+	@$(call make_venv,$(VENV))
+	@touch $@
+
+build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
+	@echo "Building and installing Verbena into $(VENV)"
+	@$(VENV)/bin/pip install --quiet --no-build-isolation -Cbuild-dir=build/venv -e .
+	@touch $@
+
+build/stamps/extra-%: build/stamps/venv
+	@$(VENV)/bin/python scripts/extras.py $* | xargs -d '\n' $(VENV)/bin/pip install --quiet
+	@touch $@
+
+build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
+	@echo "Making $(ASAN_VENV)"
+	@$(call make_venv,$(ASAN_VENV))
+	@touch $@
+
+build/stamps/sanitize-installed: build/stamps/sanitize-venv $(SOURCE_LIST) $(NATIVE_INPUTS)
+	@echo "Building Verbena with the sanitizers into $(ASAN_VENV)"
+	@$(ASAN_VENV)/bin/pip install --quiet --no-build-isolation -Cbuild-dir=build/venv-sanitize \
+		-Ccmake.define.VERBENA_SANITIZE=ON -Cinstall.strip=false -e .
+	@touch $@

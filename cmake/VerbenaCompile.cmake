@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every C file of Verbena is compiled: the interface targets verbena_language
+# (needed by all, also by generated code) and verbena_warnings (our own code).
+
+include(CheckIPOSupported)
+find_package(Threads REQUIRED)
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON) # gnu11: memfd, process_vm_readv and atomics on __int128 need it
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
+
+add_library(verbena_language INTERFACE)
+target_compile_definitions(verbena_language INTERFACE _GNU_SOURCE)
+target_compile_options(verbena_language INTERFACE -fno-semantic-interposition -fno-strict-aliasing)
+target_include_directories(verbena_language INTERFACE "${PROJECT_SOURCE_DIR}/src/native")
+target_link_libraries(verbena_language INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)
+
+add_library(verbena_warnings INTERFACE)
+target_compile_options(verbena_warnings INTERFACE -Wall -Wextra)
+if(VERBENA_WERROR)
+  target_compile_options(verbena_warnings INTERFACE -Werror)
+endif()
+
+if(VERBENA_SANITIZE)
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+  target_compile_options(verbena_language INTERFACE
+    ${sanitizers} -fno-omit-frame-pointer -O1 -g -UNDEBUG)
+  target_compile_definitions(verbena_language INTERFACE VERBENA_SANITIZE=1)
+  target_link_options(verbena_language INTERFACE ${sanitizers})
+elseif(VERBENA_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  check_ipo_supported(RESULT ipo_supported OUTPUT ipo_output LANGUAGES C)
+  set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ${ipo_supported})
+endif()

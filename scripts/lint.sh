@@ -1,0 +1,31 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every check of `make lint`; runs all of them, then fails if one did.
+#   scripts/lint.sh VENV
+set -u
+cd "$(dirname "$0")/.."
+bin=$1/bin
+failed=()
+
+check() {
+    local name=$1
+    shift
+    "$@" || failed+=("$name")
+}
+
+mapfile -t c_files < <(git ls-files --cached --others --exclude-standard '*.c' '*.h')
+mapfile -t pyx_files < <(git ls-files --cached --others --exclude-standard '*.pyx' '*.pxd')
+
+check ruff "$bin/ruff" check --quiet .
+check "ruff format" "$bin/ruff" format --quiet --check .
+check mypy "$bin/mypy" --no-error-summary
+[ ${#c_files[@]} -eq 0 ] || check clang-format "$bin/clang-format" --dry-run --Werror "${c_files[@]}"
+[ ${#pyx_files[@]} -eq 0 ] || check cython-lint "$bin/cython-lint" "${pyx_files[@]}"
+check sizes "$bin/python" scripts/check_sizes.py
+check layers "$bin/python" scripts/check_layers.py
+
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "lint failed: $(IFS=,; echo "${failed[*]}")  (make format repairs the formatting)" >&2
+    exit 1
+fi
+echo "lint: all checks passed"

@@ -1,0 +1,102 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that a step needs, when they are missing.
+#   scripts/setup-debian.sh toolchain [PYTHON]   what builds Verbena
+#   scripts/setup-debian.sh demo                 programs that the demo runs
+#   scripts/setup-debian.sh test                 programs that the tests run
+# As root it runs apt-get; otherwise it prints the command to run and stops.
+set -eu
+
+demo_packages=(ibverbs-utils perftest)
+test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace)
+# One program or file of each package, to check systems that are not Debian.
+declare -A evidence=(
+    [ibverbs-utils]=ibv_rc_pingpong [perftest]=ib_write_bw [rdma-core]=/usr/lib/udev/rules.d
+    [python3-pyverbs]=/usr/lib/python3/dist-packages/pyverbs [ucx-utils]=ucx_perftest
+    [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace)
+
+toolchain_packages() {
+    local python=$1
+    command -v gcc >/dev/null || echo gcc libc6-dev
+    command -v "$python" >/dev/null || { echo python3 python3-venv python3-dev; return; }
+    "$python" -c 'import ensurepip' 2>/dev/null || echo python3-venv
+    "$python" - <<'PY' || echo python3-dev
+import pathlib, sys, sysconfig
+sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())
+PY
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]
+}
+
+present() {
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;;
+    esac
+}
+
+missing() {
+    local package
+    for package in "$@"; do
+        if command -v dpkg-query >/dev/null; then
+            installed "$package" || echo "$package"
+        else
+            present "${evidence[$package]}" || echo "$package"
+        fi
+    done
+}
+
+install() {
+    [ $# -gt 0 ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        echo "Missing here: what Debian packages as: $*" >&2
+        echo "This system has no apt-get. Install its equivalents, then run make again." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "Debian packages are missing. Run this, then make again:" >&2
+        echo "    sudo apt-get update && sudo apt-get install --no-install-recommends $*" >&2
+        exit 1
+    fi
+    echo "Installing Debian packages: $*"
+    local log
+    log=$(mktemp)
+    if ! { apt-get update && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        echo "apt-get failed (its whole output: $log). Repair that, then run make again." >&2
+        exit 1
+    fi
+    rm -f "$log"
+}
+
+check_python() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+        echo "Verbena needs Python 3.11 or newer; $1 is $("$1" -V 2>&1)." >&2
+        echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2
+        exit 1
+    }
+}
+
+case ${1:-} in
+toolchain)
+    python=${2:-python3}
+    read -r -a packages < <(toolchain_packages "$python" | tr '\n' ' '; echo)
+    install ${packages[@]+"${packages[@]}"}
+    check_python "$python"
+    ;;
+demo)
+    mapfile -t packages < <(missing "${demo_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    ;;
+test)
+    mapfile -t packages < <(missing "${test_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    ;;
+*)
+    sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the package's native libraries are, and what must be preloaded before them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+PARTS: list[str] = sys.modules["verbena"].__path__  # type: ignore[assignment]
+
+
+@cache
+def library_dir() -> Path:
+    """The folder with libibverbs.so.1 and the preload libraries.
+
+    An editable installation spreads the package over the source tree and site-packages, so the
+    folder is looked for in every part. Raises FileNotFoundError when Verbena is not built.
+    """
+    for part in PARTS:
+        folder = Path(part) / "lib"
+        if (folder / "libibverbs.so.1").exists():
+            return folder.resolve()
+    looked = ", ".join(f"{part}/lib" for part in PARTS)
+    raise FileNotFoundError(
+        f"Verbena's libibverbs.so.1 is in none of: {looked}. "
+        "Install the package (pip install .) instead of running from its sources."
+    )
+
+
+def library(name: str) -> Path:
+    """The path of one native library, such as library("libverbena_paths.so")."""
+    path = library_dir() / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing. Install Verbena again: pip install .")
+    return path
+
+
+def sanitized() -> bool:
+    """Whether the environment says that the libraries are built with AddressSanitizer."""
+    return os.environ.get("VERBENA_SANITIZE", "0") not in ("", "0")
+
+
+@cache
+def sanitizer_preload() -> tuple[str, ...]:
+    """Libraries that have to stand before ours in LD_PRELOAD: the sanitizer's runtime, or none."""
+    if not sanitized():
+        return ()
+    command = ["gcc", "-print-file-name=libasan.so"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return (found,)
