@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/gid.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the GUID ------------------------------------------------------------------------------ */
+
+static ssize_t read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t length = read(fd, text, size - 1);
+    close(fd);
+    if (length < 0)
+        return -EIO;
+    text[length] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return (ssize_t)strlen(text);
+}
+
+/* A new image carries an empty or "uninitialized" machine-id until its first boot. */
+static bool is_machine_id(const char *text)
+{
+    return strlen(text) >= 32 && strspn(text, "0123456789abcdef") >= 32;
+}
+
+static void host_identity(char *text, size_t size)
+{
+    if (read_text("/etc/machine-id", text, size) > 0 && is_machine_id(text))
+        return;
+    if (read_text("/proc/sys/kernel/random/boot_id", text, size) > 0)
+        return;
+    text[0] = '\0';
+}
+
+/* FNV-1a, then a finaliser that spreads every input bit; machine-id(5) asks not to show it raw. */
+static uint64_t hash(const char *salt, const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (const char *p = salt; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    for (const char *p = text; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccd;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53;
+    return h ^ h >> 33;
+}
+
+uint64_t vb_device_guid(void)
+{
+    char identity[64];
+    host_identity(identity, sizeof identity);
+    uint64_t guid = hash("verbena node GUID", identity);
+    guid &= ~(UINT64_C(0x01) << 56); /* not a group */
+    guid |= UINT64_C(0x02) << 56;    /* locally administered */
+    return guid;
+}
+
+/* ---- the GIDs ------------------------------------------------------------------------------ */
+
+struct address {
+    struct vb_gid gid;
+    bool loopback;
+};
+
+static void map_ipv4(const struct sockaddr_in *from, uint8_t raw[16])
+{
+    memset(raw, 0, 10);
+    memset(raw + 10, 0xff, 2);
+    memcpy(raw + 12, &from->sin_addr, 4);
+}
+
+/* Whether `from` can be a GID. ::1 cannot: InfiniBand reserves it (IBTA 1, 4.1.1). */
+static bool gid_from_address(const struct sockaddr *from, uint8_t raw[16])
+{
+    if (!from)
+        return false;
+    if (from->sa_family == AF_INET) {
+        map_ipv4((const struct sockaddr_in *)from, raw);
+        return true;
+    }
+    if (from->sa_family != AF_INET6)
+        return false;
+    const struct in6_addr *ipv6 = &((const struct sockaddr_in6 *)from)->sin6_addr;
+    memcpy(raw, ipv6, 16);
+    return !IN6_IS_ADDR_LOOPBACK(ipv6) && !IN6_IS_ADDR_UNSPECIFIED(ipv6);
+}
+
+static bool convert(const struct ifaddrs *from, struct address *to)
+{
+    memset(to, 0, sizeof *to);
+    if (!(from->ifa_flags & IFF_UP) || !gid_from_address(from->ifa_addr, to->gid.raw))
+        return false;
+    to->gid.type = VB_GID_ROCE_V2;
+    to->gid.ndev_ifindex = if_nametoindex(from->ifa_name);
+    size_t name = strcspn(from->ifa_name, ":"); /* without the label of a second address */
+    memcpy(to->gid.ndev, from->ifa_name, name < IF_NAMESIZE ? name : IF_NAMESIZE - 1);
+    to->loopback = from->ifa_flags & IFF_LOOPBACK;
+    return to->gid.ndev_ifindex != 0; /* 0: the interface went away in between */
+}
+
+static int by_interface_then_address(const void *left, const void *right)
+{
+    const struct address *a = left, *b = right;
+    if (a->loopback != b->loopback)
+        return a->loopback ? 1 : -1;
+    if (a->gid.ndev_ifindex != b->gid.ndev_ifindex)
+        return a->gid.ndev_ifindex < b->gid.ndev_ifindex ? -1 : 1;
+    return memcmp(a->gid.raw, b->gid.raw, sizeof a->gid.raw);
+}
+
+/* The host's addresses in table order; the caller frees `*found`. Returns how many, or -errno. */
+static int host_addresses(struct address **found)
+{
+    struct ifaddrs *list;
+    if (getifaddrs(&list))
+        return -errno;
+    size_t room = 0, count = 0;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next)
+        room++;
+    *found = calloc(room + 1, sizeof **found);
+    for (const struct ifaddrs *i = list; *found && i; i = i->ifa_next)
+        count += convert(i, &(*found)[count]);
+    freeifaddrs(list);
+    if (!*found)
+        return -ENOMEM;
+    qsort(*found, count, sizeof **found, by_interface_then_address);
+    return (int)count;
+}
+
+/* fe80::/64 and the GUID, on the port's interface: that of the first address, if there is one. */
+static struct vb_gid link_local(enum vb_gid_type type, const struct address *first)
+{
+    struct vb_gid gid = {.raw = {0xfe, 0x80}, .type = type};
+    uint64_t guid = vb_device_guid();
+    for (int i = 0; i < 8; i++)
+        gid.raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
+    if (first) {
+        gid.ndev_ifindex = first->gid.ndev_ifindex;
+        memcpy(gid.ndev, first->gid.ndev, sizeof gid.ndev);
+    }
+    return gid;
+}
+
+int vb_gid_table(struct vb_gid *table, int capacity)
+{
+    struct address *addresses = NULL;
+    int found = host_addresses(&addresses);
+    if (found < 0)
+        return found;
+    const struct address *first = found ? addresses : NULL;
+    int count = 0;
+    for (enum vb_gid_type type = VB_GID_ROCE_V1; type <= VB_GID_ROCE_V2 && count < capacity; type++)
+        table[count++] = link_local(type, first);
+    for (int i = 0; i < found && count < capacity; i++)
+        table[count++] = addresses[i].gid;
+    free(addresses);
+    return count;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the device is called and how the host's addresses become its GIDs. libibverbs.so.1 and the
+ * preloaded sysfs files both take these values from here, so that they agree.
+ */
+#ifndef VB_PORT_GID_H
+#define VB_PORT_GID_H
+
+#include <net/if.h>
+#include <stdint.h>
+
+#define VB_DEVICE_NAME "verbena0"
+#define VB_UVERBS_NAME "uverbs0"
+#define VB_UVERBS_MAJOR 231 /* Linux' major number of the InfiniBand class devices */
+#define VB_UVERBS_MINOR 192 /* of uverbs0 */
+
+/* Readers of sysfs count the GIDs before they have a table: no more than this many are offered. */
+#define VB_GID_MAX 256
+
+enum vb_gid_type { /* the kernel's numbers, as ibv_query_gid_type returns them */
+    VB_GID_ROCE_V1 = 0,
+    VB_GID_ROCE_V2 = 1,
+};
+
+struct vb_gid {
+    uint8_t raw[16];
+    uint32_t ndev_ifindex; /* 0 when the host has no interface that is up */
+    char ndev[IF_NAMESIZE];
+    enum vb_gid_type type;
+};
+
+/*
+ * Fills `table` with the port's GIDs and returns how many, at most `capacity`; or -errno.
+ *   0, 1   fe80::/64 and the GUID, as RoCE v1 and RoCE v2, on the port's own interface
+ *   2 …    each address of each interface that is up, RoCE v2, by ifindex and then by address;
+ *          loopback interfaces come last
+ * The same interfaces and addresses give the same table in every process.
+ */
+int vb_gid_table(struct vb_gid *table, int capacity);
+
+/* The node's EUI-64, in host order: one for all processes of a host, locally administered. */
+uint64_t vb_device_guid(void);
+
+#endif
