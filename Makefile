@@ -54,7 +54,7 @@ sanitize: build/stamps/programs build/stamps/sanitize-installed ## The test-suit
 	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)
 
 wheel: build/stamps/venv ## Build a wheel into dist/
-	$(VENV)/bin/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(VENV)/bin/pip wheel -qq --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
 clean: ## Remove everything that was built
@@ -76,8 +76,8 @@ build/stamps/programs: FORCE
 
 define make_venv
 	"$(PYTHON)" -m venv $(1)
-	$(1)/bin/pip install --quiet --upgrade "pip>=23.1"
-	$(1)/bin/python scripts/extras.py build test | xargs -d '\n' $(1)/bin/pip install --quiet
+	$(1)/bin/pip install -qq --upgrade "pip>=23.1"
+	$(1)/bin/python scripts/extras.py build test | xargs -d '\n' $(1)/bin/pip install -qq
 endef
 
 build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
@@ -87,11 +87,11 @@ build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
 
 build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@echo "Building and installing Verbena into $(VENV)"
-	@$(VENV)/bin/pip install --quiet --no-build-isolation -Cbuild-dir=build/venv -e .
+	@$(VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv -e .
 	@touch $@
 
 build/stamps/extra-%: build/stamps/venv
-	@$(VENV)/bin/python scripts/extras.py $* | xargs -d '\n' $(VENV)/bin/pip install --quiet
+	@$(VENV)/bin/python scripts/extras.py $* | xargs -d '\n' $(VENV)/bin/pip install -qq
 	@touch $@
 
 build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
@@ -101,6 +101,6 @@ build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/tool
 
 build/stamps/sanitize-installed: build/stamps/sanitize-venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@echo "Building Verbena with the sanitizers into $(ASAN_VENV)"
-	@$(ASAN_VENV)/bin/pip install --quiet --no-build-isolation -Cbuild-dir=build/venv-sanitize \
+	@$(ASAN_VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv-sanitize \
 		-Ccmake.define.VERBENA_SANITIZE=ON -Cinstall.strip=false -e .
 	@touch $@

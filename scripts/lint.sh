@@ -5,6 +5,7 @@
 set -u
 cd "$(dirname "$0")/.."
 bin=$1/bin
+export PATH="$PWD/$bin:$PATH" # cython-lint starts pycodestyle by name
 failed=()
 
 check() {
