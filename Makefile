@@ -48,7 +48,7 @@ format: build/stamps/extra-lint ## Format Python and C as lint wants them
 	git ls-files --cached --others --exclude-standard '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
 
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 sanitize: build/stamps/programs build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan
 	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)

@@ -28,7 +28,7 @@ SOURCES = sorted(
 @pytest.fixture(scope="session")
 def build_folder() -> Path:
     build = ROOT / "build" / ("native-tests-sanitize" if SANITIZED else "native-tests")
-    configure = ["-G", "Ninja", "-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
+    configure = ["-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
     configure += ["-DVERBENA_LTO=OFF", f"-DVERBENA_SANITIZE={'ON' if SANITIZED else 'OFF'}"]
     cmake(*configure)
     return build
@@ -39,7 +39,7 @@ def cmake(*arguments: str) -> None:
     program = shutil.which("cmake", path=path)
     if program is None:
         pytest.fail("cmake is not installed: run make setup, or pip install cmake", pytrace=False)
-    environment = plain_environment() | {"PATH": path}
+    environment = plain_environment() | {"PATH": path, "CMAKE_GENERATOR": "Ninja"}
     command = [program, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
