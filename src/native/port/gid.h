@@ -9,15 +9,21 @@
 #include <net/if.h>
 #include <stdint.h>
 
-#define VB_DEVICE_NAME "verbena0"
-#define VB_UVERBS_NAME "uverbs0"
+#define VB_DEVICE_NAME  "verbena0"
+#define VB_UVERBS_NAME  "uverbs0"
 #define VB_UVERBS_MAJOR 231 /* Linux' major number of the InfiniBand class devices */
 #define VB_UVERBS_MINOR 192 /* of uverbs0 */
+
+/* What ibv_query_port and ibv_query_device say in numbers and sysfs in words. */
+#define VB_FIRMWARE      "0.1.0"
+#define VB_PORT_RATE     "100 Gb/sec (4X EDR)" /* active_width 2 (4X), active_speed 32 (EDR) */
+#define VB_PORT_CAP_MASK "0x00010000"          /* IBV_PORT_CM_SUP */
 
 /* Readers of sysfs count the GIDs before they have a table: no more than this many are offered. */
 #define VB_GID_MAX 256
 
-enum vb_gid_type { /* the kernel's numbers, as ibv_query_gid_type returns them */
+/* The kernel's numbers, as ibv_query_gid_type() returns them. */
+enum vb_gid_type {
     VB_GID_ROCE_V1 = 0,
     VB_GID_ROCE_V2 = 1,
 };

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A file of ours is opened as a sealed memfd that holds its text; a directory as an empty one. The
+ * memfd's modification time carries the number of its node, so a descriptor is known again after
+ * dup(2) and fork(2), and there is no table of descriptors to keep up with every close(2).
+ */
+#include "preload/paths/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "port/gid.h"
+#include "preload/paths/next.h"
+
+#define STAMP     0x7665726265 /* "verbe", in seconds: no clock says the year 18,000 */
+#define FIRST_INO 0x76620000
+
+/* So that programs without a directory of ours pay nothing for *at() calls. */
+static atomic_bool directory_was_opened;
+
+/* ---- the kernel's answer ----------------------------------------------------------------- */
+
+int vb_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags)
+{
+    __typeof__(fstatat) *next = VB_NEXT(fstatat);
+    if (next)
+        return next(dirfd, path, stat, flags);
+    return (int)syscall(SYS_newfstatat, dirfd, path, stat, flags); /* glibc before 2.33 */
+}
+
+/* ---- claiming ------------------------------------------------------------------------------ */
+
+static bool claim_below(int dirfd, const char *path, bool follow, struct vb_place *place)
+{
+    char absolute[PATH_MAX];
+    const struct vb_tree *tree = vb_tree();
+    int node = vb_descriptor_node(dirfd);
+    if (node < 0 || !vb_tree_path(tree, node, absolute, sizeof absolute))
+        return false;
+    size_t length = strlen(absolute);
+    int more = snprintf(absolute + length, sizeof absolute - length, "/%s", path);
+    if ((size_t)more >= sizeof absolute - length)
+        return false;
+    return vb_tree_walk(tree, absolute, follow, place);
+}
+
+bool vb_claim(int dirfd, const char *path, bool follow, struct vb_place *place)
+{
+    place->outside = path;
+    if (!path || !*path)
+        return false;
+    if (*path == '/')
+        return vb_may_be_ours(path) && vb_tree() && vb_tree_walk(vb_tree(), path, follow, place);
+    if (dirfd == AT_FDCWD || !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
+        return false;
+    return claim_below(dirfd, path, follow, place);
+}
+
+bool vb_claim_path(const char *path, struct vb_place *place)
+{
+    return vb_claim(AT_FDCWD, path, true, place);
+}
+
+/* ---- descriptors --------------------------------------------------------------------------- */
+
+int vb_stamped_node(const struct stat *stat)
+{
+    if (stat->st_nlink != 0 || stat->st_mtim.tv_sec != STAMP || !vb_tree())
+        return -1;
+    return stat->st_mtim.tv_nsec < vb_tree()->count ? (int)stat->st_mtim.tv_nsec : -1;
+}
+
+int vb_descriptor_node(int fd)
+{
+    struct stat stat;
+    if (fd < 0 || !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
+        return -1;
+    if (vb_next_fstatat(fd, "", &stat, AT_EMPTY_PATH))
+        return -1;
+    return vb_stamped_node(&stat);
+}
+
+static bool write_all(int fd, const char *text)
+{
+    size_t length = text ? strlen(text) : 0;
+    return write(fd, text ? text : "", length) == (ssize_t)length;
+}
+
+static bool stamp(int fd, int node)
+{
+    struct timespec times[2] = {{.tv_sec = STAMP, .tv_nsec = node},
+                                {.tv_sec = STAMP, .tv_nsec = node}};
+    return futimens(fd, times) == 0;
+}
+
+/* Fills, protects and stamps a new memfd. */
+static bool furnish(int fd, int node, const char *text)
+{
+    return write_all(fd, text) && fchmod(fd, 0444) == 0 && stamp(fd, node) &&
+           fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
+}
+
+/* The same file for reading only. A sealed file serves too where there is no /proc. */
+static int read_only(int fd, int flags)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int reopened = VB_NEXT(open)(path, O_RDONLY | (flags & O_CLOEXEC));
+    if (reopened < 0)
+        return fd;
+    close(fd);
+    return reopened;
+}
+
+static int open_text(int index, const struct vb_node *node, int flags)
+{
+    int fd = memfd_create(node->name, MFD_ALLOW_SEALING | (flags & O_CLOEXEC ? MFD_CLOEXEC : 0));
+    if (fd < 0)
+        return -1;
+    const char *text = node->kind == VB_NODE_FILE ? node->text : NULL;
+    if (!furnish(fd, index, text)) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return read_only(fd, flags);
+}
+
+/* The errors of open(2), as sysfs gives them to every user, root included. */
+static int refusal(const struct vb_node *node, int flags)
+{
+    bool writes = (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH);
+    if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+        return EEXIST;
+    if (node->kind == VB_NODE_LINK && !(flags & O_PATH))
+        return ELOOP;
+    if (vb_is_directory(node))
+        return writes || flags & O_CREAT ? EISDIR : 0;
+    if (flags & O_DIRECTORY)
+        return ENOTDIR;
+    return node->kind == VB_NODE_FILE && writes ? EACCES : 0;
+}
+
+int vb_open_node(const struct vb_place *place, int flags)
+{
+    int error = place->error;
+    if (error == ENOENT && flags & O_CREAT)
+        error = EACCES; /* nobody can create files in sysfs */
+    const struct vb_node *node = error ? NULL : &vb_tree()->nodes[place->node];
+    if (node)
+        error = refusal(node, flags);
+    if (error) {
+        errno = error;
+        return -1;
+    }
+    if (node->kind == VB_NODE_DEVICE)
+        return VB_NEXT(open)("/dev/null", flags & ~(O_CREAT | O_TRUNC));
+    if (vb_is_directory(node))
+        atomic_store_explicit(&directory_was_opened, true, memory_order_relaxed);
+    return open_text(place->node, node, flags);
+}
+
+/* ---- stat ---------------------------------------------------------------------------------- */
+
+static bool is_below_dev(int node)
+{
+    const struct vb_node *nodes = vb_tree()->nodes;
+    while (nodes[node].parent)
+        node = nodes[node].parent;
+    return strcmp(nodes[node].name, "dev") == 0;
+}
+
+static nlink_t link_count(int node)
+{
+    const struct vb_tree *tree = vb_tree();
+    nlink_t links = vb_is_directory(&tree->nodes[node]) ? 2 : 1;
+    for (int i = 1; i < tree->count; i++)
+        links += tree->nodes[i].parent == node && vb_is_directory(&tree->nodes[i]);
+    return links;
+}
+
+/* File system and times are those of the directory that the node would be mounted in. */
+static void stat_surroundings(int node, struct stat *stat)
+{
+    struct stat above = {0};
+    vb_next_fstatat(AT_FDCWD, is_below_dev(node) ? "/dev" : "/sys", &above, 0);
+    stat->st_dev = above.st_dev;
+    stat->st_atim = stat->st_mtim = stat->st_ctim = above.st_ctim;
+}
+
+void vb_stat_node(int index, struct stat *stat)
+{
+    const struct vb_node *node = &vb_tree()->nodes[index];
+    *stat = (struct stat){.st_ino = FIRST_INO + (ino_t)index, .st_blksize = 4096};
+    stat_surroundings(index, stat);
+    stat->st_nlink = link_count(index);
+    if (vb_is_directory(node)) {
+        stat->st_mode = S_IFDIR | 0755;
+    } else if (node->kind == VB_NODE_LINK) {
+        stat->st_mode = S_IFLNK | 0777;
+        stat->st_size = (off_t)strlen(node->text);
+    } else if (node->kind == VB_NODE_DEVICE) {
+        stat->st_mode = S_IFCHR | 0666;
+        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR);
+    } else {
+        stat->st_mode = S_IFREG | 0444;
+        stat->st_size = (off_t)strlen(node->text); /* sysfs says 4096, which would mislead cp */
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which of a program's paths and descriptors are ours. */
+#ifndef VB_PRELOAD_PATHS_CLAIM_H
+#define VB_PRELOAD_PATHS_CLAIM_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "preload/paths/tree.h"
+
+/*
+ * Whether a path, relative to `dirfd` as in openat(2), leads to a node of ours or an error of ours.
+ * If not, hand `place->outside` on to the kernel: a link of ours may have led there.
+ */
+bool vb_claim(int dirfd, const char *path, bool follow, struct vb_place *place);
+
+/* As vb_claim(), for calls that follow links and have no directory descriptor. */
+bool vb_claim_path(const char *path, struct vb_place *place);
+
+/* The node that a descriptor was opened on, or -1. */
+int vb_descriptor_node(int fd);
+
+/* The same from what the kernel says about it. */
+int vb_stamped_node(const struct stat *stat);
+
+/* Opens a descriptor on a node. Returns it, or -1 with errno. */
+int vb_open_node(const struct vb_place *place, int flags);
+
+/* fstatat(2) without us. */
+int vb_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags);
+
+/* What stat(2) says about a node. */
+void vb_stat_node(int node, struct stat *stat);
+
+#endif

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. The
+ * counters there count packets on a wire; the direct port has none, so zero is what they are.
+ */
+#include "preload/paths/contents.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "port/gid.h"
+#include "preload/paths/cpus.h"
+#include "preload/paths/tree.h"
+
+#define DEVICE   "/sys/class/infiniband/" VB_DEVICE_NAME "/"
+#define PORT     DEVICE "ports/1/"
+#define UVERBS   "/sys/class/infiniband_verbs/" VB_UVERBS_NAME "/"
+#define DEV_NODE "/dev/infiniband/" VB_UVERBS_NAME
+
+#define STRING(number)  STRING_(number)
+#define STRING_(number) #number
+
+struct entry {
+    const char *path;
+    enum vb_node_kind kind;
+    const char *text;
+};
+
+static const struct entry constants[] = {
+    {"/sys/class", VB_NODE_PASSAGE, NULL},
+    {"/sys", VB_NODE_PASSAGE, NULL},
+    {"/dev", VB_NODE_PASSAGE, NULL},
+    {"/sys/class/infiniband", VB_NODE_SHARED, NULL},
+    {"/sys/class/infiniband_verbs", VB_NODE_SHARED, NULL},
+    {"/dev/infiniband", VB_NODE_SHARED, NULL},
+
+    {DEVICE "node_type", VB_NODE_FILE, "1: CA\n"},
+    {DEVICE "fw_ver", VB_NODE_FILE, VB_FIRMWARE "\n"},
+    {DEVICE "hca_type", VB_NODE_FILE, "verbena\n"},
+    {DEVICE "hw_rev", VB_NODE_FILE, "0x0\n"},
+    {DEVICE "board_id", VB_NODE_FILE, "verbena\n"},
+    {DEVICE "uevent", VB_NODE_FILE, "NAME=" VB_DEVICE_NAME "\n"},
+    {DEVICE "device/numa_node", VB_NODE_FILE, "-1\n"},
+    {DEVICE "device/vendor", VB_NODE_FILE, "0x0000\n"},
+    {DEVICE "device/device", VB_NODE_FILE, "0x0000\n"},
+    {DEVICE "device/uevent", VB_NODE_FILE, "DRIVER=verbena\n"},
+    {DEVICE "device/net", VB_NODE_DIR, NULL},
+
+    {PORT "state", VB_NODE_FILE, "4: ACTIVE\n"},
+    {PORT "phys_state", VB_NODE_FILE, "5: LinkUp\n"},
+    {PORT "link_layer", VB_NODE_FILE, "Ethernet\n"},
+    {PORT "rate", VB_NODE_FILE, VB_PORT_RATE "\n"},
+    {PORT "lid", VB_NODE_FILE, "0x0\n"},
+    {PORT "lid_mask_count", VB_NODE_FILE, "0\n"},
+    {PORT "sm_lid", VB_NODE_FILE, "0x0\n"},
+    {PORT "sm_sl", VB_NODE_FILE, "0\n"},
+    {PORT "cap_mask", VB_NODE_FILE, VB_PORT_CAP_MASK "\n"},
+    {PORT "pkeys/0", VB_NODE_FILE, "0xffff\n"},
+    {PORT "hw_counters/lifespan", VB_NODE_FILE, "10\n"},
+
+    {UVERBS "ibdev", VB_NODE_FILE, VB_DEVICE_NAME "\n"},
+    {UVERBS "abi_version", VB_NODE_FILE, "1\n"},
+    {UVERBS "dev", VB_NODE_FILE, STRING(VB_UVERBS_MAJOR) ":" STRING(VB_UVERBS_MINOR) "\n"},
+    {UVERBS "device", VB_NODE_LINK, DEVICE "device"},
+    {"/sys/class/infiniband_verbs/abi_version", VB_NODE_FILE, "6\n"},
+    {DEV_NODE, VB_NODE_DEVICE, NULL},
+};
+
+static const char *const zero_counters[] = {
+    "counters/VL15_dropped",
+    "counters/excessive_buffer_overrun_errors",
+    "counters/link_downed",
+    "counters/link_error_recovery",
+    "counters/local_link_integrity_errors",
+    "counters/multicast_rcv_packets",
+    "counters/multicast_xmit_packets",
+    "counters/port_rcv_constraint_errors",
+    "counters/port_rcv_data",
+    "counters/port_rcv_errors",
+    "counters/port_rcv_packets",
+    "counters/port_rcv_remote_physical_errors",
+    "counters/port_rcv_switch_relay_errors",
+    "counters/port_xmit_constraint_errors",
+    "counters/port_xmit_data",
+    "counters/port_xmit_discards",
+    "counters/port_xmit_packets",
+    "counters/port_xmit_wait",
+    "counters/symbol_error",
+    "counters/unicast_rcv_packets",
+    "counters/unicast_xmit_packets",
+    "hw_counters/link_downed",
+    "hw_counters/rcvd_pkts",
+    "hw_counters/sent_pkts",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Adds a file whose text is made of `format`. */
+__attribute__((format(printf, 3, 4))) static bool add_file(struct vb_tree *tree, const char *path,
+                                                           const char *format, ...)
+{
+    char *text;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        return false;
+    bool added = vb_tree_add(tree, path, VB_NODE_FILE, text);
+    free(text);
+    return added;
+}
+
+static bool add_constants(struct vb_tree *tree)
+{
+    for (size_t i = 0; i < COUNT(constants); i++)
+        if (!vb_tree_add(tree, constants[i].path, constants[i].kind, constants[i].text))
+            return false;
+    return true;
+}
+
+static bool add_counters(struct vb_tree *tree)
+{
+    char path[128];
+    for (size_t i = 0; i < COUNT(zero_counters); i++) {
+        snprintf(path, sizeof path, PORT "%s", zero_counters[i]);
+        if (!vb_tree_add(tree, path, VB_NODE_FILE, "0\n"))
+            return false;
+    }
+    return true;
+}
+
+static bool add_guid(struct vb_tree *tree, const char *path)
+{
+    uint64_t guid = vb_device_guid();
+    return add_file(tree, path, "%04x:%04x:%04x:%04x\n", (unsigned)(guid >> 48),
+                    (unsigned)(guid >> 32 & 0xffff), (unsigned)(guid >> 16 & 0xffff),
+                    (unsigned)(guid & 0xffff));
+}
+
+static bool add_identity(struct vb_tree *tree)
+{
+    char host[65] = "localhost";
+    gethostname(host, sizeof host - 1);
+    return add_guid(tree, DEVICE "node_guid") && add_guid(tree, DEVICE "sys_image_guid") &&
+           add_file(tree, DEVICE "node_desc", "%s %s\n", host, VB_DEVICE_NAME);
+}
+
+static bool add_cpus(struct vb_tree *tree)
+{
+    struct vb_cpus cpus;
+    if (vb_online_cpus(&cpus))
+        return true; /* a host without /sys/devices/system/cpu: programs live without the files */
+    return add_file(tree, DEVICE "device/local_cpulist", "%s\n", cpus.list) &&
+           add_file(tree, DEVICE "device/local_cpus", "%s\n", cpus.mask);
+}
+
+static bool add_gid_value(struct vb_tree *tree, const char *path, const uint8_t raw[16])
+{
+    char text[40];
+    for (int i = 0; i < 8; i++)
+        snprintf(text + 5 * i, 6, "%02x%02x%c", raw[2 * i], raw[2 * i + 1], i < 7 ? ':' : '\n');
+    return vb_tree_add(tree, path, VB_NODE_FILE, text);
+}
+
+static bool add_gid(struct vb_tree *tree, int index, const struct vb_gid *gid)
+{
+    char path[128];
+    snprintf(path, sizeof path, PORT "gids/%d", index);
+    if (!add_gid_value(tree, path, gid->raw))
+        return false;
+    snprintf(path, sizeof path, PORT "gid_attrs/types/%d", index);
+    const char *type = gid->type == VB_GID_ROCE_V1 ? "IB/RoCE v1\n" : "RoCE v2\n";
+    if (!vb_tree_add(tree, path, VB_NODE_FILE, type))
+        return false;
+    snprintf(path, sizeof path, PORT "gid_attrs/ndevs/%d", index);
+    return gid->ndev_ifindex == 0 || add_file(tree, path, "%s\n", gid->ndev);
+}
+
+/* The port's own interface, as a link to what the kernel says about it. */
+static bool add_ndev(struct vb_tree *tree, const struct vb_gid *gid)
+{
+    char path[128], target[128];
+    if (gid->ndev_ifindex == 0)
+        return true;
+    snprintf(path, sizeof path, DEVICE "device/net/%s", gid->ndev);
+    snprintf(target, sizeof target, "/sys/class/net/%s", gid->ndev);
+    return vb_tree_add(tree, path, VB_NODE_LINK, target);
+}
+
+static bool add_gids(struct vb_tree *tree)
+{
+    struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
+    int count = table ? vb_gid_table(table, VB_GID_MAX) : -1;
+    bool added = count > 0 && add_ndev(tree, &table[0]);
+    for (int i = 0; added && i < count; i++)
+        added = add_gid(tree, i, &table[i]);
+    free(table);
+    return added;
+}
+
+bool vb_contents_add(struct vb_tree *tree)
+{
+    return add_constants(tree) && add_counters(tree) && add_identity(tree) && add_cpus(tree) &&
+           add_gids(tree);
+}

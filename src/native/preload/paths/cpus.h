@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The host's CPUs in the two notations of sysfs. */
+#ifndef VB_PRELOAD_PATHS_CPUS_H
+#define VB_PRELOAD_PATHS_CPUS_H
+
+#include <stddef.h>
+
+#define VB_CPUS_MAX 8192 /* the most that Linux can be built for */
+
+struct vb_cpus {
+    char list[4096];                 /* "0-3,8" */
+    char mask[VB_CPUS_MAX / 32 * 9]; /* "0000010f": groups of 32 CPUs with commas, highest first */
+};
+
+/* Returns 0 or -errno. */
+int vb_online_cpus(struct vb_cpus *cpus);
+
+/* The mask of a list; -EINVAL when it is none. */
+int vb_cpu_mask(const char *list, char *mask, size_t size);
+
+#endif

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The stat family; before glibc 2.33 programs call it by the names with __x. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "preload/paths/claim.h"
+#include "preload/paths/next.h"
+
+/* ---- stat ---------------------------------------------------------------------------------- */
+
+/* What a call about a claimed path answers. */
+static int answer(const struct vb_place *place, struct stat *stat)
+{
+    if (place->error) {
+        errno = place->error;
+        return -1;
+    }
+    vb_stat_node(place->node, stat);
+    return 0;
+}
+
+/* Descriptors of ours are memfds to the kernel; it says so, and we correct it. */
+static int correct(int result, struct stat *stat)
+{
+    int node = result ? -1 : vb_stamped_node(stat);
+    if (node >= 0)
+        vb_stat_node(node, stat);
+    return result;
+}
+
+VB_EXPORT int fstatat(int dirfd, const char *restrict path, struct stat *restrict stat, int flags)
+{
+    struct vb_place place;
+    if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
+        return answer(&place, stat);
+    int result = vb_next_fstatat(dirfd, place.outside, stat, flags);
+    return flags & AT_EMPTY_PATH ? correct(result, stat) : result;
+}
+
+VB_EXPORT int stat(const char *restrict path, struct stat *restrict stat)
+{
+    return fstatat(AT_FDCWD, path, stat, 0);
+}
+
+VB_EXPORT int lstat(const char *restrict path, struct stat *restrict stat)
+{
+    return fstatat(AT_FDCWD, path, stat, AT_SYMLINK_NOFOLLOW);
+}
+
+VB_EXPORT int fstat(int fd, struct stat *stat)
+{
+    if (fd >= 0)
+        return fstatat(fd, "", stat, AT_EMPTY_PATH);
+    errno = EBADF;
+    return -1;
+}
+
+VB_ALIAS(stat) int stat64(const char *restrict path, struct stat64 *restrict stat);
+VB_ALIAS(lstat) int lstat64(const char *restrict path, struct stat64 *restrict stat);
+VB_ALIAS(fstat) int fstat64(int fd, struct stat64 *stat);
+VB_ALIAS(fstatat)
+int fstatat64(int dirfd, const char *restrict path, struct stat64 *restrict stat, int flags);
+
+/* ---- the old names: `version` says which struct stat, and 64-bit Linux has one -------------- */
+
+VB_EXPORT int __xstat(int version, const char *path, struct stat *stat)
+{
+    (void)version;
+    return fstatat(AT_FDCWD, path, stat, 0);
+}
+
+VB_EXPORT int __lxstat(int version, const char *path, struct stat *stat)
+{
+    (void)version;
+    return fstatat(AT_FDCWD, path, stat, AT_SYMLINK_NOFOLLOW);
+}
+
+VB_EXPORT int __fxstat(int version, int fd, struct stat *stat)
+{
+    (void)version;
+    return fstat(fd, stat);
+}
+
+VB_EXPORT int __fxstatat(int version, int dirfd, const char *path, struct stat *stat, int flags)
+{
+    (void)version;
+    return fstatat(dirfd, path, stat, flags);
+}
+
+VB_ALIAS(__xstat) int __xstat64(int version, const char *path, struct stat64 *stat);
+VB_ALIAS(__lxstat) int __lxstat64(int version, const char *path, struct stat64 *stat);
+VB_ALIAS(__fxstat) int __fxstat64(int version, int fd, struct stat64 *stat);
+VB_ALIAS(__fxstatat)
+int __fxstatat64(int version, int dirfd, const char *path, struct stat64 *stat, int flags);
+
+/* ---- statx --------------------------------------------------------------------------------- */
+
+static struct statx_timestamp timestamp(struct timespec time)
+{
+    return (struct statx_timestamp){.tv_sec = time.tv_sec, .tv_nsec = (unsigned)time.tv_nsec};
+}
+
+static void convert(const struct stat *from, struct statx *to)
+{
+    *to = (struct statx){
+        .stx_mask = STATX_BASIC_STATS,
+        .stx_blksize = (unsigned)from->st_blksize,
+        .stx_nlink = (unsigned)from->st_nlink,
+        .stx_mode = (unsigned short)from->st_mode,
+        .stx_ino = from->st_ino,
+        .stx_size = (unsigned long)from->st_size,
+        .stx_atime = timestamp(from->st_atim),
+        .stx_ctime = timestamp(from->st_ctim),
+        .stx_mtime = timestamp(from->st_mtim),
+        .stx_rdev_major = major(from->st_rdev),
+        .stx_rdev_minor = minor(from->st_rdev),
+        .stx_dev_major = major(from->st_dev),
+        .stx_dev_minor = minor(from->st_dev),
+    };
+}
+
+static int statx_place(const struct vb_place *place, struct statx *statx)
+{
+    struct stat stat;
+    if (answer(place, &stat))
+        return -1;
+    convert(&stat, statx);
+    return 0;
+}
+
+VB_EXPORT int statx(int dirfd, const char *restrict path, int flags, unsigned mask,
+                    struct statx *restrict result)
+{
+    struct vb_place place;
+    if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
+        return statx_place(&place, result);
+    int node = flags & AT_EMPTY_PATH ? vb_descriptor_node(dirfd) : -1;
+    if (node >= 0)
+        return statx_place(&(struct vb_place){.node = node}, result);
+    return VB_NEXT(statx)(dirfd, place.outside, flags, mask, result);
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The files that Verbena's device has below /sys and /dev, as a table in memory. Nothing is on
+ * disk, so nothing is left behind however the process ends.
+ */
+#ifndef VB_PRELOAD_PATHS_TREE_H
+#define VB_PRELOAD_PATHS_TREE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum vb_node_kind {
+    VB_NODE_PASSAGE, /* a real directory on the way to ours: left to the kernel */
+    VB_NODE_SHARED,  /* a directory of ours in which the host may have entries too */
+    VB_NODE_DIR,
+    VB_NODE_FILE, /* read-only text */
+    VB_NODE_LINK,
+    VB_NODE_DEVICE, /* character device that opens /dev/null */
+};
+
+struct vb_node {
+    char *name;
+    char *text; /* of a file: its contents; of a link: an absolute path; otherwise NULL */
+    enum vb_node_kind kind;
+    int parent; /* 0, the root, is its own parent */
+};
+
+struct vb_tree {
+    struct vb_node *nodes;
+    int count;
+};
+
+/* The process's tree, built when first asked for; NULL when there is no memory for it. */
+const struct vb_tree *vb_tree(void);
+
+bool vb_tree_create(struct vb_tree *tree);
+
+/* Adds a node at an absolute path and the directories above it. False when out of memory. */
+bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind, const char *text);
+
+/* Where a path leads. */
+struct vb_place {
+    int node;            /* in the tree, or -1 */
+    int error;           /* errno of a path that is ours and leads nowhere, or 0 */
+    const char *outside; /* neither of the two: the path to hand on to the kernel */
+    char rewritten[PATH_MAX];
+};
+
+/*
+ * Follows an absolute path as the kernel would, and the last link too if `follow`. Returns whether
+ * it stays with us (a node or an error), rather than outside.
+ */
+bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow,
+                  struct vb_place *place);
+
+/* Writes the node's absolute path, for at most `size` bytes with its end. False if too long. */
+bool vb_tree_path(const struct vb_tree *tree, int node, char *path, size_t size);
+
+static inline bool vb_is_directory(const struct vb_node *node)
+{
+    return node->kind <= VB_NODE_DIR;
+}
+
+/* The check that every path of every program passes: most fail at their second character. */
+static inline bool vb_may_be_ours(const char *path)
+{
+    return path[0] == '/' &&
+           (strncmp(path + 1, "sys/", 4) == 0 || strncmp(path + 1, "dev/", 4) == 0) &&
+           strstr(path + 5, "infiniband") != NULL;
+}
+
+#endif
