@@ -44,8 +44,8 @@ lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format
 	@scripts/lint.sh $(VENV)
 
 format: build/stamps/extra-lint ## Format Python and C as lint wants them
-	$(VENV)/bin/ruff format .
-	git ls-files --cached --others --exclude-standard '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
+	$(VENV)/bin/ruff format src tests scripts
+	find src tests -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
