@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The binary interface of libibverbs.so.1 on 64-bit Linux, in our own words: what rdma-core's
+ * <infiniband/verbs.h> lays down, with the fields of its newest release at the growing ends.
+ * Never include both. tests/abi compares the two.
+ */
+#ifndef VB_ABI_VERBS_H
+#define VB_ABI_VERBS_H
+
+#include "abi/device.h"
+#include "abi/memory.h"
+#include "abi/address.h"
+#include "abi/completion.h"
+#include "abi/queue.h"
+#include "abi/request.h"
+#include "abi/flow.h"
+#include "abi/context.h"
+#include "abi/calls.h"
+#include "abi/sizes.h"
+
+#endif
