@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "hca/event.h"
+#include "memory/heap.h"
+
+int vb_pool_take(struct vb_pool *pool, uint32_t *number)
+{
+    if (pool->free_count)
+        *number = pool->free[--pool->free_count];
+    else if (pool->next < pool->limit)
+        *number = pool->next++;
+    else
+        return -ENOMEM;
+    return 0;
+}
+
+void vb_pool_return(struct vb_pool *pool, uint32_t number)
+{
+    if (pool->free_count == pool->free_room) {
+        uint32_t room = pool->free_room ? pool->free_room * 2 : 64;
+        uint32_t *grown = realloc(pool->free, room * sizeof(*grown));
+        if (!grown)
+            return; /* the number stays unused, which harms nothing */
+        pool->free = grown;
+        pool->free_room = room;
+    }
+    pool->free[pool->free_count++] = number;
+}
+
+/* xorshift64*, seeded by the caller from the system's generator. */
+uint32_t vb_random(struct vb_adapter *adapter)
+{
+    adapter->random ^= adapter->random >> 12;
+    adapter->random ^= adapter->random << 25;
+    adapter->random ^= adapter->random >> 27;
+    return (uint32_t)((adapter->random * 0x2545f4914f6cdd1dull) >> 32);
+}
+
+int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset)
+{
+    struct vb_segment_header *header = (void *)((uint8_t *)base + header_offset);
+
+    if (header_offset + sizeof(*header) > size || header->magic != VB_SEGMENT_MAGIC ||
+        header->version != VB_LAYOUT_VERSION || header->header_size != sizeof(*header))
+        return -EPROTO;
+    view->base = base;
+    view->size = size;
+    view->header = header;
+    view->mr = vb_at(view, header->mr);
+    view->qp = vb_at(view, header->qp);
+    view->cq = vb_at(view, header->cq);
+    view->srq = vb_at(view, header->srq);
+    view->evidence = vb_at(view, header->evidence);
+    return 0;
+}
+
+static int alloc_table(struct vb_heap *segment, size_t size, uint64_t *offset)
+{
+    void *table = vb_heap_alloc(segment, size, VB_LINE);
+
+    if (!table)
+        return -ENOMEM;
+    *offset = vb_heap_offset(segment, table);
+    return 0;
+}
+
+static int lay_out(struct vb_adapter *adapter)
+{
+    struct vb_heap *segment = adapter->segment;
+    struct vb_segment_header *header = vb_heap_alloc(segment, sizeof(*header), VB_LINE);
+
+    if (!header)
+        return -ENOMEM;
+    if (alloc_table(segment, VB_MAX_MR * sizeof(struct vb_mr_shared), &header->mr) ||
+        alloc_table(segment, VB_MAX_QP * sizeof(struct vb_qp_shared), &header->qp) ||
+        alloc_table(segment, VB_MAX_CQ * sizeof(struct vb_cq_shared), &header->cq) ||
+        alloc_table(segment, VB_MAX_SRQ * sizeof(struct vb_srq_shared), &header->srq) ||
+        alloc_table(segment, VB_EVIDENCE_RECORDS * sizeof(struct vb_evidence), &header->evidence))
+        return -ENOMEM;
+    header->version = VB_LAYOUT_VERSION;
+    header->header_size = sizeof(*header);
+    header->instance = adapter->instance;
+    header->pid = (uint32_t)getpid();
+    header->magic = VB_SEGMENT_MAGIC;
+    return vb_view_open(&adapter->self, (uint8_t *)header - vb_heap_offset(segment, header),
+                        vb_heap_size(segment), vb_heap_offset(segment, header));
+}
+
+int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
+                      uint32_t instance, uint64_t seed, struct vb_adapter *adapter)
+{
+    memset(adapter, 0, sizeof(*adapter));
+    adapter->segment = segment;
+    adapter->heap = heap;
+    adapter->port = port;
+    adapter->instance = instance;
+    adapter->random = seed | 1;
+    adapter->qp_pool.limit = VB_MAX_QP;
+    adapter->cq_pool.limit = VB_MAX_CQ;
+    adapter->srq_pool.limit = VB_MAX_SRQ;
+    adapter->mr_pool.limit = VB_MAX_MR;
+    adapter->mr_pool.next = 1; /* key 0 stays invalid */
+    adapter->pd_pool.limit = VB_MAX_PD;
+    adapter->qps = calloc(VB_MAX_QP, sizeof(*adapter->qps));
+    adapter->cqs = calloc(VB_MAX_CQ, sizeof(*adapter->cqs));
+    adapter->srqs = calloc(VB_MAX_SRQ, sizeof(*adapter->srqs));
+    pthread_mutex_init(&adapter->mutex, NULL);
+    pthread_mutex_init(&adapter->lifetime, NULL);
+    if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
+        return 0;
+    vb_adapter_destroy(adapter);
+    return -ENOMEM;
+}
+
+void vb_adapter_destroy(struct vb_adapter *adapter)
+{
+    free(adapter->qp_pool.free);
+    free(adapter->cq_pool.free);
+    free(adapter->srq_pool.free);
+    free(adapter->mr_pool.free);
+    free(adapter->pd_pool.free);
+    free(adapter->qps);
+    free(adapter->cqs);
+    free(adapter->srqs);
+    pthread_mutex_destroy(&adapter->mutex);
+    pthread_mutex_destroy(&adapter->lifetime);
+}
+
+int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
+                    struct vb_context **context)
+{
+    struct vb_context *ctx = calloc(1, sizeof(*ctx));
+
+    if (!ctx)
+        return -ENOMEM;
+    ctx->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (ctx->async_fd < 0) {
+        int error = errno;
+        free(ctx);
+        return -error;
+    }
+    ctx->ibv = ibv;
+    ctx->adapter = adapter;
+    pthread_mutex_init(&ctx->mutex, NULL);
+    pthread_cond_init(&ctx->acked, NULL);
+    *context = ctx;
+    return 0;
+}
+
+void vb_context_close(struct vb_context *context)
+{
+    /* No event is read any more, so no destroyer must wait for one. */
+    context->closing = true;
+    vb_event_drop_all(context);
+    /* Newest first: what is used was made before what uses it. */
+    while (context->objects)
+        context->objects->release(context->objects);
+    vb_event_drop_all(context);
+    close(context->async_fd);
+    pthread_cond_destroy(&context->acked);
+    pthread_mutex_destroy(&context->mutex);
+    free(context);
+}
+
+void vb_object_add(struct vb_context *context, struct vb_object *object,
+                   void (*release)(struct vb_object *))
+{
+    pthread_mutex_lock(&context->mutex);
+    object->release = release;
+    object->next = context->objects;
+    object->link = &context->objects;
+    if (object->next)
+        object->next->link = &object->next;
+    context->objects = object;
+    pthread_mutex_unlock(&context->mutex);
+}
+
+void vb_object_remove(struct vb_context *context, struct vb_object *object)
+{
+    pthread_mutex_lock(&context->mutex);
+    *object->link = object->next;
+    if (object->next)
+        object->next->link = object->link;
+    pthread_mutex_unlock(&context->mutex);
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The adapter of one process, the contexts opened on it, and the tables that both keep. */
+#ifndef VB_HCA_ADAPTER_H
+#define VB_HCA_ADAPTER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/verbs.h"
+#include "hca/layout.h"
+
+#define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+struct vb_heap;
+struct vb_port;
+struct vb_qp;
+struct vb_cq;
+struct vb_srq;
+
+/* Numbers 0 … limit-1, each given out once until it is returned. */
+struct vb_pool {
+    uint32_t next;
+    uint32_t limit;
+    uint32_t free_count;
+    uint32_t free_room;
+    uint32_t *free;
+};
+
+int vb_pool_take(struct vb_pool *pool, uint32_t *number);
+void vb_pool_return(struct vb_pool *pool, uint32_t number);
+
+struct vb_adapter {
+    struct vb_view self;
+    uint32_t instance;
+    atomic_bool gone; /* never set: what a waiter on an own lock looks at */
+    const struct vb_port *port;
+    struct vb_heap *segment;  /* tables and rings */
+    struct vb_heap *heap;     /* memory for applications; may be NULL */
+    pthread_mutex_t mutex;    /* the pools and tables below */
+    pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
+    struct vb_pool qp_pool, cq_pool, srq_pool, mr_pool, pd_pool;
+    struct vb_qp **qps; /* by table index; NULL where none is */
+    struct vb_cq **cqs;
+    struct vb_srq **srqs;
+    uint32_t channel_serial;
+    uint64_t random; /* state of the generator behind keys and PSNs */
+};
+
+struct vb_object {
+    struct vb_object *next, **link;
+    void (*release)(struct vb_object *object); /* for a context that is closed with it open */
+};
+
+struct vb_context {
+    struct ibv_context *ibv;
+    struct vb_adapter *adapter;
+    bool closing;          /* nobody will acknowledge events */
+    int async_fd;          /* semaphore eventfd: one count per queued event */
+    pthread_mutex_t mutex; /* events and objects */
+    pthread_cond_t acked;
+    struct vb_event *events;   /* not read yet, oldest first */
+    struct vb_event *unacked;  /* read, and their destroyers wait for the acknowledgement */
+    struct vb_object *objects; /* what the program made, newest first */
+};
+
+/*
+ * `segment` and `heap` stay the caller's; `heap` may be NULL. Returns 0 or -ENOMEM.
+ * `seed` feeds keys and must be unpredictable.
+ */
+int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
+                      uint32_t instance, uint64_t seed, struct vb_adapter *adapter);
+void vb_adapter_destroy(struct vb_adapter *adapter);
+
+/* Fills `view` from a mapped segment; -EPROTO when it is not one that this build understands. */
+int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset);
+
+uint32_t vb_random(struct vb_adapter *adapter);
+
+int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
+                    struct vb_context **context);
+/* Releases whatever the program left open, in an order in which nothing is in use. */
+void vb_context_close(struct vb_context *context);
+
+void vb_object_add(struct vb_context *context, struct vb_object *object,
+                   void (*release)(struct vb_object *));
+void vb_object_remove(struct vb_context *context, struct vb_object *object);
+
+#endif

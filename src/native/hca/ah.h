@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Address handles. */
+#ifndef VB_HCA_AH_H
+#define VB_HCA_AH_H
+
+#include "hca/mr.h"
+
+struct vb_ah {
+    struct ibv_ah ibv;
+    struct vb_object object;
+    struct vb_pd *pd;
+    struct ibv_ah_attr attr;
+};
+
+/* -EINVAL: another port than 1, or no GRH, which RoCE needs. */
+int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah **ah);
+int vb_ah_destroy(struct vb_ah *ah);
+
+#endif

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hca/cq.h"
+#include "hca/lock.h"
+
+static void channel_release(struct vb_object *object)
+{
+    struct vb_channel *channel =
+        (struct vb_channel *)((char *)object - offsetof(struct vb_channel, object));
+
+    channel->ibv.refcnt = 0;
+    vb_channel_destroy(channel);
+}
+
+int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
+{
+    struct vb_channel *made = calloc(1, sizeof(*made));
+    struct vb_adapter *adapter = context->adapter;
+    int ends[2];
+
+    if (!made)
+        return -ENOMEM;
+    if (pipe2(ends, O_CLOEXEC)) {
+        int error = -errno;
+        free(made);
+        return error;
+    }
+    pthread_mutex_lock(&adapter->mutex);
+    made->serial = ++adapter->channel_serial;
+    pthread_mutex_unlock(&adapter->mutex);
+    /* A producer never waits for a reader. */
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    made->ibv.context = context->ibv;
+    made->ibv.fd = ends[0];
+    made->write_fd = ends[1];
+    made->context = context;
+    vb_object_add(context, &made->object, channel_release);
+    *channel = made;
+    return 0;
+}
+
+int vb_channel_destroy(struct vb_channel *channel)
+{
+    if (channel->ibv.refcnt)
+        return -EBUSY;
+    vb_object_remove(channel->context, &channel->object);
+    close(channel->ibv.fd);
+    close(channel->write_fd);
+    free(channel);
+    return 0;
+}
+
+void vb_channel_write(int write_fd, uint32_t cq, uint32_t generation)
+{
+    struct vb_channel_record record = {.cq = cq, .generation = generation};
+
+    /* A pipe holds thousands of records; a full one is readable, so nobody sleeps on. */
+    if (write(write_fd, &record, sizeof(record)) < 0)
+        return;
+}
+
+static uint64_t microseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Waking a sleeping core takes tens of microseconds: worth spinning for, when asked to. */
+static void spin(int fd, unsigned spin_us)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    uint64_t end = microseconds() + spin_us;
+
+    while (poll(&readable, 1, 0) == 0 && microseconds() < end)
+        vb_pause();
+}
+
+int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq **cq)
+{
+    struct vb_adapter *adapter = channel->context->adapter;
+    struct vb_channel_record record;
+
+    for (;;) {
+        struct vb_cq *found;
+
+        if (spin_us)
+            spin(channel->ibv.fd, spin_us);
+        if (read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+            return errno ? -errno : -EIO;
+        pthread_mutex_lock(&adapter->mutex);
+        found = record.cq < VB_MAX_CQ ? adapter->cqs[record.cq] : NULL;
+        if (found && found->generation == record.generation && found->channel == channel) {
+            ++found->events_read;
+            pthread_mutex_unlock(&adapter->mutex);
+            *cq = found;
+            return 0;
+        }
+        pthread_mutex_unlock(&adapter->mutex); /* a CQ destroyed meanwhile */
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Completion channels. Each is a pipe: whoever completes into an armed CQ, in this process or in
+ * a peer that was given the pipe's other end, writes an 8-byte record that names the CQ.
+ */
+#ifndef VB_HCA_CHANNEL_H
+#define VB_HCA_CHANNEL_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "hca/adapter.h"
+
+struct vb_channel {
+    struct ibv_comp_channel ibv; /* fd is the reading end */
+    struct vb_object object;
+    struct vb_context *context;
+    int write_fd;
+    uint32_t serial; /* never used again by this adapter; not 0 */
+};
+
+struct vb_channel_record {
+    uint32_t cq;         /* table index */
+    uint32_t generation; /* tells a CQ from one that had the index before */
+};
+
+int vb_channel_create(struct vb_context *context, struct vb_channel **channel);
+int vb_channel_destroy(struct vb_channel *channel); /* -EBUSY while a CQ uses it */
+
+/* 0 and the CQ whose event was next; -EAGAIN, -EINTR; spins `spin_us` before it sleeps. */
+int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq **cq);
+
+void vb_channel_write(int write_fd, uint32_t cq, uint32_t generation);
+
+#endif

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/cq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "hca/qp.h"
+#include "memory/heap.h"
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+
+static bool has_room(struct vb_cq_shared *cq)
+{
+    if (VB_LIKELY(cq->tail - cq->head_seen <= cq->mask))
+        return true;
+    cq->head_seen = atomic_load_explicit(&cq->head, memory_order_acquire);
+    return cq->tail - cq->head_seen <= cq->mask;
+}
+
+static void write_entry(struct vb_cqe *slot, const struct vb_cqe *entry, uint32_t position)
+{
+    memcpy(slot, entry, offsetof(struct vb_cqe, seq));
+    atomic_store_explicit(&slot->seq, position + 1, memory_order_release);
+}
+
+/* Consumes the arming that this entry satisfies (IBA 11.4.2.2). */
+static bool consume_arming(struct vb_cq_shared *cq, bool solicited)
+{
+    uint32_t armed;
+
+    /* The entry must be visible before `armed` is read: the consumer arms, then polls. */
+    atomic_thread_fence(memory_order_seq_cst);
+    armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+    if (armed == VB_ARM_NONE || (armed == VB_ARM_SOLICITED && !solicited))
+        return false;
+    return atomic_exchange(&cq->armed, VB_ARM_NONE) != VB_ARM_NONE;
+}
+
+unsigned vb_cqe_push(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t holder,
+                     const atomic_bool *gone, const struct vb_cqe *entry, bool solicited)
+{
+    uint32_t position;
+
+    if (VB_UNLIKELY(!vb_lock_unless(&cq->lock, holder, gone)))
+        return VB_PUSH_REFUSED;
+    position = cq->tail;
+    if (VB_UNLIKELY(!has_room(cq) || atomic_load_explicit(&cq->error, memory_order_relaxed))) {
+        bool first = !atomic_exchange(&cq->error, 1);
+        vb_unlock(&cq->lock);
+        return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
+    }
+    write_entry(vb_cqe_at(view, cq, position), entry, position);
+    cq->tail = position + 1;
+    vb_unlock(&cq->lock);
+    if (!cq->channel)
+        return VB_PUSHED;
+    return consume_arming(cq, solicited || entry->status != IBV_WC_SUCCESS) ? VB_PUSH_EVENT
+                                                                            : VB_PUSHED;
+}
+
+void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
+{
+    if (pushed & VB_PUSH_EVENT)
+        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    if (pushed & VB_PUSH_OVERRUN)
+        vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
+}
+
+void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    unsigned pushed = vb_cqe_push(&adapter->self, cq->shared, adapter->instance, &adapter->gone,
+                                  entry, solicited);
+
+    if (VB_UNLIKELY(pushed))
+        vb_cq_after_push(cq, pushed);
+}
+
+static void cq_release(struct vb_object *object)
+{
+    vb_cq_destroy((struct vb_cq *)((char *)object - offsetof(struct vb_cq, object)));
+}
+
+static struct vb_cqe *alloc_ring(struct vb_adapter *adapter, uint32_t entries)
+{
+    return vb_heap_alloc(adapter->segment, (size_t)entries * sizeof(struct vb_cqe), VB_LINE);
+}
+
+static int enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
+{
+    int error;
+
+    pthread_mutex_lock(&adapter->mutex);
+    error = vb_pool_take(&adapter->cq_pool, &cq->index);
+    if (!error) {
+        adapter->cqs[cq->index] = cq;
+        cq->generation = vb_random(adapter);
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+    return error;
+}
+
+static void fill_abi(struct vb_cq *cq, void *cq_context)
+{
+    cq->ibv.context = cq->context->ibv;
+    cq->ibv.channel = cq->channel ? &cq->channel->ibv : NULL;
+    cq->ibv.cq_context = cq_context;
+    cq->ibv.handle = cq->index;
+    cq->ibv.cqe = (int)(cq->mask + 1);
+    pthread_mutex_init(&cq->ibv.mutex, NULL);
+    pthread_cond_init(&cq->ibv.cond, NULL);
+}
+
+static void share(struct vb_cq *cq)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    struct vb_cq_shared *shared = &adapter->self.cq[cq->index];
+
+    memset(shared, 0, sizeof(*shared));
+    shared->ring = vb_heap_offset(adapter->segment, cq->ring);
+    shared->mask = cq->mask;
+    shared->channel = cq->channel ? cq->channel->serial : 0;
+    shared->generation = cq->generation;
+    cq->shared = shared;
+}
+
+int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
+                 struct vb_cq **cq)
+{
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_cq *made;
+    int error;
+
+    if (cqe < 1 || cqe > VB_MAX_CQE)
+        return -EINVAL;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->context = context;
+    made->channel = channel;
+    made->mask = round_up_pow2((uint32_t)cqe) - 1;
+    made->ring = alloc_ring(adapter, made->mask + 1);
+    error = made->ring ? enter_table(adapter, made) : -ENOMEM;
+    if (error) {
+        vb_heap_free(adapter->segment, made->ring);
+        free(made);
+        return error;
+    }
+    share(made);
+    fill_abi(made, cq_context);
+    if (channel) {
+        pthread_mutex_lock(&adapter->mutex);
+        ++channel->ibv.refcnt;
+        pthread_mutex_unlock(&adapter->mutex);
+    }
+    vb_object_add(context, &made->object, cq_release);
+    *cq = made;
+    return 0;
+}
+
+/* Every event that was handed out must be acknowledged first (ibv_ack_cq_events). */
+static void wait_for_acks(struct vb_cq *cq, uint32_t events_read)
+{
+    pthread_mutex_lock(&cq->ibv.mutex);
+    while (cq->ibv.comp_events_completed != events_read)
+        pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+    pthread_mutex_unlock(&cq->ibv.mutex);
+}
+
+int vb_cq_destroy(struct vb_cq *cq)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    uint32_t events_read;
+
+    if (atomic_load(&cq->users))
+        return -EBUSY;
+    pthread_mutex_lock(&adapter->mutex);
+    adapter->cqs[cq->index] = NULL;
+    events_read = cq->events_read;
+    if (cq->channel)
+        --cq->channel->ibv.refcnt;
+    pthread_mutex_unlock(&adapter->mutex);
+    vb_event_retire(cq->context, &cq->ibv);
+    if (!cq->context->closing)
+        wait_for_acks(cq, events_read);
+    vb_object_remove(cq->context, &cq->object);
+    pthread_mutex_lock(&adapter->mutex);
+    vb_pool_return(&adapter->cq_pool, cq->index);
+    pthread_mutex_unlock(&adapter->mutex);
+    vb_heap_free(adapter->segment, cq->ring);
+    pthread_mutex_destroy(&cq->ibv.mutex);
+    pthread_cond_destroy(&cq->ibv.cond);
+    free(cq);
+    return 0;
+}
+
+void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
+{
+    uint32_t want = solicited_only ? VB_ARM_SOLICITED : VB_ARM_ANY;
+    uint32_t armed = atomic_load(&cq->shared->armed);
+
+    /* Arming for any completion is not weakened by a later arming for solicited ones. */
+    while (armed < want && !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
+        ;
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Makes the entries up to tail reachable in the new ring under their positions. */
+static void move_entries(struct vb_cq *cq, struct vb_cqe *ring, uint32_t mask)
+{
+    for (uint32_t at = cq->taken; at != cq->shared->tail; ++at)
+        memcpy(&ring[at & mask], &cq->ring[at & cq->mask], sizeof(*ring));
+}
+
+int vb_cq_resize(struct vb_cq *cq, int cqe)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    struct vb_cqe *ring, *old = NULL;
+    uint32_t mask;
+
+    if (cqe < 1 || cqe > VB_MAX_CQE)
+        return -EINVAL;
+    mask = round_up_pow2((uint32_t)cqe) - 1;
+    ring = alloc_ring(adapter, mask + 1);
+    if (!ring)
+        return -ENOMEM;
+    vb_lock(&cq->poll_lock, adapter->instance);
+    vb_lock(&cq->shared->lock, adapter->instance);
+    if (cq->shared->tail - cq->taken <= mask + 1) {
+        move_entries(cq, ring, mask);
+        old = cq->ring;
+        cq->ring = ring;
+        cq->mask = cq->shared->mask = mask;
+        cq->shared->ring = vb_heap_offset(adapter->segment, ring);
+        cq->ibv.cqe = (int)(mask + 1);
+    }
+    vb_unlock(&cq->shared->lock);
+    vb_unlock(&cq->poll_lock);
+    vb_heap_free(adapter->segment, old ? old : ring);
+    return old ? 0 : -EINVAL;
+}
+
+void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder)
+{
+    struct vb_cq_shared *shared = cq->shared;
+
+    if (atomic_load(&shared->lock) != dead_holder)
+        return;
+    /* It died between publishing the entry and moving the tail. */
+    if (atomic_load(&vb_cqe_at(&cq->context->adapter->self, shared, shared->tail)->seq) ==
+        shared->tail + 1)
+        ++shared->tail;
+    vb_unlock(&shared->lock);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The consumer's side of a CQ. */
+#include <errno.h>
+#include <string.h>
+
+#include "hca/cq.h"
+#include "hca/qp.h"
+
+static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
+{
+    struct vb_cqe *entry = &cq->ring[position & cq->mask];
+
+    return atomic_load_explicit(&entry->seq, memory_order_acquire) == position + 1 ? entry : NULL;
+}
+
+static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+
+    return qp->srq ? vb_srq_wqe(self, qp->srq->shared, wqe) : vb_rq_wqe(self, qp->shared, wqe);
+}
+
+/* Skips an element whose region is gone: a buffer is written only inside a registered region. */
+static void scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
+                    uint32_t length)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+
+    for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
+        uint32_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
+        const struct vb_mr_shared *mr;
+
+        if (vb_mr_check(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
+                        IBV_ACCESS_LOCAL_WRITE, &mr) == VB_CHECK_OK)
+            memcpy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
+        data += part;
+        length -= part;
+    }
+}
+
+static void place(const struct vb_cq *cq, struct vb_cqe *entry)
+{
+    const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+
+    if (entry->kind != VB_CQE_RECV_INLINE)
+        return;
+    if (qp)
+        scatter(qp, recv_wqe(qp, entry->wqe), entry->data, entry->byte_len);
+    entry->kind = VB_CQE_RECV;
+}
+
+static void retire_recv(struct vb_qp *qp, const struct vb_cqe *entry)
+{
+    if (qp->srq)
+        vb_srq_release(qp->srq, entry->wqe);
+    else
+        atomic_store_explicit(&qp->rq_polled, entry->wqe + 1, memory_order_relaxed);
+}
+
+static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv_wc *wc)
+{
+    wc->wr_id = entry->wr_id;
+    wc->status = entry->status;
+    wc->opcode = entry->kind == VB_CQE_SEND ? entry->opcode : IBV_WC_RECV | entry->opcode;
+    wc->vendor_err = entry->status ? entry->extra : 0;
+    wc->byte_len = entry->byte_len;
+    wc->imm_data = entry->imm;
+    wc->qp_num = qp->ibv.qp_num;
+    wc->src_qp = entry->status ? 0 : entry->extra;
+    wc->wc_flags = entry->flags;
+    wc->pkey_index = 0;
+    wc->slid = 0;
+    wc->sl = 0;
+    wc->dlid_path_bits = 0;
+}
+
+/* False for an entry that nobody is to see. */
+static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
+{
+    struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+
+    if (VB_UNLIKELY(entry->kind == VB_CQE_VOID || !qp))
+        return false;
+    if (entry->kind == VB_CQE_SEND) {
+        atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
+    } else {
+        if (entry->kind == VB_CQE_RECV_INLINE)
+            place(cq, entry);
+        retire_recv(qp, entry);
+    }
+    to_wc(entry, qp, wc);
+    return true;
+}
+
+static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
+{
+    uint32_t holder = cq->context->adapter->instance, position;
+    struct vb_cqe *entry;
+    int got = 0;
+
+    vb_lock(&cq->poll_lock, holder);
+    position = cq->taken;
+    while (got < count && (entry = ready_entry(cq, position))) {
+        got += take(cq, entry, &wc[got]);
+        ++position;
+    }
+    cq->taken = position;
+    atomic_store_explicit(&cq->shared->head, position, memory_order_release);
+    vb_unlock(&cq->poll_lock);
+    return got;
+}
+
+int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
+{
+    if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed)))
+        cq->context->adapter->port->progress(cq);
+    if (ready_entry(cq, cq->taken))
+        return poll_entries(cq, count, wc);
+    if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
+        return -EIO;
+    return 0;
+}
+
+void vb_cq_place(struct vb_cq *cq)
+{
+    uint32_t position;
+    struct vb_cqe *entry;
+
+    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    for (position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+        place(cq, entry);
+    atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
+    vb_unlock(&cq->poll_lock);
+}
+
+void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
+{
+    struct vb_cqe *entry;
+
+    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
+        struct vb_qp *qp = cq->context->adapter->qps[qp_index];
+
+        if (entry->qp != qp_index || entry->kind == VB_CQE_VOID)
+            continue;
+        if (entry->kind != VB_CQE_SEND && qp && qp->srq)
+            vb_srq_release(qp->srq, entry->wqe);
+        entry->kind = VB_CQE_VOID;
+    }
+    vb_unlock(&cq->poll_lock);
+}
+
+bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
+{
+    struct vb_cqe *entry;
+    bool found = false;
+
+    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+        found |= entry->qp == qp_index && entry->wqe == wqe &&
+                 (entry->kind == VB_CQE_RECV || entry->kind == VB_CQE_RECV_INLINE);
+    vb_unlock(&cq->poll_lock);
+    return found;
+}

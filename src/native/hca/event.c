@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/event.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "hca/adapter.h"
+
+static void append(struct vb_event **list, struct vb_event *event)
+{
+    while (*list)
+        list = &(*list)->next;
+    event->next = NULL;
+    *list = event;
+}
+
+/* Unlinks the first event of the element. */
+static struct vb_event *unlink_first(struct vb_event **list, const void *element)
+{
+    for (; *list; list = &(*list)->next)
+        if ((const void *)(*list)->event.element.cq == element) {
+            struct vb_event *found = *list;
+            *list = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)
+{
+    struct vb_event *event = calloc(1, sizeof(*event));
+    uint64_t one = 1;
+
+    if (!event)
+        return;
+    event->event.event_type = type;
+    event->event.element.cq = element;
+    pthread_mutex_lock(&context->mutex);
+    append(&context->events, event);
+    pthread_mutex_unlock(&context->mutex);
+    if (write(context->async_fd, &one, sizeof(one)) < 0)
+        return; /* the counter is full: it is readable anyway */
+}
+
+/* Moves the oldest event to those that wait for their acknowledgement. */
+static bool take(struct vb_context *context, struct ibv_async_event *event)
+{
+    struct vb_event *next;
+
+    pthread_mutex_lock(&context->mutex);
+    next = context->events;
+    if (next) {
+        context->events = next->next;
+        append(&context->unacked, next);
+        *event = next->event;
+    }
+    pthread_mutex_unlock(&context->mutex);
+    return next != NULL;
+}
+
+int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
+{
+    /* A count without an event is left when an element was destroyed: wait on. */
+    for (;;) {
+        uint64_t count;
+
+        if (read(context->async_fd, &count, sizeof(count)) < 0)
+            return -errno;
+        if (take(context, event))
+            return 0;
+    }
+}
+
+void vb_event_ack(struct vb_context *context, struct ibv_async_event *event)
+{
+    pthread_mutex_lock(&context->mutex);
+    free(unlink_first(&context->unacked, event->element.cq));
+    pthread_cond_broadcast(&context->acked);
+    pthread_mutex_unlock(&context->mutex);
+}
+
+static bool is_unacked(struct vb_context *context, const void *element)
+{
+    for (struct vb_event *event = context->unacked; event; event = event->next)
+        if ((const void *)event->event.element.cq == element)
+            return true;
+    return false;
+}
+
+void vb_event_retire(struct vb_context *context, const void *element)
+{
+    struct vb_event *event;
+
+    pthread_mutex_lock(&context->mutex);
+    while ((event = unlink_first(&context->events, element)))
+        free(event);
+    while (is_unacked(context, element))
+        pthread_cond_wait(&context->acked, &context->mutex);
+    pthread_mutex_unlock(&context->mutex);
+}
+
+void vb_event_drop_all(struct vb_context *context)
+{
+    struct vb_event *next;
+
+    for (struct vb_event *event = context->events; event; event = next) {
+        next = event->next;
+        free(event);
+    }
+    for (struct vb_event *event = context->unacked; event; event = next) {
+        next = event->next;
+        free(event);
+    }
+    context->events = context->unacked = NULL;
+}

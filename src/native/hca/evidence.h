@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Why a request failed: the check, what it asked and what it found, kept for the last failures. */
+#ifndef VB_HCA_EVIDENCE_H
+#define VB_HCA_EVIDENCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hca/layout.h"
+
+enum vb_check {
+    VB_CHECK_OK = 0,
+    /* a local key (`side` local) or a remote one */
+    VB_CHECK_KEY,              /* names no region */
+    VB_CHECK_PD,               /* region and QP are in different protection domains */
+    VB_CHECK_RANGE,            /* outside the region */
+    VB_CHECK_ACCESS,           /* the region does not grant it */
+    VB_CHECK_LOCAL = 0x10,     /* added to the four above: the requester's own key */
+    VB_CHECK_RECV = 0x20,      /* added to the four above: the receive request's key */
+    VB_CHECK_QP_ACCESS = 0x40, /* the remote QP's access flags do not grant it */
+    VB_CHECK_ALIGNMENT,        /* atomic not on 8 bytes */
+    VB_CHECK_RECV_TOO_SHORT,
+    VB_CHECK_RNR,       /* no receive request within the retries */
+    VB_CHECK_NO_ANSWER, /* the peer did not answer within the retries */
+    VB_CHECK_PEER_DIED,
+    VB_CHECK_MEMORY_GONE,   /* registered, but no longer mapped or of another kind */
+    VB_CHECK_RD_ATOMIC,     /* max_rd_atomic or max_dest_rd_atomic is 0 */
+    VB_CHECK_TOO_LONG,      /* message longer than the transport carries */
+    VB_CHECK_ATOMIC_LENGTH, /* local element of an atomic shorter than 8 bytes */
+    VB_CHECK_FLUSHED,
+    VB_CHECK_CQ_OVERRUN,
+};
+
+/* Keeps a copy; returns its id (never 0) for vendor_err. */
+uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence);
+
+/* One or two sentences about the record; 0 if it is kept no more, else the length as snprintf's. */
+int vb_evidence_text(const struct vb_view *view, uint32_t id, char *text, size_t size);
+
+#endif

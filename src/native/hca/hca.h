@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The adapter's objects, all of them. */
+#ifndef VB_HCA_HCA_H
+#define VB_HCA_HCA_H
+
+#include "hca/adapter.h"
+#include "hca/ah.h"
+#include "hca/channel.h"
+#include "hca/cq.h"
+#include "hca/event.h"
+#include "hca/evidence.h"
+#include "hca/mr.h"
+#include "hca/port.h"
+#include "hca/qp.h"
+#include "hca/srq.h"
+
+#endif

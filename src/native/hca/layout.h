@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What an adapter shares with its peers.
+ *
+ * Every process that opens a device owns one adapter and, for it, one sparse shared file, the
+ * segment: the tables below and the rings that they point to. A peer on the same host maps the
+ * segment and carries its requests out in it: it takes receive requests, places data, writes
+ * completions. Three rules keep that safe when a process dies at any instant:
+ *
+ *  - An index is published after what it covers (a completion's `seq`, a queue's `posted`).
+ *  - A lock in a segment names its holder. When a holder dies, the segment's owner, and nobody
+ *    else, repairs what the lock protects and releases it.
+ *  - A process holds its own queue pair's `sq_lock` while it touches a peer's memory, so the peer
+ *    waits for that lock once to be sure that nobody still uses what it has just withdrawn.
+ */
+#ifndef VB_HCA_LAYOUT_H
+#define VB_HCA_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define VB_LINE           64
+#define VB_LAYOUT_VERSION 1u
+#define VB_SEGMENT_MAGIC  0x56455242454e4131ull
+
+enum {
+    VB_MAX_QP = 1 << 16,
+    VB_MAX_CQ = 1 << 16,
+    VB_MAX_SRQ = 1 << 15,
+    VB_MAX_MR = 1 << 24,
+    VB_MAX_PD = 1 << 16,
+    VB_MAX_AH = 1 << 20,
+    VB_MAX_SGE = 32,
+    VB_MAX_WR = 1 << 15,
+    VB_MAX_CQE = 1 << 22,
+    VB_MAX_INLINE = 1024,
+    VB_MAX_RD_ATOMIC = 16,
+    VB_SLOT_BITS = 12, /* a QP number is a slot and 12 bits within the slot */
+    VB_SLOTS = 1 << VB_SLOT_BITS,
+    VB_QPS_PER_SLOT = 1 << 12,
+    VB_MAX_SLOTS = VB_MAX_QP / VB_QPS_PER_SLOT,
+    VB_EVIDENCE_RECORDS = 1024,
+    VB_CQE_INLINE = 28,
+};
+
+/* A memory region, as a key finds it. `key` is 0 while the entry is free or being changed. */
+struct vb_mr_shared {
+    _Atomic uint32_t key;
+    uint32_t pd;
+    uint64_t iova;
+    uint64_t length;
+    uint64_t addr; /* owner's virtual address of the first byte */
+    uint32_t access;
+    uint32_t in_heap;     /* the whole region lies in the owner's heap file… */
+    uint64_t heap_offset; /* …at this offset */
+    uint64_t reserved[2];
+};
+
+/* One completion; `seq` is written last and equals the entry's position + 1. */
+struct vb_cqe {
+    uint64_t wr_id;
+    uint32_t qp; /* index in the owner's QP table */
+    uint32_t byte_len;
+    uint32_t imm;   /* network order, or the invalidated rkey */
+    uint32_t extra; /* UD: source QP number; error: evidence id */
+    uint32_t wqe;   /* position of the request in its queue */
+    uint8_t status;
+    uint8_t opcode;              /* enum ibv_wc_opcode; receive opcodes as VB_CQE_RECV* */
+    uint8_t flags;               /* IBV_WC_* */
+    uint8_t kind;                /* enum vb_cqe_kind */
+    uint8_t data[VB_CQE_INLINE]; /* payload that poll places, when kind says so */
+    _Atomic uint32_t seq;
+};
+
+enum vb_cqe_kind {
+    VB_CQE_SEND = 0,
+    VB_CQE_RECV = 1,
+    VB_CQE_RECV_INLINE = 2, /* poll copies `data` to the receive request's buffers */
+    VB_CQE_VOID = 3,        /* its QP is gone: poll skips it */
+};
+
+struct vb_cq_shared {
+    /* set by the owner at creation */
+    _Alignas(VB_LINE) uint64_t ring;
+    uint32_t mask;
+    uint32_t channel; /* its serial; 0: never armed, so no producer needs a fence */
+    uint32_t generation;
+    _Atomic uint32_t error; /* overrun: no further entry is accepted */
+    /* producers, under lock */
+    _Alignas(VB_LINE) _Atomic uint32_t lock;
+    uint32_t tail;
+    uint32_t head_seen;
+    /* the consumer */
+    _Alignas(VB_LINE) _Atomic uint32_t head;
+    _Atomic uint32_t placed; /* inline payloads before this position are in memory */
+    _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm */
+};
+
+enum vb_arm { VB_ARM_NONE = 0, VB_ARM_SOLICITED = 1, VB_ARM_ANY = 2 };
+
+/* A receive request; `num_sge` elements follow. */
+struct vb_recv_wqe {
+    uint64_t wr_id;
+    uint32_t length; /* sum over the elements, saturating */
+    uint32_t num_sge;
+    struct {
+        uint64_t addr;
+        uint32_t length;
+        uint32_t lkey;
+    } sge[];
+};
+
+struct vb_qp_shared {
+    /* what a peer checks before it acts; written by the owner, but `state` may be set to ERR by it
+     */
+    _Alignas(VB_LINE) _Atomic uint32_t state; /* enum ibv_qp_state */
+    uint32_t qp_num;
+    uint32_t type;
+    uint32_t pd;
+    uint32_t access;
+    uint32_t dest_qp_num;
+    uint32_t qkey;
+    uint32_t recv_cq;
+    uint32_t srq; /* index + 1 */
+    uint32_t rq_mask;
+    uint64_t rq_ring;
+    uint32_t rq_stride_log2;
+    uint32_t min_rnr_timer;
+    uint32_t established; /* the first request has arrived (COMM_EST was raised) */
+    uint32_t max_dest_rd_atomic;
+    /* held by the owner while it carries requests out */
+    _Alignas(VB_LINE) _Atomic uint32_t sq_lock;
+    _Atomic uint32_t sq_turns; /* how often sq_lock was released */
+    /* receive queue: the owner posts… */
+    _Alignas(VB_LINE) _Atomic uint32_t rq_posted;
+    /* …and the connected peer takes; several senders of a UD QP take turns by the lock */
+    _Alignas(VB_LINE) _Atomic uint32_t rq_lock;
+    _Atomic uint32_t rq_taken;
+    _Atomic uint32_t srq_inflight; /* SRQ request taken and not yet completed, index + 1 */
+};
+
+struct vb_srq_shared {
+    _Alignas(VB_LINE) uint64_t wqes;
+    uint64_t order; /* ring of request indices in the order posted */
+    uint32_t mask;
+    uint32_t stride_log2;
+    uint32_t pd;
+    uint32_t in_use;
+    _Alignas(VB_LINE) _Atomic uint32_t posted;
+    _Alignas(VB_LINE) _Atomic uint32_t lock;
+    _Atomic uint32_t taken;
+    _Atomic uint32_t limit; /* 0: not armed */
+};
+
+/* What a failed check saw; a completion's vendor_err names it. */
+struct vb_evidence {
+    _Atomic uint32_t id;
+    uint16_t check; /* enum vb_check */
+    uint16_t wr_opcode;
+    uint32_t qp_num;
+    uint32_t peer_qp_num;
+    uint32_t key;
+    uint32_t access; /* what the region or QP grants */
+    uint32_t wanted; /* what the request needs */
+    uint32_t pd;
+    uint32_t mr_pd;
+    uint32_t count; /* retries, elements, depth: as the check says */
+    uint64_t addr;
+    uint64_t length;
+    uint64_t mr_addr;
+    uint64_t mr_length;
+    uint64_t microseconds;
+    uint64_t reserved[6];
+};
+
+struct vb_segment_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t header_size;
+    uint32_t instance; /* random, never 0: who holds a lock */
+    uint32_t pid;
+    uint64_t mr, qp, cq, srq, evidence; /* offsets of the tables */
+    _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
+    _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
+};
+
+_Static_assert(sizeof(struct vb_mr_shared) == VB_LINE, "a key look-up reads one line");
+_Static_assert(sizeof(struct vb_cqe) == VB_LINE, "a completion moves as one line");
+_Static_assert(sizeof(struct vb_qp_shared) == 4 * VB_LINE, "peers read, write and wait apart");
+_Static_assert(sizeof(struct vb_cq_shared) == 4 * VB_LINE, "producers and consumer apart");
+_Static_assert(sizeof(struct vb_evidence) == 2 * VB_LINE, "two lines");
+
+/* A segment as this process sees it: its own, or a peer's. */
+struct vb_view {
+    uint8_t *base;
+    uint64_t size;
+    struct vb_segment_header *header;
+    struct vb_mr_shared *mr;
+    struct vb_qp_shared *qp;
+    struct vb_cq_shared *cq;
+    struct vb_srq_shared *srq;
+    struct vb_evidence *evidence;
+};
+
+static inline void *vb_at(const struct vb_view *view, uint64_t offset)
+{
+    return view->base + offset;
+}
+
+static inline struct vb_cqe *vb_cqe_at(const struct vb_view *view, const struct vb_cq_shared *cq,
+                                       uint32_t position)
+{
+    return (struct vb_cqe *)vb_at(view, cq->ring) + (position & cq->mask);
+}
+
+static inline struct vb_recv_wqe *vb_rq_wqe(const struct vb_view *view,
+                                            const struct vb_qp_shared *qp, uint32_t position)
+{
+    return vb_at(view, qp->rq_ring + ((uint64_t)(position & qp->rq_mask) << qp->rq_stride_log2));
+}
+
+static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,
+                                             const struct vb_srq_shared *srq, uint32_t index)
+{
+    return vb_at(view, srq->wqes + ((uint64_t)index << srq->stride_log2));
+}
+
+#endif

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/mr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hca/port.h"
+#include "hca/qp.h"
+#include "memory/heap.h"
+
+enum {
+    MR_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+        IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
+};
+
+static int check_access(unsigned access)
+{
+    /* Optional flags are hints that a device may ignore. */
+    if (access & ~((unsigned)MR_ACCESS | IBV_ACCESS_OPTIONAL_RANGE))
+        return -EINVAL;
+    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+        !(access & IBV_ACCESS_LOCAL_WRITE))
+        return -EINVAL; /* IBA 10.6.3.2 */
+    return 0;
+}
+
+/* -EFAULT when part of the range is not mapped, as pinning it would say. */
+static int check_mapped(const void *addr, size_t length)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)addr & ~(page - 1);
+
+    if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
+        return -EINVAL;
+    /* Asynchronous: nothing is written, the kernel only walks the mappings. */
+    return msync((void *)start, (uintptr_t)addr + length - start, MS_ASYNC) ? -EFAULT : 0;
+}
+
+/* Fills the entry but for its key, which makes it valid. */
+static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t pd,
+                     void *addr, size_t length, uint64_t iova, unsigned access)
+{
+    entry->pd = pd;
+    entry->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+    entry->length = length;
+    entry->addr = (uintptr_t)addr;
+    entry->access = access;
+    entry->in_heap = adapter->heap && vb_heap_contains(adapter->heap, addr, length);
+    entry->heap_offset = entry->in_heap ? vb_heap_offset(adapter->heap, addr) : 0;
+}
+
+/* The low byte varies, so that a stale key of a reused entry is refused. */
+static uint32_t new_key(struct vb_adapter *adapter, uint32_t index, uint32_t old)
+{
+    uint32_t key;
+
+    do
+        key = index << 8 | (vb_random(adapter) & 0xff);
+    while (key == old);
+    return key;
+}
+
+static void publish(struct vb_mr *mr, uint32_t key)
+{
+    struct vb_mr_shared *entry = &mr->pd->context->adapter->self.mr[mr->index];
+
+    atomic_store_explicit(&entry->key, key, memory_order_release);
+    mr->ibv.lkey = mr->ibv.rkey = key;
+    mr->ibv.handle = mr->index;
+}
+
+static void mr_release(struct vb_object *object)
+{
+    vb_mr_dereg((struct vb_mr *)((char *)object - offsetof(struct vb_mr, object)));
+}
+
+static void fill_abi(struct vb_mr *mr, void *addr, size_t length)
+{
+    mr->ibv.context = mr->pd->context->ibv;
+    mr->ibv.pd = &mr->pd->ibv;
+    mr->ibv.addr = addr;
+    mr->ibv.length = length;
+}
+
+int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+              struct vb_mr **mr)
+{
+    struct vb_adapter *adapter = pd->context->adapter;
+    struct vb_mr *made;
+    uint32_t key = 0;
+    int error = check_access(access);
+
+    if (!error)
+        error = check_mapped(addr, length);
+    if (error)
+        return error;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->pd = pd;
+    pthread_mutex_lock(&adapter->mutex);
+    error = vb_pool_take(&adapter->mr_pool, &made->index);
+    if (!error)
+        key = new_key(adapter, made->index, 0);
+    pthread_mutex_unlock(&adapter->mutex);
+    if (error) {
+        free(made);
+        return error;
+    }
+    describe(adapter, &adapter->self.mr[made->index], pd->number, addr, length, iova, access);
+    fill_abi(made, addr, length);
+    publish(made, key);
+    atomic_fetch_add(&pd->users, 1);
+    vb_object_add(pd->context, &made->object, mr_release);
+    *mr = made;
+    return 0;
+}
+
+/* Every request that may have passed the check before the key was withdrawn is over. */
+static void settle_all(struct vb_adapter *adapter)
+{
+    uint32_t last;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    pthread_mutex_lock(&adapter->lifetime);
+    last = adapter->qp_pool.next;
+    for (uint32_t i = 0; i < last; ++i)
+        if (adapter->qps[i])
+            adapter->port->settle(adapter->qps[i]);
+    pthread_mutex_unlock(&adapter->lifetime);
+}
+
+static void withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
+{
+    atomic_store(&adapter->self.mr[mr->index].key, 0);
+    settle_all(adapter);
+}
+
+int vb_mr_dereg(struct vb_mr *mr)
+{
+    struct vb_adapter *adapter = mr->pd->context->adapter;
+
+    withdraw(adapter, mr);
+    vb_object_remove(mr->pd->context, &mr->object);
+    atomic_fetch_sub(&mr->pd->users, 1);
+    pthread_mutex_lock(&adapter->mutex);
+    vb_pool_return(&adapter->mr_pool, mr->index);
+    pthread_mutex_unlock(&adapter->mutex);
+    free(mr);
+    return 0;
+}
+
+static void move_to_pd(struct vb_mr *mr, struct vb_pd *pd)
+{
+    atomic_fetch_add(&pd->users, 1);
+    atomic_fetch_sub(&mr->pd->users, 1);
+    mr->pd = pd;
+    mr->ibv.pd = &pd->ibv;
+}
+
+int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_t length,
+                unsigned access)
+{
+    struct vb_adapter *adapter = mr->pd->context->adapter;
+    struct vb_mr_shared *entry = &adapter->self.mr[mr->index];
+    uint32_t old = mr->ibv.lkey;
+    uint64_t iova = entry->iova;
+    int error = 0;
+
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+        error = check_mapped(addr, length);
+        iova = (uintptr_t)addr;
+    } else {
+        addr = mr->ibv.addr;
+        length = mr->ibv.length;
+    }
+    if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+        access = entry->access;
+    if (!error)
+        error = check_access(access);
+    if (error)
+        return error;
+    withdraw(adapter, mr);
+    if (flags & IBV_REREG_MR_CHANGE_PD)
+        move_to_pd(mr, pd);
+    describe(adapter, entry, mr->pd->number, addr, length, iova, access);
+    fill_abi(mr, addr, length);
+    pthread_mutex_lock(&adapter->mutex);
+    publish(mr, new_key(adapter, mr->index, old));
+    pthread_mutex_unlock(&adapter->mutex);
+    return 0;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A port carries requests to the other side; the adapter does not know how (DESIGN: port).
+ * Each call may be made from any thread.
+ */
+#ifndef VB_HCA_PORT_H
+#define VB_HCA_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/verbs.h"
+
+struct vb_adapter;
+struct vb_cq;
+struct vb_qp;
+
+/* How a request ended. */
+struct vb_outcome {
+    enum ibv_wc_status status;
+    uint32_t byte_len;
+    uint32_t evidence; /* id of the record behind an error, 0 if none */
+};
+
+struct vb_port {
+    /* The table index of a new QP has no number yet: gives it one. -ENOMEM: none is left. */
+    int (*number)(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num);
+    /* INIT to RTR of a connected QP: find the peer. An absent peer is not an error (it may come).
+     */
+    int (*connect)(struct vb_qp *qp);
+    /* To RESET, or destroyed: forget the peer. */
+    void (*disconnect)(struct vb_qp *qp);
+    /*
+     * Carries one request out, under the QP's sq_lock. 0: it ended as `outcome` says.
+     * -EAGAIN: it waits (receiver not ready, peer not there); progress tries again.
+     */
+    int (*execute)(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+    /* Returns when no request that had begun, by this QP or towards it, is still under way. */
+    void (*settle)(struct vb_qp *qp);
+    /* The same asked without waiting; true: none is. */
+    bool (*quiet)(struct vb_qp *qp);
+    /* The QP has requests that wait, or is in ERR with receives to flush: come back to it. */
+    void (*attend)(struct vb_qp *qp);
+    /* Requests of QPs on this CQ wait: try them now. */
+    void (*progress)(struct vb_cq *cq);
+};
+
+#endif

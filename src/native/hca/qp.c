@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/qp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "memory/heap.h"
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+
+void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
+{
+    vb_event_raise(qp->context, type, &qp->ibv);
+}
+
+static int check_init(const struct ibv_qp_init_attr_ex *attr)
+{
+    const struct ibv_qp_cap *cap = &attr->cap;
+
+    if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+        return -EOPNOTSUPP;
+    if (!attr->send_cq || !attr->recv_cq || !attr->pd)
+        return -EINVAL;
+    if (cap->max_send_wr > VB_MAX_WR || cap->max_recv_wr > VB_MAX_WR ||
+        cap->max_send_sge > VB_MAX_SGE || cap->max_recv_sge > VB_MAX_SGE ||
+        cap->max_inline_data > VB_MAX_INLINE)
+        return -EINVAL;
+    return 0;
+}
+
+/* Elements and inline data of the send queue's entries, in one block. */
+static int alloc_send_queue(struct vb_qp *qp)
+{
+    size_t count = (size_t)qp->sq_mask + 1;
+    size_t sges = qp->cap.max_send_sge ? qp->cap.max_send_sge : 1;
+    size_t each = sges * sizeof(struct ibv_sge) + ((qp->cap.max_inline_data + 7u) & ~7u);
+    uint8_t *at;
+
+    qp->sq = calloc(count, sizeof(*qp->sq));
+    qp->sq_store = at = calloc(count, each);
+    if (!qp->sq || !at)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; ++i, at += each) {
+        qp->sq[i].sge = (struct ibv_sge *)at;
+        qp->sq[i].inline_data = at + sges * sizeof(struct ibv_sge);
+    }
+    return 0;
+}
+
+static int alloc_recv_ring(struct vb_qp *qp)
+{
+    size_t count = round_up_pow2(qp->cap.max_recv_wr);
+
+    qp->rq_ring = vb_heap_alloc(qp->context->adapter->segment,
+                                count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
+    return qp->rq_ring ? 0 : -ENOMEM;
+}
+
+static int enter_table(struct vb_adapter *adapter, struct vb_qp *qp)
+{
+    int error;
+
+    pthread_mutex_lock(&adapter->mutex);
+    error = vb_pool_take(&adapter->qp_pool, &qp->index);
+    if (!error)
+        error = adapter->port->number(adapter, qp->index, &qp->ibv.qp_num);
+    pthread_mutex_unlock(&adapter->mutex);
+    return error;
+}
+
+static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
+{
+    qp->cap = *wanted;
+    qp->cap.max_send_wr = wanted->max_send_wr ? round_up_pow2(wanted->max_send_wr) : 0;
+    qp->cap.max_recv_wr = wanted->max_recv_wr ? round_up_pow2(wanted->max_recv_wr) : 0;
+    if (wanted->max_inline_data < 64)
+        qp->cap.max_inline_data = 64;
+    if (qp->srq)
+        qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
+    qp->sq_mask = round_up_pow2(qp->cap.max_send_wr) - 1;
+}
+
+static void share(struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+    struct vb_qp_shared *shared = &adapter->self.qp[qp->index];
+
+    memset(shared, 0, sizeof(*shared));
+    shared->qp_num = qp->ibv.qp_num;
+    shared->type = qp->ibv.qp_type;
+    shared->pd = qp->pd->number;
+    shared->recv_cq = qp->recv_cq->index;
+    shared->srq = qp->srq ? qp->srq->index + 1 : 0;
+    shared->rq_mask = round_up_pow2(qp->cap.max_recv_wr) - 1;
+    shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
+    shared->rq_stride_log2 = vb_recv_stride_log2(qp->cap.max_recv_sge);
+    qp->shared = shared;
+}
+
+static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+    qp->ibv.context = qp->context->ibv;
+    qp->ibv.qp_context = attr->qp_context;
+    qp->ibv.pd = attr->pd;
+    qp->ibv.send_cq = attr->send_cq;
+    qp->ibv.recv_cq = attr->recv_cq;
+    qp->ibv.srq = attr->srq;
+    qp->ibv.handle = qp->index;
+    qp->ibv.state = IBV_QPS_RESET;
+    qp->ibv.qp_type = attr->qp_type;
+    pthread_mutex_init(&qp->ibv.mutex, NULL);
+    pthread_cond_init(&qp->ibv.cond, NULL);
+}
+
+static void use(struct vb_qp *qp, int by)
+{
+    atomic_fetch_add(&qp->pd->users, (uint32_t)by);
+    atomic_fetch_add(&qp->send_cq->users, (uint32_t)by);
+    atomic_fetch_add(&qp->recv_cq->users, (uint32_t)by);
+    if (qp->srq)
+        atomic_fetch_add(&qp->srq->users, (uint32_t)by);
+}
+
+static void free_qp(struct vb_qp *qp)
+{
+    vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
+    free(qp->sq);
+    free(qp->sq_store);
+    free(qp);
+}
+
+static void qp_release(struct vb_object *object)
+{
+    vb_qp_destroy((struct vb_qp *)((char *)object - offsetof(struct vb_qp, object)));
+}
+
+static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+    struct vb_qp *qp = calloc(1, sizeof(*qp));
+
+    if (!qp)
+        return NULL;
+    qp->context = context;
+    qp->pd = (struct vb_pd *)attr->pd;
+    qp->send_cq = (struct vb_cq *)attr->send_cq;
+    qp->recv_cq = (struct vb_cq *)attr->recv_cq;
+    qp->srq = (struct vb_srq *)attr->srq;
+    qp->sq_sig_all = attr->sq_sig_all != 0;
+    fill_abi(qp, attr);
+    set_caps(qp, &attr->cap);
+    return qp;
+}
+
+int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp)
+{
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_qp *made;
+    int error = check_init(attr);
+
+    if (error)
+        return error;
+    made = new_qp(context, attr);
+    if (!made)
+        return -ENOMEM;
+    error = alloc_send_queue(made);
+    if (!error)
+        error = alloc_recv_ring(made);
+    if (!error)
+        error = enter_table(adapter, made);
+    if (error) {
+        free_qp(made);
+        return error;
+    }
+    share(made);
+    use(made, 1);
+    adapter->qps[made->index] = made;
+    vb_object_add(context, &made->object, qp_release);
+    attr->cap = made->cap;
+    *qp = made;
+    return 0;
+}
+
+/* Nobody finds the QP any more, and nobody who had found it is still at work. */
+static void withdraw(struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+
+    vb_sq_lock(qp);
+    atomic_store(&qp->shared->state, IBV_QPS_RESET);
+    qp->ibv.state = IBV_QPS_RESET;
+    if (qp->counted_waiting)
+        atomic_fetch_sub(&qp->send_cq->waiting, 1);
+    qp->counted_waiting = false;
+    qp->wait.reason = VB_WAIT_NONE;
+    vb_sq_unlock(qp);
+    atomic_thread_fence(memory_order_seq_cst);
+    adapter->port->settle(qp);
+    pthread_mutex_lock(&adapter->lifetime);
+    adapter->port->disconnect(qp);
+    pthread_mutex_unlock(&adapter->lifetime);
+    vb_cq_forget(qp->send_cq, qp->index);
+    if (qp->recv_cq != qp->send_cq)
+        vb_cq_forget(qp->recv_cq, qp->index);
+}
+
+void vb_qp_reset(struct vb_qp *qp)
+{
+    struct vb_qp_shared *shared = qp->shared;
+
+    withdraw(qp);
+    qp->sq_posted = qp->sq_next = 0;
+    atomic_store(&qp->sq_retired, 0);
+    qp->rq_posted = qp->rq_flushed = 0;
+    qp->rq_draining = false;
+    atomic_store(&qp->rq_polled, 0);
+    qp->drain_event = false;
+    atomic_store(&shared->rq_posted, 0);
+    atomic_store(&shared->rq_taken, 0);
+    atomic_store(&shared->srq_inflight, 0);
+    shared->established = 0;
+    shared->dest_qp_num = 0;
+    memset(&qp->attr, 0, sizeof(qp->attr));
+}
+
+int vb_qp_destroy(struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+
+    withdraw(qp);
+    vb_event_retire(qp->context, &qp->ibv);
+    vb_object_remove(qp->context, &qp->object);
+    pthread_mutex_lock(&adapter->lifetime);
+    pthread_mutex_lock(&adapter->mutex);
+    adapter->qps[qp->index] = NULL;
+    vb_pool_return(&adapter->qp_pool, qp->index);
+    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->lifetime);
+    use(qp, -1);
+    pthread_mutex_destroy(&qp->ibv.mutex);
+    pthread_cond_destroy(&qp->ibv.cond);
+    free_qp(qp);
+    return 0;
+}
+
+bool vb_qp_try_flush(struct vb_qp *qp)
+{
+    bool done = true;
+
+    if (!vb_sq_trylock(qp))
+        return false;
+    vb_sq_run(qp);
+    vb_sq_unlock(qp);
+    if (vb_qp_state(qp) == IBV_QPS_ERR && !qp->rq_draining) {
+        done = qp->context->adapter->port->quiet(qp);
+        if (done)
+            vb_rq_flush(qp);
+    }
+    return done;
+}

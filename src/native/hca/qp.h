@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Queue pairs: attributes and states (states.h), the send queue, flushing. */
+#ifndef VB_HCA_QP_H
+#define VB_HCA_QP_H
+
+#include "hca/adapter.h"
+#include "hca/cq.h"
+#include "hca/mr.h"
+#include "hca/port.h"
+#include "hca/srq.h"
+
+struct vb_peer;
+
+/* A send request that waits: its copy, the elements, inline data. */
+struct vb_sq_wqe {
+    struct ibv_send_wr wr;
+    struct ibv_sge *sge;
+    uint8_t *inline_data;
+};
+
+/* Why the head of the send queue waits, and until when. */
+struct vb_wait {
+    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER } reason;
+    uint64_t since; /* ns */
+    uint64_t last_try;
+};
+
+struct vb_qp {
+    union {
+        struct ibv_qp ibv;
+        struct ibv_qp_ex ex;
+    };
+    struct vb_object object;
+    struct vb_context *context;
+    struct vb_pd *pd;
+    struct vb_cq *send_cq, *recv_cq;
+    struct vb_srq *srq;
+    struct vb_qp_shared *shared;
+    uint32_t index;
+    bool sq_sig_all;
+    bool send_ops; /* created for the ibv_wr_* calls */
+    struct ibv_qp_cap cap;
+    struct ibv_qp_attr attr; /* what was set, for query_qp */
+
+    /* send queue, under shared->sq_lock */
+    uint32_t sq_posted;          /* next position */
+    uint32_t sq_next;            /* first that has not been carried out */
+    _Atomic uint32_t sq_retired; /* places before this one are free again */
+    uint32_t sq_mask;
+    struct vb_sq_wqe *sq;
+    void *sq_store;
+    struct vb_wait wait;
+    bool counted_waiting; /* in send_cq->waiting */
+    bool drain_event;     /* SQD entered with notification, not yet raised */
+
+    /* receive queue */
+    _Atomic uint32_t rq_lock; /* posters */
+    _Atomic uint32_t rq_polled;
+    uint32_t rq_posted;
+    bool rq_draining;    /* ERR, and the queue was flushed: what is posted follows at once */
+    uint32_t rq_flushed; /* ERR: requests before this position have their flush entry */
+    uint8_t *rq_ring;
+
+    /* the port's */
+    struct vb_peer *peer;
+    struct vb_qp_shared *remote;
+    uint32_t remote_rq_seen;              /* remote rq_posted as last read */
+    uint32_t unplaced_cq_position;        /* last inline payload sent… */
+    uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
+    void *port_data;
+    struct vb_qp *attend_next;
+    atomic_bool attended;
+};
+
+int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
+int vb_qp_destroy(struct vb_qp *qp);
+void vb_qp_reset(struct vb_qp *qp);
+int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask);
+int vb_qp_query(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask,
+                struct ibv_qp_init_attr *init_attr);
+
+/* libibverbs: -EINVAL for a malformed request or state, -ENOMEM for a full queue; `bad` names it.
+ */
+int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)
+{
+    return atomic_load_explicit(&qp->shared->state, memory_order_acquire);
+}
+
+static inline bool vb_qp_connected_type(uint32_t type)
+{
+    return type == IBV_QPT_RC || type == IBV_QPT_UC;
+}
+
+void vb_sq_lock(struct vb_qp *qp);
+bool vb_sq_trylock(struct vb_qp *qp);
+void vb_sq_unlock(struct vb_qp *qp);
+
+/* Under sq_lock: carries out what waits, until something has to wait again or nothing is left. */
+void vb_sq_run(struct vb_qp *qp);
+/* Under sq_lock: the request at the queue's head ended. */
+void vb_sq_complete(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                    const struct vb_outcome *outcome);
+/* Under sq_lock: to ERR (or SQE), what waits in the send queue is flushed; receives follow soon. */
+void vb_qp_fail(struct vb_qp *qp);
+/* Under sq_lock, in ERR, with the port quiet: every receive request left gets its flush entry. */
+void vb_rq_flush(struct vb_qp *qp);
+/* Flushes whatever ERR still owes; false when it must be tried again (busy, or not quiet). */
+bool vb_qp_try_flush(struct vb_qp *qp);
+
+void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type);
+
+#endif

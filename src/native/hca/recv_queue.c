@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The receive queue's owner side: posting, and flushing in ERR. */
+#include <errno.h>
+
+#include "hca/qp.h"
+
+static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position)
+{
+    struct vb_cqe entry = {
+        .wr_id = wr_id,
+        .qp = qp->index,
+        .wqe = position,
+        .status = IBV_WC_WR_FLUSH_ERR,
+        .kind = VB_CQE_RECV,
+    };
+
+    vb_cq_complete(qp->recv_cq, &entry, true);
+}
+
+/* Under rq_lock. */
+static void flush_posted(struct vb_qp *qp)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+
+    while (qp->rq_flushed != qp->rq_posted) {
+        uint32_t position = qp->rq_flushed++;
+        push_flush_entry(qp, vb_rq_wqe(self, qp->shared, position)->wr_id, position);
+    }
+}
+
+/* A peer that died may have completed a request without counting it as taken. */
+static uint32_t first_unfinished(struct vb_qp *qp)
+{
+    uint32_t taken = atomic_load(&qp->shared->rq_taken);
+
+    while ((int32_t)(taken - atomic_load(&qp->rq_polled)) < 0)
+        ++taken;
+    while (taken != qp->rq_posted && vb_cq_holds_recv(qp->recv_cq, qp->index, taken))
+        ++taken;
+    return taken;
+}
+
+/* The SRQ request that a dead peer had in hand belongs to this QP: it ends here. */
+static void finish_srq_inflight(struct vb_qp *qp)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+    uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
+
+    if (inflight && !vb_cq_holds_recv(qp->recv_cq, qp->index, inflight - 1))
+        push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, inflight - 1)->wr_id, inflight - 1);
+}
+
+void vb_rq_flush(struct vb_qp *qp)
+{
+    if (qp->rq_draining)
+        return;
+    vb_lock(&qp->rq_lock, qp->context->adapter->instance);
+    if (!qp->rq_draining) {
+        qp->rq_draining = true;
+        if (qp->srq) {
+            finish_srq_inflight(qp);
+            vb_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+        } else {
+            qp->rq_flushed = first_unfinished(qp);
+            flush_posted(qp);
+        }
+    }
+    vb_unlock(&qp->rq_lock);
+}
+
+static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
+{
+    if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
+        return -EINVAL;
+    if (VB_UNLIKELY(qp->rq_posted - atomic_load_explicit(&qp->rq_polled, memory_order_relaxed) >=
+                    qp->cap.max_recv_wr))
+        return -ENOMEM;
+    vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);
+    atomic_store_explicit(&qp->shared->rq_posted, ++qp->rq_posted, memory_order_release);
+    return 0;
+}
+
+int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    int error = 0;
+
+    if (VB_UNLIKELY(qp->srq || vb_qp_state(qp) == IBV_QPS_RESET)) {
+        *bad = wr;
+        return -EINVAL;
+    }
+    vb_lock(&qp->rq_lock, qp->context->adapter->instance);
+    for (; wr; wr = wr->next) {
+        error = post_one(qp, wr);
+        if (VB_UNLIKELY(error)) {
+            *bad = wr;
+            break;
+        }
+    }
+    if (VB_UNLIKELY(qp->rq_draining))
+        flush_posted(qp);
+    vb_unlock(&qp->rq_lock);
+    return error;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The send queue. The poster's own thread carries a request out before post_send returns; only
+ * what has to wait (receiver not ready, peer not there yet) is copied into the queue.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "hca/qp.h"
+
+void vb_sq_lock(struct vb_qp *qp)
+{
+    vb_lock(&qp->shared->sq_lock, qp->context->adapter->instance);
+}
+
+bool vb_sq_trylock(struct vb_qp *qp)
+{
+    return vb_trylock(&qp->shared->sq_lock, qp->context->adapter->instance);
+}
+
+void vb_sq_unlock(struct vb_qp *qp)
+{
+    uint32_t turns = atomic_load_explicit(&qp->shared->sq_turns, memory_order_relaxed);
+
+    atomic_store_explicit(&qp->shared->sq_turns, turns + 1, memory_order_relaxed);
+    vb_unlock(&qp->shared->sq_lock);
+}
+
+/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate. */
+static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
+{
+    static const unsigned fits[] = {
+        [IBV_QPT_RC] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
+                       1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ |
+                       1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD,
+        [IBV_QPT_UC] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
+                       1u << IBV_WR_RDMA_WRITE_WITH_IMM,
+        [IBV_QPT_UD] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM,
+    };
+
+    return opcode < 32 && (fits[type] >> opcode & 1);
+}
+
+static bool inline_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    uint64_t length = 0;
+
+    if (wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+        wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+        return false;
+    for (int i = 0; i < wr->num_sge; ++i)
+        length += wr->sg_list[i].length;
+    return length <= qp->cap.max_inline_data;
+}
+
+static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_send_sge ||
+                    !opcode_fits(qp->ibv.qp_type, wr->opcode)))
+        return -EINVAL;
+    if (VB_UNLIKELY((wr->send_flags & IBV_SEND_INLINE) && !inline_fits(qp, wr)))
+        return -EINVAL;
+    if (VB_UNLIKELY(qp->ibv.qp_type == IBV_QPT_UD && !wr->wr.ud.ah))
+        return -EINVAL;
+    return 0;
+}
+
+static uint8_t wc_opcode(unsigned opcode)
+{
+    static const uint8_t map[] = {
+        [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+        [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+        [IBV_WR_SEND] = IBV_WC_SEND,
+        [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+        [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+        [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+        [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+    };
+
+    return opcode < sizeof(map) ? map[opcode] : 0;
+}
+
+static void push_send_entry(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t position,
+                            const struct vb_outcome *outcome)
+{
+    struct vb_cqe entry = {
+        .wr_id = wr->wr_id,
+        .qp = qp->index,
+        .byte_len = outcome->byte_len,
+        .extra = outcome->evidence,
+        .wqe = position,
+        .status = (uint8_t)outcome->status,
+        .opcode = wc_opcode(wr->opcode),
+        .kind = VB_CQE_SEND,
+    };
+
+    vb_cq_complete(qp->send_cq, &entry, false);
+}
+
+static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr *wr,
+                               const struct vb_outcome *outcome)
+{
+    return (wr->send_flags & IBV_SEND_SIGNALED) || qp->sq_sig_all ||
+           outcome->status != IBV_WC_SUCCESS;
+}
+
+void vb_sq_complete(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                    const struct vb_outcome *outcome)
+{
+    uint32_t position = qp->sq_next++;
+
+    if (wants_entry(qp, wr, outcome))
+        push_send_entry(qp, wr, position, outcome);
+    if (VB_UNLIKELY(outcome->status != IBV_WC_SUCCESS && outcome->status != IBV_WC_WR_FLUSH_ERR))
+        vb_qp_fail(qp);
+}
+
+static void copy_inline(struct vb_sq_wqe *wqe, const struct ibv_send_wr *wr)
+{
+    uint32_t length = 0;
+
+    for (int i = 0; i < wr->num_sge; ++i) {
+        memcpy(wqe->inline_data + length, (void *)(uintptr_t)wr->sg_list[i].addr,
+               wr->sg_list[i].length);
+        length += wr->sg_list[i].length;
+    }
+    wqe->sge[0] = (struct ibv_sge){.addr = (uintptr_t)wqe->inline_data, .length = length};
+    wqe->wr.num_sge = 1;
+}
+
+static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct vb_sq_wqe *wqe = &qp->sq[qp->sq_posted & qp->sq_mask];
+
+    wqe->wr = *wr;
+    wqe->wr.next = NULL;
+    wqe->wr.sg_list = wqe->sge;
+    if (wr->send_flags & IBV_SEND_INLINE)
+        copy_inline(wqe, wr);
+    else
+        memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wqe->sge));
+    ++qp->sq_posted;
+}
+
+static void count_waiting(struct vb_qp *qp, bool waiting)
+{
+    if (qp->counted_waiting == waiting)
+        return;
+    qp->counted_waiting = waiting;
+    atomic_fetch_add(&qp->send_cq->waiting, waiting ? 1 : -1u);
+    if (waiting)
+        qp->context->adapter->port->attend(qp);
+}
+
+static void flush_queue(struct vb_qp *qp)
+{
+    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+
+    while (qp->sq_next != qp->sq_posted) {
+        struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
+        push_send_entry(qp, &wqe->wr, qp->sq_next++, &flushed);
+    }
+    qp->wait.reason = VB_WAIT_NONE;
+    count_waiting(qp, false);
+}
+
+static bool runs(enum ibv_qp_state state)
+{
+    return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+}
+
+static void raise_drained(struct vb_qp *qp)
+{
+    if (!qp->drain_event || qp->wait.reason != VB_WAIT_NONE)
+        return;
+    qp->drain_event = false;
+    vb_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+void vb_sq_run(struct vb_qp *qp)
+{
+    enum ibv_qp_state state = vb_qp_state(qp);
+
+    while (qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
+        struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
+        struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
+
+        /* SQD finishes the request that was begun and begins no other. */
+        if (state == IBV_QPS_SQD && qp->wait.reason == VB_WAIT_NONE)
+            break;
+        if (qp->context->adapter->port->execute(qp, &wqe->wr, &outcome) == -EAGAIN)
+            break;
+        qp->wait.reason = VB_WAIT_NONE;
+        vb_sq_complete(qp, &wqe->wr, &outcome);
+    }
+    if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
+        flush_queue(qp);
+    count_waiting(qp, qp->sq_next != qp->sq_posted && qp->wait.reason != VB_WAIT_NONE);
+    raise_drained(qp);
+}
+
+void vb_qp_fail(struct vb_qp *qp)
+{
+    enum ibv_qp_type type = qp->ibv.qp_type;
+    enum ibv_qp_state to = type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
+
+    atomic_store(&qp->shared->state, to);
+    qp->ibv.state = to;
+    flush_queue(qp);
+    if (to == IBV_QPS_ERR)
+        qp->context->adapter->port->attend(qp);
+}
+
+/* States in which a request is taken but not begun. */
+static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_qp_state state)
+{
+    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+
+    if (state == IBV_QPS_SQD) {
+        enqueue(qp, wr);
+        return 0;
+    }
+    if (state != IBV_QPS_ERR && state != IBV_QPS_SQE)
+        return -EINVAL;
+    flush_queue(qp);
+    ++qp->sq_posted;
+    push_send_entry(qp, wr, qp->sq_next++, &flushed);
+    return 0;
+}
+
+static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    enum ibv_qp_state state = vb_qp_state(qp);
+    struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
+    int error = check_wr(qp, wr);
+
+    if (VB_UNLIKELY(error))
+        return error;
+    if (VB_UNLIKELY(qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire) >=
+                    qp->cap.max_send_wr))
+        return -ENOMEM;
+    if (VB_UNLIKELY(state != IBV_QPS_RTS))
+        return post_elsewhere(qp, wr, state);
+    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted)) {
+        enqueue(qp, wr);
+        vb_sq_run(qp);
+        return 0;
+    }
+    if (VB_UNLIKELY(qp->context->adapter->port->execute(qp, wr, &outcome) == -EAGAIN)) {
+        enqueue(qp, wr);
+        count_waiting(qp, true);
+        return 0;
+    }
+    ++qp->sq_posted;
+    vb_sq_complete(qp, wr, &outcome);
+    return 0;
+}
+
+int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    int error = 0;
+
+    vb_sq_lock(qp);
+    for (; wr; wr = wr->next) {
+        error = post_one(qp, wr);
+        if (VB_UNLIKELY(error)) {
+            *bad = wr;
+            break;
+        }
+    }
+    vb_sq_unlock(qp);
+    return error;
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/srq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "hca/lock.h"
+#include "memory/heap.h"
+
+uint32_t vb_recv_stride_log2(uint32_t max_sge)
+{
+    struct vb_recv_wqe *wqe = NULL;
+    size_t size = sizeof(*wqe) + (max_sge ? max_sge : 1) * sizeof(wqe->sge[0]);
+
+    return size <= VB_LINE ? 6 : 64 - (uint32_t)__builtin_clzll(size - 1);
+}
+
+void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr)
+{
+    uint64_t length = 0;
+
+    wqe->wr_id = wr->wr_id;
+    wqe->num_sge = (uint32_t)wr->num_sge;
+    for (int i = 0; i < wr->num_sge; ++i) {
+        wqe->sge[i].addr = wr->sg_list[i].addr;
+        wqe->sge[i].length = wr->sg_list[i].length;
+        wqe->sge[i].lkey = wr->sg_list[i].lkey;
+        length += wr->sg_list[i].length;
+    }
+    wqe->length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
+}
+
+static void srq_release(struct vb_object *object)
+{
+    vb_srq_destroy((struct vb_srq *)((char *)object - offsetof(struct vb_srq, object)));
+}
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+
+static void free_parts(struct vb_srq *srq)
+{
+    struct vb_adapter *adapter = srq->context->adapter;
+
+    if (srq->shared) {
+        vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->wqes));
+        vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->order));
+    }
+    free(srq->free);
+    free(srq);
+}
+
+static int alloc_rings(struct vb_srq *srq, uint32_t count)
+{
+    struct vb_adapter *adapter = srq->context->adapter;
+    uint32_t stride = vb_recv_stride_log2(srq->max_sge);
+    void *wqes = vb_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
+    void *order = vb_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
+    struct vb_srq_shared *shared = &adapter->self.srq[srq->index];
+
+    if (!wqes || !order) {
+        vb_heap_free(adapter->segment, wqes);
+        vb_heap_free(adapter->segment, order);
+        return -ENOMEM;
+    }
+    memset(shared, 0, sizeof(*shared));
+    shared->wqes = vb_heap_offset(adapter->segment, wqes);
+    shared->order = vb_heap_offset(adapter->segment, order);
+    shared->mask = count - 1;
+    shared->stride_log2 = stride;
+    shared->pd = srq->pd->number;
+    srq->shared = shared;
+    return 0;
+}
+
+static int fill_free_list(struct vb_srq *srq, uint32_t count)
+{
+    srq->free = malloc(count * sizeof(*srq->free));
+    if (!srq->free)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; ++i)
+        srq->free[i] = count - 1 - i;
+    srq->free_count = count;
+    return 0;
+}
+
+static int enter_table(struct vb_adapter *adapter, struct vb_srq *srq)
+{
+    int error;
+
+    pthread_mutex_lock(&adapter->mutex);
+    error = vb_pool_take(&adapter->srq_pool, &srq->index);
+    if (!error)
+        adapter->srqs[srq->index] = srq;
+    pthread_mutex_unlock(&adapter->mutex);
+    return error;
+}
+
+static void leave_table(struct vb_adapter *adapter, struct vb_srq *srq)
+{
+    pthread_mutex_lock(&adapter->mutex);
+    adapter->srqs[srq->index] = NULL;
+    vb_pool_return(&adapter->srq_pool, srq->index);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static void fill_abi(struct vb_srq *srq, void *srq_context)
+{
+    srq->ibv.context = srq->context->ibv;
+    srq->ibv.srq_context = srq_context;
+    srq->ibv.pd = &srq->pd->ibv;
+    srq->ibv.handle = srq->index;
+    pthread_mutex_init(&srq->ibv.mutex, NULL);
+    pthread_cond_init(&srq->ibv.cond, NULL);
+}
+
+int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_init_attr *attr,
+                  struct vb_srq **srq)
+{
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_srq *made;
+    uint32_t count;
+    int error;
+
+    if (attr->attr.max_wr < 1 || attr->attr.max_wr > VB_MAX_WR || attr->attr.max_sge > VB_MAX_SGE)
+        return -EINVAL;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->context = context;
+    made->pd = pd;
+    made->max_sge = attr->attr.max_sge ? attr->attr.max_sge : 1;
+    made->max_wr = count = round_up_pow2(attr->attr.max_wr);
+    error = enter_table(adapter, made);
+    if (error) {
+        free(made);
+        return error;
+    }
+    error = alloc_rings(made, count);
+    if (!error)
+        error = fill_free_list(made, count);
+    if (error) {
+        leave_table(adapter, made);
+        free_parts(made);
+        return error;
+    }
+    fill_abi(made, attr->srq_context);
+    attr->attr.max_wr = made->max_wr;
+    attr->attr.max_sge = made->max_sge;
+    atomic_fetch_add(&pd->users, 1);
+    vb_object_add(context, &made->object, srq_release);
+    *srq = made;
+    return 0;
+}
+
+int vb_srq_destroy(struct vb_srq *srq)
+{
+    struct vb_adapter *adapter = srq->context->adapter;
+
+    if (atomic_load(&srq->users))
+        return -EBUSY;
+    vb_event_retire(srq->context, &srq->ibv);
+    vb_object_remove(srq->context, &srq->object);
+    leave_table(adapter, srq);
+    atomic_fetch_sub(&srq->pd->users, 1);
+    pthread_mutex_destroy(&srq->ibv.mutex);
+    pthread_cond_destroy(&srq->ibv.cond);
+    free_parts(srq);
+    return 0;
+}
+
+static uint32_t waiting(const struct vb_srq *srq)
+{
+    return atomic_load(&srq->shared->posted) - atomic_load(&srq->shared->taken);
+}
+
+int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+    struct vb_adapter *adapter = srq->context->adapter;
+    bool below;
+
+    if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+        return -EINVAL;
+    if (mask & IBV_SRQ_MAX_WR)
+        return -EOPNOTSUPP; /* query_device does not report IBV_DEVICE_SRQ_RESIZE */
+    if (!(mask & IBV_SRQ_LIMIT))
+        return 0;
+    if (attr->srq_limit > srq->max_wr)
+        return -EINVAL;
+    vb_lock(&srq->shared->lock, adapter->instance);
+    below = attr->srq_limit && waiting(srq) < attr->srq_limit;
+    atomic_store(&srq->shared->limit, below ? 0 : attr->srq_limit);
+    vb_unlock(&srq->shared->lock);
+    if (below)
+        vb_srq_limit_reached(srq);
+    return 0;
+}
+
+void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr)
+{
+    attr->max_wr = srq->max_wr;
+    attr->max_sge = srq->max_sge;
+    attr->srq_limit = atomic_load(&srq->shared->limit);
+}
+
+void vb_srq_limit_reached(struct vb_srq *srq)
+{
+    vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
+}
+
+static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
+{
+    const struct vb_view *self = &srq->context->adapter->self;
+    struct vb_srq_shared *shared = srq->shared;
+    uint32_t *order = vb_at(self, shared->order), posted, index;
+
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
+        return -EINVAL;
+    if (!srq->free_count)
+        return -ENOMEM;
+    index = srq->free[--srq->free_count];
+    vb_recv_write(vb_srq_wqe(self, shared, index), wr);
+    posted = atomic_load_explicit(&shared->posted, memory_order_relaxed);
+    order[posted & shared->mask] = index;
+    atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
+    return 0;
+}
+
+int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    int error = 0;
+
+    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    for (; wr && !error; wr = wr->next) {
+        error = post_one(srq, wr);
+        if (error)
+            *bad = wr;
+    }
+    vb_unlock(&srq->post_lock);
+    return error;
+}
+
+void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
+{
+    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    srq->free[srq->free_count++] = wqe;
+    vb_unlock(&srq->post_lock);
+}
+
+void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)
+{
+    /* `taken` is moved last, so what the lock protects is whole at every instant. */
+    if (atomic_load(&srq->shared->lock) == dead_holder)
+        vb_unlock(&srq->shared->lock);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Receive requests: how they are written to a queue, and the queue that several QPs share. */
+#ifndef VB_HCA_SRQ_H
+#define VB_HCA_SRQ_H
+
+#include "hca/adapter.h"
+#include "hca/mr.h"
+
+struct vb_srq {
+    struct ibv_srq ibv;
+    struct vb_object object;
+    struct vb_context *context;
+    struct vb_pd *pd;
+    struct vb_srq_shared *shared;
+    uint32_t index;
+    uint32_t max_wr;
+    uint32_t max_sge;
+    _Atomic uint32_t post_lock; /* the free list and `posted` */
+    uint32_t *free;
+    uint32_t free_count;
+    _Atomic uint32_t users;
+};
+
+/* Bytes of a receive request with this many elements: the log2 of its stride in a ring. */
+uint32_t vb_recv_stride_log2(uint32_t max_sge);
+void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr);
+
+int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_init_attr *attr,
+                  struct vb_srq **srq);
+int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask);
+void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr);
+int vb_srq_destroy(struct vb_srq *srq);
+int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* The request's completion was polled: its place can be used again. */
+void vb_srq_release(struct vb_srq *srq, uint32_t wqe);
+/* The armed limit was crossed. */
+void vb_srq_limit_reached(struct vb_srq *srq);
+void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder);
+
+#endif

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/atomic.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "hca/lock.h"
+#include "port/direct/direct.h"
+#include "port/direct/place.h"
+
+static uint64_t by_processor(void *at, bool swap, uint64_t compare_add, uint64_t swap_value)
+{
+    _Atomic uint64_t *word = at;
+
+    if (!swap)
+        return atomic_fetch_add(word, compare_add);
+    atomic_compare_exchange_strong(word, &compare_add, swap_value);
+    return compare_add;
+}
+
+static uint64_t next_value(uint64_t old, bool swap, uint64_t compare_add, uint64_t swap_value)
+{
+    if (!swap)
+        return old + compare_add;
+    return old == compare_add ? swap_value : old;
+}
+
+static int move(struct vb_peer *peer, uint64_t addr, uint64_t *value, bool put)
+{
+    struct iovec mine = {value, 8}, theirs = {(void *)(uintptr_t)addr, 8};
+    ssize_t n = put ? process_vm_writev(peer->pid, &mine, 1, &theirs, 1, 0)
+                    : process_vm_readv(peer->pid, &mine, 1, &theirs, 1, 0);
+
+    return n == 8 ? 0 : errno == ESRCH ? -EPIPE : -EFAULT;
+}
+
+static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_t addr, bool swap,
+                         uint64_t compare_add, uint64_t swap_value, uint64_t *result)
+{
+    _Atomic uint32_t *lock = &peer->view.header->atomic_lock;
+    uint64_t next;
+    int error;
+
+    if (!vb_lock_unless(lock, direct->adapter.instance, &peer->gone))
+        return -EPIPE;
+    error = move(peer, addr, result, false);
+    next = next_value(*result, swap, compare_add, swap_value);
+    if (!error && next != *result)
+        error = move(peer, addr, &next, true);
+    vb_unlock(lock);
+    return error;
+}
+
+int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
+                  uint64_t swap_value, uint64_t *result)
+{
+    _Atomic uint32_t *lock = &direct->adapter.self.header->atomic_lock;
+
+    vb_lock(lock, direct->adapter.instance);
+    *result = by_processor(word, swap, compare_add, swap_value);
+    vb_unlock(lock);
+    return 0;
+}
+
+int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr_shared *mr,
+              uint64_t iova, bool swap, uint64_t compare_add, uint64_t swap_value, uint64_t *result)
+{
+    uint8_t *here = vb_peer_pointer(peer, mr, iova);
+    uint64_t addr = mr->addr + (iova - mr->iova);
+
+    if (mr->in_heap && here) {
+        *result = by_processor(here, swap, compare_add, swap_value);
+        return 0;
+    }
+    if (here)
+        return vb_atomic_own(direct, here, swap, compare_add, swap_value, result);
+    /* Heap memory that this process could not map stays with the processor, the owner's. */
+    if (peer->cma && !mr->in_heap)
+        return cross_process(direct, peer, addr, swap, compare_add, swap_value, result);
+    return vb_bounce_atomic(direct, peer, swap ? VB_BOUNCE_SWAP : VB_BOUNCE_ADD, addr, compare_add,
+                            swap_value, result);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/* UD: one datagram, to any UD QP of the host; what cannot be delivered is dropped. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/ah.h"
+#include "port/direct/datagram.h"
+#include "port/direct/requester.h"
+#include "port/direct/responder.h"
+
+enum { DATAGRAM_MAX = 4096, GRH_SIZE = 40 };
+
+/* The destinations that a UD QP has met lately. */
+struct destination {
+    uint32_t qp_num;
+    struct vb_peer *peer;
+    struct vb_qp_shared *remote;
+};
+
+enum { DESTINATIONS = 64 };
+
+struct vb_destinations {
+    struct destination entry[DESTINATIONS];
+};
+
+static void forget(struct vb_direct *direct, struct destination *entry)
+{
+    if (entry->peer)
+        vb_peer_put(direct, entry->peer);
+    *entry = (struct destination){0};
+}
+
+void vb_destinations_free(struct vb_qp *qp)
+{
+    struct vb_destinations *known = qp->port_data;
+
+    if (!known)
+        return;
+    for (int i = 0; i < DESTINATIONS; ++i)
+        forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
+    free(known);
+    qp->port_data = NULL;
+}
+
+static struct destination *find(struct vb_qp *qp, uint32_t qp_num)
+{
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_destinations *known = qp->port_data;
+    struct destination *entry;
+
+    if (!known)
+        qp->port_data = known = calloc(1, sizeof(*known));
+    if (!known)
+        return NULL;
+    entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
+    if (entry->peer && entry->qp_num == qp_num && !atomic_load(&entry->peer->gone))
+        return entry;
+    forget(direct, entry);
+    entry->peer = vb_peer_find(direct, qp_num);
+    entry->remote = entry->peer ? vb_peer_qp(entry->peer, qp_num) : NULL;
+    entry->qp_num = qp_num;
+    return entry->remote ? entry : NULL;
+}
+
+/* A Q_Key with its top bit set stands for the sending QP's own (IBA 10.2.5). */
+static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
+}
+
+static bool accepts(const struct destination *to, uint32_t qkey)
+{
+    uint32_t state = atomic_load(&to->remote->state);
+
+    return to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
+           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey;
+}
+
+/* IPv6-mapped GIDs mean IPv4: its header stands in the last 20 of the 40 bytes (RoCE v2, A17). */
+static bool is_ipv4(const uint8_t gid[16])
+{
+    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    return memcmp(gid, prefix, sizeof(prefix)) == 0;
+}
+
+static void write_grh(uint8_t grh[GRH_SIZE], const uint8_t sgid[16], const struct ibv_ah_attr *ah,
+                      size_t payload)
+{
+    uint16_t length = htons((uint16_t)payload);
+
+    memset(grh, 0, GRH_SIZE);
+    if (is_ipv4(sgid) && is_ipv4(ah->grh.dgid.raw)) {
+        uint16_t total = htons((uint16_t)(payload + 20));
+
+        grh[20] = 0x45;
+        grh[21] = ah->grh.traffic_class;
+        memcpy(grh + 22, &total, 2);
+        grh[28] = ah->grh.hop_limit;
+        grh[29] = 17; /* UDP */
+        memcpy(grh + 32, sgid + 12, 4);
+        memcpy(grh + 36, ah->grh.dgid.raw + 12, 4);
+        return;
+    }
+    grh[0] = 0x60 | ah->grh.traffic_class >> 4;
+    grh[1] = (uint8_t)(ah->grh.traffic_class << 4 | (ah->grh.flow_label >> 16 & 0xf));
+    grh[2] = (uint8_t)(ah->grh.flow_label >> 8);
+    grh[3] = (uint8_t)ah->grh.flow_label;
+    memcpy(grh + 4, &length, 2);
+    grh[6] = 0x1b; /* next header: IBA transport */
+    grh[7] = ah->grh.hop_limit;
+    memcpy(grh + 8, sgid, 16);
+    memcpy(grh + 24, ah->grh.dgid.raw, 16);
+}
+
+static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_spans *payload,
+                     uint8_t grh[GRH_SIZE], struct vb_spans *all)
+{
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    int index = ah->attr.grh.sgid_index;
+
+    if (index >= direct->gid_count)
+        return false;
+    write_grh(grh, direct->gids[index].raw, &ah->attr, payload->total);
+    all->count = 0;
+    all->total = 0;
+    vb_spans_add(all, grh, 0, GRH_SIZE);
+    for (uint32_t i = 0; i < payload->count; ++i)
+        vb_spans_add(all, payload->span[i].here, 0, payload->span[i].length);
+    return true;
+}
+
+/* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
+ */
+static void deliver(struct vb_qp *qp, const struct destination *to, const struct ibv_send_wr *wr,
+                    const struct vb_spans *message)
+{
+    struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
+    struct vb_evidence evidence;
+    struct vb_taken taken;
+    struct vb_spans buffers;
+    struct vb_cqe entry = {
+        .kind = VB_CQE_RECV,
+        .flags = IBV_WC_GRH | (wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0),
+        .imm = wr->imm_data,
+        .byte_len = (uint32_t)message->total,
+        .extra = qp->ibv.qp_num,
+    };
+
+    as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
+    as_connected.ibv.qp_type = IBV_QPT_UD;
+    if (vb_take_recv(&as_connected, &taken))
+        return;
+    if (message->total > taken.wqe->length) {
+        /* Too long for the request: hardware differs; here it ends with LOC_LEN_ERR. */
+        entry.status = IBV_WC_LOC_LEN_ERR;
+        entry.flags = 0;
+        entry.extra = 0;
+    } else if (vb_recv_spans(to->peer, to->remote, taken.wqe, message->total, &buffers,
+                             &evidence) ||
+               vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers)) {
+        entry.status = IBV_WC_LOC_PROT_ERR;
+        entry.flags = 0;
+        entry.extra = 0;
+    }
+    vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+}
+
+static int refuse_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
+                         struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_TOO_LONG, .length = length, .mr_length = DATAGRAM_MAX};
+
+    return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+}
+
+int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_spans payload, message;
+    struct destination *to;
+    uint8_t grh[GRH_SIZE];
+
+    if (!vb_local_spans(qp, wr, 0, &payload, outcome))
+        return 0;
+    if (payload.total > DATAGRAM_MAX)
+        return refuse_length(qp, wr, payload.total, outcome);
+    if (!vb_direct_is_local(direct, &ah->attr.grh.dgid))
+        return 0;
+    to = find(qp, wr->wr.ud.remote_qpn);
+    if (!to || !accepts(to, qkey_of(qp, wr)) || !with_grh(qp, ah, &payload, grh, &message))
+        return 0;
+    if (!vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
+        return 0;
+    if (accepts(to, qkey_of(qp, wr)))
+        deliver(qp, to, wr, &message);
+    vb_unlock(&to->remote->rq_lock);
+    return 0;
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/direct.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hca/cq.h"
+#include "hca/qp.h"
+#include "memory/heap.h"
+#include "port/direct/connection.h"
+#include "port/direct/datagram.h"
+#include "port/direct/requester.h"
+#include "port/direct/retry.h"
+#include "port/direct/service.h"
+#include "port/direct/slot.h"
+
+/* Address space for tables and rings; pages are touched as objects are made. */
+static const size_t SEGMENT_SIZE = 16ull << 30;
+
+uint64_t vb_direct_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid)
+{
+    for (int i = 0; i < direct->gid_count; ++i)
+        if (memcmp(direct->gids[i].raw, gid->raw, sizeof(gid->raw)) == 0)
+            return true;
+    return false;
+}
+
+static int claim_slot(struct vb_direct *direct)
+{
+    uint32_t count = atomic_load(&direct->slot_count);
+    uint32_t start = vb_random(&direct->adapter), slot;
+    int fd = vb_slot_claim(start % VB_SLOTS, &slot);
+
+    if (fd < 0)
+        return fd;
+    direct->slots[count] = slot;
+    direct->listeners[count] = fd;
+    direct->self_peer.slots[count] = slot;
+    atomic_store(&direct->slot_count, count + 1);
+    return 0;
+}
+
+/* The first QP in a block of the table that has no slot yet claims one for it. */
+static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    struct vb_direct *direct = vb_direct_of(adapter);
+    uint32_t block = index / VB_QPS_PER_SLOT;
+
+    while (block >= atomic_load(&direct->slot_count)) {
+        int error = claim_slot(direct);
+
+        if (!error)
+            error = vb_service_watch(direct, direct->listeners[direct->slot_count - 1], NULL);
+        if (error)
+            return error;
+    }
+    *qp_num = direct->slots[block] * VB_QPS_PER_SLOT + index % VB_QPS_PER_SLOT;
+    return 0;
+}
+
+static void disconnect(struct vb_qp *qp)
+{
+    vb_connection_close(qp);
+    vb_destinations_free(qp);
+}
+
+static void attend(struct vb_qp *qp)
+{
+    vb_retry_attend(vb_direct_of(qp->context->adapter), qp);
+}
+
+static void try_one(struct vb_qp *qp)
+{
+    if (!qp->counted_waiting || !vb_sq_trylock(qp))
+        return;
+    vb_sq_run(qp);
+    vb_sq_unlock(qp);
+}
+
+static void progress(struct vb_cq *cq)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+
+    if (pthread_mutex_trylock(&adapter->lifetime))
+        return; /* another thread is at it, or a QP goes: the retry thread remains */
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
+        if (adapter->qps[i] && adapter->qps[i]->send_cq == cq)
+            try_one(adapter->qps[i]);
+    pthread_mutex_unlock(&adapter->lifetime);
+}
+
+static const struct vb_port port = {
+    .number = number,
+    .connect = vb_connection_open,
+    .disconnect = disconnect,
+    .execute = vb_direct_execute,
+    .settle = vb_direct_settle,
+    .quiet = vb_direct_quiet,
+    .attend = attend,
+    .progress = progress,
+};
+
+/*
+ * Where Yama restricts ptrace to descendants, peers of the same user must be let in by name, or
+ * every copy into this process's own memory takes the bounce ring.
+ */
+static void permit_cross_process_copy(void)
+{
+    char scope = 0;
+    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    if (read(fd, &scope, 1) == 1 && scope == '1')
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    close(fd);
+}
+
+static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
+{
+    uint64_t words[3];
+
+    if (getrandom(words, sizeof(words), 0) != sizeof(words))
+        return -EIO;
+    *instance = (uint32_t)words[0] | 1;
+    *seed = words[1];
+    *probe = words[2];
+    return 0;
+}
+
+static void open_self_peer(struct vb_direct *direct)
+{
+    struct vb_peer *self = &direct->self_peer;
+
+    self->self = true;
+    self->refs = 1;
+    self->instance = direct->adapter.instance;
+    self->pid = getpid();
+    self->socket = -1;
+    self->view = direct->adapter.self;
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_mutex_init(&self->bounce_mutex, NULL);
+}
+
+static int open_adapter(struct vb_direct *direct)
+{
+    struct vb_heap *segment;
+    uint32_t instance;
+    uint64_t seed;
+    int error = random_identity(&instance, &seed, &direct->probe[0]);
+
+    if (!error)
+        error = vb_heap_create(SEGMENT_SIZE, &segment);
+    if (error)
+        return error;
+    error =
+        vb_adapter_create(segment, direct->config.heap, &port, instance, seed, &direct->adapter);
+    if (error)
+        vb_heap_destroy(segment);
+    return error;
+}
+
+static void close_adapter(struct vb_direct *direct)
+{
+    struct vb_heap *segment = direct->adapter.segment;
+
+    vb_adapter_destroy(&direct->adapter);
+    vb_heap_destroy(segment);
+}
+
+static int start(struct vb_direct *direct)
+{
+    int error = claim_slot(direct);
+
+    if (!error)
+        error = vb_service_start(direct);
+    if (error)
+        return error;
+    error = vb_retry_start(direct);
+    if (error)
+        vb_service_stop(direct);
+    return error;
+}
+
+int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **direct)
+{
+    struct vb_direct *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    made->config = *config;
+    pthread_mutex_init(&made->connect_mutex, NULL);
+    pthread_mutex_init(&made->peers_mutex, NULL);
+    made->gid_count = vb_gid_table(made->gids, VB_GID_MAX);
+    error = made->gid_count < 0 ? made->gid_count : open_adapter(made);
+    if (error) {
+        free(made);
+        return error;
+    }
+    open_self_peer(made);
+    permit_cross_process_copy();
+    error = start(made);
+    if (error) {
+        close_adapter(made);
+        free(made);
+        return error;
+    }
+    *direct = made;
+    return 0;
+}
+
+void vb_direct_close(struct vb_direct *direct)
+{
+    vb_retry_stop(direct);
+    vb_service_stop(direct);
+    close_adapter(direct);
+    pthread_mutex_destroy(&direct->connect_mutex);
+    pthread_mutex_destroy(&direct->peers_mutex);
+    pthread_mutex_destroy(&direct->self_peer.mutex);
+    pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
+    free(direct);
+}
+
+void vb_direct_abandon(struct vb_direct *direct)
+{
+    vb_service_abandon(direct);
+}
+
+static const char *why_bounce(int error)
+{
+    switch (error) {
+    case -ECANCELED:
+        return "VERBENA_COPY=bounce asks for it";
+    case -EPERM:
+        return "the system forbids cross-process copies between these processes (ptrace rules, "
+               "another user namespace, or a seccomp filter)";
+    case -ENOSYS:
+        return "the system has no cross-process copies (a seccomp filter, or the kernel)";
+    case -ESRCH:
+        return "the peer's process is in a PID namespace that is not visible here";
+    default:
+        return error ? strerror(-error) : "";
+    }
+}
+
+static int describe_peer(const struct vb_peer *peer, const char *between, char *json, size_t size)
+{
+    return snprintf(json, size,
+                    "%s{\"pid\":%d,\"slot\":%u,\"shared_memory\":%s,\"own_memory\":\"%s\","
+                    "\"reason\":\"%s\"}",
+                    between, (int)peer->pid, peer->slots[0], peer->heap ? "true" : "false",
+                    peer->cma ? "cross-process copy" : "bounce ring",
+                    peer->cma ? "" : why_bounce(peer->cma_error));
+}
+
+/* snprintf's way to count beyond the room. */
+struct room {
+    char *at;
+    size_t left;
+    int length;
+};
+
+static void wrote(struct room *room, int n)
+{
+    size_t step = (size_t)n < room->left ? (size_t)n : room->left;
+
+    room->length += n;
+    room->at += step;
+    room->left -= step;
+}
+
+int vb_direct_describe(struct vb_direct *direct, char *json, size_t size)
+{
+    struct vb_heap *heap = direct->adapter.heap;
+    struct room room = {json, size, 0};
+    const char *between = "";
+
+    wrote(&room, snprintf(room.at, room.left,
+                          "{\"device\":\"%s\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
+                          "\"peers\":[",
+                          VB_DEVICE_NAME, direct->slots[0], heap ? vb_heap_size(heap) : 0,
+                          heap ? vb_heap_used(heap) : 0));
+    pthread_mutex_lock(&direct->peers_mutex);
+    for (struct vb_peer *peer = direct->peers; peer; peer = peer->next) {
+        if (atomic_load(&peer->gone))
+            continue;
+        wrote(&room, describe_peer(peer, between, room.at, room.left));
+        between = ",";
+    }
+    pthread_mutex_unlock(&direct->peers_mutex);
+    wrote(&room, snprintf(room.at, room.left, "]}"));
+    return room.length;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The direct port: both ends on this host, in one process or in several.
+ *
+ * Each process claims slots (slot.h); a slot names a socket on which its service thread answers
+ * peers. Two processes that meet exchange their segments (peer.h), and from then on the poster's
+ * own thread carries requests out in the peer's memory (requester.c). The service thread sleeps
+ * unless a peer comes, dies, or asks for help.
+ */
+#ifndef VB_PORT_DIRECT_H
+#define VB_PORT_DIRECT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hca/adapter.h"
+#include "hca/port.h"
+#include "port/direct/peer.h"
+#include "port/gid.h"
+
+/* How a peer's own memory is reached; what the environment may force. */
+enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
+
+struct vb_direct_config {
+    struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
+    enum vb_way force;    /* VB_WAY_ANY: probe */
+};
+
+/* The retry thread's work (retry.h). */
+struct vb_retry {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct vb_qp *first;
+    struct vb_qp *current; /* being served, outside the mutex */
+    bool stopping;
+    pthread_t thread;
+};
+
+struct vb_direct {
+    struct vb_adapter adapter;
+    struct vb_direct_config config;
+    uint32_t slots[VB_MAX_SLOTS];
+    int listeners[VB_MAX_SLOTS];
+    _Atomic uint32_t slot_count;
+    struct vb_gid gids[VB_GID_MAX];
+    int gid_count;
+    uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
+
+    pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
+    pthread_mutex_t peers_mutex;
+    struct vb_peer *peers;
+    struct link *links; /* sockets that the service thread watches (service.c) */
+    struct vb_peer self_peer;
+
+    int epoll_fd;
+    int wake_fd;
+    atomic_bool stopping;
+    pthread_t thread;
+    struct vb_retry retry;
+};
+
+/*
+ * Opens the process's adapter. Negative errno: -ENOMEM (address space), -EMFILE, -EUSERS (every
+ * slot of the host is taken) or what the system said.
+ */
+int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **direct);
+void vb_direct_close(struct vb_direct *direct);
+
+/*
+ * In a forked child: forgets the parent's adapter without touching what it shares with others,
+ * and closes the descriptors through which peers would take the child for the parent.
+ */
+void vb_direct_abandon(struct vb_direct *direct);
+
+/* JSON about slots, heap and peers; returns the length as snprintf does. */
+int vb_direct_describe(struct vb_direct *direct, char *json, size_t size);
+
+static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
+{
+    return (struct vb_direct *)((char *)adapter - offsetof(struct vb_direct, adapter));
+}
+
+/* Is this GID one of the host's own? */
+bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid);
+
+uint64_t vb_direct_now(void); /* ns, monotonic */
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/handshake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "memory/heap.h"
+
+int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_message message = {.type = type};
+    struct vb_hello *hello = &message.hello;
+    int fds[VB_MESSAGE_FDS], count = 0;
+    uint32_t slots = atomic_load(&direct->slot_count);
+
+    hello->magic = VB_SEGMENT_MAGIC;
+    hello->version = VB_LAYOUT_VERSION;
+    hello->instance = adapter->instance;
+    memcpy(hello->slots, direct->slots, slots * sizeof(hello->slots[0]));
+    hello->segment_size = vb_heap_size(adapter->segment);
+    hello->header_offset = vb_heap_offset(adapter->segment, adapter->self.header);
+    hello->probe_addr = (uintptr_t)direct->probe;
+    hello->probe_value = direct->probe[0];
+    fds[count++] = vb_heap_fd(adapter->segment);
+    if (adapter->heap) {
+        hello->heap_size = vb_heap_size(adapter->heap);
+        fds[count++] = vb_heap_fd(adapter->heap);
+    }
+    return vb_message_send(socket, &message, fds, count, true);
+}
+
+static bool same_user(int socket, pid_t *pid)
+{
+    struct ucred credentials;
+    socklen_t size = sizeof(credentials);
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size))
+        return false;
+    *pid = credentials.pid;
+    return credentials.uid == geteuid();
+}
+
+static void *map_file(int fd, uint64_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* Reads and writes two words that the peer set aside: what works now works later. */
+static int probe_cma(pid_t pid, const struct vb_hello *hello)
+{
+    uint64_t value = 0;
+    struct iovec mine = {&value, sizeof(value)};
+    struct iovec read_from = {(void *)(uintptr_t)hello->probe_addr, sizeof(value)};
+    struct iovec write_to = {(void *)(uintptr_t)(hello->probe_addr + sizeof(value)), sizeof(value)};
+
+    if (pid <= 0)
+        return -ESRCH;
+    if (process_vm_readv(pid, &mine, 1, &read_from, 1, 0) != sizeof(value))
+        return -errno;
+    if (value != hello->probe_value)
+        return -ESRCH; /* the number means another process here */
+    return process_vm_writev(pid, &mine, 1, &write_to, 1, 0) == sizeof(value) ? 0 : -errno;
+}
+
+static void choose_way(struct vb_direct *direct, struct vb_peer *peer, const struct vb_hello *hello,
+                       int heap_fd)
+{
+    enum vb_way force = direct->config.force;
+
+    if (heap_fd >= 0 && (force == VB_WAY_ANY || force == VB_WAY_SHARED)) {
+        peer->heap_size = hello->heap_size;
+        peer->heap = map_file(heap_fd, hello->heap_size);
+    }
+    peer->cma_error = force == VB_WAY_BOUNCE ? -ECANCELED : probe_cma(peer->pid, hello);
+    peer->cma = peer->cma_error == 0;
+}
+
+static struct vb_peer *find_instance(struct vb_direct *direct, uint32_t instance)
+{
+    for (struct vb_peer *peer = direct->peers; peer; peer = peer->next)
+        if (peer->instance == instance && !atomic_load(&peer->gone))
+            return peer;
+    return NULL;
+}
+
+static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const struct vb_hello *hello,
+                     const int *fds, struct vb_peer **made)
+{
+    struct vb_peer *peer = calloc(1, sizeof(*peer));
+    void *base;
+    int error;
+
+    if (!peer)
+        return -ENOMEM;
+    base = map_file(fds[0], hello->segment_size);
+    error =
+        base ? vb_view_open(&peer->view, base, hello->segment_size, hello->header_offset) : -ENOMEM;
+    if (error) {
+        if (base)
+            munmap(base, hello->segment_size);
+        free(peer);
+        return error;
+    }
+    peer->segment_size = hello->segment_size;
+    peer->instance = hello->instance;
+    peer->pid = pid;
+    peer->socket = socket;
+    pthread_mutex_init(&peer->mutex, NULL);
+    pthread_mutex_init(&peer->bounce_mutex, NULL);
+    choose_way(direct, peer, hello, fds[1]);
+    *made = peer;
+    return 0;
+}
+
+static void close_fds(int fds[VB_MESSAGE_FDS])
+{
+    for (int i = 0; i < VB_MESSAGE_FDS; ++i)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t *pid)
+{
+    if (!same_user(socket, pid))
+        return -EACCES;
+    if (hello->magic != VB_SEGMENT_MAGIC || hello->version != VB_LAYOUT_VERSION || fds[0] < 0)
+        return -EPROTO;
+    return 0;
+}
+
+int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_hello *hello,
+                    int fds[VB_MESSAGE_FDS], struct vb_peer **peer)
+{
+    pid_t pid;
+    int error = check(socket, hello, fds, &pid);
+
+    if (!error) {
+        pthread_mutex_lock(&direct->peers_mutex);
+        *peer = find_instance(direct, hello->instance);
+        if (!*peer) {
+            error = open_peer(direct, socket, pid, hello, fds, peer);
+            if (!error) {
+                (*peer)->next = direct->peers;
+                direct->peers = *peer;
+            }
+        }
+        if (!error) {
+            memcpy((*peer)->slots, hello->slots, sizeof((*peer)->slots));
+            atomic_fetch_add(&(*peer)->refs, 1);
+        }
+        pthread_mutex_unlock(&direct->peers_mutex);
+    }
+    close_fds(fds);
+    return error;
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Two processes meet: each shows the other its segment and heap. */
+#ifndef VB_PORT_DIRECT_HANDSHAKE_H
+#define VB_PORT_DIRECT_HANDSHAKE_H
+
+#include "port/direct/direct.h"
+#include "port/direct/message.h"
+
+/* Says hello on a connected socket, or answers one. */
+int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type);
+
+/*
+ * The peer that a hello describes: the one that is known already, or a new one in the list. Takes
+ * over `fds`. The caller gets a reference. -EPROTO: not a hello of this version; -EACCES: another
+ * user's process; -ENOMEM.
+ */
+int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_hello *hello,
+                    int fds[VB_MESSAGE_FDS], struct vb_peer **peer);
+
+#endif

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/peer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "port/direct/direct.h"
+#include "port/direct/handshake.h"
+#include "port/direct/service.h"
+#include "port/direct/slot.h"
+
+static uint32_t slot_of(uint32_t qp_num)
+{
+    return qp_num / VB_QPS_PER_SLOT % VB_SLOTS;
+}
+
+static bool has_slot(const uint32_t *slots, uint32_t slot)
+{
+    for (int i = 0; i < VB_MAX_SLOTS; ++i)
+        if (slots[i] == slot && slot)
+            return true;
+    return false;
+}
+
+static struct vb_peer *find_known(struct vb_direct *direct, uint32_t slot)
+{
+    struct vb_peer *found = NULL;
+
+    pthread_mutex_lock(&direct->peers_mutex);
+    for (struct vb_peer *peer = direct->peers; peer && !found; peer = peer->next)
+        if (!atomic_load(&peer->gone) && has_slot(peer->slots, slot))
+            found = peer;
+    if (found)
+        atomic_fetch_add(&found->refs, 1);
+    pthread_mutex_unlock(&direct->peers_mutex);
+    return found;
+}
+
+enum { HANDSHAKE_SECONDS = 2 };
+
+/* A stopped process must not stop this one. */
+static void limit_waiting(int socket, int seconds)
+{
+    struct timeval limit = {.tv_sec = seconds};
+
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+}
+
+static int shake_hands(struct vb_direct *direct, int socket, struct vb_peer **peer)
+{
+    struct vb_message message;
+    int fds[VB_MESSAGE_FDS], error;
+
+    limit_waiting(socket, HANDSHAKE_SECONDS);
+    error = vb_hello_send(direct, socket, VB_MSG_HELLO);
+    if (!error)
+        error = vb_message_receive(socket, &message, fds);
+    if (error)
+        return error;
+    limit_waiting(socket, 0);
+    return vb_hello_accept(direct, socket, &message.hello, fds, peer);
+}
+
+static struct vb_peer *meet(struct vb_direct *direct, uint32_t slot)
+{
+    struct vb_peer *peer = NULL;
+    int socket = vb_slot_connect(slot);
+
+    if (socket < 0)
+        return NULL;
+    if (shake_hands(direct, socket, &peer)) {
+        close(socket);
+        return NULL;
+    }
+    /* The link holds a reference of its own until the connection ends. */
+    atomic_fetch_add(&peer->refs, 1);
+    if (vb_service_watch(direct, socket, peer)) {
+        vb_peer_put(direct, peer);
+        vb_peer_put(direct, peer);
+        close(socket);
+        return NULL;
+    }
+    return peer;
+}
+
+struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)
+{
+    uint32_t slot = slot_of(qp_num);
+    struct vb_peer *peer;
+
+    if (has_slot(direct->slots, slot)) {
+        atomic_fetch_add(&direct->self_peer.refs, 1);
+        return &direct->self_peer;
+    }
+    peer = find_known(direct, slot);
+    if (peer)
+        return peer;
+    pthread_mutex_lock(&direct->connect_mutex);
+    peer = find_known(direct, slot);
+    if (!peer)
+        peer = meet(direct, slot);
+    pthread_mutex_unlock(&direct->connect_mutex);
+    return peer;
+}
+
+static void free_peer(struct vb_direct *direct, struct vb_peer *peer)
+{
+    for (int i = 0; i < VB_PEER_CHANNELS; ++i)
+        if (peer->channels[i].serial) {
+            close(peer->channels[i].write_fd);
+            close(peer->channels[i].read_fd);
+        }
+    vb_bounce_free(direct, &peer->bounce);
+    munmap(peer->view.base, peer->segment_size);
+    if (peer->heap)
+        munmap(peer->heap, peer->heap_size);
+    pthread_mutex_destroy(&peer->mutex);
+    pthread_mutex_destroy(&peer->bounce_mutex);
+    free(peer);
+}
+
+void vb_peer_put(struct vb_direct *direct, struct vb_peer *peer)
+{
+    bool last;
+
+    if (peer->self) {
+        atomic_fetch_sub(&peer->refs, 1);
+        return;
+    }
+    pthread_mutex_lock(&direct->peers_mutex);
+    last = atomic_fetch_sub(&peer->refs, 1) == 1;
+    if (last)
+        for (struct vb_peer **at = &direct->peers; *at; at = &(*at)->next)
+            if (*at == peer) {
+                *at = peer->next;
+                break;
+            }
+    pthread_mutex_unlock(&direct->peers_mutex);
+    if (last)
+        free_peer(direct, peer);
+}
+
+struct vb_qp_shared *vb_peer_qp(struct vb_peer *peer, uint32_t qp_num)
+{
+    const uint32_t *slots = peer->slots;
+
+    for (uint32_t i = 0; i < VB_MAX_SLOTS; ++i)
+        if (slots[i] && slots[i] == slot_of(qp_num))
+            return &peer->view.qp[i * VB_QPS_PER_SLOT + qp_num % VB_QPS_PER_SLOT];
+    return NULL;
+}
+
+uint32_t vb_peer_qp_index(const struct vb_peer *peer, const struct vb_qp_shared *qp)
+{
+    return (uint32_t)(qp - peer->view.qp);
+}

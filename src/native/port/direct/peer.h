@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Another process's adapter, as this process reaches it. */
+#ifndef VB_PORT_DIRECT_PEER_H
+#define VB_PORT_DIRECT_PEER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "hca/layout.h"
+#include "port/direct/bounce.h"
+
+struct vb_direct;
+
+/* A channel of the peer's that this process may wake. */
+struct vb_peer_channel {
+    uint32_t serial;
+    int write_fd, read_fd; /* the reading end is kept so that a write never raises SIGPIPE */
+};
+
+enum { VB_PEER_CHANNELS = 64 };
+
+struct vb_peer {
+    struct vb_peer *next;
+    atomic_bool gone;
+    bool self;
+    _Atomic uint32_t refs;
+    uint32_t instance;
+    uint32_t slots[VB_MAX_SLOTS]; /* in the order of its QP table, 0 where unknown */
+    pid_t pid;                    /* in this process's PID namespace, 0 if not visible there */
+    int socket;                   /* messages to the peer's service thread */
+    struct vb_view view;
+    uint64_t segment_size;
+    uint8_t *heap; /* its heap file, mapped; NULL if it has none or it cannot be */
+    uint64_t heap_size;
+    bool cma;      /* its own memory is reached by cross-process copy */
+    int cma_error; /* why not */
+    struct vb_bounce bounce;
+    pthread_mutex_t mutex;        /* channels */
+    pthread_mutex_t bounce_mutex; /* held while the peer's answer is waited for */
+    struct vb_peer_channel channels[VB_PEER_CHANNELS];
+    unsigned channel_next; /* the entry to reuse */
+};
+
+/* Finds the process behind a QP number, meeting it if need be; takes a reference. NULL: not there.
+ */
+struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num);
+void vb_peer_put(struct vb_direct *direct, struct vb_peer *peer);
+
+/* The QP's entry in the peer's table, NULL if the number is not one of its own. */
+struct vb_qp_shared *vb_peer_qp(struct vb_peer *peer, uint32_t qp_num);
+uint32_t vb_peer_qp_index(const struct vb_peer *peer, const struct vb_qp_shared *qp);
+
+#endif

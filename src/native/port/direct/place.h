@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Moving bytes between this process's memory and a peer's, whichever way that is reached. */
+#ifndef VB_PORT_DIRECT_PLACE_H
+#define VB_PORT_DIRECT_PLACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hca/layout.h"
+#include "port/direct/peer.h"
+
+/* A piece of memory: where its owner has it, and where this process does (NULL: nowhere). */
+struct vb_span {
+    uint8_t *here;
+    uint64_t addr;
+    uint64_t length;
+};
+
+enum { VB_SPANS = VB_MAX_SGE + 1 }; /* a GRH stands before a datagram's elements */
+
+struct vb_spans {
+    uint32_t count;
+    uint64_t total;
+    struct vb_span span[VB_SPANS];
+};
+
+static inline void vb_spans_add(struct vb_spans *spans, uint8_t *here, uint64_t addr,
+                                uint64_t length)
+{
+    if (!length)
+        return;
+    spans->span[spans->count++] = (struct vb_span){here, addr, length};
+    spans->total += length;
+}
+
+/* Where this process sees part of a peer's region, or NULL. */
+static inline uint8_t *vb_peer_pointer(const struct vb_peer *peer, const struct vb_mr_shared *mr,
+                                       uint64_t iova)
+{
+    if (peer->self)
+        return (uint8_t *)(uintptr_t)(mr->addr + (iova - mr->iova));
+    if (mr->in_heap && peer->heap)
+        return peer->heap + mr->heap_offset + (iova - mr->iova);
+    return NULL;
+}
+
+/*
+ * Copies the first min(total) bytes from one list to the other. 0; -EFAULT: memory on either side
+ * is gone; -EPIPE: the peer died.
+ */
+int vb_put(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+           const struct vb_spans *remote);
+int vb_get(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+           const struct vb_spans *remote);
+
+/* A copy within this process on a peer's behalf: -EFAULT, not a signal, where memory is gone. */
+int vb_copy_own(void *to, const void *from, uint64_t length);
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/recover.h"
+
+#include "hca/channel.h"
+#include "hca/cq.h"
+#include "hca/event.h"
+#include "hca/qp.h"
+#include "port/direct/retry.h"
+
+static void repair_cq(struct vb_cq *cq, uint32_t dead)
+{
+    vb_cq_repair(cq, dead);
+    /* The entry may be in and its wake-up not sent: wake for anything that could be new. */
+    if (cq->channel && atomic_exchange(&cq->shared->armed, VB_ARM_NONE) != VB_ARM_NONE)
+        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+}
+
+/* A datagram's sender died with the receive queue's lock. */
+static void repair_rq(struct vb_qp *qp, uint32_t dead)
+{
+    struct vb_qp_shared *shared = qp->shared;
+    uint32_t taken = atomic_load(&shared->rq_taken);
+
+    if (atomic_load(&shared->rq_lock) != dead)
+        return;
+    if ((int32_t)(taken - atomic_load(&qp->rq_polled)) < 0 ||
+        vb_cq_holds_recv(qp->recv_cq, qp->index, taken))
+        atomic_store(&shared->rq_taken, taken + 1);
+    vb_unlock(&shared->rq_lock);
+}
+
+void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+    uint32_t dead = peer->instance;
+
+    pthread_mutex_lock(&adapter->mutex);
+    if (atomic_load(&adapter->self.header->atomic_lock) == dead)
+        vb_unlock(&adapter->self.header->atomic_lock);
+    for (uint32_t i = 0; i < adapter->srq_pool.next; ++i)
+        if (adapter->srqs[i])
+            vb_srq_repair(adapter->srqs[i], dead);
+    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
+        if (adapter->cqs[i])
+            repair_cq(adapter->cqs[i], dead);
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
+        struct vb_qp *qp = adapter->qps[i];
+
+        if (!qp)
+            continue;
+        repair_rq(qp, dead);
+        if (qp->peer == peer)
+            vb_retry_attend(direct, qp);
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+/* The peer's half of the connection was still there when its process ended. */
+static bool died_connected(const struct vb_qp *qp)
+{
+    enum ibv_qp_state state = vb_qp_state(qp), remote;
+
+    if (!qp->peer || !atomic_load(&qp->peer->gone) || qp->ibv.qp_type != IBV_QPT_RC)
+        return false;
+    if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
+        return false;
+    remote = atomic_load(&qp->remote->state);
+    return qp->remote->dest_qp_num == qp->ibv.qp_num && remote >= IBV_QPS_RTR &&
+           remote != IBV_QPS_ERR;
+}
+
+bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
+{
+    (void)direct;
+    if (!vb_sq_trylock(qp))
+        return false;
+    if (died_connected(qp)) {
+        vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
+        if (vb_qp_state(qp) != IBV_QPS_ERR)
+            vb_qp_fail(qp);
+        vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
+    }
+    vb_sq_unlock(qp);
+    return true;
+}

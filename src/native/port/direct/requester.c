@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/requester.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "memory/copy.h"
+#include "port/direct/atomic.h"
+#include "port/direct/connection.h"
+#include "port/direct/responder.h"
+#include "port/direct/unplaced.h"
+
+int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+              struct vb_evidence *evidence, struct vb_outcome *outcome)
+{
+    evidence->wr_opcode = (uint16_t)wr->opcode;
+    evidence->qp_num = qp->ibv.qp_num;
+    evidence->peer_qp_num = qp->shared->dest_qp_num;
+    outcome->status = status;
+    outcome->evidence = vb_evidence_put(&qp->context->adapter->self, evidence);
+    return 0;
+}
+
+static void inline_spans(const struct ibv_send_wr *wr, struct vb_spans *spans)
+{
+    for (int i = 0; i < wr->num_sge; ++i)
+        vb_spans_add(spans, (uint8_t *)(uintptr_t)wr->sg_list[i].addr, 0, wr->sg_list[i].length);
+}
+
+static bool refuse_local(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ibv_sge *sge,
+                         enum vb_check check, uint32_t need, const struct vb_mr_shared *mr,
+                         struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = check | VB_CHECK_LOCAL,
+        .key = sge->lkey,
+        .addr = sge->addr,
+        .length = sge->length,
+        .wanted = need,
+        .pd = qp->pd->number,
+    };
+
+    if (check != VB_CHECK_KEY) {
+        evidence.access = mr->access;
+        evidence.mr_pd = mr->pd;
+        evidence.mr_addr = mr->iova;
+        evidence.mr_length = mr->length;
+    }
+    vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
+    return false;
+}
+
+bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                    struct vb_spans *spans, struct vb_outcome *outcome)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+
+    spans->count = 0;
+    spans->total = 0;
+    if (wr->send_flags & IBV_SEND_INLINE) {
+        inline_spans(wr, spans);
+        return true;
+    }
+    for (int i = 0; i < wr->num_sge; ++i) {
+        const struct ibv_sge *sge = &wr->sg_list[i];
+        const struct vb_mr_shared *mr;
+        enum vb_check check;
+
+        if (!sge->length)
+            continue; /* its key is not looked at */
+        check = vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr);
+        if (VB_UNLIKELY(check))
+            return refuse_local(qp, wr, sge, check, need, mr, outcome);
+        vb_spans_add(spans, vb_mr_pointer(mr, sge->addr), 0, sge->length);
+    }
+    return true;
+}
+
+int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error, uint64_t addr,
+                   uint64_t length, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = length};
+
+    if (error == -EPIPE) {
+        evidence.check = VB_CHECK_PEER_DIED;
+        return vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
+    }
+    vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
+    return vb_refuse(qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
+}
+
+enum { MESSAGE_MAX = 0x7fffffff };
+
+static bool fits_message(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                         const struct vb_spans *spans, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_TOO_LONG, .mr_length = MESSAGE_MAX};
+
+    if (VB_LIKELY(spans->total <= MESSAGE_MAX))
+        return true;
+    evidence.length = spans->total;
+    vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+    return false;
+}
+
+/* A remote check failed: RC answers with a NAK and both sides fail; UC drops in silence. */
+static int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+               struct vb_evidence *evidence, struct vb_outcome *outcome)
+{
+    if (qp->ibv.qp_type == IBV_QPT_UC)
+        return 0;
+    vb_fail_remote(qp, status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR
+                                                       : IBV_EVENT_QP_REQ_ERR);
+    return vb_refuse(qp, wr, status, evidence, outcome);
+}
+
+static int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
+                   struct vb_evidence *evidence, struct vb_outcome *outcome)
+{
+    return nak(qp, wr, check == VB_CHECK_QP_ACCESS ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR,
+               evidence, outcome);
+}
+
+/* The receive request in hand ends with an error of its own, and its QP with it. */
+static int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_taken *taken,
+                       enum ibv_wc_status theirs, enum ibv_wc_status ours,
+                       struct vb_evidence *evidence, struct vb_outcome *outcome)
+{
+    struct vb_cqe entry = {.status = theirs, .kind = VB_CQE_RECV};
+
+    if (qp->ibv.qp_type == IBV_QPT_UC && !qp->remote->srq)
+        return 0; /* the request serves the next message */
+    evidence->wr_opcode = (uint16_t)wr->opcode;
+    entry.extra = vb_evidence_put(&qp->peer->view, evidence);
+    vb_deliver(qp, taken, &entry, true);
+    return nak(qp, wr, ours, evidence, outcome);
+}
+
+static bool has_imm(const struct ibv_send_wr *wr)
+{
+    return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+                      struct vb_outcome *outcome)
+{
+    if (qp->ibv.qp_type == IBV_QPT_UC)
+        return 0;
+    if (error == -EPIPE)
+        return vb_wait_for_peer(qp, wr, outcome);
+    return vb_wait_for_receive(qp, wr, outcome);
+}
+
+static int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+                          struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_CQ_OVERRUN};
+
+    if (VB_LIKELY(status == IBV_WC_SUCCESS) || qp->ibv.qp_type == IBV_QPT_UC)
+        return 0;
+    return vb_refuse(qp, wr, status, &evidence, outcome);
+}
+
+static void gather(const struct vb_spans *from, uint8_t *to)
+{
+    for (uint32_t i = 0; i < from->count; ++i) {
+        memcpy(to, from->span[i].here, from->span[i].length);
+        to += from->span[i].length;
+    }
+}
+
+static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
+                     struct vb_taken *taken, struct vb_outcome *outcome)
+{
+    struct vb_cqe entry;
+    struct vb_spans remote;
+    struct vb_evidence evidence;
+    enum vb_check check =
+        vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+    enum ibv_wc_status delivered;
+    int error;
+
+    if (VB_UNLIKELY(check))
+        return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
+                           outcome);
+    entry.kind = VB_CQE_RECV;
+    entry.status = IBV_WC_SUCCESS;
+    entry.opcode = 0;
+    entry.flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+    entry.imm = wr->imm_data;
+    entry.byte_len = (uint32_t)local->total;
+    entry.extra = 0;
+    if (local->total <= VB_CQE_INLINE) {
+        entry.kind = VB_CQE_RECV_INLINE;
+        gather(local, entry.data);
+    } else {
+        error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
+        if (VB_UNLIKELY(error))
+            return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+    }
+    delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    if (entry.kind == VB_CQE_RECV_INLINE)
+        vb_unplaced_note(qp, &remote);
+    return deliver_failed(qp, wr, delivered, outcome);
+}
+
+static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_spans local;
+    struct vb_taken taken;
+    int error;
+
+    if (!vb_local_spans(qp, wr, 0, &local, outcome) || !fits_message(qp, wr, &local, outcome))
+        return 0;
+    error = vb_take_recv(qp, &taken);
+    if (VB_UNLIKELY(error))
+        return no_receive(qp, wr, error, outcome);
+    if (VB_UNLIKELY(local.total > taken.wqe->length)) {
+        struct vb_evidence evidence = {.check = VB_CHECK_RECV_TOO_SHORT,
+                                       .length = local.total,
+                                       .mr_length = taken.wqe->length};
+
+        return nak_receive(qp, wr, &taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
+                           outcome);
+    }
+    return send_into(qp, wr, &local, &taken, outcome);
+}
+
+static int deliver_imm(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_taken *taken,
+                       uint64_t length, struct vb_outcome *outcome)
+{
+    struct vb_cqe entry = {
+        .kind = VB_CQE_RECV,
+        .opcode = IBV_WC_RECV_RDMA_WITH_IMM & ~IBV_WC_RECV,
+        .flags = IBV_WC_WITH_IMM,
+        .imm = wr->imm_data,
+        .byte_len = (uint32_t)length,
+    };
+
+    return deliver_failed(
+        qp, wr, vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED), outcome);
+}
+
+static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_spans local, remote;
+    const struct vb_mr_shared *mr;
+    struct vb_evidence evidence;
+    struct vb_taken taken;
+    enum vb_check check;
+    int error = 0;
+
+    if (!vb_local_spans(qp, wr, 0, &local, outcome) || !fits_message(qp, wr, &local, outcome))
+        return 0;
+    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
+                           IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
+    if (VB_UNLIKELY(check))
+        return nak_key(qp, wr, check, &evidence, outcome);
+    /* The receive request is looked for before the data moves: what waits has done nothing yet. */
+    if (has_imm(wr)) {
+        error = vb_take_recv(qp, &taken);
+        if (error)
+            return no_receive(qp, wr, error, outcome);
+    }
+    vb_unplaced_settle(qp, &remote);
+    error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+    return has_imm(wr) ? deliver_imm(qp, wr, &taken, local.total, outcome) : 0;
+}
+
+/* READ and atomics need responder resources on both sides (IBA 9.7.3.1, 9.7.4.1.6). */
+static bool has_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                          struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
+
+    if (VB_LIKELY(qp->attr.max_rd_atomic && qp->remote->max_dest_rd_atomic))
+        return true;
+    if (!qp->attr.max_rd_atomic)
+        vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
+    else
+        nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    return false;
+}
+
+static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_spans local, remote;
+    const struct vb_mr_shared *mr;
+    struct vb_evidence evidence;
+    enum vb_check check;
+    int error;
+
+    if (!has_rd_atomic(qp, wr, outcome) ||
+        !vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome) ||
+        !fits_message(qp, wr, &local, outcome))
+        return 0;
+    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
+                           IBV_ACCESS_REMOTE_READ, &remote, &mr, &evidence);
+    if (VB_UNLIKELY(check))
+        return nak_key(qp, wr, check, &evidence, outcome);
+    vb_unplaced_settle(qp, &remote);
+    error = vb_get(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+    outcome->byte_len = (uint32_t)local.total;
+    return 0;
+}
+
+static int check_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                        const struct vb_spans *local, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.addr = wr->wr.atomic.remote_addr, .length = local->total};
+
+    if (local->total < 8) {
+        evidence.check = VB_CHECK_ATOMIC_LENGTH;
+        vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+        return -EINVAL;
+    }
+    if (wr->wr.atomic.remote_addr % 8) {
+        evidence.check = VB_CHECK_ALIGNMENT;
+        nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static void scatter_result(const struct vb_spans *local, uint64_t value)
+{
+    const uint8_t *from = (const uint8_t *)&value;
+    size_t left = sizeof(value);
+
+    for (uint32_t i = 0; left; ++i) {
+        size_t part = local->span[i].length < left ? local->span[i].length : left;
+
+        memcpy(local->span[i].here, from, part);
+        from += part;
+        left -= part;
+    }
+}
+
+static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    bool swap = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    const struct vb_mr_shared *mr;
+    struct vb_spans local, remote;
+    struct vb_evidence evidence;
+    enum vb_check check;
+    uint64_t old;
+    int error;
+
+    if (!has_rd_atomic(qp, wr, outcome) ||
+        !vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome) ||
+        check_atomic(qp, wr, &local, outcome))
+        return 0;
+    check = vb_remote_span(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, 8,
+                           IBV_ACCESS_REMOTE_ATOMIC, &remote, &mr, &evidence);
+    if (VB_UNLIKELY(check))
+        return nak_key(qp, wr, check, &evidence, outcome);
+    vb_unplaced_settle(qp, &remote);
+    error = vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.atomic.remote_addr,
+                      swap, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(qp, wr, error, remote.span[0].addr, 8, outcome);
+    scatter_result(&local, old);
+    outcome->byte_len = 8;
+    return 0;
+}
+
+int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    outcome->status = IBV_WC_SUCCESS;
+    outcome->byte_len = 0;
+    outcome->evidence = 0;
+    if (qp->ibv.qp_type == IBV_QPT_UD)
+        return vb_datagram_execute(qp, wr, outcome);
+    if (VB_UNLIKELY(!vb_connection_ready(qp)))
+        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+    switch (wr->opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return do_write(qp, wr, outcome);
+    case IBV_WR_RDMA_READ:
+        return do_read(qp, wr, outcome);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return do_atomic(qp, wr, outcome);
+    default:
+        return do_send(qp, wr, outcome);
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Carrying out send requests in the poster's thread: vb_port.execute, and what its parts share. */
+#ifndef VB_PORT_DIRECT_REQUESTER_H
+#define VB_PORT_DIRECT_REQUESTER_H
+
+#include "hca/qp.h"
+#include "port/direct/direct.h"
+#include "port/direct/place.h"
+
+int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+
+/*
+ * The request's own memory: each element checked for `need` (0 to read, LOCAL_WRITE to write).
+ * False: `outcome` says why.
+ */
+bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                    struct vb_spans *spans, struct vb_outcome *outcome);
+
+/* Ends the request with a status and the evidence behind it; returns 0 for execute to return. */
+int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+              struct vb_evidence *evidence, struct vb_outcome *outcome);
+
+/* A failed copy as a completion: memory gone on one side, or the peer. */
+int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error, uint64_t addr,
+                   uint64_t length, struct vb_outcome *outcome);
+
+/* Reasons to wait; each returns -EAGAIN, or 0 with the error once the retries are used up. */
+int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+
+#endif

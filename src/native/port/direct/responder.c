@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/responder.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "hca/channel.h"
+#include "port/direct/message.h"
+#include "port/direct/service.h"
+
+static int take_from_rq(struct vb_qp *qp, struct vb_taken *taken)
+{
+    struct vb_qp_shared *remote = qp->remote;
+    uint32_t position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
+
+    if (position == qp->remote_rq_seen) {
+        qp->remote_rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
+        if (position == qp->remote_rq_seen)
+            return -EAGAIN;
+    }
+    taken->position = position;
+    taken->wqe = vb_rq_wqe(&qp->peer->view, remote, position);
+    taken->limit_reached = false;
+    return 0;
+}
+
+/* Under the SRQ's lock: was this the take that fell below the limit? */
+static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+{
+    uint32_t limit = atomic_load(&srq->limit);
+
+    if (!limit || left >= limit)
+        return false;
+    atomic_store(&srq->limit, 0);
+    return true;
+}
+
+static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
+{
+    struct vb_view *view = &qp->peer->view;
+    struct vb_srq_shared *srq = &view->srq[qp->remote->srq - 1];
+    const uint32_t *order = vb_at(view, srq->order);
+    uint32_t position, posted;
+
+    if (!vb_lock_unless(&srq->lock, qp->context->adapter->instance, &qp->peer->gone))
+        return -EPIPE;
+    position = atomic_load(&srq->taken);
+    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
+    if (position == posted) {
+        vb_unlock(&srq->lock);
+        return -EAGAIN;
+    }
+    taken->position = order[position & srq->mask];
+    taken->wqe = vb_srq_wqe(view, srq, taken->position);
+    /* From here until its completion is in, the request is this QP's (recovery looks here). */
+    atomic_store(&qp->remote->srq_inflight, taken->position + 1);
+    atomic_store(&srq->taken, position + 1);
+    taken->limit_reached = crosses_limit(srq, posted - position - 1);
+    vb_unlock(&srq->lock);
+    return 0;
+}
+
+int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken)
+{
+    return qp->remote->srq ? take_from_srq(qp, taken) : take_from_rq(qp, taken);
+}
+
+/* Wakes the peer's channel itself if it may, or asks the peer to. */
+static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq)
+{
+    struct vb_cq_shared *shared = &peer->view.cq[cq];
+    struct vb_message message = {.type = VB_MSG_CQ_PUSHED, .object = cq, .value = VB_PUSH_EVENT};
+    bool woken = false;
+
+    (void)direct;
+    pthread_mutex_lock(&peer->mutex);
+    for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
+        if (peer->channels[i].serial == shared->channel) {
+            vb_channel_write(peer->channels[i].write_fd, cq, shared->generation);
+            woken = true;
+        }
+    pthread_mutex_unlock(&peer->mutex);
+    if (woken)
+        return;
+    vb_message_send(peer->socket, &message, NULL, 0, true);
+    message.type = VB_MSG_CHANNEL_WANTED;
+    vb_message_send(peer->socket, &message, NULL, 0, true);
+}
+
+void vb_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
+                          unsigned pushed)
+{
+    struct vb_message message = {.type = VB_MSG_CQ_PUSHED, .object = cq, .value = pushed};
+
+    if (peer->self)
+        vb_service_cq_pushed(direct, cq, pushed);
+    else if (pushed == VB_PUSH_EVENT)
+        wake_channel(direct, peer, cq);
+    else if (pushed & (VB_PUSH_EVENT | VB_PUSH_OVERRUN))
+        vb_message_send(peer->socket, &message, NULL, 0, true);
+}
+
+void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                      const struct vb_qp_shared *remote, enum ibv_event_type event)
+{
+    struct vb_message message = {
+        .type = VB_MSG_QP_EVENT, .object = vb_peer_qp_index(peer, remote), .value = event};
+
+    if (peer->self)
+        vb_service_qp_event(direct, message.object, event);
+    else
+        vb_message_send(peer->socket, &message, NULL, 0, true);
+}
+
+void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event)
+{
+    uint32_t state = atomic_load(&qp->remote->state);
+
+    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
+        if (atomic_compare_exchange_weak(&qp->remote->state, &state, IBV_QPS_ERR)) {
+            vb_tell_qp_event(vb_direct_of(qp->context->adapter), qp->peer, qp->remote, event);
+            return;
+        }
+}
+
+static void tell_limit(struct vb_direct *direct, struct vb_qp *qp)
+{
+    struct vb_message message = {.type = VB_MSG_SRQ_LIMIT, .object = qp->remote->srq - 1};
+
+    if (qp->peer->self)
+        vb_service_srq_limit(direct, message.object);
+    else
+        vb_message_send(qp->peer->socket, &message, NULL, 0, true);
+}
+
+enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, struct vb_cqe *entry,
+                              bool solicited)
+{
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_qp_shared *remote = qp->remote;
+    struct vb_peer *peer = qp->peer;
+    unsigned pushed;
+
+    entry->wr_id = taken->wqe->wr_id;
+    entry->qp = vb_peer_qp_index(peer, remote);
+    entry->wqe = taken->position;
+    pushed = vb_cqe_push(&peer->view, &peer->view.cq[remote->recv_cq],
+                         qp->context->adapter->instance, &peer->gone, entry, solicited);
+    if (remote->srq)
+        atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
+    else
+        atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
+    if (VB_LIKELY(!pushed && !taken->limit_reached))
+        return IBV_WC_SUCCESS;
+    if (taken->limit_reached)
+        tell_limit(direct, qp);
+    vb_after_remote_push(direct, peer, remote->recv_cq, pushed);
+    if (!(pushed & VB_PUSH_REFUSED))
+        return IBV_WC_SUCCESS;
+    vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
+    return IBV_WC_REM_OP_ERR;
+}
+
+static void note_region(struct vb_evidence *evidence, const struct vb_mr_shared *mr)
+{
+    evidence->access = mr->access;
+    evidence->mr_pd = mr->pd;
+    evidence->mr_addr = mr->iova;
+    evidence->mr_length = mr->length;
+}
+
+static enum vb_check note_key(struct vb_evidence *evidence, enum vb_check check, uint32_t pd,
+                              uint32_t key, uint64_t addr, uint64_t length, uint32_t need,
+                              const struct vb_mr_shared *mr)
+{
+    memset(evidence, 0, sizeof(*evidence));
+    evidence->check = (uint16_t)check;
+    evidence->pd = pd;
+    evidence->key = key;
+    evidence->addr = addr;
+    evidence->length = length;
+    evidence->wanted = need;
+    if (check != VB_CHECK_KEY)
+        note_region(evidence, mr);
+    return check;
+}
+
+enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
+                            const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
+                            struct vb_evidence *evidence)
+{
+    spans->count = 0;
+    spans->total = 0;
+    for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
+        uint64_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
+        uint64_t addr = wqe->sge[i].addr;
+        const struct vb_mr_shared *mr;
+        enum vb_check check = vb_mr_check(&peer->view, remote->pd, wqe->sge[i].lkey, addr, part,
+                                          IBV_ACCESS_LOCAL_WRITE, &mr);
+
+        if (VB_UNLIKELY(check && part))
+            return note_key(evidence, check | VB_CHECK_RECV, remote->pd, wqe->sge[i].lkey, addr,
+                            part, IBV_ACCESS_LOCAL_WRITE, mr);
+        vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova), part);
+        length -= part;
+    }
+    return VB_CHECK_OK;
+}
+
+static enum vb_check check_qp_access(const struct vb_qp_shared *remote, uint32_t need,
+                                     struct vb_evidence *evidence)
+{
+    if (VB_LIKELY((remote->access & need) == need))
+        return VB_CHECK_OK;
+    memset(evidence, 0, sizeof(*evidence));
+    evidence->check = VB_CHECK_QP_ACCESS;
+    evidence->access = remote->access;
+    evidence->wanted = need;
+    return VB_CHECK_QP_ACCESS;
+}
+
+enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length,
+                             uint32_t need, struct vb_spans *spans,
+                             const struct vb_mr_shared **region, struct vb_evidence *evidence)
+{
+    const struct vb_mr_shared *mr;
+    enum vb_check check = check_qp_access(qp->remote, need, evidence);
+
+    spans->count = 0;
+    spans->total = 0;
+    if (check || !length)
+        return check; /* no byte, no key: IBA 9.7.4.1.5 */
+    check = vb_mr_check(&qp->peer->view, qp->remote->pd, rkey, addr, length, need, &mr);
+    if (VB_UNLIKELY(check))
+        return note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
+    vb_spans_add(spans, vb_peer_pointer(qp->peer, mr, addr), mr->addr + (addr - mr->iova), length);
+    *region = mr;
+    return VB_CHECK_OK;
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/retry.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include "hca/qp.h"
+#include "port/direct/recover.h"
+
+void vb_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    if (atomic_exchange(&qp->attended, true))
+        return;
+    pthread_mutex_lock(&retry->mutex);
+    qp->attend_next = retry->first;
+    retry->first = qp;
+    pthread_cond_broadcast(&retry->changed);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
+{
+    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->attend_next)
+        if (*at == qp) {
+            *at = qp->attend_next;
+            return;
+        }
+}
+
+void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    while (retry->current == qp)
+        pthread_cond_wait(&retry->changed, &retry->mutex);
+    unlink_qp(retry, qp);
+    atomic_store(&qp->attended, false);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+/* True when the QP needs to be looked at again. */
+static bool serve(struct vb_direct *direct, struct vb_qp *qp)
+{
+    if (!vb_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
+        return true;
+    return qp->counted_waiting;
+}
+
+/* Serves the first `count` QPs of the list; those that need it again stay, at the end. */
+static void serve_round(struct vb_direct *direct, unsigned count)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    while (count-- && retry->first) {
+        struct vb_qp *qp = retry->first, **end;
+        bool again;
+
+        retry->first = qp->attend_next;
+        retry->current = qp;
+        atomic_store(&qp->attended, false);
+        pthread_mutex_unlock(&retry->mutex);
+        again = serve(direct, qp);
+        pthread_mutex_lock(&retry->mutex);
+        retry->current = NULL;
+        if (again && !atomic_exchange(&qp->attended, true)) {
+            for (end = &retry->first; *end; end = &(*end)->attend_next)
+                ;
+            qp->attend_next = NULL;
+            *end = qp;
+        }
+        pthread_cond_broadcast(&retry->changed);
+    }
+}
+
+static unsigned length(const struct vb_retry *retry)
+{
+    unsigned n = 0;
+
+    for (const struct vb_qp *qp = retry->first; qp; qp = qp->attend_next)
+        ++n;
+    return n;
+}
+
+enum { FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 16 };
+
+static void pause_ms(struct vb_retry *retry, long ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ms * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        ++until.tv_sec;
+    }
+    pthread_cond_timedwait(&retry->changed, &retry->mutex, &until);
+}
+
+static void *run(void *argument)
+{
+    struct vb_direct *direct = argument;
+    struct vb_retry *retry = &direct->retry;
+    long pause = FIRST_PAUSE_MS;
+
+    pthread_mutex_lock(&retry->mutex);
+    while (!retry->stopping) {
+        struct vb_qp *newest = retry->first;
+
+        if (!newest) {
+            pause = FIRST_PAUSE_MS;
+            pthread_cond_wait(&retry->changed, &retry->mutex);
+            continue;
+        }
+        serve_round(direct, length(retry));
+        if (!retry->first || retry->stopping)
+            continue;
+        /* What waits for long is looked at less and less often. */
+        newest = retry->first;
+        pause_ms(retry, pause);
+        if (retry->first != newest)
+            pause = FIRST_PAUSE_MS;
+        else if (pause < LONGEST_PAUSE_MS)
+            pause *= 2;
+    }
+    pthread_mutex_unlock(&retry->mutex);
+    return NULL;
+}
+
+int vb_retry_start(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+    pthread_condattr_t monotonic;
+    sigset_t all, before;
+    int error;
+
+    pthread_mutex_init(&retry->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&retry->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&retry->thread, NULL, run, direct);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -error;
+}
+
+void vb_retry_stop(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    retry->stopping = true;
+    pthread_cond_broadcast(&retry->changed);
+    pthread_mutex_unlock(&retry->mutex);
+    pthread_join(retry->thread, NULL);
+    pthread_cond_destroy(&retry->changed);
+    pthread_mutex_destroy(&retry->mutex);
+}

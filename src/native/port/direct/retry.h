@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The retry thread: comes back to queue pairs whose requests wait while the program sleeps, and
+ * flushes those in ERR. A program that polls does the same itself, and sooner. It sleeps when no
+ * QP needs it; unlike the service thread it may wait for a peer.
+ */
+#ifndef VB_PORT_DIRECT_RETRY_H
+#define VB_PORT_DIRECT_RETRY_H
+
+#include "port/direct/direct.h"
+
+int vb_retry_start(struct vb_direct *direct);
+void vb_retry_stop(struct vb_direct *direct);
+
+void vb_retry_attend(struct vb_direct *direct, struct vb_qp *qp);
+/* Returns when the thread neither has the QP in its list nor in hand. */
+void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp);
+
+#endif

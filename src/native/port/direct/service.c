@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/direct/service.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "hca/channel.h"
+#include "hca/cq.h"
+#include "hca/qp.h"
+#include "port/direct/handshake.h"
+#include "port/direct/message.h"
+#include "port/direct/recover.h"
+#include "port/direct/retry.h"
+
+/* What epoll hands back: a listening socket, or a connection and whom it leads to. */
+struct link {
+    struct link *next;
+    int fd;
+    bool listens;
+    struct vb_peer *peer;
+};
+
+static int add_link(struct vb_direct *direct, int fd, bool listens, struct vb_peer *peer)
+{
+    struct link *link = calloc(1, sizeof(*link));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
+
+    if (!link)
+        return -ENOMEM;
+    link->fd = fd;
+    link->listens = listens;
+    link->peer = peer;
+    if (epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+        int error = -errno;
+        free(link);
+        return error;
+    }
+    pthread_mutex_lock(&direct->peers_mutex);
+    link->next = direct->links;
+    direct->links = link;
+    pthread_mutex_unlock(&direct->peers_mutex);
+    return 0;
+}
+
+int vb_service_watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
+{
+    return add_link(direct, socket, peer == NULL, peer);
+}
+
+static void end_link(struct vb_direct *direct, struct link *link)
+{
+    pthread_mutex_lock(&direct->peers_mutex);
+    for (struct link **at = &direct->links; *at; at = &(*at)->next)
+        if (*at == link) {
+            *at = link->next;
+            break;
+        }
+    pthread_mutex_unlock(&direct->peers_mutex);
+    if (link->peer) {
+        if (!atomic_exchange(&link->peer->gone, true))
+            vb_recover_from(direct, link->peer);
+        vb_peer_put(direct, link->peer);
+    }
+    close(link->fd);
+    free(link);
+}
+
+static void accept_link(struct vb_direct *direct, struct link *listener)
+{
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+
+    if (fd >= 0 && add_link(direct, fd, false, NULL))
+        close(fd);
+}
+
+void vb_service_qp_event(struct vb_direct *direct, uint32_t index, enum ibv_event_type type)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_qp *qp;
+
+    pthread_mutex_lock(&adapter->mutex);
+    qp = index < VB_MAX_QP ? adapter->qps[index] : NULL;
+    if (qp) {
+        vb_qp_raise(qp, type);
+        if (type != IBV_EVENT_COMM_EST)
+            vb_retry_attend(direct, qp);
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+void vb_service_cq_pushed(struct vb_direct *direct, uint32_t index, unsigned pushed)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+
+    pthread_mutex_lock(&adapter->mutex);
+    if (index < VB_MAX_CQ && adapter->cqs[index])
+        vb_cq_after_push(adapter->cqs[index], pushed);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+void vb_service_srq_limit(struct vb_direct *direct, uint32_t index)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+
+    pthread_mutex_lock(&adapter->mutex);
+    if (index < VB_MAX_SRQ && adapter->srqs[index])
+        vb_srq_limit_reached(adapter->srqs[index]);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static void give_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t index)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_message message = {.type = VB_MSG_CHANNEL};
+    struct vb_cq *cq;
+
+    pthread_mutex_lock(&adapter->mutex);
+    cq = index < VB_MAX_CQ ? adapter->cqs[index] : NULL;
+    if (cq && cq->channel) {
+        int fds[2] = {cq->channel->write_fd, cq->channel->ibv.fd};
+
+        message.value = cq->channel->serial;
+        vb_message_send(peer->socket, &message, fds, 2, false);
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSAGE_FDS])
+{
+    struct vb_peer_channel *entry;
+
+    if (fds[0] < 0 || fds[1] < 0)
+        return;
+    pthread_mutex_lock(&peer->mutex);
+    entry = &peer->channels[peer->channel_next++ % VB_PEER_CHANNELS];
+    if (entry->serial) {
+        close(entry->write_fd);
+        close(entry->read_fd);
+    }
+    *entry = (struct vb_peer_channel){serial, fds[0], fds[1]};
+    fds[0] = fds[1] = -1;
+    pthread_mutex_unlock(&peer->mutex);
+}
+
+static void place(struct vb_direct *direct, uint32_t index)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+
+    pthread_mutex_lock(&adapter->mutex);
+    if (index < VB_MAX_CQ && adapter->cqs[index])
+        vb_cq_place(adapter->cqs[index]);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb_message *message,
+                 int fds[VB_MESSAGE_FDS])
+{
+    switch (message->type) {
+    case VB_MSG_QP_EVENT:
+        vb_service_qp_event(direct, message->object, message->value);
+        break;
+    case VB_MSG_CQ_PUSHED:
+        vb_service_cq_pushed(direct, message->object, message->value);
+        break;
+    case VB_MSG_SRQ_LIMIT:
+        vb_service_srq_limit(direct, message->object);
+        break;
+    case VB_MSG_CHANNEL_WANTED:
+        give_channel(direct, peer, message->object);
+        break;
+    case VB_MSG_CHANNEL:
+        keep_channel(peer, message->value, fds);
+        break;
+    case VB_MSG_PLACE:
+        place(direct, message->object);
+        break;
+    case VB_MSG_BOUNCE:
+        vb_bounce_serve(direct, peer, message->offset);
+        break;
+    default:
+        break;
+    }
+}
+
+static void close_fds(int fds[VB_MESSAGE_FDS])
+{
+    for (int i = 0; i < VB_MESSAGE_FDS; ++i)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* The first message of a connection that a peer opened. */
+static int welcome(struct vb_direct *direct, struct link *link, const struct vb_message *message,
+                   int fds[VB_MESSAGE_FDS])
+{
+    if (message->type != VB_MSG_HELLO)
+        return -EPROTO;
+    if (vb_hello_accept(direct, link->fd, &message->hello, fds, &link->peer))
+        return -EPROTO;
+    return vb_hello_send(direct, link->fd, VB_MSG_WELCOME);
+}
+
+static void read_link(struct vb_direct *direct, struct link *link)
+{
+    struct vb_message message;
+    int fds[VB_MESSAGE_FDS];
+    int error = vb_message_receive(link->fd, &message, fds);
+
+    if (!error && !link->peer)
+        error = welcome(direct, link, &message, fds);
+    else if (!error)
+        obey(direct, link->peer, &message, fds);
+    if (error != -EAGAIN && error != -EINTR)
+        close_fds(fds);
+    if (error && error != -EAGAIN && error != -EINTR)
+        end_link(direct, link);
+}
+
+static void handle(struct vb_direct *direct, struct link *link)
+{
+    uint64_t count;
+
+    if (!link) {
+        if (read(direct->wake_fd, &count, sizeof(count)) < 0)
+            return;
+    } else if (link->listens) {
+        accept_link(direct, link);
+    } else {
+        read_link(direct, link);
+    }
+}
+
+static void wake(struct vb_direct *direct)
+{
+    uint64_t one = 1;
+
+    if (write(direct->wake_fd, &one, sizeof(one)) < 0)
+        return;
+}
+
+enum { EVENTS = 32 };
+
+static void *run(void *argument)
+{
+    struct vb_direct *direct = argument;
+
+    while (!atomic_load(&direct->stopping)) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(direct->epoll_fd, events, EVENTS, -1);
+
+        for (int i = 0; i < n; ++i)
+            handle(direct, events[i].data.ptr);
+    }
+    return NULL;
+}
+
+int vb_service_start(struct vb_direct *direct)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    sigset_t all, before;
+    int error;
+
+    direct->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    direct->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (direct->epoll_fd < 0 || direct->wake_fd < 0 ||
+        epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, direct->wake_fd, &event))
+        return -errno;
+    for (uint32_t i = 0; i < direct->slot_count; ++i) {
+        error = vb_service_watch(direct, direct->listeners[i], NULL);
+        if (error)
+            return error;
+    }
+    /* The program's signals are the program's threads' business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&direct->thread, NULL, run, direct);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -error;
+}
+
+void vb_service_stop(struct vb_direct *direct)
+{
+    atomic_store(&direct->stopping, true);
+    wake(direct);
+    pthread_join(direct->thread, NULL);
+    while (direct->links)
+        end_link(direct, direct->links);
+    close(direct->epoll_fd);
+    close(direct->wake_fd);
+}
+
+void vb_service_abandon(struct vb_direct *direct)
+{
+    for (struct link *link = direct->links; link; link = link->next)
+        close(link->fd);
+    close(direct->epoll_fd);
+    close(direct->wake_fd);
+}

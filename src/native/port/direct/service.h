@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service thread: answers peers, notices their deaths and helps with memory that only this
+ * process reaches. It waits for no peer and for no lock that a poster may hold while it waits for
+ * one; so two processes that wait for each other's service threads always get their answers.
+ */
+#ifndef VB_PORT_DIRECT_SERVICE_H
+#define VB_PORT_DIRECT_SERVICE_H
+
+#include "port/direct/direct.h"
+
+int vb_service_start(struct vb_direct *direct);
+void vb_service_stop(struct vb_direct *direct);
+/* In a forked child, which has no such thread: closes its copies of the descriptors. */
+void vb_service_abandon(struct vb_direct *direct);
+
+/* A listening socket (peer NULL), or a connection to a peer: its reference passes to the watch. */
+int vb_service_watch(struct vb_direct *direct, int socket, struct vb_peer *peer);
+
+/* What a message asks of this process; also called directly when the peer is this process. */
+void vb_service_qp_event(struct vb_direct *direct, uint32_t qp, enum ibv_event_type type);
+void vb_service_cq_pushed(struct vb_direct *direct, uint32_t cq, unsigned pushed);
+void vb_service_srq_limit(struct vb_direct *direct, uint32_t srq);
+
+#endif

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A small SEND travels inside the completion and reaches its buffer when that is polled. A WRITE,
+ * READ or atomic that follows on the same QP must find it there (IBA 9.5), so before one that
+ * touches such a buffer the peer is asked to place what it has.
+ */
+#ifndef VB_PORT_DIRECT_UNPLACED_H
+#define VB_PORT_DIRECT_UNPLACED_H
+
+#include "hca/qp.h"
+#include "port/direct/place.h"
+
+/* A SEND's payload has gone into the peer's CQ inside its completion, for these buffers. */
+void vb_unplaced_note(struct vb_qp *qp, const struct vb_spans *buffers);
+
+void vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target);
+
+static inline void vb_unplaced_settle(struct vb_qp *qp, const struct vb_spans *target)
+{
+    if (VB_UNLIKELY(qp->unplaced_high))
+        vb_unplaced_settle_slowly(qp, target);
+}
+
+#endif

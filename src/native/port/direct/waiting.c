@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Retries, as time: how long a request waits for a receiver or a peer before it ends in error. */
+#include <errno.h>
+#include <string.h>
+
+#include "port/direct/requester.h"
+
+/* RNR NAK timer codes in units of 10 us (IBA table 45); code 0 is the longest. */
+static const uint32_t rnr_timer[32] = {
+    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,    32,
+    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024,  1536,
+    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+static uint64_t waited(struct vb_qp *qp, unsigned reason)
+{
+    uint64_t now = vb_direct_now();
+
+    if (qp->wait.reason != reason) {
+        qp->wait.reason = reason;
+        qp->wait.since = now;
+    }
+    return now - qp->wait.since;
+}
+
+static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
+                   uint32_t retries, uint64_t after_ns, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = check, .count = retries, .microseconds = after_ns / 1000};
+
+    return vb_refuse(qp, wr,
+                     check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
+                     &evidence, outcome);
+}
+
+int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    uint64_t since = waited(qp, VB_WAIT_RNR);
+    uint32_t retries = qp->attr.rnr_retry;
+    uint64_t timer = rnr_timer[qp->remote->min_rnr_timer % 32] * 10000ull;
+
+    if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
+        return -EAGAIN;
+    return give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
+}
+
+/* 4.096 us * 2^timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3).
+ */
+int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    uint64_t since = waited(qp, VB_WAIT_PEER);
+    uint64_t attempt = 4096ull << qp->attr.timeout;
+
+    if (qp->peer && atomic_load(&qp->peer->gone))
+        return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->attr.retry_cnt, since, outcome);
+    if (qp->attr.timeout == 0 || since < attempt * (1u + qp->attr.retry_cnt))
+        return -EAGAIN;
+    return give_up(qp, wr, VB_CHECK_NO_ANSWER, qp->attr.retry_cnt, since, outcome);
+}
