@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "heap_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+static const size_t smallest_heap = (size_t)16 << 20;
+
+// ---- sizes ------------------------------------------------------------------------------------
+
+static size_t pages_of(size_t bytes)
+{
+    return bytes / VB_HEAP_PAGE + (bytes % VB_HEAP_PAGE != 0);
+}
+
+/* The smallest order whose 2^order pages hold `pages`. */
+static unsigned order_of(size_t pages)
+{
+    return pages <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(pages - 1);
+}
+
+static size_t power_of_two(size_t bytes)
+{
+    unsigned order = order_of(pages_of(bytes));
+    return order > 50 ? (size_t)1 << 62 : (size_t)VB_HEAP_PAGE << order;
+}
+
+static size_t memory_bytes(void)
+{
+    struct sysinfo info;
+    return sysinfo(&info) == 0 ? info.totalram * info.mem_unit : smallest_heap;
+}
+
+static size_t memory_and_swap_bytes(void)
+{
+    struct sysinfo info;
+    return sysinfo(&info) == 0 ? (info.totalram + info.totalswap) * info.mem_unit : SIZE_MAX;
+}
+
+/* Half of the address space that the process may have, and no longer a file than it may make:
+ * ftruncate beyond that limit would end the process by SIGXFSZ. */
+static size_t within_limits(size_t size)
+{
+    struct rlimit space, file;
+
+    if (getrlimit(RLIMIT_AS, &space) == 0)
+        while (size / 2 > space.rlim_cur / 4 && size > smallest_heap)
+            size /= 2;
+    if (getrlimit(RLIMIT_FSIZE, &file) == 0)
+        while (size > file.rlim_cur)
+            size /= 2;
+    return size;
+}
+
+// ---- making one -------------------------------------------------------------------------------
+
+int vb_heap_file(size_t size)
+{
+    int fd = memfd_create("verbena-heap", MFD_CLOEXEC | MFD_NOEXEC_SEAL | MFD_ALLOW_SEALING);
+
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("verbena-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, (off_t)size) != 0) {
+        int error = errno;
+        close(fd);
+        return -error;
+    }
+    /* A peer has the descriptor too: it must not be able to take the pages from under us. */
+    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return fd;
+}
+
+ino_t vb_heap_inode(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+/* Maps the file at an aligned address: a block is aligned as far as the range itself is. */
+static unsigned char *map_file(int fd, size_t size)
+{
+    size_t room = size + VB_HEAP_ALIGN_MAX;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    unsigned char *start = mmap(NULL, room, PROT_NONE, flags, -1, 0);
+
+    if (start == MAP_FAILED)
+        return NULL;
+    size_t before = -(uintptr_t)start % VB_HEAP_ALIGN_MAX;
+    unsigned char *base = start + before;
+    if (before)
+        munmap(start, before);
+    munmap(base + size, room - before - size);
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) ==
+        MAP_FAILED) {
+        munmap(base, size);
+        return NULL;
+    }
+    madvise(base, size, MADV_DONTDUMP); /* a core dump would touch, and so allocate, all of it */
+    return base;
+}
+
+static size_t round_to_page(size_t bytes)
+{
+    return pages_of(bytes) * VB_HEAP_PAGE;
+}
+
+/* The struct, its tables and the page that a fork wipes, in one private mapping of zeros. */
+static struct vb_heap *map_state(size_t size)
+{
+    unsigned top = order_of(pages_of(size));
+    size_t tree = round_to_page(sizeof(struct vb_heap));
+    size_t pages = tree + round_to_page(VB_BUDDY_BYTES(top));
+    size_t own = pages + round_to_page(sizeof(uint32_t) << top);
+    size_t mapped = own + VB_HEAP_PAGE;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    unsigned char *at = mmap(NULL, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+    if (at == MAP_FAILED)
+        return NULL;
+    struct vb_heap *heap = (struct vb_heap *)(void *)at;
+    heap->buddy = (struct vb_buddy){at + tree, top};
+    heap->pages = (uint32_t *)(void *)(at + pages);
+    heap->own = at + own;
+    heap->mapped = mapped;
+    heap->size = size;
+    madvise(at + own, VB_HEAP_PAGE, MADV_WIPEONFORK);
+    *heap->own = 1;
+    return heap;
+}
+
+void vb_heap_init_lock(struct vb_heap *heap)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&heap->lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static int create_sized(size_t size, struct vb_heap **out)
+{
+    int fd = vb_heap_file(size);
+    if (fd < 0)
+        return fd;
+    struct vb_heap *heap = map_state(size);
+    unsigned char *base = heap ? map_file(fd, size) : NULL;
+    if (!base) {
+        if (heap)
+            munmap(heap, heap->mapped);
+        close(fd);
+        return -ENOMEM;
+    }
+    heap->base = base;
+    heap->fd = fd;
+    heap->inode = vb_heap_inode(fd);
+    heap->largest = pages_of(memory_and_swap_bytes());
+    vb_heap_init_lock(heap);
+    *out = heap;
+    return 0;
+}
+
+int vb_heap_create(size_t size, struct vb_heap **out)
+{
+    size_t try = within_limits(power_of_two(size ? size : 2 * memory_bytes()));
+    int error = create_sized(try, out);
+
+    while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > smallest_heap) {
+        try /= 2;
+        error = create_sized(try, out);
+    }
+    return error;
+}
+
+void vb_heap_destroy(struct vb_heap *heap)
+{
+    if (vb_heap_fd(heap) >= 0)
+        close(heap->fd);
+    pthread_mutex_destroy(&heap->lock);
+    munmap(heap->base, heap->size);
+    munmap(heap, heap->mapped);
+}
+
+// ---- blocks -----------------------------------------------------------------------------------
+
+bool vb_heap_is_own(const struct vb_heap *heap)
+{
+    return *heap->own;
+}
+
+static bool lock(struct vb_heap *heap)
+{
+    return vb_heap_is_own(heap) && pthread_mutex_lock(&heap->lock) == 0;
+}
+
+static void unlock(struct vb_heap *heap)
+{
+    pthread_mutex_unlock(&heap->lock);
+}
+
+static size_t page_of(const struct vb_heap *heap, const void *at)
+{
+    return ((uintptr_t)at - (uintptr_t)heap->base) / VB_HEAP_PAGE;
+}
+
+static unsigned char *address_of(const struct vb_heap *heap, size_t page)
+{
+    return heap->base + page * VB_HEAP_PAGE;
+}
+
+static uint32_t block_pages(const struct vb_heap *heap, size_t page)
+{
+    return __atomic_load_n(&heap->pages[page], __ATOMIC_ACQUIRE);
+}
+
+/* Needs the lock. */
+static void set_block_pages(struct vb_heap *heap, size_t page, size_t pages)
+{
+    size_t used = heap->used - heap->pages[page] + pages;
+
+    __atomic_store_n(&heap->used, used, __ATOMIC_RELAXED);
+    __atomic_store_n(&heap->pages[page], (uint32_t)pages, __ATOMIC_RELEASE);
+}
+
+static size_t take(struct vb_heap *heap, unsigned order, size_t pages)
+{
+    if (!lock(heap))
+        return VB_BUDDY_NONE;
+    size_t page = vb_buddy_take(&heap->buddy, order);
+    if (page != VB_BUDDY_NONE)
+        set_block_pages(heap, page, pages);
+    unlock(heap);
+    return page;
+}
+
+void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
+{
+    size_t pages = pages_of(size), page = VB_BUDDY_NONE;
+
+    if (size == 0 || (align & (align - 1)) != 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (pages <= heap->largest && pages <= UINT32_MAX && align <= VB_HEAP_ALIGN_MAX)
+        page = take(heap, order_of(pages_of(align) > pages ? pages_of(align) : pages), pages);
+    if (page == VB_BUDDY_NONE) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return address_of(heap, page);
+}
+
+/* Gives the pages back and makes them read as zeros. By address: the descriptor could by now be
+ * the program's. Pages that the program locked into memory have to be unlocked for it. */
+static void punch(unsigned char *at, size_t bytes)
+{
+    if (bytes == 0 || madvise(at, bytes, MADV_REMOVE) == 0)
+        return;
+    munlock(at, bytes);
+    if (madvise(at, bytes, MADV_REMOVE) != 0)
+        memset(at, 0, bytes);
+}
+
+int vb_heap_free(struct vb_heap *heap, void *block)
+{
+    size_t bytes = vb_heap_usable(heap, block);
+
+    if (bytes == 0)
+        return -EINVAL;
+    if (!vb_heap_is_own(heap))
+        return 0;
+    punch(block, bytes);
+    if (!lock(heap))
+        return 0;
+    size_t page = page_of(heap, block);
+    int order = vb_buddy_order_at(&heap->buddy, page);
+    if (order >= 0) {
+        vb_buddy_give(&heap->buddy, page, (unsigned)order);
+        set_block_pages(heap, page, 0);
+    }
+    unlock(heap);
+    return order >= 0 ? 0 : -EINVAL;
+}
+
+/* Needs the lock. */
+static bool reorder(struct vb_heap *heap, size_t page, unsigned order, unsigned wanted)
+{
+    if (wanted > order)
+        return vb_buddy_grow(&heap->buddy, page, order, wanted);
+    if (wanted < order)
+        vb_buddy_shrink(&heap->buddy, page, order, wanted);
+    return true;
+}
+
+static bool resize_block(struct vb_heap *heap, size_t page, size_t pages)
+{
+    if (!lock(heap))
+        return false;
+    int order = vb_buddy_order_at(&heap->buddy, page);
+    bool done = order >= 0 && reorder(heap, page, (unsigned)order, order_of(pages));
+    if (done)
+        set_block_pages(heap, page, pages);
+    unlock(heap);
+    return done;
+}
+
+int vb_heap_resize(struct vb_heap *heap, void *block, size_t size)
+{
+    size_t before = vb_heap_usable(heap, block), after = round_to_page(size);
+
+    if (before == 0 || size == 0)
+        return -EINVAL;
+    if (!vb_heap_is_own(heap) || pages_of(size) > heap->largest || pages_of(size) > UINT32_MAX)
+        return -ENOMEM;
+    if (after < before)
+        punch((unsigned char *)block + after, before - after);
+    return resize_block(heap, page_of(heap, block), pages_of(size)) ? 0 : -ENOMEM;
+}
+
+// ---- questions --------------------------------------------------------------------------------
+
+static bool in_range(const struct vb_heap *heap, const void *at, size_t n)
+{
+    uintptr_t offset = (uintptr_t)at - (uintptr_t)heap->base;
+    return offset < heap->size && n <= heap->size - offset;
+}
+
+size_t vb_heap_usable(const struct vb_heap *heap, const void *block)
+{
+    if (!in_range(heap, block, 1) || (uintptr_t)block % VB_HEAP_PAGE != 0)
+        return 0;
+    return (size_t)block_pages(heap, page_of(heap, block)) * VB_HEAP_PAGE;
+}
+
+bool vb_heap_contains(const struct vb_heap *heap, const void *at, size_t n)
+{
+    return in_range(heap, at, n) && vb_heap_is_own(heap);
+}
+
+uint64_t vb_heap_offset(const struct vb_heap *heap, const void *at)
+{
+    return (uintptr_t)at - (uintptr_t)heap->base;
+}
+
+int vb_heap_fd(const struct vb_heap *heap)
+{
+    return heap->inode && vb_heap_inode(heap->fd) == heap->inode ? heap->fd : -EBADF;
+}
+
+size_t vb_heap_size(const struct vb_heap *heap)
+{
+    return heap->size;
+}
+
+size_t vb_heap_used(const struct vb_heap *heap)
+{
+    return __atomic_load_n(&heap->used, __ATOMIC_RELAXED) * VB_HEAP_PAGE;
+}

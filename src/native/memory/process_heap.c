@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process_heap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vb_heap *process_heap;
+static int creation_error;
+
+static void say(const char *text)
+{
+    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
+}
+
+static void before_fork(void)
+{
+    if (vb_heap_fork_prepare(process_heap) == -ENOMEM)
+        say("verbena: not enough memory to copy the shared heap for a forked child: the child "
+            "shares it with its parent (use posix_spawn or vfork, or free memory first)\n");
+}
+
+static void after_fork_in_parent(void)
+{
+    vb_heap_fork_parent(process_heap);
+}
+
+static void after_fork_in_child(void)
+{
+    vb_heap_fork_child(process_heap);
+}
+
+static void create(void)
+{
+    const char *size = getenv("VERBENA_HEAP_SIZE");
+    struct vb_heap *heap = NULL;
+
+    creation_error = -vb_heap_create(size ? strtoull(size, NULL, 0) : 0, &heap);
+    if (creation_error)
+        return;
+    __atomic_store_n(&process_heap, heap, __ATOMIC_RELEASE);
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+struct vb_heap *vb_process_heap(void)
+{
+    pthread_once(&once, create);
+    if (!process_heap)
+        errno = creation_error;
+    return process_heap;
+}
+
+struct vb_heap *vb_process_heap_if_any(void)
+{
+    return __atomic_load_n(&process_heap, __ATOMIC_ACQUIRE);
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VB_MEMORY_PROCESS_HEAP_H
+#define VB_MEMORY_PROCESS_HEAP_H
+
+#include "heap.h"
+
+/*
+ * The heap that verbena_heap_alloc(), ibv_alloc_buf() and the adapter share: one per process,
+ * because those calls name none. Made at the first call, of VERBENA_HEAP_SIZE bytes if that is
+ * set, and kept right over fork(). NULL and errno if it cannot be made.
+ */
+struct vb_heap *vb_process_heap(void);
+/* The same, but NULL if it was not needed yet. */
+struct vb_heap *vb_process_heap_if_any(void);
+
+#endif

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.h"
+#include "memory/heap.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+#ifdef VERBENA_SANITIZE
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+static struct vb_heap *heap_of(size_t size)
+{
+    struct vb_heap *heap = NULL;
+    CHECK_EQ(vb_heap_create(size, &heap), 0);
+    return heap;
+}
+
+/* Bytes of memory behind the heap's file. */
+static size_t resident(const struct vb_heap *heap)
+{
+    struct stat status;
+    CHECK_EQ(fstat(vb_heap_fd(heap), &status), 0);
+    return (size_t)status.st_blocks * 512;
+}
+
+static bool all_are(const unsigned char *at, size_t n, int value)
+{
+    return n == 0 || (at[0] == value && memcmp(at, at + 1, n - 1) == 0);
+}
+
+// ---- blocks -----------------------------------------------------------------------------------
+
+static void test_a_block_is_zeroed_aligned_and_known(void)
+{
+    struct vb_heap *heap = heap_of(64 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, 5 * VB_HEAP_PAGE + 1, 64 * 1024);
+
+    CHECK(block != NULL);
+    CHECK_EQ((uintptr_t)block % (64 * 1024), 0);
+    CHECK_EQ(vb_heap_usable(heap, block), 6 * VB_HEAP_PAGE);
+    CHECK_EQ(vb_heap_used(heap), 6 * VB_HEAP_PAGE);
+    CHECK_EQ(vb_heap_usable(heap, block + VB_HEAP_PAGE), 0);
+    CHECK_EQ(vb_heap_usable(heap, block + 1), 0);
+    CHECK(all_are(block, 6 * VB_HEAP_PAGE, 0));
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK_EQ(vb_heap_used(heap), 0);
+    vb_heap_destroy(heap);
+}
+
+static void test_every_alignment_up_to_the_largest(void)
+{
+    struct vb_heap *heap = heap_of(64 * MIB);
+
+    for (size_t align = 1; align <= VB_HEAP_ALIGN_MAX; align *= 2) {
+        void *block = vb_heap_alloc(heap, 1, align);
+        CHECK(block != NULL);
+        CHECK_EQ((uintptr_t)block % align, 0);
+    }
+    CHECK(vb_heap_alloc(heap, 1, 2 * VB_HEAP_ALIGN_MAX) == NULL);
+    CHECK_EQ(errno, ENOMEM);
+    CHECK(vb_heap_alloc(heap, 1, 3) == NULL);
+    CHECK_EQ(errno, EINVAL);
+    CHECK(vb_heap_alloc(heap, 0, 1) == NULL);
+    CHECK_EQ(errno, EINVAL);
+    vb_heap_destroy(heap);
+}
+
+static void test_untouched_memory_costs_nothing_and_freed_memory_returns(void)
+{
+    struct vb_heap *heap = heap_of((size_t)1024 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, 512 * MIB, 1);
+
+    CHECK_EQ(resident(heap), 0);
+    memset(block, 1, 4 * MIB);
+    CHECK_EQ(resident(heap), 4 * MIB);
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK_EQ(resident(heap), 0);
+    vb_heap_destroy(heap);
+}
+
+static void test_freed_memory_reads_as_zeros_when_it_is_given_again(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, 16 * MIB, 1);
+
+    memset(block, 7, 16 * MIB);
+    vb_heap_free(heap, block);
+    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) == block);
+    CHECK(all_are(block, 16 * MIB, 0));
+    vb_heap_destroy(heap);
+}
+
+static void test_memory_that_the_program_locked_can_be_freed(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, 16 * VB_HEAP_PAGE, 1);
+
+    memset(block, 7, 16 * VB_HEAP_PAGE);
+    bool locked = mlock(block, 16 * VB_HEAP_PAGE) == 0; /* needs RLIMIT_MEMLOCK */
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL);
+    CHECK(all_are(block, 16 * VB_HEAP_PAGE, 0));
+    printf("# memory was %slocked\n", locked ? "" : "not ");
+    vb_heap_destroy(heap);
+}
+
+static void test_a_pointer_that_is_no_block_is_refused(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, 4 * VB_HEAP_PAGE, 1);
+    int local;
+
+    CHECK_EQ(vb_heap_free(heap, &local), -EINVAL);
+    CHECK_EQ(vb_heap_free(heap, block + VB_HEAP_PAGE), -EINVAL);
+    CHECK_EQ(vb_heap_free(heap, block + 8), -EINVAL);
+    CHECK_EQ(vb_heap_free(heap, NULL), -EINVAL);
+    CHECK_EQ(vb_heap_resize(heap, block + 8, 1), -EINVAL);
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK_EQ(vb_heap_free(heap, block), -EINVAL);
+    vb_heap_destroy(heap);
+}
+
+// ---- the range --------------------------------------------------------------------------------
+
+static void test_exhaustion_is_enomem_and_all_of_it_comes_back(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    void *blocks[16];
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 16; i++) {
+            blocks[i] = vb_heap_alloc(heap, MIB, 1);
+            CHECK(blocks[i] != NULL);
+        }
+        errno = 0;
+        CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
+        CHECK_EQ(errno, ENOMEM);
+        for (int i = 0; i < 16; i++)
+            CHECK_EQ(vb_heap_free(heap, blocks[(i * 7 + round) % 16]), 0);
+    }
+    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL); /* coalesced */
+    vb_heap_destroy(heap);
+}
+
+static void test_small_blocks_leave_the_large_ones_whole(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    void *first = vb_heap_alloc(heap, MIB, 1), *second = vb_heap_alloc(heap, MIB, 1);
+
+    CHECK(first && second);
+    vb_heap_free(heap, first);
+    CHECK(vb_heap_alloc(heap, 1, 1) == first); /* and not a piece of the free 8 MiB */
+    CHECK(vb_heap_alloc(heap, 8 * MIB, 1) != NULL);
+    vb_heap_destroy(heap);
+}
+
+static void test_no_request_is_larger_than_memory_could_hold(void)
+{
+    struct vb_heap *heap = heap_of(0);
+
+    CHECK(vb_heap_alloc(heap, SIZE_MAX, 1) == NULL);
+    CHECK_EQ(errno, ENOMEM);
+    CHECK(vb_heap_alloc(heap, SIZE_MAX - VB_HEAP_PAGE, 1) == NULL);
+    CHECK(vb_heap_alloc(heap, vb_heap_size(heap), 1) == NULL);
+    vb_heap_destroy(heap);
+}
+
+static void test_a_peer_finds_the_bytes_in_the_file(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    char *block = vb_heap_alloc(heap, 3 * VB_HEAP_PAGE, 1);
+
+    strcpy(block + VB_HEAP_PAGE, "seen");
+    char *mapped = mmap(NULL, 16 * MIB, PROT_READ, MAP_SHARED, vb_heap_fd(heap), 0);
+    CHECK(mapped != MAP_FAILED);
+    CHECK(strcmp(mapped + vb_heap_offset(heap, block + VB_HEAP_PAGE), "seen") == 0);
+    CHECK(vb_heap_contains(heap, block, 3 * VB_HEAP_PAGE));
+    CHECK(!vb_heap_contains(heap, block, 32 * MIB));
+    CHECK(!vb_heap_contains(heap, mapped, 1));
+    munmap(mapped, 16 * MIB);
+    vb_heap_destroy(heap);
+}
+
+static void test_a_peer_cannot_shorten_the_file(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+
+    CHECK_EQ(ftruncate(vb_heap_fd(heap), 0), -1);
+    CHECK_EQ(errno, EPERM);
+    CHECK_EQ(fcntl(vb_heap_fd(heap), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    vb_heap_destroy(heap);
+}
+
+static void test_a_descriptor_that_the_program_closed_is_noticed(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    int fd = vb_heap_fd(heap);
+
+    close(fd);
+    CHECK_EQ(vb_heap_fd(heap), -EBADF);
+    CHECK_EQ(open("/dev/null", O_RDONLY), fd);
+    CHECK_EQ(vb_heap_fd(heap), -EBADF);
+    void *block = vb_heap_alloc(heap, MIB, 1);
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    vb_heap_destroy(heap);
+    CHECK_EQ(fcntl(fd, F_GETFD), 0); /* the program's own, left open */
+    close(fd);
+}
+
+// ---- resize -----------------------------------------------------------------------------------
+
+static void test_resize_in_place(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+
+    memset(block, 5, MIB);
+    CHECK_EQ(vb_heap_resize(heap, block, 4 * MIB - 1), 0);
+    CHECK_EQ(vb_heap_usable(heap, block), 4 * MIB);
+    CHECK(all_are(block, MIB, 5) && all_are(block + MIB, 3 * MIB, 0));
+    memset(block, 6, 4 * MIB);
+    CHECK_EQ(vb_heap_resize(heap, block, 3 * VB_HEAP_PAGE), 0);
+    CHECK_EQ(resident(heap), 3 * VB_HEAP_PAGE);
+    CHECK_EQ(vb_heap_resize(heap, block, MIB), 0);
+    CHECK(all_are(block, 3 * VB_HEAP_PAGE, 6));
+    CHECK(all_are(block + 3 * VB_HEAP_PAGE, MIB - 3 * VB_HEAP_PAGE, 0));
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL);
+    vb_heap_destroy(heap);
+}
+
+static void test_resize_refuses_what_would_have_to_move(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    void *block = vb_heap_alloc(heap, MIB, 1), *neighbour = vb_heap_alloc(heap, MIB, 1);
+
+    CHECK_EQ(vb_heap_resize(heap, block, MIB + 1), -ENOMEM);
+    CHECK_EQ(vb_heap_usable(heap, block), MIB);
+    vb_heap_free(heap, neighbour);
+    CHECK_EQ(vb_heap_resize(heap, block, MIB + 1), 0);
+    vb_heap_destroy(heap);
+}
+
+// ---- against a model --------------------------------------------------------------------------
+
+struct piece {
+    unsigned char *at;
+    size_t pages;
+};
+
+static unsigned next_random(unsigned *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static void mark(const struct piece *piece, int value)
+{
+    for (size_t i = 0; i < piece->pages; i++)
+        piece->at[i * VB_HEAP_PAGE] = (unsigned char)value;
+}
+
+static void check_marked(const struct piece *piece, int value)
+{
+    for (size_t i = 0; i < piece->pages; i++)
+        CHECK_EQ(piece->at[i * VB_HEAP_PAGE], value);
+}
+
+static void resize_piece(struct vb_heap *heap, struct piece *piece, size_t pages, int value)
+{
+    if (vb_heap_resize(heap, piece->at, pages * VB_HEAP_PAGE) == 0) {
+        for (size_t i = piece->pages; i < pages; i++)
+            CHECK_EQ(piece->at[i * VB_HEAP_PAGE], 0);
+        piece->pages = pages;
+        mark(piece, value);
+    }
+}
+
+static void step(struct vb_heap *heap, struct piece *piece, int value, unsigned random)
+{
+    size_t pages = 1 + random % 90;
+
+    if (piece->at && random % 3 == 0) {
+        resize_piece(heap, piece, pages, value);
+    } else if (piece->at) {
+        check_marked(piece, value);
+        CHECK_EQ(vb_heap_free(heap, piece->at), 0);
+        piece->at = NULL;
+    } else if ((piece->at = vb_heap_alloc(heap, pages * VB_HEAP_PAGE, 1))) {
+        piece->pages = pages;
+        check_marked(piece, 0);
+        mark(piece, value);
+    }
+}
+
+struct churn {
+    struct vb_heap *heap;
+    unsigned seed;
+};
+
+/* Every page carries its block's number: two blocks that overlap would show. */
+static void *churn(void *argument)
+{
+    const struct churn *churn = argument;
+    struct piece pieces[60] = {0};
+    unsigned state = churn->seed;
+
+    for (int i = 0; i < 6000; i++) {
+        unsigned k = next_random(&state) % 60;
+        step(churn->heap, &pieces[k], (int)(1 + (k + churn->seed * 60) % 250), next_random(&state));
+    }
+    for (int k = 0; k < 60; k++)
+        if (pieces[k].at)
+            CHECK_EQ(vb_heap_free(churn->heap, pieces[k].at), 0);
+    return NULL;
+}
+
+static void test_blocks_never_overlap_under_threads(void)
+{
+    struct vb_heap *heap = heap_of(32 * MIB);
+    struct churn churns[4];
+    pthread_t threads[4];
+
+    for (unsigned i = 0; i < 4; i++) {
+        churns[i] = (struct churn){heap, i};
+        CHECK_EQ(pthread_create(&threads[i], NULL, churn, &churns[i]), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_EQ(vb_heap_used(heap), 0);
+    CHECK_EQ(resident(heap), 0);
+    CHECK(vb_heap_alloc(heap, 32 * MIB, 1) != NULL);
+    vb_heap_destroy(heap);
+}
+
+// ---- fork and limits --------------------------------------------------------------------------
+
+static void wait_for(pid_t child)
+{
+    int status;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+}
+
+static void in_own_child(struct vb_heap *heap, unsigned char *block, unsigned char *sparse)
+{
+    vb_heap_fork_child(heap);
+    CHECK(vb_heap_is_own(heap));
+    CHECK(all_are(block, MIB, 1));
+    CHECK_EQ(resident(heap), MIB + VB_HEAP_PAGE);
+    CHECK_EQ(sparse[8 * MIB], 9);
+    memset(block, 2, MIB);
+    CHECK_EQ(vb_heap_free(heap, sparse), 0);
+    unsigned char *more = vb_heap_alloc(heap, MIB, 1);
+    CHECK(more && vb_heap_contains(heap, more, MIB));
+    memset(more, 3, MIB);
+    _exit(0);
+}
+
+static void test_a_forked_child_has_a_heap_of_its_own(void)
+{
+    struct vb_heap *heap = heap_of(64 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, MIB, 1), *sparse = vb_heap_alloc(heap, 32 * MIB, 1);
+
+    memset(block, 1, MIB);
+    sparse[8 * MIB] = 9;
+    CHECK_EQ(vb_heap_fork_prepare(heap), 0);
+    pid_t child = fork();
+    if (child == 0)
+        in_own_child(heap, block, sparse);
+    vb_heap_fork_parent(heap);
+    wait_for(child);
+    CHECK(all_are(block, MIB, 1));
+    CHECK_EQ(sparse[8 * MIB], 9);
+    CHECK_EQ(vb_heap_used(heap), 33 * MIB);
+    CHECK_EQ(vb_heap_free(heap, block), 0);
+    vb_heap_destroy(heap);
+}
+
+static void test_a_child_that_was_not_announced_leaves_the_heap_alone(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+
+    memset(block, 1, MIB);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(!vb_heap_is_own(heap));
+        CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
+        CHECK_EQ(vb_heap_usable(heap, block), MIB);
+        CHECK(!vb_heap_contains(heap, block, MIB));
+        CHECK_EQ(vb_heap_free(heap, block), 0);
+        CHECK_EQ(vb_heap_resize(heap, block, 2 * MIB), -ENOMEM);
+        _exit(0);
+    }
+    wait_for(child);
+    CHECK(all_are(block, MIB, 1));
+    CHECK_EQ(vb_heap_usable(heap, block), MIB);
+    vb_heap_destroy(heap);
+}
+
+static void test_a_call_within_fork_is_refused_and_does_not_hang(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+
+    CHECK_EQ(vb_heap_fork_prepare(heap), 0);
+    CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
+    vb_heap_fork_parent(heap);
+    CHECK(vb_heap_alloc(heap, 1, 1) != NULL);
+    vb_heap_destroy(heap);
+}
+
+static void limit_and_create(int resource, rlim_t limit)
+{
+    const struct rlimit limits = {limit, limit};
+    struct vb_heap *heap = NULL;
+
+    CHECK_EQ(setrlimit(resource, &limits), 0);
+    CHECK_EQ(vb_heap_create(0, &heap), 0);
+    CHECK(vb_heap_size(heap) <= limit);
+    CHECK(vb_heap_alloc(heap, 8 * MIB, 1) != NULL);
+    _exit(0);
+}
+
+static void test_limits_of_the_process_make_it_smaller(void)
+{
+    const rlim_t gibibyte = (rlim_t)1 << 30;
+    const struct {
+        int resource;
+        rlim_t limit;
+    } limits[] = {{RLIMIT_FSIZE, gibibyte}, {RLIMIT_AS, 2 * gibibyte}};
+
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (sanitized && limits[i].resource == RLIMIT_AS)
+            continue; /* the sanitizer's own address space is larger */
+        pid_t child = fork();
+        if (child == 0)
+            limit_and_create(limits[i].resource, limits[i].limit);
+        wait_for(child);
+    }
+}
+
+static void test_no_descriptor_left_is_an_error(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        struct vb_heap *heap = NULL;
+        setrlimit(RLIMIT_NOFILE, &none);
+        CHECK_EQ(vb_heap_create(0, &heap), -EMFILE);
+        _exit(0);
+    }
+    wait_for(child);
+}
+
+int main(void)
+{
+    RUN(test_a_block_is_zeroed_aligned_and_known);
+    RUN(test_every_alignment_up_to_the_largest);
+    RUN(test_untouched_memory_costs_nothing_and_freed_memory_returns);
+    RUN(test_freed_memory_reads_as_zeros_when_it_is_given_again);
+    RUN(test_memory_that_the_program_locked_can_be_freed);
+    RUN(test_a_pointer_that_is_no_block_is_refused);
+    RUN(test_exhaustion_is_enomem_and_all_of_it_comes_back);
+    RUN(test_small_blocks_leave_the_large_ones_whole);
+    RUN(test_no_request_is_larger_than_memory_could_hold);
+    RUN(test_a_peer_finds_the_bytes_in_the_file);
+    RUN(test_a_peer_cannot_shorten_the_file);
+    RUN(test_a_descriptor_that_the_program_closed_is_noticed);
+    RUN(test_resize_in_place);
+    RUN(test_resize_refuses_what_would_have_to_move);
+    RUN(test_blocks_never_overlap_under_threads);
+    RUN(test_a_forked_child_has_a_heap_of_its_own);
+    RUN(test_a_child_that_was_not_announced_leaves_the_heap_alone);
+    RUN(test_a_call_within_fork_is_refused_and_does_not_hang);
+    RUN(test_limits_of_the_process_make_it_smaller);
+    RUN(test_no_descriptor_left_is_an_error);
+    return 0;
+}
