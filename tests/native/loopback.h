@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One adapter, and two queue pairs of it that are connected to each other. */
+#ifndef VB_TESTS_LOOPBACK_H
+#define VB_TESTS_LOOPBACK_H
+
+#include "hca/hca.h"
+#include "port/direct/direct.h"
+
+struct loopback {
+    struct ibv_context ibv;
+    struct vb_direct *direct;
+    struct vb_context *context;
+    struct vb_pd *pd;
+    struct vb_cq *cq[2];
+    struct vb_qp *qp[2];
+    struct vb_mr *mr[2];
+    uint8_t *memory[2];
+};
+
+enum { LOOPBACK_BYTES = 1 << 16, LOOPBACK_DEPTH = 16 };
+
+void loopback_open(struct loopback *loop, enum ibv_qp_type type);
+void loopback_close(struct loopback *loop);
+void loopback_connect(struct vb_qp *qp, struct vb_qp *peer);
+
+/* Posts and returns the status; 0 and `wc` when it is polled within a second. */
+int loopback_poll(struct vb_cq *cq, struct ibv_wc *wc);
+
+#endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Each kind of request between two queue pairs of one adapter. */
+#include "check.h"
+#include "loopback.h"
+
+static struct loopback loop;
+
+static struct ibv_sge element(int end, uint32_t offset, uint32_t length)
+{
+    return (struct ibv_sge){(uintptr_t)loop.memory[end] + offset, length,
+                            loop.mr[end]->ibv.lkey};
+}
+
+static void post_recv(uint32_t offset, uint32_t length, uint64_t id)
+{
+    struct ibv_sge sge = element(1, offset, length);
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    CHECK_EQ(vb_post_recv(loop.qp[1], &wr, &bad), 0);
+}
+
+static struct ibv_wc post(struct ibv_send_wr wr, struct ibv_sge *sge)
+{
+    struct ibv_send_wr *bad;
+    struct ibv_wc wc;
+
+    wr.sg_list = sge;
+    wr.num_sge = sge ? 1 : 0;
+    wr.send_flags |= IBV_SEND_SIGNALED;
+    CHECK_EQ(vb_post_send(loop.qp[0], &wr, &bad), 0);
+    CHECK_EQ(loopback_poll(loop.cq[0], &wc), 0);
+    CHECK_EQ(wc.wr_id, wr.wr_id);
+    return wc;
+}
+
+static void begin(enum ibv_qp_type type)
+{
+    loopback_open(&loop, type);
+    loopback_connect(loop.qp[0], loop.qp[1]);
+    loopback_connect(loop.qp[1], loop.qp[0]);
+    for (int i = 0; i < LOOPBACK_BYTES; ++i)
+        loop.memory[0][i] = (uint8_t)(i * 7);
+}
+
+static struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, uint32_t offset)
+{
+    struct ibv_send_wr wr = {.wr_id = 5, .opcode = opcode};
+
+    wr.wr.rdma.remote_addr = (uintptr_t)loop.memory[1] + offset;
+    wr.wr.rdma.rkey = loop.mr[1]->ibv.rkey;
+    return wr;
+}
+
+static void send_reaches_the_receive_request(uint32_t length)
+{
+    struct ibv_sge sge = element(0, 3, length);
+    struct ibv_wc wc;
+
+    post_recv(11, 4096, 99);
+    CHECK_EQ(post((struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_SEND}, &sge).status, 0);
+    CHECK_EQ(loopback_poll(loop.cq[1], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_RECV);
+    CHECK_EQ(wc.wr_id, 99);
+    CHECK_EQ(wc.byte_len, length);
+    CHECK_EQ(memcmp(loop.memory[0] + 3, loop.memory[1] + 11, length), 0);
+}
+
+static void sends_of_all_sizes(void)
+{
+    static const uint32_t lengths[] = {0, 1, 8, 28, 29, 64, 4096};
+
+    begin(IBV_QPT_RC);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); ++i)
+        send_reaches_the_receive_request(lengths[i]);
+    loopback_close(&loop);
+}
+
+static void write_read_and_atomics(void)
+{
+    struct ibv_sge sge;
+    struct ibv_send_wr wr;
+    uint64_t old = 40;
+
+    begin(IBV_QPT_RC);
+    sge = element(0, 0, 5000);
+    wr = rdma(IBV_WR_RDMA_WRITE, 100);
+    CHECK_EQ(post(wr, &sge).status, 0);
+    CHECK_EQ(memcmp(loop.memory[0], loop.memory[1] + 100, 5000), 0);
+
+    memset(loop.memory[0], 0, 5000);
+    wr.opcode = IBV_WR_RDMA_READ;
+    CHECK_EQ(post(wr, &sge).byte_len, 5000);
+    CHECK_EQ(memcmp(loop.memory[0], loop.memory[1] + 100, 5000), 0);
+
+    memcpy(loop.memory[1], &old, 8);
+    sge = element(0, 0, 8);
+    wr = (struct ibv_send_wr){.wr_id = 6, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD};
+    wr.wr.atomic.remote_addr = (uintptr_t)loop.memory[1];
+    wr.wr.atomic.rkey = loop.mr[1]->ibv.rkey;
+    wr.wr.atomic.compare_add = 2;
+    CHECK_EQ(post(wr, &sge).status, 0);
+    CHECK_EQ(*(uint64_t *)loop.memory[0], 40);
+    CHECK_EQ(*(uint64_t *)loop.memory[1], 42);
+    loopback_close(&loop);
+}
+
+static void a_read_after_a_small_send_sees_it(void)
+{
+    struct ibv_sge sge;
+    struct ibv_send_wr wr;
+
+    begin(IBV_QPT_RC);
+    sge = element(0, 0, 16);
+    post_recv(200, 64, 1);
+    CHECK_EQ(post((struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_SEND}, &sge).status, 0);
+    wr = rdma(IBV_WR_RDMA_READ, 200);
+    sge = element(0, 1000, 16);
+    CHECK_EQ(post(wr, &sge).status, 0);
+    CHECK_EQ(memcmp(loop.memory[0], loop.memory[0] + 1000, 16), 0);
+    loopback_close(&loop);
+}
+
+static void expect_text(uint32_t vendor_err, const char *part)
+{
+    char text[400];
+
+    CHECK(vb_evidence_text(&loop.direct->adapter.self, vendor_err, text, sizeof(text)) > 0);
+    printf("  %s\n", text);
+    CHECK(strstr(text, part));
+}
+
+static void a_write_outside_the_region_fails_both_sides(void)
+{
+    struct ibv_sge sge;
+    struct ibv_wc wc;
+    struct ibv_async_event event;
+
+    begin(IBV_QPT_RC);
+    post_recv(0, 8, 77);
+    sge = element(0, 0, 64);
+    wc = post(rdma(IBV_WR_RDMA_WRITE, LOOPBACK_BYTES - 8), &sge);
+    CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+    expect_text(wc.vendor_err, "not inside the region");
+    CHECK_EQ(vb_qp_state(loop.qp[0]), IBV_QPS_ERR);
+    CHECK_EQ(vb_qp_state(loop.qp[1]), IBV_QPS_ERR);
+    CHECK_EQ(loopback_poll(loop.cq[1], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(wc.wr_id, 77);
+    CHECK_EQ(vb_event_get(loop.context, &event), 0);
+    CHECK_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    CHECK(event.element.qp == &loop.qp[1]->ibv);
+    vb_event_ack(loop.context, &event);
+    loopback_close(&loop);
+}
+
+static void a_send_without_a_receive_ends_after_its_retries(void)
+{
+    struct ibv_sge sge;
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_RC);
+    sge = element(0, 0, 8);
+    wc = post((struct ibv_send_wr){.wr_id = 3, .opcode = IBV_WR_SEND}, &sge);
+    CHECK_EQ(wc.status, IBV_WC_RNR_RETRY_EXC_ERR);
+    expect_text(wc.vendor_err, "no receive request");
+    loopback_close(&loop);
+}
+
+static void a_send_to_nobody_ends_after_its_timeout(void)
+{
+    struct ibv_sge sge;
+    struct ibv_wc wc;
+
+    loopback_open(&loop, IBV_QPT_RC);
+    loopback_connect(loop.qp[0], loop.qp[1]);
+    sge = element(0, 0, 8);
+    wc = post((struct ibv_send_wr){.wr_id = 3, .opcode = IBV_WR_SEND}, &sge);
+    CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+    expect_text(wc.vendor_err, "did not answer");
+    loopback_close(&loop);
+}
+
+int main(void)
+{
+    RUN(sends_of_all_sizes);
+    RUN(write_read_and_atomics);
+    RUN(a_read_after_a_small_send_sees_it);
+    RUN(a_write_outside_the_region_fails_both_sides);
+    RUN(a_send_without_a_receive_ends_after_its_retries);
+    RUN(a_send_to_nobody_ends_after_its_timeout);
+    return 0;
+}
