@@ -28,6 +28,7 @@ C_ROOMS = [
 ]
 PYTHON_ROOMS = [
     {"_native"},
+    {"launch"},
     {"verbs"},
     {"connect"},
     {"aio"},

@@ -22,6 +22,10 @@
 #define STAMP     0x7665726265 /* "verbe", in seconds: no clock says the year 18,000 */
 #define FIRST_INO 0x76620000
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 /* So that programs without a directory of ours pay nothing for *at() calls. */
 static atomic_bool directory_was_opened;
 
@@ -119,9 +123,17 @@ static int read_only(int fd, int flags)
     return reopened;
 }
 
+/* Linux from 6.3 wants to hear that the file is no program, and may insist (vm.memfd_noexec). */
+static int create_memfd(const char *name, int flags)
+{
+    unsigned wanted = MFD_ALLOW_SEALING | (flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+    int fd = memfd_create(name, wanted | MFD_NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create(name, wanted) : fd;
+}
+
 static int open_text(int index, const struct vb_node *node, int flags)
 {
-    int fd = memfd_create(node->name, MFD_ALLOW_SEALING | (flags & O_CLOEXEC ? MFD_CLOEXEC : 0));
+    int fd = create_memfd(node->name, flags);
     if (fd < 0)
         return -1;
     const char *text = node->kind == VB_NODE_FILE ? node->text : NULL;

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `verbena` program: `verbena COMMAND ...`.
+
+A command is a module with `main(arguments: list[str]) -> int`; it is imported only when it is asked
+for, so that `verbena run` starts its program without delay. Exit status 2 means wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from verbena import __version__
+
+Main = Callable[[list[str]], int]
+
+USAGE_ERROR = 2
+INTERRUPTED = 128 + 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand and the modules that may hold it, in order of preference."""
+
+    name: str
+    summary: str
+    modules: tuple[str, ...]
+
+    def module(self) -> str | None:
+        """The first of its modules that exists."""
+        return next((name for name in self.modules if exists(name)), None)
+
+
+COMMANDS = (
+    Command("run", "start a program over Verbena", ("verbena.cli.run",)),
+    Command("devices", "list the RDMA devices, their ports and GIDs", ("verbena.cli.devices",)),
+    Command("info", "describe the device and how peers' memory is reached", ("verbena.cli.info",)),
+    Command("doctor", "say what on this machine helps or hinders", ("verbena.cli.doctor",)),
+    Command(
+        "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")
+    ),
+    Command("bench", "measure it against UCX and TCP", ("verbena.cli.bench", "verbena.bench")),
+)
+
+
+def exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its package does not exist
+        return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the `verbena` program and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words:
+        print(help_text(), file=sys.stderr)
+        return USAGE_ERROR
+    if words[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"verbena {__version__}")
+        return 0
+    return run_command(words[0], words[1:])
+
+
+def help_text() -> str:
+    lines = [f"  {c.name:<9} {c.summary}" for c in COMMANDS if c.module()]
+    return "\n".join(
+        [
+            "usage: verbena COMMAND ...",
+            "",
+            "RDMA without the hardware: verbs programs run here, unmodified.",
+            "",
+            *lines,
+            "",
+            "verbena COMMAND --help says more; verbena --version names the release.",
+        ]
+    )
+
+
+def run_command(name: str, arguments: list[str]) -> int:
+    """Import a command and run it; what a user can repair is printed without a traceback."""
+    command = next((c for c in COMMANDS if c.name == name), None)
+    module = command.module() if command else None
+    if module is None:
+        print(f"verbena: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        return cast(Main, importlib.import_module(module).main)(arguments)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (OSError, ValueError) as error:
+        print(f"verbena {name}: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's look at software: Verbena's own, and the programs that it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from verbena import _native, launch
+from verbena.cli import reach
+from verbena.cli.finding import Finding, Verdict, good
+
+SYSFS_DEVICES = Path("/sys/class/infiniband")
+SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+# A program, or a folder, of each Debian package that is worth having.
+PACKAGES = {
+    "ibverbs-utils": "ibv_rc_pingpong",
+    "perftest": "ib_write_bw",
+    "ucx-utils": "ucx_perftest",
+    "python3-pyverbs": "/usr/lib/python3/dist-packages/pyverbs",
+}
+
+# Runs with the environment of `verbena run`.
+LOOK = """
+import ctypes, os
+ctypes.CDLL("libibverbs.so.1")
+print(os.path.exists("/sys/class/infiniband/verbena0"))
+"""
+
+
+def findings() -> Iterator[Finding]:
+    """Every finding about software."""
+    yield libraries()
+    yield device()
+    yield programs()
+    yield cross_process_copy()
+    yield real_devices()
+
+
+def libraries() -> Finding:
+    """Verbena's libraries exist, and the dynamic linker takes them into a program."""
+    name = "native libraries"
+    try:
+        environment = launch.environment(log=launch.LogLevel.ERRORS)
+    except (FileNotFoundError, ValueError) as error:
+        return Finding(name, Verdict.BAD, str(error), "Install Verbena: pip install .")
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True
+    )
+    if done.returncode or done.stderr or done.stdout.strip() != "True":
+        said = done.stderr.strip().splitlines()
+        return Finding(
+            name,
+            Verdict.BAD,
+            f"those in {_native.library_dir()} do not load: {said[-1] if said else 'no device'}",
+            "Build them for this system: pip install --force-reinstall .",
+        )
+    return good(name, f"{_native.library_dir()} (built; running needs no compiler)")
+
+
+def device() -> Finding:
+    """The device opens in this process."""
+    try:
+        from verbena import verbs
+
+        with verbs.open_device() as context:
+            return good("device", f"{context.name} opens")
+    except (ImportError, OSError) as error:
+        return Finding(
+            "device", Verdict.BAD, f"it does not open: {error}", "Set VERBENA_LOG=debug to see why."
+        )
+
+
+def present(evidence: str) -> bool:
+    if evidence.startswith("/"):
+        return Path(evidence).exists()
+    return shutil.which(evidence, path=f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}") is not None
+
+
+def programs() -> Finding:
+    """RDMA programs to run over Verbena; it works without them."""
+    missing = [package for package, evidence in PACKAGES.items() if not present(evidence)]
+    if not missing:
+        return good("RDMA programs", f"{', '.join(PACKAGES)} are installed")
+    return Finding(
+        "RDMA programs",
+        Verdict.NOTE,
+        f"not installed: {', '.join(missing)}",
+        f"On Debian: sudo apt install --no-install-recommends {' '.join(missing)}",
+    )
+
+
+def cross_process_copy() -> Finding:
+    """How peers reach memory that a program allocated by itself."""
+    name = "cross-process copy"
+    error = reach.copy_error()
+    if not error:
+        scope = reach.yama_scope()
+        detail = "" if not scope else f" (Yama scope {scope}: Verbena's processes permit it)"
+        return good(name, f"allowed: peers copy a program's own memory directly{detail}")
+    why, advice = reach.explain(error)
+    text = f"{why}; a program's own memory goes through a bounce ring, which costs speed only"
+    return Finding(name, Verdict.SLOW, text, f"{advice}\nOr use verbena run --shared-heap.")
+
+
+def real_devices() -> Finding:
+    """Adapters of this host: Verbena stands beside them, not in front of them."""
+    try:
+        found = sorted(path.name for path in SYSFS_DEVICES.iterdir())
+    except OSError:
+        found = []
+    ours = [name for name in found if name.startswith("verbena")]
+    if ours:
+        return good("real RDMA devices", "not looked for: this is already running over Verbena")
+    if not found:
+        return good("real RDMA devices", "none here; Verbena needs none")
+    return Finding(
+        "real RDMA devices",
+        Verdict.NOTE,
+        f"{', '.join(found)}; a program under `verbena run` sees verbena0 instead of them",
+        "Start the program without `verbena run` to use them.",
+    )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the dynamic linker will do with a program: whether libraries can be put in front of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADER = struct.Struct("<4sBB10xHHIQQQIHHH")  # Elf64_Ehdr as far as e_phnum
+SEGMENT = struct.Struct("<IIQQQQ")  # Elf64_Phdr as far as p_filesz
+CLASS_64, LITTLE_ENDIAN, INTERPRETER = 2, 1, 3
+MACHINES = {"x86_64": 62, "aarch64": 183}
+MAX_SCRIPTS = 4  # the kernel follows as many `#!` lines
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a program cannot run over Verbena, and what to do."""
+
+    reason: str
+    advice: str
+
+
+def obstacle(path: Path) -> Obstacle | None:
+    """What keeps Verbena's libraries out of the program at `path`, or None.
+
+    A script is as good as its interpreter. Raises OSError when the file cannot be read.
+    """
+    for _ in range(MAX_SCRIPTS):
+        found = privilege(path)
+        if found:
+            return found
+        with path.open("rb") as file:
+            head = file.read(4096)
+            if not head.startswith(b"#!"):
+                return binary(head, file.fileno())
+        words = head[2:].split(b"\n", 1)[0].split()
+        if not words:
+            return None
+        path = Path(os.fsdecode(words[0]))
+    return None
+
+
+def privilege(path: Path) -> Obstacle | None:
+    """The dynamic linker ignores LD_PRELOAD in a program that gains rights when it starts."""
+    status = path.stat()
+    gains = (status.st_mode & stat.S_ISUID and status.st_uid != os.geteuid()) or (
+        status.st_mode & stat.S_ISGID and status.st_gid != os.getegid()
+    )
+    if not (gains or has_capabilities(path)) or os.statvfs(path).f_flag & os.ST_NOSUID:
+        return None
+    return Obstacle(
+        "it gains rights when it starts (set-user-ID, set-group-ID or file capabilities), "
+        "so the system keeps added libraries out of it",
+        f"Become the user that it needs first (sudo verbena run -- {path.name} ...), "
+        "or run a copy without these rights.",
+    )
+
+
+def has_capabilities(path: Path) -> bool:
+    if os.geteuid() == 0:  # root has them anyway: nothing is gained
+        return False
+    try:
+        return bool(os.getxattr(path, "security.capability"))
+    except OSError:
+        return False
+
+
+def binary(head: bytes, descriptor: int) -> Obstacle | None:
+    """What an ELF file's headers say; anything else is left to the kernel to refuse."""
+    if not head.startswith(b"\x7fELF") or len(head) < HEADER.size:
+        return None
+    _, word, order, _, machine, *_ = HEADER.unpack_from(head)
+    if (word, order) != (CLASS_64, LITTLE_ENDIAN) or machine != MACHINES.get(platform.machine()):
+        return Obstacle(
+            f"it is not a 64-bit program for {platform.machine()}, as Verbena's libraries are",
+            "Use a build of it for this machine.",
+        )
+    loader = interpreter(head, descriptor)
+    if loader is None:
+        return Obstacle(
+            "it is statically linked: it carries its own libibverbs, or none",
+            "Use a dynamically linked build. If it only starts other programs, "
+            "put `verbena run --` in front of those.",
+        )
+    if "musl" in loader:
+        return Obstacle(
+            f"it is linked for the C library musl ({loader}), and Verbena's libraries for glibc",
+            "Use a build of it for glibc.",
+        )
+    return None
+
+
+def interpreter(head: bytes, descriptor: int) -> str | None:
+    """The dynamic linker that a 64-bit ELF program names, or None when it is static."""
+    *_, offset, _, _, _, size, count = HEADER.unpack_from(head)
+    table = os.pread(descriptor, size * count, offset)
+    for start in range(0, len(table) - SEGMENT.size + 1, max(size, SEGMENT.size)):
+        kind, _, at, _, _, length = SEGMENT.unpack_from(table, start)
+        if kind == INTERPRETER:
+            return os.pread(descriptor, length, at).rstrip(b"\0").decode(errors="replace")
+    return None

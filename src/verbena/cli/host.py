@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's look at the machine: memory, limits, processors, addresses."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import platform
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from verbena.cli.finding import Finding, Verdict, good
+
+MIB = 1 << 20
+MFD_NOEXEC_SEAL = 0x8  # linux/memfd.h
+SHM = Path("/dev/shm")
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+SHMEM_HUGE = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+# What the copy loops of the native core choose between, fastest first.
+COPY_FEATURES = {
+    "x86_64": ("avx512f", "avx2", "erms", "fsrm", "sse2"),
+    "aarch64": ("sve", "asimd"),
+}
+# A peer costs a process a few descriptors: its socket, its segments, its channels.
+FEW_DESCRIPTORS = 1024
+
+
+def findings() -> Iterator[Finding]:
+    """Every finding about the machine."""
+    yield shared_memory()
+    yield shared_memory_room()
+    yield huge_pages()
+    yield descriptors()
+    yield address_space()
+    yield locked_memory()
+    yield processors()
+    yield copy_features()
+    yield addresses()
+
+
+def memory_file() -> int:
+    """A descriptor of a memory file, made as the native core makes its own."""
+    try:
+        return os.memfd_create("verbena-doctor", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what Linux before 6.3 says of the flag
+            raise
+    return os.memfd_create("verbena-doctor", os.MFD_CLOEXEC)
+
+
+def shared_memory() -> Finding:
+    """Memory files are what processes share."""
+    try:
+        file = memory_file()
+    except OSError as error:
+        return Finding(
+            "shared memory",
+            Verdict.BAD,
+            f"memfd_create: {error.strerror}",
+            "A system call filter forbids it: allow memfd_create in the container's profile.",
+        )
+    try:
+        os.truncate(file, mmap.PAGESIZE)
+        with mmap.mmap(file, mmap.PAGESIZE) as view:
+            view[:1] = b"v"
+    except OSError as error:
+        return Finding(
+            "shared memory", Verdict.BAD, f"a memory file cannot be mapped: {error.strerror}"
+        )
+    finally:
+        os.close(file)
+    return good("shared memory", "memory files (memfd) can be made and mapped")
+
+
+def shared_memory_room() -> Finding:
+    """Verbena uses memory files; the size of /dev/shm limits other programs, such as MPI."""
+    try:
+        status = os.statvfs(SHM)
+    except OSError:
+        text = f"there is no {SHM}; Verbena does not need it, other programs may"
+        return Finding("/dev/shm", Verdict.NOTE, text, "sudo mount -t tmpfs tmpfs /dev/shm")
+    free = status.f_bavail * status.f_frsize // MIB
+    if free < 64:
+        return Finding(
+            "/dev/shm",
+            Verdict.NOTE,
+            f"{free} MiB free; Verbena does not need it, other programs (UCX, MPI) do",
+            "Remove what is left in it; in Docker: docker run --shm-size=2g",
+        )
+    return good("/dev/shm", f"{free} MiB free (Verbena itself uses memory files)")
+
+
+def huge_pages() -> Finding:
+    """Transparent huge pages make large shared memory faster to walk."""
+    name = "huge pages for shared memory"
+    try:
+        text = SHMEM_HUGE.read_text()
+    except OSError:
+        return Finding(name, Verdict.NOTE, "this kernel has none", "")
+    chosen = text.partition("[")[2].partition("]")[0]
+    if chosen in ("always", "within_size", "advise", "force"):
+        return good(name, f"{chosen}")
+    return Finding(
+        name,
+        Verdict.NOTE,
+        f"{chosen or 'unknown'}: large messages take more TLB misses",
+        f"echo advise | sudo tee {SHMEM_HUGE}",
+    )
+
+
+def descriptors() -> Finding:
+    """File descriptors limit how many peers and completion channels a process can have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft} (hard limit {hard})"
+    if soft == resource.RLIM_INFINITY or soft >= FEW_DESCRIPTORS:
+        return good("file descriptors", text)
+    return Finding(
+        "file descriptors", Verdict.NOTE, f"{text}: few for many peers", f"ulimit -n {hard}"
+    )
+
+
+def address_space() -> Finding:
+    """The heap reserves much address space and uses little memory."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft == resource.RLIM_INFINITY:
+        return good("address space", "unlimited")
+    return Finding(
+        "address space",
+        Verdict.SLOW,
+        f"limited to {soft // MIB} MiB; Verbena reserves more than it uses",
+        "ulimit -v unlimited, or a smaller heap: VERBENA_HEAP_SIZE=bytes",
+    )
+
+
+def locked_memory() -> Finding:
+    """The limit that real adapters need raised."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // 1024} KiB"
+    return good("locked memory", f"{shown}; of no matter: Verbena pins nothing")
+
+
+def cpu_quota() -> float | None:
+    """CPUs that the control group allows, or None when it does not limit them."""
+    try:
+        quota, period = CPU_QUOTA.read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def processors() -> Finding:
+    """Two processes that talk want a core each."""
+    usable = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    text = f"{usable} of {os.cpu_count()} usable"
+    if quota is not None and quota < usable:
+        text += f", limited to {quota:g} by the control group"
+    if usable >= 2 and (quota is None or quota >= 2):
+        return good("processors", f"{text}; for steady latency pin each side: taskset -c 0 ...")
+    return Finding(
+        "processors",
+        Verdict.SLOW,
+        f"{text}: two processes that poll take turns on one",
+        "Wait for events instead of polling (-e in perftest and the pingpongs), "
+        "or give this container two CPUs.",
+    )
+
+
+def cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    names = ("flags", "Features")
+    first = next((line for line in lines if line.split(":")[0].strip() in names), "")
+    return set(first.partition(":")[2].split())
+
+
+def copy_features() -> Finding:
+    """Which of the instructions for fast copies this CPU has; any CPU will do."""
+    wanted = COPY_FEATURES.get(platform.machine(), ())
+    flags = cpu_flags()
+    found = [feature for feature in wanted if feature in flags]
+    text = ", ".join(found) if found else "none known"
+    return good("copy instructions", f"{text} ({platform.machine()}; chosen when a program starts)")
+
+
+def addresses() -> Finding:
+    """The host's addresses become GIDs."""
+    names = [name for _, name in socket.if_nameindex()]
+    if names:
+        return good("network interfaces", f"{', '.join(names)} (addresses of those up are GIDs)")
+    return Finding(
+        "network interfaces",
+        Verdict.NOTE,
+        "none: the only GIDs are link-local, and programs that exchange addresses over TCP fail",
+        "ip link set lo up",
+    )

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena run`: replace this process by a program that finds Verbena's device."""
+
+from __future__ import annotations
+
+import argparse
+import getopt
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from verbena import launch
+from verbena.cli.elf import obstacle
+
+# What shells say: the program was found and cannot be run; it was not found.
+CANNOT_RUN, NOT_FOUND = 126, 127
+
+
+class ProgramError(Exception):
+    """A program that cannot be started, with the exit status that says so."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="verbena run",
+        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--] PROGRAM [ARGUMENT ...]",
+        description="Start a dynamically linked verbs program over Verbena, and all that it starts "
+        "in turn. The program takes the place of this process: its exit status is the result.",
+        epilog="Exit status 127: there is no such program; 126: it cannot run over Verbena.",
+    )
+    made.add_argument(
+        "--shared-heap",
+        action="store_true",
+        help="serve the program's large allocations from shared memory, so that peers reach them "
+        "with one copy (after a fork, parent and child share them)",
+    )
+    made.add_argument(
+        "--log",
+        metavar="LEVEL",
+        choices=[level.value for level in launch.LogLevel],
+        help="what Verbena says on stderr: errors, info or debug",
+    )
+    made.add_argument(
+        "--spin",
+        metavar="US",
+        type=microseconds,
+        help="how long a wait for a completion event spins before it sleeps, in microseconds",
+    )
+    return made
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the program's words: all from the first that is no option, untouched."""
+    options = parser()
+    try:
+        _, words = getopt.getopt(arguments, "h", ["help", "shared-heap", "log=", "spin="])
+    except getopt.GetoptError as error:
+        options.error(str(error))
+    ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
+    parsed = options.parse_args(ours)
+    if not words:
+        options.error("name the program to start, as in: verbena run -- ibv_devices")
+    return parsed, words
+
+
+def microseconds(text: str) -> int:
+    value = int(text) if text.isdecimal() else -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of microseconds")
+    return value
+
+
+def find_program(name: str, path: str) -> Path:
+    """Where the shell would find the program. Raises ProgramError."""
+    found = shutil.which(name, path=path)
+    if found:
+        return Path(found)
+    if "/" in name and os.path.isdir(name):
+        raise ProgramError(CANNOT_RUN, f"{name} is a folder, not a program")
+    if "/" in name and os.path.exists(name):
+        raise ProgramError(CANNOT_RUN, f"{name} is not executable: chmod +x {name}")
+    where = "" if "/" in name else " in PATH"
+    raise ProgramError(NOT_FOUND, f"there is no program {name}{where}{package_hint(name)}")
+
+
+PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest", "raw_ethernet_": "perftest",
+            "ucx_": "ucx-utils"}  # fmt: skip
+
+
+def package_hint(name: str) -> str:
+    package = next((p for prefix, p in PACKAGES.items() if name.startswith(prefix)), None)
+    return f"; on Debian: apt install {package}" if package else ""
+
+
+def check(program: Path) -> None:
+    """Raises ProgramError when Verbena's libraries would not get into the program."""
+    try:
+        found = obstacle(program)
+    except PermissionError:  # execute-only: nothing can be said, and the linker may still do it
+        return
+    except FileNotFoundError as error:
+        raise ProgramError(
+            CANNOT_RUN, f"the interpreter of {program}, {error.filename}, does not exist"
+        ) from error
+    if found:
+        text = f"{program} cannot run over Verbena: {found.reason}. {found.advice}"
+        raise ProgramError(CANNOT_RUN, text)
+
+
+def start(program: Path, words: list[str], environment: dict[str, str]) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(program, words, environment)
+    except OSError as error:
+        raise ProgramError(CANNOT_RUN, f"cannot start {program}: {error.strerror}") from error
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `verbena run`; returns only when the program could not be started."""
+    options, words = parse(arguments)
+    environment = launch.environment(
+        shared_heap=options.shared_heap, log=options.log, spin_us=options.spin
+    )
+    try:
+        program = find_program(words[0], environment["PATH"])
+        check(program)
+        start(program, words, environment)
+    except ProgramError as error:
+        print(f"verbena run: {error}", file=sys.stderr)
+        return error.status
+    raise AssertionError("execve returned")

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a libibverbs says about its devices, as plain data for tables and JSON."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from verbena import verbs
+
+GID_TYPES = {
+    verbs.GidType.IB: "IB",
+    verbs.GidType.ROCE_V1: "RoCE v1",
+    verbs.GidType.ROCE_V2: "RoCE v2",
+}
+
+
+@dataclass(frozen=True)
+class GidView:
+    """An entry of a port's GID table. `address` is the GID as an IPv4 or IPv6 address."""
+
+    index: int
+    address: str
+    type: str
+    interface: str
+
+
+@dataclass(frozen=True)
+class PortView:
+    """A port; `mtu` and `max_message` are in bytes."""
+
+    number: int
+    state: str
+    link_layer: str
+    mtu: int
+    max_message: int
+    gids: list[GidView]
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """A device with its ports; `limits` are the numbers of ibv_query_device by their names."""
+
+    name: str
+    guid: str
+    firmware: str
+    limits: dict[str, int]
+    ports: list[PortView]
+
+
+def address_text(gid: bytes) -> str:
+    """A GID as people write the address that it stands for.
+
+    >>> address_text(bytes(10) + bytes([255, 255, 10, 0, 0, 1]))
+    '10.0.0.1'
+    """
+    address = ipaddress.IPv6Address(gid)
+    return str(address.ipv4_mapped or address)
+
+
+def interface_name(index: int) -> str:
+    try:
+        return socket.if_indextoname(index)
+    except OSError:  # 0: none; or it went away
+        return ""
+
+
+def gid_view(entry: verbs.GidEntry) -> GidView:
+    return GidView(
+        index=entry.gid_index,
+        address=address_text(entry.gid.raw),
+        type=GID_TYPES[entry.gid_type],
+        interface=interface_name(entry.ndev_ifindex),
+    )
+
+
+def port_view(context: verbs.Context, number: int) -> PortView:
+    port = context.query_port(number)
+    table = [entry for entry in context.query_gid_table() if entry.port_num == number]
+    return PortView(
+        number=number,
+        state=port.state.name,
+        link_layer=port.link_layer.name.capitalize(),
+        mtu=port.active_mtu.nbytes,
+        max_message=port.max_msg_sz,
+        gids=[gid_view(entry) for entry in table],
+    )
+
+
+def limits(attributes: Any) -> dict[str, int]:
+    names = [name for name in dir(attributes) if name.startswith("max_")]
+    return {name: int(getattr(attributes, name)) for name in names}
+
+
+def device_view(device: verbs.Device) -> DeviceView:
+    """Opens a device and asks it. Raises VerbsError."""
+    with device.open() as context:
+        attributes = context.query_device()
+        ports = range(1, attributes.phys_port_cnt + 1)
+        return DeviceView(
+            name=device.name,
+            guid=f"{device.guid:016x}",
+            firmware=attributes.fw_ver,
+            limits=limits(attributes),
+            ports=[port_view(context, number) for number in ports],
+        )
+
+
+def devices(library: str | None = None) -> list[DeviceView]:
+    """The devices that `library` finds: "packaged" (Verbena's), "system", or a path."""
+    return [device_view(device) for device in verbs.get_device_list(library)]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment in which a program runs over Verbena, as `verbena run` sets it.
+
+subprocess.run(["ibv_devices"], env=verbena.launch.environment())
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from verbena import _native
+
+PATHS_LIBRARY = "libverbena_paths.so"
+HEAP_LIBRARY = "libverbena_heap.so"
+VERBS_LIBRARY = "libibverbs.so.1"
+
+
+class LogLevel(StrEnum):
+    """How much Verbena's libraries say on stderr."""
+
+    ERRORS = "errors"
+    INFO = "info"
+    DEBUG = "debug"
+
+
+def environment(
+    base: Mapping[str, str] | None = None,
+    *,
+    shared_heap: bool = False,
+    log: LogLevel | str | None = None,
+    spin_us: int | None = None,
+) -> dict[str, str]:
+    """`base` (by default this process's environment) changed so that a program uses Verbena.
+
+    `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
+    a wait for a completion event spins before it sleeps, in microseconds. Applied to its own
+    result it changes nothing more. Raises FileNotFoundError when Verbena's libraries are missing
+    and ValueError when `log` or `spin_us` makes no sense.
+    """
+    changed = dict(os.environ if base is None else base)
+    folder = _native.library_dir()
+    names = [PATHS_LIBRARY, VERBS_LIBRARY, *([HEAP_LIBRARY] if shared_heap else [])]
+    ours = [preload_name(_native.library(name)) for name in names]
+    preload = [*_native.sanitizer_preload(), *ours]
+    changed["LD_PRELOAD"] = " ".join(before(preload, split_preload(changed.get("LD_PRELOAD", ""))))
+    prepend_path(changed, "LD_LIBRARY_PATH", folder)
+    prepend_path(changed, "PATH", programs_dir(folder))
+    changed.update(settings(log, spin_us))
+    return changed
+
+
+def settings(log: LogLevel | str | None, spin_us: int | None) -> dict[str, str]:
+    """The variables that the libraries read."""
+    found: dict[str, str] = {}
+    if log is not None:
+        found["VERBENA_LOG"] = str(LogLevel(log))
+    if spin_us is not None:
+        if spin_us < 0:
+            raise ValueError(f"spin_us is a time of 0 or more microseconds, not {spin_us}")
+        found["VERBENA_SPIN_US"] = str(spin_us)
+    return found
+
+
+def programs_dir(folder: Path) -> Path:
+    """The folder with programs that stand in front of the system's, such as rdma."""
+    return folder / "bin"
+
+
+def preload_name(library: Path) -> str:
+    """How LD_PRELOAD names a library: by path, unless it has what separates names there.
+
+    The bare name is found through LD_LIBRARY_PATH, where only ":" and ";" separate.
+    """
+    path = str(library)
+    if any(character in path for character in ":;"):
+        raise ValueError(
+            f"The dynamic linker cannot be told of {path}: its path has a ':' or ';'. "
+            "Install Verbena in a folder without them."
+        )
+    return library.name if any(character.isspace() for character in path) else path
+
+
+def split_preload(value: str) -> list[str]:
+    return value.replace(":", " ").split()
+
+
+def before(first: Iterable[str], rest: Iterable[str]) -> list[str]:
+    """`first` and then `rest`, each name once."""
+    return list(dict.fromkeys([*first, *rest]))
+
+
+def prepend_path(changed: dict[str, str], variable: str, folder: Path) -> None:
+    old = changed.get(variable, "")
+    changed[variable] = ":".join(before([str(folder)], old.split(":") if old else []))

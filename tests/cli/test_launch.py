@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment that verbena.launch makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from verbena import _native, launch
+
+
+def test_base_is_not_changed() -> None:
+    base = {"PATH": "/bin"}
+    launch.environment(base)
+    assert base == {"PATH": "/bin"}
+
+
+def test_other_variables_are_kept() -> None:
+    assert launch.environment({"PATH": "/bin", "EXTRA": "1"})["EXTRA"] == "1"
+
+
+def test_applied_twice_is_applied_once() -> None:
+    once = launch.environment({"PATH": "/bin"}, shared_heap=True, log="debug", spin_us=0)
+    assert launch.environment(once, shared_heap=True) == once
+
+
+def test_no_empty_entry_in_a_path() -> None:
+    """An empty entry would mean the current folder."""
+    changed = launch.environment({})
+    assert "" not in changed["LD_LIBRARY_PATH"].split(":") + changed["PATH"].split(":")
+
+
+def test_libraries_in_a_folder_with_spaces_are_preloaded_by_name() -> None:
+    assert launch.preload_name(Path("/my projects/lib/libx.so")) == "libx.so"
+
+
+def test_folder_that_the_linker_cannot_be_told() -> None:
+    with pytest.raises(ValueError, match="without them"):
+        launch.preload_name(Path("/a:b/libx.so"))
+
+
+def test_unknown_log_level() -> None:
+    with pytest.raises(ValueError, match="loud"):
+        launch.environment({}, log="loud")
+
+
+def test_negative_spin() -> None:
+    with pytest.raises(ValueError, match="0 or more microseconds"):
+        launch.environment({}, spin_us=-1)
+
+
+def test_missing_libraries_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_native, "PARTS", [str(tmp_path)])
+    _native.library_dir.cache_clear()
+    try:
+        with pytest.raises(FileNotFoundError, match="pip install"):
+            launch.environment({})
+    finally:
+        _native.library_dir.cache_clear()

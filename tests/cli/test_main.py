@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `verbena` program itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import verbena_command
+from verbena import __version__, cli
+
+
+def verbena(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(verbena_command(*words), capture_output=True, text=True, timeout=60)
+
+
+def test_help_lists_the_commands() -> None:
+    done = verbena("--help")
+    assert done.returncode == 0
+    for command in ("run", "devices", "info", "doctor", "demo", "bench"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_no_command_is_wrong_usage() -> None:
+    done = verbena()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: verbena COMMAND")
+
+
+def test_unknown_command_is_wrong_usage() -> None:
+    done = verbena("fly")
+    assert done.returncode == 2
+    assert "no command 'fly'" in done.stderr
+
+
+def test_version() -> None:
+    assert verbena("--version").stdout == f"verbena {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [command.name for command in cli.COMMANDS])
+def test_every_command_explains_itself(command: str) -> None:
+    done = verbena(command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: verbena {command}")
+
+
+@pytest.mark.parametrize("command", [command.name for command in cli.COMMANDS])
+def test_unknown_option_is_status_2(command: str) -> None:
+    assert verbena(command, "--no-such-option").returncode == 2
+
+
+def test_run_does_not_import_the_verbs() -> None:
+    """The launcher is in the way of every program: it must be light."""
+    script = (
+        "import sys, verbena.cli.run; print('numpy' in sys.modules, 'verbena.verbs' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False False\n"
+
+
+def test_error_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise OSError(24, "Too many open files", "x")
+
+    monkeypatch.setattr("verbena.cli.run.main", fail)
+    assert cli.main(["run", "true"]) == 1
+    assert capsys.readouterr().err == "verbena run: [Errno 24] Too many open files: 'x'\n"
+
+
+def test_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("verbena.cli.run.main", interrupt)
+    assert cli.main(["run", "true"]) == 130
