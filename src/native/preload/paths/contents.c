@@ -160,7 +160,7 @@ static bool add_cpus(struct vb_tree *tree)
 
 static bool add_gid_value(struct vb_tree *tree, const char *path, const uint8_t raw[16])
 {
-    char text[40];
+    char text[8 * 5 + 1];
     for (int i = 0; i < 8; i++)
         snprintf(text + 5 * i, 6, "%02x%02x%c", raw[2 * i], raw[2 * i + 1], i < 7 ? ':' : '\n');
     return vb_tree_add(tree, path, VB_NODE_FILE, text);
