@@ -79,13 +79,12 @@ def reach_of_peer(description: dict[str, Any], pid: int) -> Reach:
 
 def be_one_of_two(end: socket.socket) -> dict[str, Any]:
     """Connects a QP with the process at the other end and describes the device then."""
-    import verbena
     from verbena import verbs
 
     with verbs.open_device() as context:
         queue = context.create_cq(2)
-        qp = context.alloc_pd().create_qp(verbs.QPInitAttr(send_cq=queue))
-        verbena.connect_rc(qp, end)
+        qp = context.alloc_pd().create_qp(send_cq=queue)
+        verbs.connect_rc(qp, end)
         description = context.describe()
         end.sendall(b".")  # neither leaves before both have looked
         end.recv(1)

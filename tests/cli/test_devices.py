@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena devices` and `verbena info`: what they say of the device, and whether it is so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+from tests.support import plain_environment, verbena_command
+from verbena.cli import probe
+from verbena.cli.survey import address_text
+from verbena.cli.table import aligned
+
+SYSFS = "/sys/class/infiniband/verbena0"
+
+
+def verbena(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        verbena_command(*words),
+        env=plain_environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def as_json(*words: str, **variables: str) -> Any:
+    done = verbena(*words, "--json", **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+# ---- devices -----------------------------------------------------------------------------------
+
+
+def test_table_shows_the_device_and_its_gids() -> None:
+    lines = verbena("devices").stdout.splitlines()
+    assert lines[1].split()[0] == "verbena0"
+    assert "ACTIVE" in lines[1]
+    assert [line.split()[2] for line in lines if "RoCE v1" in line] == ["0"]
+
+
+def test_device_and_sysfs_agree(verbena_run: Run) -> None:
+    """libibverbs.so.1 and the preloaded files are two libraries with one source of values."""
+    (device,) = as_json("devices")
+    (port,) = device["ports"]
+    listing = f"cd / && cat {SYSFS}/node_guid {SYSFS}/fw_ver && ls {SYSFS}/ports/1/gids | wc -l"
+    guid, firmware, gids = verbena_run("sh", "-c", listing).stdout.split()
+    assert device["guid"] == guid.replace(":", "")
+    assert device["firmware"] == firmware
+    assert len(port["gids"]) == int(gids)
+    for gid in port["gids"]:
+        attributes = f"{SYSFS}/ports/1/gid_attrs"
+        done = verbena_run(
+            "cat", f"{attributes}/types/{gid['index']}", f"{attributes}/ndevs/{gid['index']}"
+        )
+        assert done.stdout.splitlines() == [
+            {"RoCE v1": "IB/RoCE v1"}.get(gid["type"], gid["type"]),
+            gid["interface"],
+        ]
+
+
+def test_library_that_is_none() -> None:
+    done = verbena("devices", "--library", "/no/such/library.so")
+    assert done.returncode == 1
+    assert "/no/such/library.so" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gid", "text"),
+    [
+        ("00000000000000000000ffff0a000001", "10.0.0.1"),
+        ("fe8000000000000000000000000000ab", "fe80::ab"),
+    ],
+)
+def test_gid_is_written_as_an_address(gid: str, text: str) -> None:
+    assert address_text(bytes.fromhex(gid)) == text
+
+
+def test_columns_are_aligned_and_lines_have_no_blanks_at_their_end() -> None:
+    assert aligned([["a", "b"], ["long", ""]], "  ") == "  a     b\n  long"
+
+
+# ---- info --------------------------------------------------------------------------------------
+
+
+def test_info_says_how_memory_is_reached() -> None:
+    done = verbena("info")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(line.split() == ["device", "verbena0"] for line in lines)
+    assert any("shared mapping: yes" in line for line in lines)
+    assert lines[-1].strip().startswith("a program's own memory")
+
+
+def test_info_tells_a_forced_way() -> None:
+    reached = as_json("info", VERBENA_COPY="bounce")["peer_memory"]
+    assert reached["own_memory"] == "bounce ring"
+    assert reached["reason"]
+
+
+def test_info_reports_truthful_limits() -> None:
+    (device,) = as_json("info")["devices"]
+    assert device["limits"]["max_qp"] >= 1 << 16
+    assert device["limits"]["max_sge"] >= 32
+    assert device["limits"]["max_qp_rd_atom"] >= 16
+
+
+def test_probe_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERBENA_LIBRARY", "/no/such/library.so")
+    with pytest.raises(probe.ProbeError, match=r"/no/such/library\.so"):
+        probe.probe()
+
+
+def test_probe_that_finds_no_peer() -> None:
+    with pytest.raises(probe.ProbeError, match="no peer with pid 7"):
+        probe.reach_of_peer({"peers": []}, 7)
