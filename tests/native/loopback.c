@@ -35,25 +35,21 @@ static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
 
 static void to_rts(struct vb_qp *qp)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
-                               .timeout = 8,
-                               .retry_cnt = 1,
-                               .rnr_retry = 1,
-                               .max_rd_atomic = 1};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS, .timeout = 8, .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 1};
 
     modify(qp, attr,
            IBV_QP_STATE | IBV_QP_SQ_PSN |
-               (is_rc(qp) ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                IBV_QP_MAX_QP_RD_ATOMIC
-                          : 0));
+               (is_rc(qp)
+                    ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                    : 0));
 }
 
 void loopback_connect(struct vb_qp *qp, struct vb_qp *peer)
 {
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
                                .port_num = 1,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-                                                  IBV_ACCESS_REMOTE_READ |
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                                   IBV_ACCESS_REMOTE_ATOMIC};
 
     modify(qp, init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -73,8 +69,7 @@ static void open_end(struct loopback *loop, enum ibv_qp_type type, int end)
     attr.send_cq = attr.recv_cq = &loop->cq[end]->ibv;
     CHECK_EQ(vb_qp_create(loop->context, &attr, &loop->qp[end]), 0);
     loop->memory[end] = calloc(1, LOOPBACK_BYTES);
-    CHECK_EQ(vb_mr_reg(loop->pd, loop->memory[end], LOOPBACK_BYTES,
-                       (uintptr_t)loop->memory[end],
+    CHECK_EQ(vb_mr_reg(loop->pd, loop->memory[end], LOOPBACK_BYTES, (uintptr_t)loop->memory[end],
                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                            IBV_ACCESS_REMOTE_ATOMIC,
                        &loop->mr[end]),

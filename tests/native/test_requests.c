@@ -7,8 +7,7 @@ static struct loopback loop;
 
 static struct ibv_sge element(int end, uint32_t offset, uint32_t length)
 {
-    return (struct ibv_sge){(uintptr_t)loop.memory[end] + offset, length,
-                            loop.mr[end]->ibv.lkey};
+    return (struct ibv_sge){(uintptr_t)loop.memory[end] + offset, length, loop.mr[end]->ibv.lkey};
 }
 
 static void post_recv(uint32_t offset, uint32_t length, uint64_t id)

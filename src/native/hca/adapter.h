@@ -14,6 +14,7 @@
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
 struct vb_heap;
 struct vb_port;

@@ -43,7 +43,7 @@ bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid)
 static int claim_slot(struct vb_direct *direct)
 {
     uint32_t count = atomic_load(&direct->slot_count);
-    uint32_t start = vb_random(&direct->adapter), slot;
+    uint32_t start = vb_random(&direct->adapter), slot = 0;
     int fd = vb_slot_claim(start % VB_SLOTS, &slot);
 
     if (fd < 0)

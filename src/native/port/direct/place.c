@@ -112,8 +112,8 @@ static int bounce(struct vb_direct *direct, struct vb_peer *peer, const struct v
     return error;
 }
 
-int vb_put(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
-           const struct vb_spans *remote)
+int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+                const struct vb_spans *remote)
 {
     if (all_here(remote)) {
         copy_here(remote, local);
@@ -123,8 +123,8 @@ int vb_put(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans
                      : bounce(direct, peer, local, remote, VB_BOUNCE_WRITE);
 }
 
-int vb_get(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
-           const struct vb_spans *remote)
+int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+                const struct vb_spans *remote)
 {
     if (all_here(remote)) {
         copy_here(local, remote);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "hca/layout.h"
+#include "memory/copy.h"
 #include "port/direct/peer.h"
 
 /* A piece of memory: where its owner has it, and where this process does (NULL: nowhere). */
@@ -44,14 +45,32 @@ static inline uint8_t *vb_peer_pointer(const struct vb_peer *peer, const struct 
     return NULL;
 }
 
+int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+                const struct vb_spans *remote);
+int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
+                const struct vb_spans *remote);
+
 /*
  * Copies the first min(total) bytes from one list to the other. 0; -EFAULT: memory on either side
  * is gone; -EPIPE: the peer died.
  */
-int vb_put(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
-           const struct vb_spans *remote);
-int vb_get(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
-           const struct vb_spans *remote);
+static inline int vb_put(struct vb_direct *direct, struct vb_peer *peer,
+                         const struct vb_spans *local, const struct vb_spans *remote)
+{
+    if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
+        return vb_put_list(direct, peer, local, remote);
+    vb_copy(remote->span[0].here, local->span[0].here, local->total);
+    return 0;
+}
+
+static inline int vb_get(struct vb_direct *direct, struct vb_peer *peer,
+                         const struct vb_spans *local, const struct vb_spans *remote)
+{
+    if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
+        return vb_get_list(direct, peer, local, remote);
+    vb_copy(local->span[0].here, remote->span[0].here, local->total);
+    return 0;
+}
 
 /* A copy within this process on a peer's behalf: -EFAULT, not a signal, where memory is gone. */
 int vb_copy_own(void *to, const void *from, uint64_t length);

@@ -21,15 +21,9 @@ int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status
     return 0;
 }
 
-static void inline_spans(const struct ibv_send_wr *wr, struct vb_spans *spans)
-{
-    for (int i = 0; i < wr->num_sge; ++i)
-        vb_spans_add(spans, (uint8_t *)(uintptr_t)wr->sg_list[i].addr, 0, wr->sg_list[i].length);
-}
-
-static bool refuse_local(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ibv_sge *sge,
-                         enum vb_check check, uint32_t need, const struct vb_mr_shared *mr,
-                         struct vb_outcome *outcome)
+static VB_COLD bool refuse_local(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 const struct ibv_sge *sge, enum vb_check check, uint32_t need,
+                                 const struct vb_mr_shared *mr, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {
         .check = check | VB_CHECK_LOCAL,
@@ -50,13 +44,17 @@ static bool refuse_local(struct vb_qp *qp, const struct ibv_send_wr *wr, const s
     return false;
 }
 
-bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
-                    struct vb_spans *spans, struct vb_outcome *outcome)
+static void inline_spans(const struct ibv_send_wr *wr, struct vb_spans *spans)
+{
+    for (int i = 0; i < wr->num_sge; ++i)
+        vb_spans_add(spans, (uint8_t *)(uintptr_t)wr->sg_list[i].addr, 0, wr->sg_list[i].length);
+}
+
+bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                   struct vb_spans *spans, struct vb_outcome *outcome)
 {
     const struct vb_view *self = &qp->context->adapter->self;
 
-    spans->count = 0;
-    spans->total = 0;
     if (wr->send_flags & IBV_SEND_INLINE) {
         inline_spans(wr, spans);
         return true;
@@ -91,21 +89,18 @@ int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error, ui
 
 enum { MESSAGE_MAX = 0x7fffffff };
 
-static bool fits_message(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                         const struct vb_spans *spans, struct vb_outcome *outcome)
+static VB_COLD int refuse_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
+                                 struct vb_outcome *outcome)
 {
-    struct vb_evidence evidence = {.check = VB_CHECK_TOO_LONG, .mr_length = MESSAGE_MAX};
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_TOO_LONG, .length = length, .mr_length = MESSAGE_MAX};
 
-    if (VB_LIKELY(spans->total <= MESSAGE_MAX))
-        return true;
-    evidence.length = spans->total;
-    vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
-    return false;
+    return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
 }
 
 /* A remote check failed: RC answers with a NAK and both sides fail; UC drops in silence. */
-static int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-               struct vb_evidence *evidence, struct vb_outcome *outcome)
+static VB_COLD int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+                       struct vb_evidence *evidence, struct vb_outcome *outcome)
 {
     if (qp->ibv.qp_type == IBV_QPT_UC)
         return 0;
@@ -114,17 +109,18 @@ static int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_statu
     return vb_refuse(qp, wr, status, evidence, outcome);
 }
 
-static int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
-                   struct vb_evidence *evidence, struct vb_outcome *outcome)
+static VB_COLD int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
+                           struct vb_evidence *evidence, struct vb_outcome *outcome)
 {
     return nak(qp, wr, check == VB_CHECK_QP_ACCESS ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR,
                evidence, outcome);
 }
 
 /* The receive request in hand ends with an error of its own, and its QP with it. */
-static int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_taken *taken,
-                       enum ibv_wc_status theirs, enum ibv_wc_status ours,
-                       struct vb_evidence *evidence, struct vb_outcome *outcome)
+static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                               struct vb_taken *taken, enum ibv_wc_status theirs,
+                               enum ibv_wc_status ours, struct vb_evidence *evidence,
+                               struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {.status = theirs, .kind = VB_CQE_RECV};
 
@@ -141,8 +137,8 @@ static bool has_imm(const struct ibv_send_wr *wr)
     return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-static int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
-                      struct vb_outcome *outcome)
+static VB_COLD int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+                              struct vb_outcome *outcome)
 {
     if (qp->ibv.qp_type == IBV_QPT_UC)
         return 0;
@@ -151,12 +147,12 @@ static int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
     return vb_wait_for_receive(qp, wr, outcome);
 }
 
-static int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-                          struct vb_outcome *outcome)
+static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                  enum ibv_wc_status status, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_CQ_OVERRUN};
 
-    if (VB_LIKELY(status == IBV_WC_SUCCESS) || qp->ibv.qp_type == IBV_QPT_UC)
+    if (qp->ibv.qp_type == IBV_QPT_UC)
         return 0;
     return vb_refuse(qp, wr, status, &evidence, outcome);
 }
@@ -201,7 +197,17 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (entry.kind == VB_CQE_RECV_INLINE)
         vb_unplaced_note(qp, &remote);
-    return deliver_failed(qp, wr, delivered, outcome);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
+}
+
+static VB_COLD int nak_too_long(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                struct vb_taken *taken, uint64_t length, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_RECV_TOO_SHORT, .length = length, .mr_length = taken->wqe->length};
+
+    return nak_receive(qp, wr, taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
+                       outcome);
 }
 
 static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
@@ -210,19 +216,15 @@ static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     struct vb_taken taken;
     int error;
 
-    if (!vb_local_spans(qp, wr, 0, &local, outcome) || !fits_message(qp, wr, &local, outcome))
+    if (!vb_local_spans(qp, wr, 0, &local, outcome))
         return 0;
+    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
+        return refuse_length(qp, wr, local.total, outcome);
     error = vb_take_recv(qp, &taken);
     if (VB_UNLIKELY(error))
         return no_receive(qp, wr, error, outcome);
-    if (VB_UNLIKELY(local.total > taken.wqe->length)) {
-        struct vb_evidence evidence = {.check = VB_CHECK_RECV_TOO_SHORT,
-                                       .length = local.total,
-                                       .mr_length = taken.wqe->length};
-
-        return nak_receive(qp, wr, &taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
-                           outcome);
-    }
+    if (VB_UNLIKELY(local.total > taken.wqe->length))
+        return nak_too_long(qp, wr, &taken, local.total, outcome);
     return send_into(qp, wr, &local, &taken, outcome);
 }
 
@@ -237,8 +239,10 @@ static int deliver_imm(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
         .byte_len = (uint32_t)length,
     };
 
-    return deliver_failed(
-        qp, wr, vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED), outcome);
+    enum ibv_wc_status delivered =
+        vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
 }
 
 static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
@@ -250,8 +254,10 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
     enum vb_check check;
     int error = 0;
 
-    if (!vb_local_spans(qp, wr, 0, &local, outcome) || !fits_message(qp, wr, &local, outcome))
+    if (!vb_local_spans(qp, wr, 0, &local, outcome))
         return 0;
+    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
+        return refuse_length(qp, wr, local.total, outcome);
     check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
@@ -270,18 +276,19 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
 }
 
 /* READ and atomics need responder resources on both sides (IBA 9.7.3.1, 9.7.4.1.6). */
-static bool has_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                          struct vb_outcome *outcome)
+static inline bool has_rd_atomic(const struct vb_qp *qp)
+{
+    return qp->attr.max_rd_atomic && qp->remote->max_dest_rd_atomic;
+}
+
+static VB_COLD int refuse_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                    struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
 
-    if (VB_LIKELY(qp->attr.max_rd_atomic && qp->remote->max_dest_rd_atomic))
-        return true;
     if (!qp->attr.max_rd_atomic)
-        vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
-    else
-        nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
-    return false;
+        return vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
@@ -292,10 +299,12 @@ static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     enum vb_check check;
     int error;
 
-    if (!has_rd_atomic(qp, wr, outcome) ||
-        !vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome) ||
-        !fits_message(qp, wr, &local, outcome))
+    if (VB_UNLIKELY(!has_rd_atomic(qp)))
+        return refuse_rd_atomic(qp, wr, outcome);
+    if (!vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
         return 0;
+    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
+        return refuse_length(qp, wr, local.total, outcome);
     check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_READ, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
@@ -308,22 +317,17 @@ static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     return 0;
 }
 
-static int check_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                        const struct vb_spans *local, struct vb_outcome *outcome)
+static VB_COLD int refuse_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 const struct vb_spans *local, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.addr = wr->wr.atomic.remote_addr, .length = local->total};
 
     if (local->total < 8) {
         evidence.check = VB_CHECK_ATOMIC_LENGTH;
-        vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
-        return -EINVAL;
+        return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
     }
-    if (wr->wr.atomic.remote_addr % 8) {
-        evidence.check = VB_CHECK_ALIGNMENT;
-        nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
-        return -EINVAL;
-    }
-    return 0;
+    evidence.check = VB_CHECK_ALIGNMENT;
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 static void scatter_result(const struct vb_spans *local, uint64_t value)
@@ -350,10 +354,12 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
     uint64_t old;
     int error;
 
-    if (!has_rd_atomic(qp, wr, outcome) ||
-        !vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome) ||
-        check_atomic(qp, wr, &local, outcome))
+    if (VB_UNLIKELY(!has_rd_atomic(qp)))
+        return refuse_rd_atomic(qp, wr, outcome);
+    if (!vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
         return 0;
+    if (VB_UNLIKELY(local.total < 8 || wr->wr.atomic.remote_addr % 8))
+        return refuse_atomic(qp, wr, &local, outcome);
     check = vb_remote_span(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, 8,
                            IBV_ACCESS_REMOTE_ATOMIC, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))

@@ -10,12 +10,28 @@
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
 int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
 
+bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                   struct vb_spans *spans, struct vb_outcome *outcome);
+
 /*
  * The request's own memory: each element checked for `need` (0 to read, LOCAL_WRITE to write).
  * False: `outcome` says why.
  */
-bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
-                    struct vb_spans *spans, struct vb_outcome *outcome);
+static inline bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                                  struct vb_spans *spans, struct vb_outcome *outcome)
+{
+    const struct ibv_sge *sge = wr->sg_list;
+    const struct vb_mr_shared *mr = NULL;
+
+    spans->count = 0;
+    spans->total = 0;
+    if (VB_UNLIKELY(wr->num_sge != 1 || (wr->send_flags & IBV_SEND_INLINE) || !sge->length ||
+                    vb_mr_check(&qp->context->adapter->self, qp->pd->number, sge->lkey, sge->addr,
+                                sge->length, need, &mr)))
+        return vb_local_list(qp, wr, need, spans, outcome);
+    vb_spans_add(spans, vb_mr_pointer(mr, sge->addr), 0, sge->length);
+    return true;
+}
 
 /* Ends the request with a status and the evidence behind it; returns 0 for execute to return. */
 int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,

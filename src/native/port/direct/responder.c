@@ -169,9 +169,9 @@ static void note_region(struct vb_evidence *evidence, const struct vb_mr_shared 
     evidence->mr_length = mr->length;
 }
 
-static enum vb_check note_key(struct vb_evidence *evidence, enum vb_check check, uint32_t pd,
-                              uint32_t key, uint64_t addr, uint64_t length, uint32_t need,
-                              const struct vb_mr_shared *mr)
+static VB_COLD enum vb_check note_key(struct vb_evidence *evidence, enum vb_check check,
+                                      uint32_t pd, uint32_t key, uint64_t addr, uint64_t length,
+                                      uint32_t need, const struct vb_mr_shared *mr)
 {
     memset(evidence, 0, sizeof(*evidence));
     evidence->check = (uint16_t)check;
@@ -180,7 +180,7 @@ static enum vb_check note_key(struct vb_evidence *evidence, enum vb_check check,
     evidence->addr = addr;
     evidence->length = length;
     evidence->wanted = need;
-    if (check != VB_CHECK_KEY)
+    if (mr && check != VB_CHECK_KEY)
         note_region(evidence, mr);
     return check;
 }
@@ -207,33 +207,12 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
     return VB_CHECK_OK;
 }
 
-static enum vb_check check_qp_access(const struct vb_qp_shared *remote, uint32_t need,
-                                     struct vb_evidence *evidence)
+VB_COLD enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uint32_t rkey,
+                                      uint64_t addr, uint64_t length, uint32_t need,
+                                      const struct vb_mr_shared *mr, struct vb_evidence *evidence)
 {
-    if (VB_LIKELY((remote->access & need) == need))
-        return VB_CHECK_OK;
-    memset(evidence, 0, sizeof(*evidence));
-    evidence->check = VB_CHECK_QP_ACCESS;
-    evidence->access = remote->access;
-    evidence->wanted = need;
-    return VB_CHECK_QP_ACCESS;
-}
-
-enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length,
-                             uint32_t need, struct vb_spans *spans,
-                             const struct vb_mr_shared **region, struct vb_evidence *evidence)
-{
-    const struct vb_mr_shared *mr;
-    enum vb_check check = check_qp_access(qp->remote, need, evidence);
-
-    spans->count = 0;
-    spans->total = 0;
-    if (check || !length)
-        return check; /* no byte, no key: IBA 9.7.4.1.5 */
-    check = vb_mr_check(&qp->peer->view, qp->remote->pd, rkey, addr, length, need, &mr);
-    if (VB_UNLIKELY(check))
-        return note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
-    vb_spans_add(spans, vb_peer_pointer(qp->peer, mr, addr), mr->addr + (addr - mr->iova), length);
-    *region = mr;
-    return VB_CHECK_OK;
+    note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
+    if (check == VB_CHECK_QP_ACCESS)
+        evidence->access = qp->remote->access;
+    return check;
 }

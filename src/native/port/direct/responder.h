@@ -30,10 +30,32 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence);
 
+enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uint32_t rkey, uint64_t addr,
+                              uint64_t length, uint32_t need, const struct vb_mr_shared *mr,
+                              struct vb_evidence *evidence);
+
 /* A remote region for a one-sided request: the check, and where it is. */
-enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length,
-                             uint32_t need, struct vb_spans *spans,
-                             const struct vb_mr_shared **region, struct vb_evidence *evidence);
+static inline enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint64_t addr,
+                                           uint64_t length, uint32_t need, struct vb_spans *spans,
+                                           const struct vb_mr_shared **region,
+                                           struct vb_evidence *evidence)
+{
+    const struct vb_qp_shared *remote = qp->remote;
+    enum vb_check check;
+
+    spans->count = 0;
+    spans->total = 0;
+    if (VB_UNLIKELY((remote->access & need) != need))
+        return vb_note_refusal(qp, VB_CHECK_QP_ACCESS, rkey, addr, length, need, NULL, evidence);
+    if (VB_UNLIKELY(!length))
+        return VB_CHECK_OK; /* no byte, no key: IBA 9.7.4.1.5 */
+    check = vb_mr_check(&qp->peer->view, remote->pd, rkey, addr, length, need, region);
+    if (VB_UNLIKELY(check))
+        return vb_note_refusal(qp, check, rkey, addr, length, need, *region, evidence);
+    vb_spans_add(spans, vb_peer_pointer(qp->peer, *region, addr),
+                 (*region)->addr + (addr - (*region)->iova), length);
+    return VB_CHECK_OK;
+}
 
 /* Puts the peer's QP into ERR after a failed check and tells its process. */
 void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event);
