@@ -1,0 +1,580 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completions and events as awaitables, on any asyncio event loop.
+
+    channel = ctx.create_comp_channel()
+    acq = aio.AsyncCQ(ctx.create_cq(256, channel))
+    aqp = aio.AsyncQP(qp, acq)
+    await aqp.write(mr, remote_addr, rkey)      # posted by the call, completed by the await
+    async for wc in acq: ...                    # completions of what ``qp`` itself posted
+
+How nothing is missed: whoever has to wait first polls, then arms the CQ, then polls again, and only
+then suspends; the channel's descriptor wakes the loop, which drains the CQ and arms it anew as long
+as somebody waits. A completion that is there already therefore costs no suspension.
+
+Of the loop only ``create_future``, ``add_reader`` and ``remove_reader`` are used: no clock, no
+thread. So a loop with another clock runs the same program; timeouts are the caller's
+``asyncio.timeout``.
+
+Cancelling an ``await`` abandons the result, not the request: it completes, its completion is taken
+and dropped, and every other waiter is served. A request that was still queued here is not posted at
+all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Self, Unpack
+
+from .verbs import connect
+from .verbs._verbs import CQ, MR, QP, SGE, WC, Context
+from .verbs.attributes import AsyncEvent
+from .verbs.connect import ConnectOptions, QPInfo
+from .verbs.enums import SendFlags
+from .verbs.errors import VerbsError
+
+__all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "events"]
+
+TOKEN_BIT = 1 << 63
+"""Set in the ``wr_id`` of every request that AsyncQP posts; other requests leave it clear."""
+
+_tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
+
+Local = MR | SGE | list[SGE]
+
+
+class Wakeup:
+    """Futures of the tasks that wait for one thing; setting them wakes the tasks to look again."""
+
+    def __init__(self) -> None:
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> Generator[asyncio.Future[None], None, None]:
+        """Suspend the running task until it is woken."""
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            yield from waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():
+                self.one()  # this task was woken but gives up: pass the word on
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def all(self) -> None:
+        while self._waiters:
+            self.one()
+
+
+class Reader:
+    """Has a loop call ``ready`` when a descriptor is readable.
+
+    Follows the program from loop to loop.
+    """
+
+    def __init__(self, fd: int, ready: Callable[[], None]) -> None:
+        self._fd = fd
+        self._ready = ready
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self) -> asyncio.AbstractEventLoop:
+        """Read from the running loop, which is returned."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.detach()
+            loop.add_reader(self._fd, self._ready)
+            self._loop = loop
+        return loop
+
+    def detach(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+        self._loop = None
+
+
+class AsyncCQ:
+    """A CQ whose completions can be awaited; the CQ needs a completion channel of its own.
+
+    ``async for wc in acq`` gives the completions of requests posted otherwise than by an AsyncQP,
+    failed ones too; it ends when the AsyncCQ is closed. All tasks that use it run in one loop at a
+    time.
+    """
+
+    def __init__(self, cq: CQ) -> None:
+        if cq.channel is None:
+            raise VerbsError(
+                errno.EINVAL, "AsyncCQ needs a CQ with a channel: ctx.create_cq(cqe, channel)"
+            )
+        self.cq = cq
+        self._channel = cq.channel
+        self._pending: dict[int, Operation] = {}
+        self._unclaimed: deque[WC] = deque()
+        self._arrivals = Wakeup()
+        self._awaited = 0
+        self._closed = False
+        self._reader = Reader(cq.channel.fd, self._on_event)
+
+    def close(self) -> None:
+        """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reader.detach()
+        for operation in list(self._pending.values()):
+            operation.fail(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
+        self._pending.clear()
+        self._arrivals.all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[WC]:
+        return _Awaitable(self._next)
+
+    def poll(self) -> bool:
+        """Take what has completed, without waiting; True if there was something."""
+        found = False
+        while wcs := self.cq.poll():
+            found = True
+            for wc in wcs:
+                self._dispatch(wc)
+        return found
+
+    def _dispatch(self, wc: WC) -> None:
+        if wc.wr_id & TOKEN_BIT:
+            operation = self._pending.pop(wc.wr_id, None)
+            if operation is not None:
+                operation.complete(wc)
+        else:
+            self._unclaimed.append(wc)
+            self._arrivals.one()
+
+    def _on_event(self) -> None:
+        while self._channel.get_cq_event(0) is not None:
+            pass
+        self.poll()
+        if self._is_awaited():
+            self._arm()
+
+    def _is_awaited(self) -> bool:
+        return bool(self._awaited or self._arrivals)
+
+    def _arm(self) -> None:
+        """After this, whatever has not been taken yet makes an event."""
+        self.cq.req_notify()
+        while self.poll():  # what came before the arming makes none
+            self.cq.req_notify()
+
+    def _start_waiting(self) -> asyncio.AbstractEventLoop:
+        loop = self._reader.attach()
+        self._arm()
+        return loop
+
+    @contextmanager
+    def _awaiting(self) -> Iterator[None]:
+        self._awaited += 1
+        try:
+            yield
+        finally:
+            self._awaited -= 1
+
+    def _next(self) -> Generator[asyncio.Future[None], None, WC]:
+        if not self._unclaimed and not self._closed:
+            self.poll()
+        while not self._unclaimed:
+            if self._closed:
+                raise StopAsyncIteration
+            loop = self._start_waiting()
+            if not self._unclaimed:
+                yield from self._arrivals.wait(loop)
+        return self._unclaimed.popleft()
+
+
+class _Awaitable:
+    """Turns a generator that suspends only when it must into an awaitable."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: Callable[[], Generator[asyncio.Future[None], None, WC]]) -> None:
+        self._step = step
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
+        return self._step()
+
+
+class Operation:
+    """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
+    could not be posted. It may be awaited late, more than once, or never."""
+
+    __slots__ = ("_acq", "_aqp", "_error", "_post", "_wakeup", "_wc", "posted")
+
+    def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, post: Callable[[int], None]) -> None:
+        self._acq = acq
+        self._aqp = aqp
+        self._post = post
+        self._wakeup = Wakeup()
+        self._wc: WC | None = None
+        self._error: VerbsError | None = None
+        self.posted = False
+
+    @property
+    def done(self) -> bool:
+        """True once its completion was taken."""
+        return self._wc is not None or self._error is not None
+
+    def post(self) -> None:
+        """Hand the request to the QP. Raises VerbsError, and the request is not in flight then."""
+        token = next(_tokens)
+        self._acq._pending[token] = self
+        try:
+            self._post(token)
+        except BaseException:
+            del self._acq._pending[token]
+            raise
+        self.posted = True
+
+    def complete(self, wc: WC) -> None:
+        self._wc = wc
+        self._leave()
+
+    def fail(self, error: VerbsError) -> None:
+        self._error = error
+        self._leave()
+
+    def _leave(self) -> None:
+        self._wakeup.all()
+        if self._aqp is not None and self.posted:
+            self._aqp._has_room()
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
+        if not self.done and not self._acq._closed:
+            self._acq.poll()
+        while not self.done:
+            yield from self._suspend()
+        return self._result()
+
+    def _suspend(self) -> Generator[asyncio.Future[None], None, None]:
+        with self._acq._awaiting():
+            loop = self._acq._start_waiting()
+            if self.done:
+                return
+            try:
+                yield from self._wakeup.wait(loop)
+            except BaseException:
+                self._abandon()
+                raise
+
+    def _abandon(self) -> None:
+        """A request that is still queued here need not be posted when nobody wants its result."""
+        if not self.posted and not self.done and not self._wakeup and self._aqp is not None:
+            self._aqp._withdraw(self)
+            self._error = VerbsError(
+                errno.ECANCELED, "the request was cancelled before it was posted"
+            )
+
+    def _result(self) -> WC:
+        if self._error is not None:
+            raise self._error
+        assert self._wc is not None
+        self._wc.raise_for_status()
+        return self._wc
+
+
+class AsyncQP:
+    """A QP whose requests can be awaited. Post to it only through here while requests are in
+    flight.
+
+    Each method posts at once and returns an Operation; when the queue is full the request waits
+    here, in order, until there is room. ``send_cq`` serves the send queue, ``recv_cq`` (default:
+    the same) the receives.
+    """
+
+    def __init__(self, qp: QP, send_cq: AsyncCQ, recv_cq: AsyncCQ | None = None) -> None:
+        self.qp = qp
+        self.send_cq = send_cq
+        self.recv_cq = recv_cq or send_cq
+        self._check_queues()
+        self._room = qp.cap.max_send_wr
+        self._backlog: deque[Operation] = deque()
+
+    def _check_queues(self) -> None:
+        if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
+            raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
+
+    def _start(self, post: Callable[[int], None]) -> Operation:
+        operation = Operation(self.send_cq, self, post)
+        if self._room == 0:
+            self.send_cq.poll()
+        if self._room == 0 or self._backlog:
+            self._queue(operation)
+        else:
+            self._post(operation)
+        return operation
+
+    def _queue(self, operation: Operation) -> None:
+        """Keep it until a completion makes room, which the loop looks for even if nobody awaits."""
+        self._backlog.append(operation)
+        self.send_cq._awaited += 1
+        with suppress(RuntimeError):  # no loop is running yet: the first await looks
+            self.send_cq._start_waiting()
+
+    def _unqueue(self) -> Operation:
+        self.send_cq._awaited -= 1
+        return self._backlog.popleft()
+
+    def _post(self, operation: Operation) -> None:
+        self._room -= 1
+        try:
+            operation.post()
+        except BaseException:
+            self._room += 1
+            raise
+
+    def _has_room(self) -> None:
+        self._room += 1
+        while self._backlog and self._room and not self.send_cq._closed:
+            operation = self._unqueue()
+            try:
+                self._post(operation)
+            except VerbsError as error:
+                operation.fail(error)
+        if self.send_cq._closed:
+            self._fail_backlog()
+
+    def _fail_backlog(self) -> None:
+        while self._backlog:
+            self._unqueue().fail(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
+
+    def _withdraw(self, operation: Operation) -> None:
+        if operation in self._backlog:
+            self._backlog.remove(operation)
+            self.send_cq._awaited -= 1
+
+    def send(
+        self,
+        local: Local,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        imm_data: int | None = None,
+        flags: int = 0,
+    ) -> Operation:
+        """SEND.
+
+        Arguments as ``QP.send``. It always completes, so ``flags`` need not say SIGNALED.
+        """
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.send(
+                local, offset, length, imm_data=imm_data, wr_id=token, flags=signaled
+            )
+        )
+
+    def write(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        imm_data: int | None = None,
+        flags: int = 0,
+    ) -> Operation:
+        """RDMA WRITE; arguments as ``QP.write``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.write(
+                local,
+                remote_addr,
+                rkey,
+                offset,
+                length,
+                imm_data=imm_data,
+                wr_id=token,
+                flags=signaled,
+            )
+        )
+
+    def read(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        flags: int = 0,
+    ) -> Operation:
+        """RDMA READ; arguments as ``QP.read``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.read(
+                local, remote_addr, rkey, offset, length, wr_id=token, flags=signaled
+            )
+        )
+
+    def compare_swap(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        compare: int,
+        swap: int,
+        offset: int = 0,
+        *,
+        flags: int = 0,
+    ) -> Operation:
+        """Compare-and-swap; arguments as ``QP.compare_swap``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.compare_swap(
+                local, remote_addr, rkey, compare, swap, offset, wr_id=token, flags=signaled
+            )
+        )
+
+    def fetch_add(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        add: int,
+        offset: int = 0,
+        *,
+        flags: int = 0,
+    ) -> Operation:
+        """Fetch-and-add; arguments as ``QP.fetch_add``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.fetch_add(
+                local, remote_addr, rkey, add, offset, wr_id=token, flags=signaled
+            )
+        )
+
+    def recv(self, local: Local, offset: int = 0, length: int | None = None) -> Operation:
+        """Post a receive.
+
+        Its WC says what arrived. Raises VerbsError(ENOMEM) when the queue is full.
+        """
+        operation = Operation(
+            self.recv_cq,
+            None,
+            lambda token: self.qp.recv(local, offset, length, wr_id=token),
+        )
+        operation.post()
+        return operation
+
+
+class EventStream:
+    """A device's asynchronous events: ``async for event in aio.events(ctx)``.
+
+    Ends when it is closed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wakeup = Wakeup()
+        self._reader = Reader(context.async_fd, self._wakeup.all)
+        self._closed = False
+
+    def close(self) -> None:
+        """End the iteration. The context stays open."""
+        self._closed = True
+        self._reader.detach()
+        self._wakeup.all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> AsyncEvent:
+        while not self._closed:
+            event = self._context.get_async_event(0)
+            if event is not None:
+                return event
+            await _Pause(self._wakeup, self._reader.attach())
+        raise StopAsyncIteration
+
+
+class _Pause:
+    def __init__(self, wakeup: Wakeup, loop: asyncio.AbstractEventLoop) -> None:
+        self._wakeup = wakeup
+        self._loop = loop
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
+        return self._wakeup.wait(self._loop)
+
+
+def events(context: Context) -> EventStream:
+    """The asynchronous events of ``context``; close the stream before the context."""
+    return EventStream(context)
+
+
+async def connect_rc(
+    qp: QP,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    gid_index: int | None = None,
+    psn: int | None = None,
+    **options: Unpack[ConnectOptions],
+) -> QPInfo:
+    """``verbena.connect_rc`` over asyncio streams; the two can be each other's peers.
+
+    Raises what it raises, except ETIMEDOUT: use ``asyncio.timeout``.
+    """
+    port = options.get("port", 1)
+    local, gid_index = connect.local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
+    try:
+        return await _exchange(qp, reader, writer, local, gid_index, options)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise connect.peer_closed() from error
+
+
+async def _exchange(
+    qp: QP,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    local: QPInfo,
+    gid_index: int,
+    options: ConnectOptions,
+) -> QPInfo:
+    writer.write(local.to_bytes())
+    head = await reader.readexactly(connect.HEAD_SIZE)
+    remote = QPInfo.from_bytes(head + await reader.readexactly(connect.body_length(head)))
+    try:
+        connect.bring_up(qp, local, remote, gid_index, **options)
+    except VerbsError as error:
+        writer.write(connect.verdict(error))
+        raise
+    writer.write(connect.verdict(None))
+    code, length = connect.parse_verdict(await reader.readexactly(connect.VERDICT_SIZE))
+    connect.check_verdict(code, await reader.readexactly(length))
+    return remote

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# Address handles and the address vector that they share with connected QPs.
+
+@cython.no_gc_clear
+cdef class AH(Resource):
+    """An address handle: where a UD request goes."""
+
+    cdef readonly PD pd
+    cdef ibv_ah *ah
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef bint _is_open(self):
+        return self.ah is not NULL
+
+    cdef bint _uses(self, Resource other):
+        return other is self.pd
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.ah is not NULL:
+            with nogil:
+                code = self.context.library.call.destroy_ah(self.ah)
+            code = _error_of(code)
+            if code == 0:
+                self.ah = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.ah = NULL
+
+    def __repr__(self):
+        return f"<AH {'open' if self._is_open() else 'closed'}>"
+
+
+cdef AH _new_ah(PD pd):
+    cdef AH self = AH.__new__(AH)
+    self._adopt(pd.context)
+    self.pd = pd
+    return self
+
+
+cdef AH _create_ah(PD pd, attr):
+    cdef AH self = _new_ah(pd)
+    cdef ibv_ah_attr c_attr
+    _fill_ah_attr(&c_attr, attr)
+    with nogil:
+        self.ah = pd.context.library.call.create_ah(pd.pd, &c_attr)
+    if self.ah is NULL:
+        raise failed("create_ah", errno)
+    return self
+
+
+cdef AH _create_ah_from_wc(PD pd, WC wc, grh, uint8_t port_num):
+    cdef AH self = _new_ah(pd)
+    cdef Py_buffer view
+    cdef char header[40]
+    memset(header, 0, sizeof(header))
+    if grh is not None:
+        PyObject_GetBuffer(grh, &view, PyBUF_C_CONTIGUOUS)
+        try:
+            if view.len < 40:
+                raise ValueError("grh must hold the 40 bytes of the GRH")
+            memcpy(header, view.buf, 40)
+        finally:
+            PyBuffer_Release(&view)
+    self.ah = pd.context.library.call.create_ah_from_wc(pd.pd, &wc.wc, <ibv_grh *>header, port_num)
+    if self.ah is NULL:
+        raise failed("create_ah_from_wc", errno)
+    return self
+
+
+cdef int _fill_ah_attr(ibv_ah_attr *c_attr, attr) except -1:
+    cdef bytes dgid = bytes(attr.dgid)
+    if len(dgid) != 16:
+        raise ValueError(f"dgid must be 16 bytes, not {len(dgid)}")
+    memset(c_attr, 0, sizeof(c_attr[0]))
+    memcpy(c_attr.grh.dgid.raw, <const char *>dgid, 16)
+    c_attr.grh.sgid_index = attr.sgid_index
+    c_attr.grh.hop_limit = attr.hop_limit
+    c_attr.grh.traffic_class = attr.traffic_class
+    c_attr.grh.flow_label = attr.flow_label
+    c_attr.dlid = attr.dlid
+    c_attr.sl = attr.sl
+    c_attr.src_path_bits = attr.src_path_bits
+    c_attr.static_rate = attr.static_rate
+    c_attr.is_global = attr.is_global
+    c_attr.port_num = attr.port_num
+    return 0
+
+
+cdef object _ah_attr(ibv_ah_attr *attr):
+    return _attributes.AHAttr(
+        dgid=_attributes.Gid(<bytes>(<char *>attr.grh.dgid.raw)[:16]),
+        sgid_index=attr.grh.sgid_index,
+        dlid=attr.dlid,
+        is_global=bool(attr.is_global),
+        port_num=attr.port_num,
+        hop_limit=attr.grh.hop_limit,
+        traffic_class=attr.grh.traffic_class,
+        sl=attr.sl,
+        flow_label=attr.grh.flow_label,
+        src_path_bits=attr.src_path_bits,
+        static_rate=attr.static_rate,
+    )

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion queues, their channels, and the completions themselves.
+
+cdef enum:
+    FEW_WCS = 16
+    SHARED_CHANNEL_SLICE_MS = 10  # a thread that sleeps for one CQ may take another's event
+
+
+@cython.freelist(256)
+@cython.no_gc
+@cython.final
+cdef class WC:
+    """A work completion.
+
+    Except for ``wr_id``, ``status``, ``qp_num`` and ``vendor_err``, the fields are defined only in
+    a
+    successful one.
+    """
+
+    cdef ibv_wc wc
+    cdef Context context
+
+    def __init__(self):
+        raise TypeError("completions come from CQ.poll()")
+
+    @property
+    def wr_id(self):
+        """The number that the request was posted with."""
+        return self.wc.wr_id
+
+    @property
+    def status(self):
+        """The WCStatus."""
+        return _enums.WCStatus(self.wc.status)
+
+    @property
+    def is_success(self):
+        """True unless it failed."""
+        return self.wc.status == 0
+
+    @property
+    def opcode(self):
+        """The WCOpcode: what completed."""
+        return _enums.WCOpcode(self.wc.opcode)
+
+    @property
+    def vendor_err(self):
+        """The device's own error number."""
+        return self.wc.vendor_err
+
+    @property
+    def byte_len(self):
+        """Bytes received, read or swapped; on UD, with the 40 bytes of the GRH."""
+        return self.wc.byte_len
+
+    @property
+    def imm_data(self):
+        """Immediate data in host byte order, if ``wc_flags`` has WITH_IMM."""
+        return ntohl(self.wc.imm_data)
+
+    @property
+    def invalidated_rkey(self):
+        """The rkey that the sender invalidated, if ``wc_flags`` has WITH_INV."""
+        return self.wc.imm_data
+
+    @property
+    def qp_num(self):
+        """The local QP's number."""
+        return self.wc.qp_num
+
+    @property
+    def src_qp(self):
+        """The sender's QP number, on UD."""
+        return self.wc.src_qp
+
+    @property
+    def wc_flags(self):
+        """Which fields are set, as WCFlags."""
+        return _enums.WCFlags(self.wc.wc_flags)
+
+    @property
+    def pkey_index(self):
+        """Index of the P_Key, of GSI."""
+        return self.wc.pkey_index
+
+    @property
+    def slid(self):
+        """The sender's LID, on UD over InfiniBand."""
+        return self.wc.slid
+
+    @property
+    def sl(self):
+        """Service level, on UD."""
+        return self.wc.sl
+
+    @property
+    def status_str(self):
+        """The status by name, in lower case."""
+        return self.status.name.lower()
+
+    def raise_for_status(self):
+        """Raise CompletionError, which says the cause, if it failed."""
+        if self.wc.status:
+            raise completion_failed(self, self.context.explain(self.wc.vendor_err))
+
+    def __repr__(self):
+        kind = self.opcode.name if self.is_success else self.status.name
+        return (
+            f"<WC {kind} wr_id={self.wc.wr_id:#x} qp={self.wc.qp_num:#x}"
+            f" byte_len={self.wc.byte_len}>"
+        )
+
+
+cdef inline WC _new_wc(const ibv_wc *wc, Context context):
+    cdef WC self = WC.__new__(WC)
+    self.wc = wc[0]
+    self.context = context
+    return self
+
+
+@cython.no_gc_clear
+cdef class CompChannel(Resource):
+    """A completion channel: a file descriptor that becomes readable when an armed CQ has something.
+
+    The descriptor is non-blocking; ``get_cq_event`` and ``CQ.wait`` sleep in poll(2).
+    """
+
+    cdef ibv_comp_channel *channel
+    cdef object pending  # tokens of CQs whose events were taken while waiting for another CQ
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef int _rank(self):
+        return RANK_CHANNEL
+
+    cdef bint _is_open(self):
+        return self.channel is not NULL
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.channel is not NULL:
+            with nogil:
+                code = self.context.library.call.destroy_comp_channel(self.channel)
+            code = _error_of(code)
+            if code == 0:
+                self.channel = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.channel = NULL
+
+    cdef int _check(self) except -1:
+        if self.channel is NULL:
+            raise self._closed()
+        return 0
+
+    @property
+    def fd(self):
+        """The file descriptor, for select, poll, epoll and event loops."""
+        self._check()
+        return self.channel.fd
+
+    def get_cq_event(self, timeout=None):
+        """Wait up to ``timeout`` seconds (None: forever) for an event; its CQ, or None.
+
+        The event is acknowledged already; arm the CQ again and poll it. The GIL is released while
+        waiting.
+        """
+        cdef uint64_t deadline = _deadline(timeout)
+        self._check()
+        self.busy += 1
+        try:
+            while True:
+                self._take_events()
+                cq = self._oldest_pending()
+                if cq is not None:
+                    return cq
+                if not _readable(self.channel.fd, deadline, -1) and vb_now_ns() >= deadline:
+                    return None
+        finally:
+            self.busy -= 1
+
+    cdef object _oldest_pending(self):
+        while self.pending:
+            cq = self.context._children.get(self.pending.popleft())
+            if cq is not None and (<CQ>cq)._is_open():
+                return cq
+        return None
+
+    cdef int _take_events(self) except -1:
+        """Move every event that is there from the descriptor to ``pending``."""
+        cdef ibv_cq *cq
+        cdef void *token
+        cdef int code
+        while True:
+            with nogil:
+                code = self.context.library.call.get_cq_event(self.channel, &cq, &token)
+                if code == 0:
+                    self.context.library.call.ack_cq_events(cq, 1)
+            if code:
+                if errno == EAGAIN or errno == EINTR:
+                    return 0
+                raise failed("get_cq_event", errno)
+            self.pending.append(<size_t>token)
+
+    cdef bint _is_shared(self):
+        cdef int users = 0
+        for other in self.context._children.values():
+            users += isinstance(other, CQ) and (<CQ>other).channel is self
+        return users > 1
+
+    def __repr__(self):
+        return f"<CompChannel fd={self.channel.fd}>" if self._is_open() else "<CompChannel closed>"
+
+
+cdef CompChannel _create_comp_channel(Context context):
+    cdef CompChannel self = CompChannel.__new__(CompChannel)
+    context._check()
+    self._adopt(context)
+    self.pending = collections.deque()
+    with nogil:
+        self.channel = context.library.call.create_comp_channel(context.context)
+    if self.channel is NULL:
+        raise failed("create_comp_channel", errno)
+    os.set_blocking(self.channel.fd, False)
+    return self
+
+
+@cython.no_gc_clear
+cdef class CQ(Resource):
+    """A completion queue."""
+
+    cdef readonly CompChannel channel
+    cdef ibv_cq *cq
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef int _rank(self):
+        return RANK_CQ
+
+    cdef bint _is_open(self):
+        return self.cq is not NULL
+
+    cdef bint _uses(self, Resource other):
+        return other is self.channel
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.cq is not NULL:
+            with nogil:
+                code = self.context.library.call.destroy_cq(self.cq)
+            code = _error_of(code)
+            if code == 0:
+                self.cq = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.cq = NULL
+
+    cdef int _check(self) except -1:
+        if self.cq is NULL:
+            raise self._closed()
+        return 0
+
+    @property
+    def cqe(self):
+        """How many completions it has room for."""
+        self._check()
+        return self.cq.cqe
+
+    def resize(self, int cqe):
+        """Make room for at least ``cqe`` completions. Raises VerbsError."""
+        cdef int code
+        self._check()
+        with nogil:
+            code = self.context.library.call.resize_cq(self.cq, cqe)
+        if code:
+            raise failed("resize_cq", _error_of(code))
+
+    def req_notify(self, bint solicited_only=False):
+        """Arm the CQ: its next completion (or the next solicited or failed one) makes one event."""
+        self._check()
+        cdef int code = self.cq.context.ops.req_notify_cq(self.cq, solicited_only)
+        if code:
+            raise failed("req_notify_cq", _error_of(code))
+
+    def poll(self, int max_entries=FEW_WCS, *, out=None):
+        """Take completions that are there, without waiting.
+
+        Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
+        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        VerbsError when the CQ is in error.
+        """
+        cdef ibv_wc few[FEW_WCS]
+        cdef int count
+        cdef int i
+        cdef list found
+        if out is not None:
+            return self._poll_into(out)
+        if self.cq is NULL:
+            raise self._closed()
+        if max_entries > FEW_WCS:
+            return self._poll_many(max_entries)
+        count = self.cq.context.ops.poll_cq(self.cq, max_entries, few)
+        if count == 0:
+            return []
+        if count < 0:
+            raise failed("poll_cq", _poll_error(count))
+        found = []
+        for i in range(count):
+            found.append(_new_wc(&few[i], self.context))
+        return found
+
+    cdef list _poll_many(self, int max_entries):
+        cdef int count
+        cdef ibv_wc *wcs = <ibv_wc *>malloc(max_entries * sizeof(ibv_wc))
+        if wcs is NULL:
+            raise MemoryError
+        try:
+            count = self.cq.context.ops.poll_cq(self.cq, max_entries, wcs)
+            if count < 0:
+                raise failed("poll_cq", _poll_error(count))
+            return [_new_wc(&wcs[i], self.context) for i in range(count)]
+        finally:
+            free(wcs)
+
+    cdef Py_ssize_t _poll_into(self, out) except -1:
+        cdef Py_buffer view
+        cdef int count
+        cdef int room
+        self._check()
+        _get_wc_buffer(out, &view)
+        try:
+            room = <int>min(view.len // <Py_ssize_t>sizeof(ibv_wc), <Py_ssize_t>0x7fffffff)
+            count = self.cq.context.ops.poll_cq(self.cq, room, <ibv_wc *>view.buf)
+        finally:
+            PyBuffer_Release(&view)
+        if count < 0:
+            raise failed("poll_cq", _poll_error(count))
+        return count
+
+    def wait(self, Py_ssize_t n=1, timeout=None, *, spin=None, out=None):
+        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
+        over.
+
+        Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
+        their
+        number. Spins for ``spin`` seconds after each completion, then sleeps on the channel;
+        ``spin``
+        defaults to 50 µs, and to forever when the CQ has no channel. The GIL is released meanwhile.
+        """
+        cdef Py_buffer view
+        self._check()
+        cdef uint64_t deadline = _deadline(timeout)
+        cdef uint64_t spin_ns = _spin_time(self.channel, spin)
+        if out is None:
+            return self._wait_list(n, deadline, spin_ns)
+        _get_wc_buffer(out, &view)
+        try:
+            if n * <Py_ssize_t>sizeof(ibv_wc) > view.len:
+                raise ValueError(f"out has no room for {n} completions")
+            return self._wait(n, <ibv_wc *>view.buf, deadline, spin_ns)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef list _wait_list(self, Py_ssize_t n, uint64_t deadline, uint64_t spin_ns):
+        cdef ibv_wc few[FEW_WCS]
+        cdef ibv_wc *wcs = few
+        cdef Py_ssize_t count
+        if n > FEW_WCS:
+            wcs = <ibv_wc *>malloc(n * sizeof(ibv_wc))
+            if wcs is NULL:
+                raise MemoryError
+        try:
+            count = self._wait(n, wcs, deadline, spin_ns)
+            return [_new_wc(&wcs[i], self.context) for i in range(count)]
+        finally:
+            if wcs is not few:
+                free(wcs)
+
+    cdef Py_ssize_t _wait(self, Py_ssize_t n, ibv_wc *wcs, uint64_t deadline,
+                          uint64_t spin_ns) except -1:
+        cdef Py_ssize_t count = 0
+        cdef int found
+        self.busy += 1
+        try:
+            while True:
+                found = self._spin_poll(<int>(n - count), wcs + count, deadline, spin_ns)
+                count += found
+                if count >= n or (found == 0 and vb_now_ns() >= deadline):
+                    return count
+                if found == 0 and self.channel is not None:
+                    count += self._sleep(<int>(n - count), wcs + count, deadline)
+        finally:
+            self.busy -= 1
+
+    cdef int _spin_poll(self, int room, ibv_wc *wcs, uint64_t deadline,
+                        uint64_t spin_ns) except -1:
+        """Poll until something is there, or the spin or the time is over."""
+        cdef int found
+        cdef uint64_t until
+        with nogil:
+            until = vb_now_ns() + (spin_ns if spin_ns < SIGNAL_CHECK_NS else SIGNAL_CHECK_NS)
+            found = vb_spin_cq(self.cq, room, wcs, until if until < deadline else deadline)
+        if found < 0:
+            raise failed("poll_cq", _poll_error(found))
+        if found == 0:
+            PyErr_CheckSignals()
+        return found
+
+    cdef int _sleep(self, int room, ibv_wc *wcs, uint64_t deadline) except -1:
+        """Arm, poll once more (something may have come in between), and only then sleep."""
+        cdef int found
+        self.req_notify()
+        found = self.cq.context.ops.poll_cq(self.cq, room, wcs)
+        if found < 0:
+            raise failed("poll_cq", _poll_error(found))
+        if found == 0:
+            slice_ms = SHARED_CHANNEL_SLICE_MS if self.channel._is_shared() else -1
+            _readable(self.channel.channel.fd, deadline, slice_ms)
+            self._drain_own_events()
+        return found
+
+    cdef int _drain_own_events(self) except -1:
+        self.channel._take_events()
+        while self.token in self.channel.pending:
+            self.channel.pending.remove(self.token)
+        return 0
+
+    def __repr__(self):
+        return f"<CQ cqe={self.cq.cqe}>" if self._is_open() else "<CQ closed>"
+
+
+cdef int _poll_error(int code) noexcept:
+    """Providers return -1 or a negative errno for a CQ in error; -1 is not EPERM."""
+    return EIO if code == -1 else -code
+
+
+cdef uint64_t _spin_time(channel, spin) except? 0:
+    if channel is None:
+        return UINT64_MAX
+    return 50000 if spin is None else <uint64_t>(<double>spin * 1e9)
+
+
+cdef int _get_wc_buffer(out, Py_buffer *view) except -1:
+    _load_dtypes()
+    if not _is_dtype(out, _wc_dtype):
+        raise TypeError("out must be a NumPy array of verbs.wc_dtype")
+    PyObject_GetBuffer(out, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+    return 0
+
+
+cdef CQ _create_cq(Context context, int cqe, CompChannel channel, int comp_vector):
+    cdef CQ self = CQ.__new__(CQ)
+    cdef ibv_comp_channel *notify = NULL
+    context._check()
+    if channel is not None:
+        channel._check()
+        notify = channel.channel
+    self._adopt(context)
+    self.channel = channel
+    with nogil:
+        self.cq = context.library.call.create_cq(
+            context.context, cqe, <void *>self.token, notify, comp_vector
+        )
+    if self.cq is NULL:
+        raise failed("create_cq", errno)
+    return self

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+# An open device: what it offers, what was made from it, and its asynchronous events.
+
+cdef enum:
+    EVENT_CQ = 0
+    EVENT_QP = 1
+    EVENT_SRQ = 2
+    EVENT_PORT = 3
+
+# Which member of ibv_async_event's union an event type fills (ibv_get_async_event(3)).
+cdef dict _EVENT_ELEMENT = {
+    0: EVENT_CQ,
+    **dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 16), EVENT_QP),
+    **dict.fromkeys((14, 15), EVENT_SRQ),
+}
+
+
+@cython.no_gc_clear
+cdef class Context:
+    """An open device. Closing it closes everything that was made from it, in a safe order."""
+
+    cdef object __weakref__
+    cdef readonly Device device
+    cdef Library library
+    cdef ibv_context *context
+    cdef object _children
+    cdef size_t last_token
+    cdef int busy
+    cdef str why_closed
+
+    def __init__(self):
+        raise TypeError("use open_device() or Device.open()")
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef size_t _next_token(self):
+        self.last_token += 1
+        return self.last_token
+
+    cdef int _check(self) except -1:
+        if self.context is NULL:
+            raise _closed_error("Context", self.why_closed or _CLOSED)
+        return 0
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.context is not NULL:
+            with nogil:
+                code = self.library.call.close_device(self.context)
+            code = _error_of(code)
+            if code == 0:
+                self.context = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        cdef Resource child
+        for child in self._open_children():
+            child._forget()
+            child.busy = 0
+            child.why_closed = _FORKED
+        self.context = NULL
+        self.why_closed = _FORKED
+
+    def _open_children(self):
+        """What was made from it and is open, in the order in which it can be closed."""
+        cdef Resource child
+        cdef list ranked = []
+        for child in list(self._children.values()):
+            if child._is_open():
+                ranked.append((child._rank(), child.token, child))
+        return [child for _, _, child in sorted(ranked)]
+
+    @property
+    def closed(self):
+        """True once the context is closed."""
+        return self.context is NULL
+
+    @property
+    def name(self):
+        """The device's name."""
+        return self.device.name
+
+    @property
+    def num_comp_vectors(self):
+        """How many completion vectors ``create_cq`` can choose from."""
+        self._check()
+        return self.context.num_comp_vectors
+
+    @property
+    def async_fd(self):
+        """The file descriptor that is readable when an event is there; non-blocking."""
+        self._check()
+        return self.context.async_fd
+
+    def close(self):
+        """Close every object made from the context, then the device; twice does no harm."""
+        cdef Resource child
+        if self.context is NULL:
+            return
+        if self.busy:
+            raise VerbsError(
+                EBUSY, "another thread is inside a call on this Context: let it end first"
+            )
+        for child in self._open_children():
+            child.close()
+        cdef int code = self._destroy()
+        if code:
+            raise failed("Context.close", code)
+        self.why_closed = _CLOSED
+        _contexts.discard(self)
+
+    def __enter__(self):
+        self._check()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+    def __repr__(self):
+        return f"<Context {self.name!r}{' closed' if self.closed else ''}>"
+
+    def query_device(self):
+        """What the device offers, as DeviceAttr."""
+        cdef ibv_device_attr attr
+        self._check()
+        cdef int code = self.library.call.query_device(self.context, &attr)
+        if code:
+            raise failed("query_device", code)
+        return _device_attr(&attr)
+
+    def query_port(self, uint8_t port_num=1):
+        """State and limits of a port (they count from 1), as PortAttr.
+
+        Raises VerbsError(EINVAL).
+        """
+        cdef ibv_port_attr attr
+        self._check()
+        cdef int code = vb_query_port(&self.library.call, self.context, port_num, &attr)
+        if code:
+            raise failed("query_port", _error_of(code))
+        return _port_attr(&attr)
+
+    def query_gid(self, uint8_t port_num, int index):
+        """Entry ``index`` of the port's GID table, as Gid; zero if empty.
+
+        Raises VerbsError(EINVAL).
+        """
+        cdef ibv_gid gid
+        self._check()
+        errno_before_call()
+        if self.library.call.query_gid(self.context, port_num, index, &gid):
+            raise failed("query_gid", errno or EINVAL)
+        return _attributes.Gid(<bytes>(<char *>gid.raw)[:16])
+
+    def query_gid_ex(self, uint32_t port_num, uint32_t index):
+        """Entry ``index`` of the port's GID table with its type, as GidEntry. Raises VerbsError."""
+        cdef ibv_gid_entry entry
+        self._check()
+        if self.library.call.query_gid_ex is NULL:
+            raise failed("query_gid_ex", EOPNOTSUPP)
+        memset(&entry, 0, sizeof(entry))
+        cdef int code = self.library.call.query_gid_ex(
+            self.context, port_num, index, &entry, 0, sizeof(entry)
+        )
+        if code:
+            raise failed("query_gid_ex", _error_of(code))
+        return _gid_entry(&entry)
+
+    def query_gid_table(self, size_t max_entries=1024):
+        """The GIDs of all ports that are in use, as a list of GidEntry. Raises VerbsError."""
+        cdef Py_ssize_t count
+        self._check()
+        if self.library.call.query_gid_table is NULL:
+            raise failed("query_gid_table", EOPNOTSUPP)
+        cdef size_t size = sizeof(ibv_gid_entry)
+        cdef ibv_gid_entry *entries = <ibv_gid_entry *>malloc(max_entries * size)
+        if entries is NULL:
+            raise MemoryError
+        try:
+            count = self.library.call.query_gid_table(
+                self.context, entries, max_entries, 0, size
+            )
+            if count < 0:
+                raise failed("query_gid_table", <int>count)
+            return [_gid_entry(&entries[i]) for i in range(count)]
+        finally:
+            free(entries)
+
+    def query_pkey(self, uint8_t port_num, int index):
+        """Entry ``index`` of the port's partition key table. Raises VerbsError(EINVAL)."""
+        cdef uint16_t pkey
+        self._check()
+        errno_before_call()
+        if self.library.call.query_pkey(self.context, port_num, index, &pkey):
+            raise failed("query_pkey", errno or EINVAL)
+        return ntohs(pkey)
+
+    def alloc_pd(self):
+        """Make a protection domain."""
+        return _alloc_pd(self)
+
+    def create_comp_channel(self):
+        """Make a completion channel, on which a CQ says that something completed."""
+        return _create_comp_channel(self)
+
+    def create_cq(self, int cqe, CompChannel channel=None, int comp_vector=0):
+        """Make a completion queue with room for at least ``cqe`` completions.
+
+        Raises VerbsError(EINVAL) when ``cqe`` is not within 1 to ``query_device().max_cqe``.
+        """
+        return _create_cq(self, cqe, channel, comp_vector)
+
+    def get_async_event(self, timeout=None):
+        """Wait up to ``timeout`` seconds (None: forever) for an event; AsyncEvent, or None.
+
+        The event is acknowledged already. The GIL is released while waiting.
+        """
+        cdef uint64_t deadline = _deadline(timeout)
+        self._check()
+        self.busy += 1
+        try:
+            while True:
+                event = self._next_event()
+                if event is not None:
+                    return event
+                if not _readable(self.context.async_fd, deadline, -1) and vb_now_ns() >= deadline:
+                    return None
+        finally:
+            self.busy -= 1
+
+    cdef object _next_event(self):
+        """The next event, or None.
+
+        Acknowledged here, so that destroying its object never waits for us.
+        """
+        cdef ibv_async_event event
+        cdef size_t token = 0
+        cdef int code
+        with nogil:
+            code = self.library.call.get_async_event(self.context, &event)
+        if code:
+            if errno == EAGAIN or errno == EINTR:
+                return None
+            raise failed("get_async_event", errno)
+        member = _EVENT_ELEMENT.get(event.event_type, EVENT_PORT)
+        if member == EVENT_CQ:
+            token = <size_t>event.element.cq.cq_context
+        elif member == EVENT_QP:
+            token = <size_t>event.element.qp.qp_context
+        elif member == EVENT_SRQ:
+            token = <size_t>event.element.srq.srq_context
+        port = event.element.port_num if member == EVENT_PORT else 0
+        kind = event.event_type
+        self.library.call.ack_async_event(&event)
+        return _attributes.AsyncEvent(_enums.EventType(kind), self._children.get(token), port)
+
+    def explain(self, uint32_t vendor_err):
+        """The core's own account of an error completion, from its ``vendor_err``; '' if it has
+        none."""
+        cdef char text[1024]
+        if self.context is NULL or self.library.call.explain is NULL:
+            return ""
+        cdef int size = <int>sizeof(text)
+        cdef int length = self.library.call.explain(self.context, vendor_err, text, size)
+        return (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
+
+    def describe(self):
+        """What Verbena knows of itself and its peers, as a dict; None over another library."""
+        self._check()
+        if self.library.call.describe is NULL:
+            return None
+        import json
+
+        cdef int length = 1 << 16
+        cdef bytearray text = bytearray()
+        while length >= <int>len(text):
+            text = bytearray(length + 1)
+            length = self.library.call.describe(self.context, <char *>text, len(text))
+        if length < 0:
+            raise failed("describe", length)
+        return json.loads(bytes(text[:length]).decode())
+
+
+cdef inline void errno_before_call() noexcept:
+    """For calls that return -1 and may leave errno as it was."""
+    global errno
+    errno = 0
+
+
+cdef Context _open_context(Device device):
+    cdef Context self = Context.__new__(Context)
+    self.device = device
+    self.library = device.list.library
+    self._children = weakref.WeakValueDictionary()
+    with nogil:
+        self.context = self.library.call.open_device(device.device)
+    if self.context is NULL:
+        raise failed("open_device", errno)
+    os.set_blocking(self.context.async_fd, False)
+    _contexts.add(self)
+    return self
+
+
+cdef object _device_attr(ibv_device_attr *attr):
+    return _attributes.DeviceAttr(
+        fw_ver=(<bytes>attr.fw_ver).decode("utf-8", "replace"),
+        node_guid=be64toh(attr.node_guid),
+        sys_image_guid=be64toh(attr.sys_image_guid),
+        max_mr_size=attr.max_mr_size,
+        page_size_cap=attr.page_size_cap,
+        vendor_id=attr.vendor_id,
+        vendor_part_id=attr.vendor_part_id,
+        hw_ver=attr.hw_ver,
+        max_qp=attr.max_qp,
+        max_qp_wr=attr.max_qp_wr,
+        device_cap_flags=attr.device_cap_flags,
+        max_sge=attr.max_sge,
+        max_sge_rd=attr.max_sge_rd,
+        max_cq=attr.max_cq,
+        max_cqe=attr.max_cqe,
+        max_mr=attr.max_mr,
+        max_pd=attr.max_pd,
+        max_qp_rd_atom=attr.max_qp_rd_atom,
+        max_res_rd_atom=attr.max_res_rd_atom,
+        max_qp_init_rd_atom=attr.max_qp_init_rd_atom,
+        atomic_cap=_enums.AtomicCap(attr.atomic_cap),
+        max_mw=attr.max_mw,
+        max_mcast_grp=attr.max_mcast_grp,
+        max_mcast_qp_attach=attr.max_mcast_qp_attach,
+        max_total_mcast_qp_attach=attr.max_total_mcast_qp_attach,
+        max_ah=attr.max_ah,
+        max_srq=attr.max_srq,
+        max_srq_wr=attr.max_srq_wr,
+        max_srq_sge=attr.max_srq_sge,
+        max_pkeys=attr.max_pkeys,
+        local_ca_ack_delay=attr.local_ca_ack_delay,
+        phys_port_cnt=attr.phys_port_cnt,
+    )
+
+
+cdef object _port_attr(ibv_port_attr *attr):
+    return _attributes.PortAttr(
+        state=_enums.PortState(attr.state),
+        max_mtu=_enums.MTU(attr.max_mtu),
+        active_mtu=_enums.MTU(attr.active_mtu),
+        gid_tbl_len=attr.gid_tbl_len,
+        port_cap_flags=attr.port_cap_flags,
+        max_msg_sz=attr.max_msg_sz,
+        bad_pkey_cntr=attr.bad_pkey_cntr,
+        qkey_viol_cntr=attr.qkey_viol_cntr,
+        pkey_tbl_len=attr.pkey_tbl_len,
+        lid=attr.lid,
+        sm_lid=attr.sm_lid,
+        lmc=attr.lmc,
+        max_vl_num=attr.max_vl_num,
+        sm_sl=attr.sm_sl,
+        subnet_timeout=attr.subnet_timeout,
+        init_type_reply=attr.init_type_reply,
+        active_width=attr.active_width,
+        active_speed=attr.active_speed,
+        phys_state=attr.phys_state,
+        link_layer=_enums.LinkLayer(attr.link_layer),
+        flags=attr.flags,
+        port_cap_flags2=attr.port_cap_flags2,
+    )
+
+
+cdef object _gid_entry(ibv_gid_entry *entry):
+    return _attributes.GidEntry(
+        gid=_attributes.Gid(<bytes>(<char *>entry.gid.raw)[:16]),
+        gid_index=entry.gid_index,
+        port_num=entry.port_num,
+        gid_type=_enums.GidType(entry.gid_type),
+        ndev_ifindex=entry.ndev_ifindex,
+    )

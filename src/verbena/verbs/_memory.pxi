@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+# Protection domains and memory regions.
+
+cdef enum:
+    MEMORY_NONE = 0      # registered by address: somebody else's
+    MEMORY_BUFFER = 1    # an object with the buffer protocol, held in MR.buffer
+    MEMORY_HEAP = 2      # Verbena's shared heap
+    MEMORY_MAPPED = 3    # an anonymous mapping, over a library without such a heap
+
+cdef enum:
+    WRITING_ACCESS = 1 | 2 | 8             # LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC
+    OPTIONAL_ACCESS = 0x3ff00000           # IBV_ACCESS_OPTIONAL_RANGE: may be ignored, never
+    refused
+    PAGE = 4096
+
+
+@cython.no_gc_clear
+cdef class PD(Resource):
+    """A protection domain: MRs, QPs, SRQs and AHs work together only within one."""
+
+    cdef ibv_pd *pd
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef int _rank(self):
+        return RANK_PD
+
+    cdef bint _is_open(self):
+        return self.pd is not NULL
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.pd is not NULL:
+            with nogil:
+                code = self.context.library.call.dealloc_pd(self.pd)
+            code = _error_of(code)
+            if code == 0:
+                self.pd = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.pd = NULL
+
+    cdef int _check(self) except -1:
+        if self.pd is NULL:
+            raise self._closed()
+        return 0
+
+    def reg_mr(self, target, *args, **kwargs):
+        """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
+
+        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
+        is
+        registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        LOCAL_WRITE.
+        Raises VerbsError, and BufferError when the memory is read-only but ``access`` writes.
+        """
+        self._check()
+        if isinstance(target, int):
+            return self._reg_address(target, *args, **kwargs)
+        return self._reg_buffer(target, *args, **kwargs)
+
+    def _reg_address(self, addr, size_t length, access=1):
+        return _register(self, _new_mr(self, <void *><uintptr_t>addr, length), access, "reg_mr")
+
+    def _reg_buffer(self, target, access=1):
+        cdef MR mr = _new_mr(self, NULL, 0)
+        cdef int flags = PyBUF_ANY_CONTIGUOUS
+        if int(access) & WRITING_ACCESS:
+            flags |= PyBUF_WRITABLE
+        try:
+            PyObject_GetBuffer(target, &mr.buffer, flags)
+        except (BufferError, ValueError) as error:
+            raise BufferError(
+                f"cannot register this {type(target).__name__}: {error}; it must be contiguous,"
+                " and writable unless access is 0 or REMOTE_READ"
+            ) from error
+        mr.kind = MEMORY_BUFFER
+        mr.start = mr.buffer.buf
+        mr.nbytes = mr.buffer.len
+        mr.readonly = mr.buffer.readonly
+        return _register(self, mr, access, "reg_mr")
+
+    def alloc(self, size_t nbytes, access=1):
+        """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
+
+        Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
+        one
+        copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
+        """
+        cdef MR mr
+        self._check()
+        if nbytes == 0:
+            raise failed("alloc", EINVAL)
+        mr = _new_mr(self, NULL, nbytes)
+        _allocate(mr)
+        return _register(self, mr, access, "reg_mr")
+
+    def create_qp(self, init_attr=None, **fields):
+        """Make a queue pair from a QPInitAttr, or from its fields as keywords.
+
+        Raises VerbsError.
+        """
+        self._check()
+        return _create_qp(self, init_attr or _attributes.QPInitAttr(**fields))
+
+    def create_srq(self, uint32_t max_wr=128, uint32_t max_sge=1, uint32_t srq_limit=0):
+        """Make a shared receive queue for ``max_wr`` requests of ``max_sge`` SGEs.
+
+        Raises VerbsError.
+        """
+        self._check()
+        return _create_srq(self, max_wr, max_sge, srq_limit)
+
+    def create_ah(self, attr=None, **fields):
+        """Make an address handle from an AHAttr, or from its fields as keywords.
+
+        Raises VerbsError.
+        """
+        self._check()
+        return _create_ah(self, attr or _attributes.AHAttr(**fields))
+
+    def create_ah_from_wc(self, WC wc, grh=None, uint8_t port_num=1):
+        """Make an address handle back to the sender of a UD message.
+
+        ``grh`` is a buffer with the first 40 bytes of the receive buffer (the GRH; on RoCE always
+        there).
+        """
+        self._check()
+        return _create_ah_from_wc(self, wc, grh, port_num)
+
+    def __repr__(self):
+        return f"<PD of {self.context.name!r}{' closed' if self.closed else ''}>"
+
+
+cdef PD _alloc_pd(Context context):
+    cdef PD self = PD.__new__(PD)
+    context._check()
+    self._adopt(context)
+    with nogil:
+        self.pd = context.library.call.alloc_pd(context.context)
+    if self.pd is NULL:
+        raise failed("alloc_pd", errno)
+    return self
+
+
+@cython.no_gc_clear
+cdef class MR(Resource):
+    """A registered memory region; it offers its bytes through the buffer protocol.
+
+    ``close()`` ends the registration at once. The memory itself (that of ``PD.alloc``, or the
+    object
+    given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never dangles.
+    """
+
+    cdef readonly PD pd
+    cdef ibv_mr *mr
+    cdef void *start
+    cdef size_t nbytes
+    cdef Py_buffer buffer
+    cdef int kind
+    cdef bint readonly
+    cdef int views
+
+    def __dealloc__(self):
+        self._destroy()
+        self._release_memory()
+
+    cdef int _rank(self):
+        return RANK_SHARED
+
+    cdef bint _is_open(self):
+        return self.mr is not NULL
+
+    cdef bint _uses(self, Resource other):
+        return other is self.pd
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.mr is not NULL:
+            with nogil:
+                code = self.context.library.call.dereg_mr(self.mr)
+            code = _error_of(code)
+            if code == 0:
+                self.mr = NULL
+                self._release_memory()
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.mr = NULL
+        if self.kind == MEMORY_HEAP:  # the heap is the parent's: the child must not give pages back
+            self.kind = MEMORY_NONE
+
+    cdef void _release_memory(self) noexcept:
+        if self.mr is not NULL or self.views:
+            return
+        if self.kind == MEMORY_BUFFER:
+            PyBuffer_Release(&self.buffer)
+        elif self.kind == MEMORY_HEAP:
+            self.context.library.call.heap_free(self.start)
+        elif self.kind == MEMORY_MAPPED:
+            munmap(self.start, self.nbytes)
+        self.kind = MEMORY_NONE
+
+    cdef int _check(self) except -1:
+        if self.mr is NULL:
+            raise self._closed()
+        return 0
+
+    @property
+    def addr(self):
+        """The address of its first byte; a peer's ``remote_addr`` counts from here."""
+        return <uintptr_t>self.start
+
+    @property
+    def length(self):
+        """Its length in bytes."""
+        return self.nbytes
+
+    @property
+    def lkey(self):
+        """The key by which this process's work requests name it."""
+        self._check()
+        return self.mr.lkey
+
+    @property
+    def rkey(self):
+        """The key by which peers name it."""
+        self._check()
+        return self.mr.rkey
+
+    @property
+    def handle(self):
+        """The provider's number for it."""
+        self._check()
+        return self.mr.handle
+
+    def __len__(self):
+        return self.nbytes
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.mr is NULL:
+            raise BufferError(f"this MR {self.why_closed or _CLOSED}")
+        if self.kind == MEMORY_NONE:
+            raise BufferError(
+                "this MR was registered by address: take the view from what owns the memory"
+            )
+        PyBuffer_FillInfo(view, self, self.start, self.nbytes, self.readonly, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+        self._release_memory()
+
+    def array(self, dtype="u1", shape=None, size_t offset=0):
+        """A NumPy array over the region's memory, without a copy.
+
+        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
+        TypeError
+        when it does not fit, BufferError when the MR is closed or was registered by address.
+        """
+        import numpy
+
+        dtype = numpy.dtype(dtype)
+        if offset > self.nbytes:
+            raise ValueError(f"offset {offset} lies beyond the MR of {self.nbytes} bytes")
+        if shape is None:
+            shape = ((self.nbytes - offset) // dtype.itemsize,)
+        return numpy.ndarray(shape, dtype, self, offset)
+
+    def sge(self, length=None, size_t offset=0):
+        """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
+        return SGE(self, length, offset=offset)
+
+    cdef uint64_t *_word(self, size_t offset) except NULL:
+        self._check()
+        if offset > self.nbytes or self.nbytes - offset < 8:
+            raise ValueError(f"offset {offset}: 8 bytes leave the MR of {self.nbytes} bytes")
+        if (<uintptr_t>self.start + offset) % 8:
+            raise ValueError(f"offset {offset}: the address is not a multiple of 8")
+        return <uint64_t *>(<char *>self.start + offset)
+
+    def load_u64(self, size_t offset):
+        """The 64-bit word at ``offset`` bytes, read at once (acquire), in host byte order."""
+        return vb_load_u64(self._word(offset))
+
+    def store_u64(self, size_t offset, uint64_t value):
+        """Set the 64-bit word at ``offset`` bytes at once (release), in host byte order."""
+        cdef uint64_t *word = self._word(offset)
+        if self.readonly:
+            raise BufferError("this MR's memory is read-only")
+        vb_store_u64(word, value)
+
+    def wait_u64(self, size_t offset, uint64_t value, timeout=None):
+        """Spin until the 64-bit word at ``offset`` equals ``value``; False after ``timeout``
+        seconds.
+
+        Keeps a core busy; the GIL is released. For peers that answer within microseconds.
+        """
+        cdef uint64_t *word = self._word(offset)
+        if vb_load_u64(word) == value:
+            return True
+        return self._spin(word, value, _deadline(timeout))
+
+    cdef bint _spin(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
+        cdef uint64_t until
+        cdef bint equal = False
+        self.busy += 1
+        try:
+            while not equal:
+                with nogil:
+                    until = vb_now_ns() + SIGNAL_CHECK_NS
+                    equal = vb_spin_u64(word, value, until if until < deadline else deadline)
+                if not equal:
+                    PyErr_CheckSignals()
+                    if vb_now_ns() >= deadline:
+                        return False
+            return True
+        finally:
+            self.busy -= 1
+
+    def __repr__(self):
+        if self.mr is NULL:
+            return f"<MR closed [{<uintptr_t>self.start:#x}, +{self.nbytes})>"
+        keys = f"lkey={self.mr.lkey:#x} rkey={self.mr.rkey:#x}"
+        return f"<MR [{<uintptr_t>self.start:#x}, +{self.nbytes}) {keys}>"
+
+
+cdef uint64_t SIGNAL_CHECK_NS = 20000000
+
+
+cdef MR _new_mr(PD pd, void *start, size_t nbytes):
+    cdef MR self = MR.__new__(MR)
+    self._adopt(pd.context)
+    self.pd = pd
+    self.start = start
+    self.nbytes = nbytes
+    return self
+
+
+cdef int _allocate(MR mr) except -1:
+    cdef Library library = mr.context.library
+    if library.call.heap_alloc is not NULL:
+        with nogil:
+            mr.start = library.call.heap_alloc(mr.nbytes, PAGE)
+        if mr.start is NULL:
+            raise failed("alloc", errno)
+        mr.kind = MEMORY_HEAP
+        return 0
+    mr.start = mmap(NULL, mr.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if mr.start == MAP_FAILED:
+        raise failed("alloc", errno)
+    mr.kind = MEMORY_MAPPED
+    return 0
+
+
+cdef MR _register(PD pd, MR mr, access, str call):
+    cdef unsigned int flags = int(access)
+    cdef Library library = pd.context.library
+    cdef bint optional = flags & OPTIONAL_ACCESS and library.call.reg_mr_iova2 is not NULL
+    with nogil:
+        if optional:
+            mr.mr = library.call.reg_mr_iova2(
+                pd.pd, mr.start, mr.nbytes, <uintptr_t>mr.start, flags
+            )
+        else:
+            mr.mr = library.call.reg_mr(pd.pd, mr.start, mr.nbytes, flags)
+    if mr.mr is NULL:
+        raise failed(call, errno)
+    return mr

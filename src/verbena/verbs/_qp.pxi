@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+# Queue pairs.
+
+cdef enum:
+    QUERY_ALL = 0x1fffff  # every attribute that ibv_query_qp knows
+    MASK_AV = 1 << 7
+    MASK_ALT_PATH = 1 << 14
+    MASK_CAP = 1 << 19
+    UC = 3
+    UD = 4
+
+
+@cython.no_gc_clear
+cdef class QP(Resource):
+    """A queue pair. ``verbena.connect_rc`` connects it over a socket."""
+
+    cdef readonly PD pd
+    cdef readonly CQ send_cq
+    cdef readonly CQ recv_cq
+    cdef readonly SRQ srq
+    cdef readonly object cap
+    cdef ibv_qp *qp
+    cdef int _type
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef bint _is_open(self):
+        return self.qp is not NULL
+
+    cdef bint _uses(self, Resource other):
+        return other in (self.pd, self.send_cq, self.recv_cq, self.srq)
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.qp is not NULL:
+            with nogil:
+                code = self.context.library.call.destroy_qp(self.qp)
+            code = _error_of(code)
+            if code == 0:
+                self.qp = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.qp = NULL
+
+    cdef int _check(self) except -1:
+        if self.qp is NULL:
+            raise self._closed()
+        return 0
+
+    @property
+    def qp_num(self):
+        """Its number, 24 bits."""
+        self._check()
+        return self.qp.qp_num
+
+    @property
+    def qp_type(self):
+        """Its QPType."""
+        return _enums.QPType(self._type)
+
+    @property
+    def state(self):
+        """Its present QPState, asked from the device."""
+        return self.query().qp_state
+
+    # ---- state ----
+
+    def modify(self, attr_mask=None, /, **fields):
+        """Change attributes (the names are those of ``ibv_qp_attr``), and with ``qp_state`` the
+        state.
+
+        ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
+        needs
+        are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
+        """
+        cdef ibv_qp_attr attr
+        cdef int mask = 0
+        cdef int code
+        self._check()
+        memset(&attr, 0, sizeof(attr))
+        for name, value in fields.items():
+            mask |= _set_attr(&attr, name, value)
+        if attr_mask is not None:
+            mask = int(attr_mask)
+        with nogil:
+            code = self.context.library.call.modify_qp(self.qp, &attr, mask)
+        if code:
+            raise failed("modify_qp", _error_of(code))
+
+    def query(self):
+        """All its attributes, as QPAttr."""
+        cdef ibv_qp_attr attr
+        cdef ibv_qp_init_attr init
+        cdef int code
+        self._check()
+        memset(&attr, 0, sizeof(attr))
+        memset(&init, 0, sizeof(init))
+        with nogil:
+            code = self.context.library.call.query_qp(self.qp, &attr, QUERY_ALL, &init)
+        if code:
+            raise failed("query_qp", _error_of(code))
+        return _qp_attr(&attr)
+
+    def to_init(self, int port=1, int access=0, int pkey_index=0, uint32_t qkey=0x11111111):
+        """RESET to INIT.
+
+        ``access`` is what peers may do (RC, UC); ``qkey`` what they must know (UD).
+        """
+        if self._type == UD:
+            self.modify(qp_state=1, pkey_index=pkey_index, port_num=port, qkey=qkey)
+        else:
+            self.modify(qp_state=1, pkey_index=pkey_index, port_num=port, qp_access_flags=access)
+
+    def to_rtr(self, *, dest_qp_num=0, rq_psn=0, ah_attr=None, path_mtu=5, max_dest_rd_atomic=16,
+               min_rnr_timer=12):
+        """INIT to RTR, ready to receive. UD takes none of the arguments, UC not the last two."""
+        if self._type == UD:
+            self.modify(qp_state=2)
+            return
+        fields = dict(
+            qp_state=2, ah_attr=ah_attr, path_mtu=path_mtu, dest_qp_num=dest_qp_num, rq_psn=rq_psn
+        )
+        if self._type != UC:
+            fields.update(max_dest_rd_atomic=max_dest_rd_atomic, min_rnr_timer=min_rnr_timer)
+        self.modify(**fields)
+
+    def to_rts(self, *, sq_psn=0, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=16):
+        """RTR to RTS, ready to send. UC and UD take only ``sq_psn``."""
+        fields = dict(qp_state=3, sq_psn=sq_psn)
+        if self._type != UC and self._type != UD:
+            fields.update(
+                timeout=timeout,
+                retry_cnt=retry_cnt,
+                rnr_retry=rnr_retry,
+                max_rd_atomic=max_rd_atomic,
+            )
+        self.modify(**fields)
+
+    # ---- posting ----
+
+    def post_send(self, wr):
+        """Post a SendWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts the requests that were accepted before the failure.
+        """
+        if type(wr) is SendWR:
+            (<SendWR>wr)._check_ready()
+            self._post(&(<SendWR>wr).wr, (<SendWR>wr).nbytes)
+        else:
+            self._post_list(list(wr))
+
+    cdef int _post(self, ibv_send_wr *wr, size_t nbytes) except -1:
+        cdef ibv_send_wr *bad = NULL
+        cdef int code
+        if self.qp is NULL:
+            raise self._closed()
+        if nbytes < RELEASE_GIL_FROM:
+            code = self.qp.context.ops.post_send(self.qp, wr, &bad)
+        else:
+            self.busy += 1
+            with nogil:
+                code = self.qp.context.ops.post_send(self.qp, wr, &bad)
+            self.busy -= 1
+        if code:
+            raise failed("post_send", _error_of(code))
+        return 0
+
+    cdef int _post_list(self, list requests) except -1:
+        cdef ibv_send_wr *bad = NULL
+        cdef Py_ssize_t count = len(requests)
+        cdef Py_ssize_t i
+        cdef int code
+        self._check()
+        for item in requests:
+            if not isinstance(item, SendWR):
+                raise TypeError(f"expected SendWR, not {type(item).__name__}")
+            (<SendWR>item)._check_ready()
+        if count == 0:
+            return 0
+        cdef ibv_send_wr *wrs = <ibv_send_wr *>malloc(count * sizeof(ibv_send_wr))
+        if wrs is NULL:
+            raise MemoryError
+        for i in range(count):  # copies, because the same request may occur twice
+            wrs[i] = (<SendWR>requests[i]).wr
+            wrs[i].next = &wrs[i + 1] if i + 1 < count else NULL
+        self.busy += 1
+        with nogil:
+            code = self.qp.context.ops.post_send(self.qp, wrs, &bad)
+        self.busy -= 1
+        try:
+            if code:
+                raise failed("post_send", _error_of(code), bad - wrs)
+        finally:
+            free(wrs)
+        return 0
+
+    def post_recv(self, wr):
+        """Post a RecvWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts those before.
+        """
+        cdef ibv_recv_wr *bad = NULL
+        cdef int code
+        if self.qp is NULL:
+            raise self._closed()
+        if type(wr) is not RecvWR:
+            self._post_recv_list(list(wr))
+            return
+        code = self.qp.context.ops.post_recv(self.qp, &(<RecvWR>wr).wr, &bad)
+        if code:
+            raise failed("post_recv", _error_of(code))
+
+    cdef int _post_recv_list(self, list requests) except -1:
+        cdef ibv_recv_wr *bad = NULL
+        cdef int code
+        cdef ibv_recv_wr *wrs = _chain_recvs(requests)
+        try:
+            code = self.qp.context.ops.post_recv(self.qp, wrs, &bad) if requests else 0
+            if code:
+                raise failed("post_recv", _error_of(code), bad - wrs)
+        finally:
+            free(wrs)
+        return 0
+
+    def post_many(self, records, ahs=None):
+        """Post every record of a NumPy array of ``verbs.send_dtype`` or ``verbs.recv_dtype``.
+
+        One call, without the GIL; returns the number of records. On UD, ``ahs`` is the sequence of
+        AH
+        that the records' ``ah`` fields index. Raises VerbsError; its ``posted`` counts the records
+        that
+        were accepted before the failure.
+        """
+        cdef bint sends = _is_send_batch(records)
+        if self.qp is NULL:
+            raise self._closed()
+        self.busy += 1
+        try:
+            if not sends:
+                return _post_recv_array(self.qp, NULL, records, "post_recv")
+            return self._post_send_array(records, ahs)
+        finally:
+            self.busy -= 1
+
+    cdef Py_ssize_t _post_send_array(self, records, ahs) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count
+        cdef Py_ssize_t posted = 0
+        cdef int code
+        cdef const SendRecord *first
+        cdef ibv_ah **table = NULL
+        PyObject_GetBuffer(records, &view, PyBUF_C_CONTIGUOUS)
+        try:
+            first = <const SendRecord *>view.buf
+            count = view.len // <Py_ssize_t>sizeof(SendRecord)
+            if self._type == UD:
+                table = _ah_table(ahs, first, count)
+            with nogil:
+                code = _post_send_records(self.qp, first, count, table, &posted)
+            if code:
+                raise failed("post_send", _error_of(code), posted)
+            return posted
+        finally:
+            free(table)
+            PyBuffer_Release(&view)
+
+    # ---- one request per call ----
+
+    def send(self, local, size_t offset=0, length=None, *, imm_data=None, uint64_t wr_id=0,
+             unsigned int flags=FLAG_SIGNALED, AH ah=None, uint32_t remote_qpn=0,
+             uint32_t remote_qkey=0):
+        """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
+
+        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
+        with
+        immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer.
+        """
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        if ah is not None:
+            if ah.ah is NULL:
+                raise ah._closed()
+            wr.wr.ud.ah = ah.ah
+            wr.wr.ud.remote_qpn = remote_qpn
+            wr.wr.ud.remote_qkey = remote_qkey
+        wr.opcode = OP_SEND if imm_data is None else OP_SEND_IMM
+        self._post_local(&wr, local, offset, length, imm_data, wr_id, flags)
+
+    def recv(self, local, size_t offset=0, length=None, *, uint64_t wr_id=0):
+        """Post a receive into ``length`` bytes of an MR from ``offset`` on (default: all), or into
+        SGEs."""
+        self.post_recv(_recv_request(local, offset, length, wr_id))
+
+    def write(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, length=None, *,
+              imm_data=None, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+        """Post an RDMA WRITE to ``remote_addr``; the other arguments are those of ``send``."""
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.wr.rdma.remote_addr = remote_addr
+        wr.wr.rdma.rkey = rkey
+        wr.opcode = OP_WRITE if imm_data is None else OP_WRITE_IMM
+        self._post_local(&wr, local, offset, length, imm_data, wr_id, flags)
+
+    def read(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, length=None, *,
+             uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+        """Post an RDMA READ from ``remote_addr`` into ``length`` bytes of an MR, or into SGEs."""
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.wr.rdma.remote_addr = remote_addr
+        wr.wr.rdma.rkey = rkey
+        wr.opcode = <int>OP_READ
+        self._post_local(&wr, local, offset, length, None, wr_id, flags)
+
+    def compare_swap(self, local, uint64_t remote_addr, uint32_t rkey, uint64_t compare,
+                     uint64_t swap, size_t offset=0, *, uint64_t wr_id=0,
+                     unsigned int flags=FLAG_SIGNALED):
+        """Post a compare-and-swap of the 64-bit word at ``remote_addr`` (a multiple of 8).
+
+        The word's old value comes to the 8 bytes at ``offset`` of the MR, in host byte order.
+        """
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        _fill_atomic(&wr, remote_addr, rkey, compare, swap)
+        wr.opcode = <int>OP_COMPARE_SWAP
+        length = 8 if isinstance(local, MR) else None
+        self._post_local(&wr, local, offset, length, None, wr_id, flags)
+
+    def fetch_add(self, local, uint64_t remote_addr, uint32_t rkey, uint64_t add,
+                  size_t offset=0, *, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+        """Post a fetch-and-add to the 64-bit word at ``remote_addr``; see ``compare_swap``."""
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        _fill_atomic(&wr, remote_addr, rkey, add, 0)
+        wr.opcode = <int>OP_FETCH_ADD
+        length = 8 if isinstance(local, MR) else None
+        self._post_local(&wr, local, offset, length, None, wr_id, flags)
+
+    cdef int _post_local(self, ibv_send_wr *wr, local, size_t offset, length, imm_data,
+                         uint64_t wr_id, unsigned int flags) except -1:
+        cdef ibv_sge sge
+        cdef ScatterGather gather
+        wr.wr_id = wr_id
+        wr.send_flags = flags
+        if imm_data is not None:
+            wr.imm_data = htonl(imm_data)
+        if type(local) is MR:
+            _fill_sge(&sge, local, offset, length)
+            wr.sg_list = &sge
+            wr.num_sge = 1
+            return self._post(wr, sge.length)
+        if flags & FLAG_INLINE and PyObject_CheckBuffer(local):
+            return self._post_bytes(wr, local, offset, length)
+        gather = ScatterGather()
+        gather._set(local)
+        wr.sg_list = gather.sges
+        wr.num_sge = gather.count
+        return self._post(wr, gather.nbytes)
+
+    cdef int _post_bytes(self, ibv_send_wr *wr, local, size_t offset, length) except -1:
+        """Inline data is copied before the call returns, so it needs no MR."""
+        cdef Py_buffer view
+        cdef ibv_sge sge
+        PyObject_GetBuffer(local, &view, PyBUF_ANY_CONTIGUOUS)
+        try:
+            nbytes = max(view.len - <Py_ssize_t>offset, 0) if length is None else length
+            if offset + nbytes > <size_t>view.len:
+                raise ValueError(f"{nbytes} bytes from {offset} on leave the {view.len} bytes")
+            sge.addr = <uintptr_t>view.buf + offset
+            sge.length = nbytes
+            sge.lkey = 0
+            wr.sg_list = &sge
+            wr.num_sge = 1
+            return self._post(wr, sge.length)
+        finally:
+            PyBuffer_Release(&view)
+
+    def __repr__(self):
+        if self.qp is NULL:
+            return "<QP closed>"
+        return f"<QP {self.qp_type.name} {self.qp.qp_num:#x}>"
+
+
+cdef ibv_ah **_ah_table(ahs, const SendRecord *records, Py_ssize_t count) except NULL:
+    """The C handles of ``ahs``, after a check that every record's index has one; the caller frees
+    it."""
+    cdef list handles = list(ahs or ())
+    cdef Py_ssize_t i
+    cdef AH ah
+    for ah in handles:
+        if ah is None or ah.ah is NULL:
+            raise ValueError("ahs holds an AH that is closed")
+    for i in range(count):
+        if records[i].rkey >= <size_t>len(handles):
+            raise ValueError(
+                f"record {i}: ah index {records[i].rkey} is outside ahs, which has {len(handles)}"
+            )
+    cdef ibv_ah **table = <ibv_ah **>malloc((len(handles) + 1) * sizeof(ibv_ah *))
+    if table is NULL:
+        raise MemoryError
+    for i in range(len(handles)):
+        table[i] = (<AH>handles[i]).ah
+    return table
+
+
+cdef QP _create_qp(PD pd, init):
+    cdef QP self = QP.__new__(QP)
+    cdef ibv_qp_init_attr attr
+    self._adopt(pd.context)
+    self.pd = pd
+    self.send_cq = init.send_cq
+    self.recv_cq = init.recv_cq if init.recv_cq is not None else init.send_cq
+    self.srq = init.srq
+    self._type = init.qp_type
+    memset(&attr, 0, sizeof(attr))
+    attr.qp_context = <void *>self.token
+    attr.qp_type = self._type
+    attr.sq_sig_all = bool(init.sq_sig_all)
+    _fill_cap(&attr.cap, init)
+    _fill_queues(&attr, self)
+    with nogil:
+        self.qp = pd.context.library.call.create_qp(pd.pd, &attr)
+    if self.qp is NULL:
+        raise failed("create_qp", errno)
+    self.cap = _qp_cap(&attr.cap)
+    return self
+
+
+cdef int _fill_queues(ibv_qp_init_attr *attr, QP qp) except -1:
+    if qp.send_cq is None:
+        raise TypeError("a QP needs send_cq")
+    qp.send_cq._check()
+    qp.recv_cq._check()
+    attr.send_cq = qp.send_cq.cq
+    attr.recv_cq = qp.recv_cq.cq
+    if qp.srq is not None:
+        qp.srq._check()
+        attr.srq = qp.srq.srq
+    return 0
+
+
+cdef int _fill_cap(ibv_qp_cap *cap, source) except -1:
+    cap.max_send_wr = source.max_send_wr
+    cap.max_recv_wr = source.max_recv_wr
+    cap.max_send_sge = source.max_send_sge
+    cap.max_recv_sge = source.max_recv_sge
+    cap.max_inline_data = source.max_inline_data
+    return 0
+
+
+cdef object _qp_cap(ibv_qp_cap *cap):
+    return _attributes.QPCap(
+        cap.max_send_wr,
+        cap.max_recv_wr,
+        cap.max_send_sge,
+        cap.max_recv_sge,
+        cap.max_inline_data,
+    )
+
+
+cdef int _set_attr(ibv_qp_attr *attr, str name, value) except -1:
+    """Set one attribute of ``QP.modify``; returns its bit of the mask."""
+    if name == "ah_attr":
+        _fill_ah_attr(&attr.ah_attr, value)
+        return MASK_AV
+    if name == "alt_ah_attr":
+        _fill_ah_attr(&attr.alt_ah_attr, value)
+        return MASK_ALT_PATH
+    if name == "cap":
+        _fill_cap(&attr.cap, value)
+        return MASK_CAP
+    cdef int bit = vb_set_qp_field(attr, name.encode(), int(value))
+    if bit == -ERANGE:
+        raise OverflowError(f"{name}={value} does not fit its field of struct ibv_qp_attr")
+    if bit < 0:
+        raise TypeError(f"QP.modify has no attribute {name!r}")
+    return bit
+
+
+cdef object _qp_attr(ibv_qp_attr *attr):
+    return _attributes.QPAttr(
+        qp_state=_enums.QPState(attr.qp_state),
+        cur_qp_state=_enums.QPState(attr.cur_qp_state),
+        path_mtu=attr.path_mtu,
+        path_mig_state=attr.path_mig_state,
+        qkey=attr.qkey,
+        rq_psn=attr.rq_psn,
+        sq_psn=attr.sq_psn,
+        dest_qp_num=attr.dest_qp_num,
+        qp_access_flags=_enums.AccessFlags(attr.qp_access_flags),
+        cap=_qp_cap(&attr.cap),
+        ah_attr=_ah_attr(&attr.ah_attr),
+        pkey_index=attr.pkey_index,
+        sq_draining=bool(attr.sq_draining),
+        max_rd_atomic=attr.max_rd_atomic,
+        max_dest_rd_atomic=attr.max_dest_rd_atomic,
+        min_rnr_timer=attr.min_rnr_timer,
+        port_num=attr.port_num,
+        timeout=attr.timeout,
+        retry_cnt=attr.retry_cnt,
+        rnr_retry=attr.rnr_retry,
+    )

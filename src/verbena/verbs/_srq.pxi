@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared receive queues.
+
+@cython.no_gc_clear
+cdef class SRQ(Resource):
+    """A shared receive queue: several QPs take their receives from it."""
+
+    cdef readonly PD pd
+    cdef ibv_srq *srq
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef int _rank(self):
+        return RANK_SHARED
+
+    cdef bint _is_open(self):
+        return self.srq is not NULL
+
+    cdef bint _uses(self, Resource other):
+        return other is self.pd
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.srq is not NULL:
+            with nogil:
+                code = self.context.library.call.destroy_srq(self.srq)
+            code = _error_of(code)
+            if code == 0:
+                self.srq = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.srq = NULL
+
+    cdef int _check(self) except -1:
+        if self.srq is NULL:
+            raise self._closed()
+        return 0
+
+    def post_recv(self, wr):
+        """Post a RecvWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts those before.
+        """
+        cdef ibv_recv_wr *bad = NULL
+        cdef int code
+        self._check()
+        if type(wr) is not RecvWR:
+            return self._post_list(list(wr))
+        code = self.srq.context.ops.post_srq_recv(self.srq, &(<RecvWR>wr).wr, &bad)
+        if code:
+            raise failed("post_srq_recv", _error_of(code))
+
+    cdef object _post_list(self, list requests):
+        cdef ibv_recv_wr *bad = NULL
+        cdef int code
+        cdef ibv_recv_wr *wrs = _chain_recvs(requests)
+        try:
+            code = self.srq.context.ops.post_srq_recv(self.srq, wrs, &bad) if requests else 0
+            if code:
+                raise failed("post_srq_recv", _error_of(code), bad - wrs)
+        finally:
+            free(wrs)
+
+    def recv(self, local, size_t offset=0, length=None, uint64_t wr_id=0):
+        """Post one receive into an MR (``length`` bytes from ``offset``) or into a sequence of
+        SGEs."""
+        self.post_recv(_recv_request(local, offset, length, wr_id))
+
+    def post_many(self, records):
+        """Post every record of a NumPy array of ``verbs.recv_dtype``; returns their number.
+
+        One call, without the GIL. Raises VerbsError; its ``posted`` counts the records before the
+        failure.
+        """
+        if _is_send_batch(records):
+            raise TypeError("an SRQ takes verbs.recv_dtype")
+        self._check()
+        self.busy += 1
+        try:
+            return _post_recv_array(NULL, self.srq, records, "post_srq_recv")
+        finally:
+            self.busy -= 1
+
+    def query(self):
+        """Its present attributes, as SRQAttr."""
+        cdef ibv_srq_attr attr
+        self._check()
+        cdef int code = self.context.library.call.query_srq(self.srq, &attr)
+        if code:
+            raise failed("query_srq", _error_of(code))
+        return _attributes.SRQAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
+
+    def modify(self, max_wr=None, srq_limit=None):
+        """Change its room, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
+        are left."""
+        cdef ibv_srq_attr attr
+        cdef int mask = (1 if max_wr is not None else 0) | (2 if srq_limit is not None else 0)
+        self._check()
+        memset(&attr, 0, sizeof(attr))
+        attr.max_wr = 0 if max_wr is None else max_wr
+        attr.srq_limit = 0 if srq_limit is None else srq_limit
+        cdef int code = self.context.library.call.modify_srq(self.srq, &attr, mask)
+        if code:
+            raise failed("modify_srq", _error_of(code))
+
+    def __repr__(self):
+        return f"<SRQ {'open' if self._is_open() else 'closed'}>"
+
+
+cdef SRQ _create_srq(PD pd, uint32_t max_wr, uint32_t max_sge, uint32_t srq_limit):
+    cdef SRQ self = SRQ.__new__(SRQ)
+    cdef ibv_srq_init_attr attr
+    self._adopt(pd.context)
+    self.pd = pd
+    memset(&attr, 0, sizeof(attr))
+    attr.srq_context = <void *>self.token
+    attr.attr.max_wr = max_wr
+    attr.attr.max_sge = max_sge
+    attr.attr.srq_limit = srq_limit
+    with nogil:
+        self.srq = pd.context.library.call.create_srq(pd.pd, &attr)
+    if self.srq is NULL:
+        raise failed("create_srq", errno)
+    return self
+
+
+cdef RecvWR _recv_request(local, size_t offset, length, uint64_t wr_id):
+    return RecvWR(wr_id, SGE(local, length, 0, offset) if isinstance(local, MR) else local)
+
+
+cdef Py_ssize_t _post_recv_array(ibv_qp *qp, ibv_srq *srq, records, str call) except -1:
+    cdef Py_buffer view
+    cdef Py_ssize_t posted = 0
+    cdef int code
+    cdef Py_ssize_t count
+    PyObject_GetBuffer(records, &view, PyBUF_C_CONTIGUOUS)
+    try:
+        count = view.len // <Py_ssize_t>sizeof(RecvRecord)
+        with nogil:
+            code = _post_recv_records(qp, srq, <const RecvRecord *>view.buf, count, &posted)
+        if code:
+            raise failed(call, _error_of(code), posted)
+        return posted
+    finally:
+        PyBuffer_Release(&view)

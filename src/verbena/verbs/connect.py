@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing queue pairs to RTS: over a socket between two processes, or within one.
+
+The exchange over the socket, the same on both sides:
+
+1. each sends one ``QPInfo`` message and reads the peer's;
+2. each brings its QP to RTS, then sends a verdict: READY, or FAILED with a text;
+3. each reads the peer's verdict, so that neither returns before both can receive.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as sockets
+import struct
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from ._verbs import QP, Context
+from .attributes import AHAttr, GidEntry, PortAttr
+from .enums import MTU, AccessFlags, GidType, LinkLayer, QPType
+from .errors import ConnectError, VerbsError
+
+__all__ = [
+    "ConnectOptions",
+    "QPInfo",
+    "address_of",
+    "bring_up",
+    "bring_up_ud",
+    "connect_pair",
+    "connect_rc",
+    "local_qp_info",
+]
+
+ALL_ACCESS = (
+    AccessFlags.LOCAL_WRITE
+    | AccessFlags.REMOTE_WRITE
+    | AccessFlags.REMOTE_READ
+    | AccessFlags.REMOTE_ATOMIC
+)
+DEFAULT_QKEY = 0x11111111
+
+# In network byte order. A later version may append to the body; readers skip what is new to them.
+_MAGIC = b"VRBQ"
+_VERSION = 1
+_HEAD = struct.Struct("!4sHH")  # magic, version, bytes that follow
+_BODY = struct.Struct(
+    "!BBBBIIH16s"
+)  # type, mtu, initiator depth, responder resources, qpn, psn, lid
+_VERDICT = struct.Struct("!BH")  # READY or FAILED, bytes of text that follow
+_READY, _FAILED = 1, 2
+HEAD_SIZE = _HEAD.size
+VERDICT_SIZE = _VERDICT.size
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Keywords of ``connect_rc``, ``connect_pair`` and ``bring_up``.
+
+    ``access`` is what the peer may do with this QP (default: everything). The last four are codes
+    of ibv_modify_qp(3): ``timeout`` is 4.096 µs times 2**timeout (14), ``retry_cnt`` (7),
+    ``rnr_retry`` (7: for ever), ``min_rnr_timer`` (12: 0.64 ms).
+    """
+
+    port: int
+    access: int
+    pkey_index: int
+    sl: int
+    traffic_class: int
+    timeout: int
+    retry_cnt: int
+    rnr_retry: int
+    min_rnr_timer: int
+
+
+_DEFAULTS: ConnectOptions = {
+    "port": 1,
+    "access": ALL_ACCESS,
+    "pkey_index": 0,
+    "sl": 0,
+    "traffic_class": 0,
+    "timeout": 14,
+    "retry_cnt": 7,
+    "rnr_retry": 7,
+    "min_rnr_timer": 12,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QPInfo:
+    """What a peer must know of a QP. ``max_rd_atomic`` is how many READs and atomics it sends at a
+    time, ``max_dest_rd_atomic`` how many it can take."""
+
+    qp_type: QPType
+    qp_num: int
+    psn: int
+    lid: int
+    gid: bytes
+    mtu: MTU
+    max_rd_atomic: int = 16
+    max_dest_rd_atomic: int = 16
+
+    def to_bytes(self) -> bytes:
+        """The message of the exchange."""
+        body = _BODY.pack(
+            self.qp_type,
+            self.mtu,
+            self.max_rd_atomic,
+            self.max_dest_rd_atomic,
+            self.qp_num,
+            self.psn,
+            self.lid,
+            self.gid,
+        )
+        return _HEAD.pack(_MAGIC, _VERSION, len(body)) + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> QPInfo:
+        """Parse a whole message. Raises ConnectError(EPROTO) when it is none."""
+        length = body_length(data[:HEAD_SIZE])
+        body = data[HEAD_SIZE : HEAD_SIZE + length]
+        if len(body) < length:
+            raise ConnectError(
+                errno.EPROTO, f"the message ends after {len(body)} of {length} bytes"
+            )
+        kind, mtu, depth, resources, qp_num, psn, lid, gid = _BODY.unpack_from(body)
+        try:
+            return cls(QPType(kind), qp_num, psn, lid, gid, MTU(mtu), depth, resources)
+        except ValueError as error:
+            raise ConnectError(errno.EPROTO, f"the peer's message is malformed: {error}") from error
+
+
+def body_length(head: bytes) -> int:
+    """How many bytes follow a message's head. Raises ConnectError when it is not such a head."""
+    if len(head) < HEAD_SIZE or not head.startswith(_MAGIC):
+        raise ConnectError(
+            errno.EPROTO,
+            f"the peer speaks something else (it sent {head!r}): both sides must call connect_rc",
+        )
+    _, version, length = _HEAD.unpack(head)
+    if version < _VERSION or length < _BODY.size:
+        raise ConnectError(errno.EPROTO, f"version {version} of the exchange is not supported")
+    return int(length)
+
+
+def local_qp_info(
+    qp: QP, *, port: int = 1, gid_index: int | None = None, psn: int | None = None
+) -> tuple[QPInfo, int]:
+    """What a peer must know of ``qp``, and the index of the GID that it is reached by.
+
+    ``gid_index`` defaults to a RoCE v2 GID, IPv4 before IPv6; ``psn`` (24 bits) to a random one.
+    """
+    context = qp.context
+    port_attr = context.query_port(port)
+    device = context.query_device()
+    if gid_index is None:
+        gid_index = best_gid_index(context, port, port_attr)
+    info = QPInfo(
+        qp_type=qp.qp_type,
+        qp_num=qp.qp_num,
+        psn=int.from_bytes(os.urandom(3), "big") if psn is None else psn,
+        lid=port_attr.lid,
+        gid=context.query_gid(port, gid_index).raw,
+        mtu=port_attr.active_mtu,
+        max_rd_atomic=min(device.max_qp_init_rd_atom, 255),
+        max_dest_rd_atomic=min(device.max_qp_rd_atom, 255),
+    )
+    return info, gid_index
+
+
+def best_gid_index(context: Context, port: int, port_attr: PortAttr) -> int:
+    """On Ethernet the RoCE v2 GID that reaches farthest; on InfiniBand the first."""
+    if port_attr.link_layer != LinkLayer.ETHERNET:
+        return 0
+    try:
+        entries = [entry for entry in context.query_gid_table() if entry.port_num == port]
+    except VerbsError:
+        return 0
+    return max(entries, key=_reach).gid_index if entries else 0
+
+
+def _reach(entry: GidEntry) -> tuple[bool, int, int]:
+    link_local = entry.gid.raw[:2] == b"\xfe\x80"
+    scope = 2 if entry.gid.is_ipv4_mapped else 0 if link_local else 1
+    return entry.gid_type == GidType.ROCE_V2, scope, -entry.gid_index
+
+
+def bring_up(
+    qp: QP, local: QPInfo, remote: QPInfo, gid_index: int, **options: Unpack[ConnectOptions]
+) -> None:
+    """Bring an RC or UC QP from RESET to RTS towards ``remote``.
+
+    Raises ConnectError(EPROTOTYPE) when the types differ, VerbsError when a transition fails.
+    """
+    if remote.qp_type != local.qp_type:
+        raise ConnectError(
+            errno.EPROTOTYPE,
+            f"this QP is {local.qp_type.name}, the peer's {remote.qp_type.name}: make them alike",
+        )
+    chosen: ConnectOptions = {**_DEFAULTS, **options}
+    qp.to_init(chosen["port"], chosen["access"], chosen["pkey_index"])
+    qp.to_rtr(
+        dest_qp_num=remote.qp_num,
+        rq_psn=remote.psn,
+        ah_attr=_address_of(remote, gid_index, chosen),
+        path_mtu=min(local.mtu, remote.mtu),
+        max_dest_rd_atomic=min(local.max_dest_rd_atomic, remote.max_rd_atomic),
+        min_rnr_timer=chosen["min_rnr_timer"],
+    )
+    qp.to_rts(
+        sq_psn=local.psn,
+        timeout=chosen["timeout"],
+        retry_cnt=chosen["retry_cnt"],
+        rnr_retry=chosen["rnr_retry"],
+        max_rd_atomic=min(local.max_rd_atomic, remote.max_dest_rd_atomic),
+    )
+
+
+def _address_of(remote: QPInfo, gid_index: int, options: ConnectOptions) -> AHAttr:
+    """By GID where the peer has no LID (RoCE), by LID within an InfiniBand subnet."""
+    return AHAttr(
+        dgid=remote.gid,
+        sgid_index=gid_index,
+        dlid=remote.lid,
+        is_global=remote.lid == 0,
+        port_num=options["port"],
+        sl=options["sl"],
+        traffic_class=options["traffic_class"],
+    )
+
+
+def connect_rc(
+    qp: QP,
+    socket: sockets.socket,
+    *,
+    gid_index: int | None = None,
+    psn: int | None = None,
+    deadline: float = 30.0,
+    **options: Unpack[ConnectOptions],
+) -> QPInfo:
+    """Connect an RC or UC QP in RESET to the peer at the other end of a connected stream socket.
+
+    Both sides call it; on return both QPs are in RTS and can receive. The socket stays open, at the
+    byte after the exchange. ``gid_index`` and ``psn`` are those of ``local_qp_info``; ``deadline``
+    is how many seconds each message may take; the other keywords are ConnectOptions.
+
+    Returns what the peer said of itself. Raises ConnectError: EPROTO (the peer speaks something
+    else), ECONNRESET (it closed), ETIMEDOUT, ECONNREFUSED (its side failed; the text says why), or
+    VerbsError when this side's QP cannot be brought up; the peer is told.
+    """
+    port = options.get("port", 1)
+    local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
+    before = socket.gettimeout()
+    socket.settimeout(deadline)
+    try:
+        return _exchange(qp, socket, local, gid_index, options)
+    except TimeoutError as error:
+        raise peer_is_silent(deadline) from error
+    except ConnectionError as error:
+        raise peer_closed() from error
+    finally:
+        socket.settimeout(before)
+
+
+def _exchange(
+    qp: QP, socket: sockets.socket, local: QPInfo, gid_index: int, options: ConnectOptions
+) -> QPInfo:
+    socket.sendall(local.to_bytes())
+    head = _receive(socket, HEAD_SIZE)
+    remote = QPInfo.from_bytes(head + _receive(socket, body_length(head)))
+    try:
+        bring_up(qp, local, remote, gid_index, **options)
+    except VerbsError as error:
+        socket.sendall(verdict(error))
+        raise
+    socket.sendall(verdict(None))
+    check_verdict(*_receive_verdict(socket))
+    return remote
+
+
+def _receive(socket: sockets.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = socket.recv(size - len(data))
+        if not piece:
+            raise peer_closed()
+        data += piece
+    return bytes(data)
+
+
+def _receive_verdict(socket: sockets.socket) -> tuple[int, bytes]:
+    code, length = parse_verdict(_receive(socket, VERDICT_SIZE))
+    return code, _receive(socket, length)
+
+
+def verdict(error: Exception | None) -> bytes:
+    """The message that says whether this side came up."""
+    text = str(error).encode()[:0xFFFF] if error else b""
+    return _VERDICT.pack(_FAILED if error else _READY, len(text)) + text
+
+
+def parse_verdict(data: bytes) -> tuple[int, int]:
+    """The verdict's code, and how many bytes of text follow."""
+    code, length = _VERDICT.unpack(data)
+    return code, length
+
+
+def check_verdict(code: int, text: bytes) -> None:
+    """Raise ConnectError unless the peer came up."""
+    if code == _FAILED:
+        why = text.decode("utf-8", "replace")
+        raise ConnectError(errno.ECONNREFUSED, f"the peer could not bring its QP up: {why}")
+    if code != _READY:
+        raise ConnectError(errno.EPROTO, f"the peer sent {code} where READY or FAILED belongs")
+
+
+def peer_closed() -> ConnectError:
+    return ConnectError(
+        errno.ECONNRESET, "the peer closed the socket before the QPs were connected: see its error"
+    )
+
+
+def peer_is_silent(deadline: float) -> ConnectError:
+    return ConnectError(
+        errno.ETIMEDOUT, f"the peer sent nothing for {deadline} s: does it call connect_rc too?"
+    )
+
+
+def connect_pair(
+    a: QP, b: QP, *, gid_index: int | None = None, **options: Unpack[ConnectOptions]
+) -> None:
+    """Bring two QPs of this process to RTS: RC and UC towards each other, UD by ``bring_up_ud``.
+
+    Raises VerbsError.
+    """
+    port = options.get("port", 1)
+    if a.qp_type == QPType.UD:
+        bring_up_ud(a, port=port)
+        bring_up_ud(b, port=port)
+        return
+    info_a, index_a = local_qp_info(a, port=port, gid_index=gid_index)
+    info_b, index_b = local_qp_info(b, port=port, gid_index=gid_index)
+    bring_up(a, info_a, info_b, index_a, **options)
+    bring_up(b, info_b, info_a, index_b, **options)
+
+
+def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int = 0) -> None:
+    """Bring a UD QP from RESET to RTS. Raises VerbsError."""
+    qp.to_init(port, qkey=qkey)
+    qp.to_rtr()
+    qp.to_rts(sq_psn=psn)
+
+
+def address_of(info: QPInfo, gid_index: int, **options: Unpack[ConnectOptions]) -> AHAttr:
+    """The address of a UD peer, for ``PD.create_ah``."""
+    return _address_of(info, gid_index, {**_DEFAULTS, **options})
