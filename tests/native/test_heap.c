@@ -100,6 +100,57 @@ static void test_freed_memory_reads_as_zeros_when_it_is_given_again(void)
     vb_heap_destroy(heap);
 }
 
+static void test_a_freed_block_waits_for_the_next_of_its_size(void)
+{
+    struct vb_heap *heap = heap_of(64 * MIB);
+    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+
+    memset(block, 7, MIB);
+    vb_heap_free(heap, block);
+    CHECK_EQ(vb_heap_used(heap), 0);
+    CHECK_EQ(resident(heap), MIB);
+    CHECK(vb_heap_alloc_unzeroed(heap, 600 * 1024, 1) == block);
+    CHECK_EQ(resident(heap), 600 * 1024);
+    CHECK_EQ(vb_heap_resize(heap, block, MIB), 0);
+    CHECK(all_are(block + 600 * 1024, MIB - 600 * 1024, 0));
+    vb_heap_free(heap, block);
+    CHECK(vb_heap_alloc(heap, MIB, 1) == block);
+    CHECK(all_are(block, MIB, 0));
+    vb_heap_destroy(heap);
+}
+
+static void test_freed_blocks_keep_no_more_than_a_16th(void)
+{
+    struct vb_heap *heap = heap_of(64 * MIB);
+    unsigned char *blocks[16];
+
+    for (int i = 0; i < 16; i++)
+        blocks[i] = memset(vb_heap_alloc(heap, MIB, 1), 1, MIB);
+    for (int i = 0; i < 16; i++) {
+        CHECK_EQ(vb_heap_free(heap, blocks[i]), 0);
+        CHECK_EQ(vb_heap_free(heap, blocks[i]), -EINVAL);
+    }
+    CHECK_EQ(resident(heap), 4 * MIB);
+    CHECK(vb_heap_alloc(heap, 64 * MIB, 1) != NULL); /* what is kept gives way */
+    CHECK_EQ(resident(heap), 0);
+    vb_heap_destroy(heap);
+}
+
+static void test_many_small_freed_blocks_are_kept_too(void)
+{
+    struct vb_heap *heap = heap_of((size_t)1024 * MIB);
+    void *blocks[100];
+
+    for (int i = 0; i < 100; i++)
+        blocks[i] = memset(vb_heap_alloc(heap, VB_HEAP_PAGE, 1), 1, VB_HEAP_PAGE);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(vb_heap_free(heap, blocks[i]), 0);
+    CHECK(resident(heap) < 40 * VB_HEAP_PAGE);
+    vb_heap_trim(heap);
+    CHECK_EQ(resident(heap), 0);
+    vb_heap_destroy(heap);
+}
+
 static void test_memory_that_the_program_locked_can_be_freed(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
@@ -338,6 +389,7 @@ static void test_blocks_never_overlap_under_threads(void)
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     CHECK_EQ(vb_heap_used(heap), 0);
+    vb_heap_trim(heap);
     CHECK_EQ(resident(heap), 0);
     CHECK(vb_heap_alloc(heap, 32 * MIB, 1) != NULL);
     vb_heap_destroy(heap);
@@ -470,6 +522,9 @@ int main(void)
     RUN(test_every_alignment_up_to_the_largest);
     RUN(test_untouched_memory_costs_nothing_and_freed_memory_returns);
     RUN(test_freed_memory_reads_as_zeros_when_it_is_given_again);
+    RUN(test_a_freed_block_waits_for_the_next_of_its_size);
+    RUN(test_freed_blocks_keep_no_more_than_a_16th);
+    RUN(test_many_small_freed_blocks_are_kept_too);
     RUN(test_memory_that_the_program_locked_can_be_freed);
     RUN(test_a_pointer_that_is_no_block_is_refused);
     RUN(test_exhaustion_is_enomem_and_all_of_it_comes_back);

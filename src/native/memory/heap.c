@@ -18,6 +18,7 @@
 #endif
 
 static const size_t smallest_heap = (size_t)16 << 20;
+static const size_t kept_at_most = (size_t)64 << 20;
 
 // ---- sizes ------------------------------------------------------------------------------------
 
@@ -170,6 +171,7 @@ static int create_sized(size_t size, struct vb_heap **out)
     heap->fd = fd;
     heap->inode = vb_heap_inode(fd);
     heap->largest = pages_of(memory_and_swap_bytes());
+    heap->kept.limit = pages_of(size / 16 < kept_at_most ? size / 16 : kept_at_most);
     vb_heap_init_lock(heap);
     *out = heap;
     return 0;
@@ -237,34 +239,6 @@ static void set_block_pages(struct vb_heap *heap, size_t page, size_t pages)
     __atomic_store_n(&heap->pages[page], (uint32_t)pages, __ATOMIC_RELEASE);
 }
 
-static size_t take(struct vb_heap *heap, unsigned order, size_t pages)
-{
-    if (!lock(heap))
-        return VB_BUDDY_NONE;
-    size_t page = vb_buddy_take(&heap->buddy, order);
-    if (page != VB_BUDDY_NONE)
-        set_block_pages(heap, page, pages);
-    unlock(heap);
-    return page;
-}
-
-void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
-{
-    size_t pages = pages_of(size), page = VB_BUDDY_NONE;
-
-    if (size == 0 || (align & (align - 1)) != 0) {
-        errno = EINVAL;
-        return NULL;
-    }
-    if (pages <= heap->largest && pages <= UINT32_MAX && align <= VB_HEAP_ALIGN_MAX)
-        page = take(heap, order_of(pages_of(align) > pages ? pages_of(align) : pages), pages);
-    if (page == VB_BUDDY_NONE) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return address_of(heap, page);
-}
-
 /* Gives the pages back and makes them read as zeros. By address: the descriptor could by now be
  * the program's. Pages that the program locked into memory have to be unlocked for it. */
 static void punch(unsigned char *at, size_t bytes)
@@ -276,25 +250,136 @@ static void punch(unsigned char *at, size_t bytes)
         memset(at, 0, bytes);
 }
 
+/* Only a block without memory may be given to others: whoever takes it expects zeros. */
+static void release(struct vb_heap *heap, const struct vb_kept_block *block)
+{
+    punch(address_of(heap, block->page), block->pages * VB_HEAP_PAGE);
+    if (!lock(heap))
+        return;
+    vb_buddy_give(&heap->buddy, block->page, block->order);
+    unlock(heap);
+}
+
+/* A block of the order, with `pages` of it in use from now on; out->pages are not zeros. */
+static bool take(struct vb_heap *heap, unsigned order, size_t pages, struct vb_kept_block *out)
+{
+    if (!lock(heap))
+        return false;
+    bool taken = vb_kept_take(&heap->kept, order, out);
+    if (!taken) {
+        *out = (struct vb_kept_block){.page = vb_buddy_take(&heap->buddy, order), .order = order};
+        taken = out->page != VB_BUDDY_NONE;
+    }
+    if (taken)
+        set_block_pages(heap, out->page, pages);
+    unlock(heap);
+    return taken;
+}
+
+static bool take_or_trim(struct vb_heap *heap, size_t pages, size_t align,
+                         struct vb_kept_block *out)
+{
+    unsigned order = order_of(pages_of(align) > pages ? pages_of(align) : pages);
+
+    if (pages > heap->largest || pages > UINT32_MAX || align > VB_HEAP_ALIGN_MAX)
+        return false;
+    if (take(heap, order, pages, out))
+        return true;
+    vb_heap_trim(heap);
+    return take(heap, order, pages, out);
+}
+
+/* Leaves zeros behind the pages in use, where the block may grow; *dirty of those may not be. */
+static void *alloc_block(struct vb_heap *heap, size_t size, size_t align, size_t *dirty)
+{
+    struct vb_kept_block block;
+    size_t pages = pages_of(size);
+
+    if (size == 0 || (align & (align - 1)) != 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (!take_or_trim(heap, pages, align, &block)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (block.pages > pages)
+        punch(address_of(heap, block.page + pages), (block.pages - pages) * VB_HEAP_PAGE);
+    *dirty = block.pages < pages ? block.pages : pages;
+    return address_of(heap, block.page);
+}
+
+void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
+{
+    size_t dirty;
+    void *block = alloc_block(heap, size, align, &dirty);
+
+    return block ? memset(block, 0, dirty * VB_HEAP_PAGE) : NULL;
+}
+
+void *vb_heap_alloc_unzeroed(struct vb_heap *heap, size_t size, size_t align)
+{
+    size_t dirty;
+    return alloc_block(heap, size, align, &dirty);
+}
+
+/* From now on no block begins there; its pages are still taken. */
+static bool retire(struct vb_heap *heap, const void *at, struct vb_kept_block *out)
+{
+    size_t page = page_of(heap, at);
+
+    if (!lock(heap))
+        return false;
+    int order = vb_buddy_order_at(&heap->buddy, page);
+    *out = (struct vb_kept_block){page, block_pages(heap, page), (unsigned)order};
+    set_block_pages(heap, page, 0);
+    unlock(heap);
+    return out->pages != 0;
+}
+
+static bool keep(struct vb_heap *heap, const struct vb_kept_block *block)
+{
+    if (!vb_kept_wants(&heap->kept, block->pages) || !lock(heap))
+        return false;
+    bool kept = vb_kept_push(&heap->kept, block);
+    unlock(heap);
+    return kept;
+}
+
+static bool expel(struct vb_heap *heap, size_t allowed, struct vb_kept_block *out)
+{
+    if (!lock(heap))
+        return false;
+    bool expelled = vb_kept_expel(&heap->kept, allowed, out);
+    unlock(heap);
+    return expelled;
+}
+
+static void keep_at_most(struct vb_heap *heap, size_t pages)
+{
+    struct vb_kept_block oldest;
+
+    while (expel(heap, pages, &oldest))
+        release(heap, &oldest);
+}
+
 int vb_heap_free(struct vb_heap *heap, void *block)
 {
-    size_t bytes = vb_heap_usable(heap, block);
+    struct vb_kept_block freed;
 
-    if (bytes == 0)
+    if (vb_heap_usable(heap, block) == 0)
         return -EINVAL;
-    if (!vb_heap_is_own(heap))
+    if (!vb_heap_is_own(heap) || !retire(heap, block, &freed))
         return 0;
-    punch(block, bytes);
-    if (!lock(heap))
-        return 0;
-    size_t page = page_of(heap, block);
-    int order = vb_buddy_order_at(&heap->buddy, page);
-    if (order >= 0) {
-        vb_buddy_give(&heap->buddy, page, (unsigned)order);
-        set_block_pages(heap, page, 0);
-    }
-    unlock(heap);
-    return order >= 0 ? 0 : -EINVAL;
+    if (!keep(heap, &freed))
+        release(heap, &freed);
+    keep_at_most(heap, heap->kept.limit);
+    return 0;
+}
+
+void vb_heap_trim(struct vb_heap *heap)
+{
+    keep_at_most(heap, 0);
 }
 
 /* Needs the lock. */

@@ -27,8 +27,13 @@ void vb_heap_destroy(struct vb_heap *heap);
 
 /* A zeroed block, aligned to a page and to `align`; NULL and errno: EINVAL, ENOMEM. */
 void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align);
-/* The memory returns to the system. -EINVAL if no block begins there. */
+/* The same with any contents, for malloc. */
+void *vb_heap_alloc_unzeroed(struct vb_heap *heap, size_t size, size_t align);
+/* -EINVAL if no block begins there. The memory returns to the system, except for the blocks freed
+ * last: up to 64 MiB, or a 16th of a smaller heap, wait for the next allocation of their size. */
 int vb_heap_free(struct vb_heap *heap, void *block);
+/* Returns that memory too. */
+void vb_heap_trim(struct vb_heap *heap);
 /* Smaller or larger where it is, zeroed where it grows; -ENOMEM if the block would have to move. */
 int vb_heap_resize(struct vb_heap *heap, void *block, size_t size);
 /* Bytes of the block that begins there, a multiple of the page; 0 if none does. */

@@ -89,6 +89,7 @@ int vb_heap_fork_prepare(struct vb_heap *heap)
 {
     if (!vb_heap_is_own(heap))
         return 0;
+    vb_heap_trim(heap);
     int error = pthread_mutex_lock(&heap->lock);
     if (error)
         return -error;

@@ -4,6 +4,7 @@
 
 #include "buddy.h"
 #include "heap.h"
+#include "kept.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -16,7 +17,8 @@ struct vb_heap {
     int fd;
     ino_t inode; /* of fd, to notice a descriptor that was closed and used again */
     struct vb_buddy buddy;
-    uint32_t *pages;             /* of the block that begins at a page; 0: none begins there */
+    uint32_t *pages; /* of the block that begins at a page; 0: none begins there */
+    struct vb_kept kept;
     size_t used;                 /* pages */
     size_t largest;              /* pages; what memory and swap could ever hold */
     volatile unsigned char *own; /* 1; the kernel zeroes it in a forked child (MADV_WIPEONFORK) */
