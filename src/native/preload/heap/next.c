@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "next.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The interposed functions name no object, so what they need lies here: the allocator that comes
+ * next, and the few bytes that finding it takes. */
+static struct vb_next next;
+static enum { UNKNOWN, LOOKING, FOUND } state;
+
+static _Alignas(64) unsigned char early[64 * 1024];
+static size_t early_used;
+
+static void look_up(void *function, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+
+    if (!found)
+        abort(); /* the program has no malloc at all: nothing can be said, even on stderr */
+    memcpy(function, &found, sizeof found);
+}
+
+static void look_all_up(void)
+{
+    look_up(&next.malloc, "malloc");
+    look_up(&next.calloc, "calloc");
+    look_up(&next.realloc, "realloc");
+    look_up(&next.free, "free");
+    look_up(&next.memalign, "memalign");
+    look_up(&next.posix_memalign, "posix_memalign");
+    look_up(&next.aligned_alloc, "aligned_alloc");
+    look_up(&next.valloc, "valloc");
+    look_up(&next.pvalloc, "pvalloc");
+    look_up(&next.malloc_usable_size, "malloc_usable_size");
+}
+
+/* The first call comes from the loader or from a library's start, before there are threads. */
+const struct vb_next *vb_next(void)
+{
+    if (__builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == FOUND, 1))
+        return &next;
+    if (__atomic_load_n(&state, __ATOMIC_RELAXED) == LOOKING)
+        return NULL;
+    __atomic_store_n(&state, LOOKING, __ATOMIC_RELAXED);
+    look_all_up();
+    __atomic_store_n(&state, FOUND, __ATOMIC_RELEASE);
+    return &next;
+}
+
+/* A block is preceded by its size. */
+void *vb_early_alloc(size_t size, size_t align)
+{
+    size_t unit = align > 16 ? align : 16;
+    size_t start = (early_used + 16 + unit - 1) / unit * unit;
+
+    if (size > sizeof early || start > sizeof early - size) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    early_used = start + size;
+    memcpy(early + start - sizeof size, &size, sizeof size);
+    return early + start;
+}
+
+bool vb_early_contains(const void *at)
+{
+    return (uintptr_t)at - (uintptr_t)early < sizeof early;
+}
+
+size_t vb_early_usable(const void *at)
+{
+    size_t size;
+    memcpy(&size, (const unsigned char *)at - sizeof size, sizeof size);
+    return size;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shared.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+static const size_t default_minimum = (size_t)64 * 1024;
+
+/* Nothing is large before the library has started: until then the loader is still at work, and
+ * libibverbs may not be ready. */
+static size_t minimum = SIZE_MAX;
+
+/* The heap is one range of addresses, of which this much has been seen. */
+static uintptr_t lowest = UINTPTR_MAX, end;
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *text = getenv("VERBENA_SHARED_HEAP_MIN");
+    size_t wanted = text ? strtoull(text, NULL, 0) : 0;
+
+    if (text && *text && wanted < VB_SHARED_PAGE)
+        wanted = VB_SHARED_PAGE;
+    minimum = wanted ? wanted : default_minimum;
+}
+
+bool vb_shared_wants(size_t size)
+{
+    return size >= minimum;
+}
+
+bool vb_shared_wants_aligned(size_t align, size_t size)
+{
+    return vb_shared_wants(size) ||
+           (minimum != SIZE_MAX && align >= VB_SHARED_PAGE && size >= VB_SHARED_PAGE);
+}
+
+static void lower(uintptr_t *bound, uintptr_t value)
+{
+    uintptr_t seen = __atomic_load_n(bound, __ATOMIC_RELAXED);
+
+    while (value < seen && !__atomic_compare_exchange_n(bound, &seen, value, true, __ATOMIC_RELEASE,
+                                                        __ATOMIC_RELAXED))
+        ;
+}
+
+static void raise_to(uintptr_t *bound, uintptr_t value)
+{
+    uintptr_t seen = __atomic_load_n(bound, __ATOMIC_RELAXED);
+
+    while (value > seen && !__atomic_compare_exchange_n(bound, &seen, value, true, __ATOMIC_RELEASE,
+                                                        __ATOMIC_RELAXED))
+        ;
+}
+
+static void saw(void *block, size_t size)
+{
+    lower(&lowest, (uintptr_t)block);
+    raise_to(&end, (uintptr_t)block + size);
+}
+
+static void *alloc_by(void *(*alloc)(size_t, size_t), size_t size, size_t align)
+{
+    int error = errno;
+    void *block = alloc(size, align);
+
+    if (block)
+        saw(block, size);
+    else
+        errno = error; /* the next allocator answers */
+    return block;
+}
+
+void *vb_shared_alloc(size_t size, size_t align)
+{
+    return alloc_by(verbena_heap_alloc_unzeroed ? verbena_heap_alloc_unzeroed : verbena_heap_alloc,
+                    size, align);
+}
+
+void *vb_shared_alloc_zeroed(size_t size)
+{
+    return alloc_by(verbena_heap_alloc, size, 1);
+}
+
+bool vb_shared_resize(void *block, size_t size)
+{
+    int error = errno;
+    bool done = verbena_heap_resize && verbena_heap_resize(block, size) == 0;
+
+    if (done)
+        saw(block, size);
+    errno = error;
+    return done;
+}
+
+bool vb_shared_contains(const void *at)
+{
+    return (uintptr_t)at >= __atomic_load_n(&lowest, __ATOMIC_ACQUIRE) &&
+           (uintptr_t)at < __atomic_load_n(&end, __ATOMIC_ACQUIRE);
+}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena run --shared-heap`: large allocations are shared memory, and programs do not notice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.support import SANITIZED
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+
+CHILD = str(Path(__file__).with_name("shared_heap_child.py"))
+SYSTEM_PYTHON = "/usr/bin/python3"
+OPTIONS = ("--shared-heap",)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        "large_requests_are_shared",
+        "small_requests_are_not",
+        "requests_are_aligned",
+        "bad_requests_fail_as_ever",
+        "calloc_is_zeroed_after_use",
+        "realloc_keeps_contents",
+        "discarded_pages_read_as_zeros",
+        "a_peer_finds_the_bytes",
+        "closing_every_descriptor_does_no_harm",
+        "threads_share_it",
+        "a_child_has_its_own_copy",
+        "an_interpreter_survives_its_children",
+        "a_pool_of_processes_works",
+        "other_programs_can_be_started",
+        "locking_all_memory_does_not_fill_the_heap",
+    ],
+)
+def test_a_program_sees(verbena_run: Run, behaviour: str) -> None:
+    done = verbena_run(SYSTEM_PYTHON, CHILD, behaviour, options=OPTIONS)
+    assert done.returncode == 0, done.stdout
+    if done.stdout.startswith("SKIP"):
+        pytest.skip(done.stdout)
+
+
+def test_without_the_option_nothing_is_shared(verbena_run: Run) -> None:
+    done = verbena_run(SYSTEM_PYTHON, CHILD, "large_requests_are_shared")
+    assert done.returncode != 0
+    assert "AssertionError" in done.stdout
+
+
+def test_an_invalid_free_ends_the_program_and_says_so(verbena_run: Run) -> None:
+    done = verbena_run(SYSTEM_PYTHON, CHILD, "free_of_an_inner_pointer", options=OPTIONS)
+    assert done.returncode in (-signal.SIGABRT, 128 + signal.SIGABRT)
+    assert "not the start of a block in use" in done.stdout
+
+
+def test_the_smallest_shared_request_can_be_set(verbena_run: Run) -> None:
+    child = (SYSTEM_PYTHON, CHILD, "requests_from", "1000000")
+    done = verbena_run(*child, options=OPTIONS, env={"VERBENA_SHARED_HEAP_MIN": "1000000"})
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_full_heap_leaves_the_rest_to_libc(verbena_run: Run) -> None:
+    size = str(64 << 20)
+    child = (SYSTEM_PYTHON, CHILD, "heap_of_size", size)
+    done = verbena_run(*child, options=OPTIONS, env={"VERBENA_HEAP_SIZE": size})
+    assert done.returncode == 0, done.stdout
+
+
+def test_numpy(verbena_run: Run) -> None:
+    program = (
+        "import numpy as np; a = np.arange(3_000_000.0); b = np.sort(a[::-1] * 2);"
+        "assert b[-1] == 5_999_998 and (np.fft.ifft(np.fft.fft(a)).real - a).max() < 1e-3;"
+        "assert (np.zeros(1 << 20) == 0).all(); print((a @ b).item())"
+    )
+    done = verbena_run(sys.executable, "-c", program, options=OPTIONS)
+    plain = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert float(done.stdout) == pytest.approx(float(plain.stdout))
+
+
+def test_sort_with_threads(verbena_run: Run, tmp_path: Path) -> None:
+    lines = [f"{i * 0x9E3779B97F4A7C15 % 2**64:016x}\n" for i in range(500_000)]
+    source, target = tmp_path / "lines", tmp_path / "sorted"
+    source.write_text("".join(lines))
+    command = ("/usr/bin/sort", "--parallel=4", "-S", "64M", "-o", str(target), str(source))
+    done = verbena_run(*command, options=OPTIONS, env={"LC_ALL": "C"})
+    assert done.returncode == 0, done.stdout
+    assert target.read_text() == "".join(sorted(lines))
+
+
+def test_a_compiler_and_its_children(verbena_run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "program.c"
+    source.write_text('#include <stdio.h>\nint main(void) { return puts("built") < 0; }\n')
+    program = str(tmp_path / "program")
+    done = verbena_run("/usr/bin/gcc", "-O2", "-o", program, str(source), options=OPTIONS)
+    assert done.returncode == 0, done.stdout
+    assert subprocess.run([program], capture_output=True).stdout == b"built\n"
