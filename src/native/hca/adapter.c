@@ -102,6 +102,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->port = port;
     adapter->instance = instance;
     adapter->random = seed | 1;
+    adapter->barriers = vb_barrier_register();
     adapter->qp_pool.limit = VB_MAX_QP;
     adapter->cq_pool.limit = VB_MAX_CQ;
     adapter->srq_pool.limit = VB_MAX_SRQ;

@@ -37,6 +37,7 @@ void vb_pool_return(struct vb_pool *pool, uint32_t number);
 struct vb_adapter {
     struct vb_view self;
     uint32_t instance;
+    bool barriers;    /* the kernel offers what biased locks need */
     atomic_bool gone; /* never set: what a waiter on an own lock looks at */
     const struct vb_port *port;
     struct vb_heap *segment;  /* tables and rings */

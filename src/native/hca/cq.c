@@ -144,6 +144,8 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     made->context = context;
     made->channel = channel;
     made->mask = round_up_pow2((uint32_t)cqe) - 1;
+    if (!adapter->barriers)
+        vb_biased_forbid(&made->poll_lock, adapter->instance);
     made->ring = alloc_ring(adapter, made->mask + 1);
     error = made->ring ? enter_table(adapter, made) : -ENOMEM;
     if (error) {
@@ -229,7 +231,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
     ring = alloc_ring(adapter, mask + 1);
     if (!ring)
         return -ENOMEM;
-    vb_lock(&cq->poll_lock, adapter->instance);
+    vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
     vb_lock(&cq->shared->lock, adapter->instance);
     if (cq->shared->tail - cq->taken <= mask + 1) {
         move_entries(cq, ring, mask);
@@ -240,7 +242,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
         cq->ibv.cqe = (int)(mask + 1);
     }
     vb_unlock(&cq->shared->lock);
-    vb_unlock(&cq->poll_lock);
+    vb_biased_release(&cq->poll_lock);
     vb_heap_free(adapter->segment, old ? old : ring);
     return old ? 0 : -EINVAL;
 }

@@ -20,7 +20,7 @@ struct vb_cq {
     uint32_t index;
     uint32_t generation;
     uint32_t taken; /* next position to poll */
-    _Atomic uint32_t poll_lock;
+    struct vb_biased_lock poll_lock;
     _Atomic uint32_t waiting; /* QPs whose requests wait and complete here */
     _Atomic uint32_t users;   /* QPs attached */
     struct vb_channel *channel;

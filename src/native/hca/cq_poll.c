@@ -98,7 +98,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     struct vb_cqe *entry;
     int got = 0;
 
-    vb_lock(&cq->poll_lock, holder);
+    vb_biased_acquire(&cq->poll_lock, holder, true);
     position = cq->taken;
     while (got < count && (entry = ready_entry(cq, position))) {
         got += take(cq, entry, &wc[got]);
@@ -106,7 +106,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     }
     cq->taken = position;
     atomic_store_explicit(&cq->shared->head, position, memory_order_release);
-    vb_unlock(&cq->poll_lock);
+    vb_biased_release(&cq->poll_lock);
     return got;
 }
 
@@ -126,18 +126,18 @@ void vb_cq_place(struct vb_cq *cq)
     uint32_t position;
     struct vb_cqe *entry;
 
-    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
     for (position = cq->taken; (entry = ready_entry(cq, position)); ++position)
         place(cq, entry);
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
-    vb_unlock(&cq->poll_lock);
+    vb_biased_release(&cq->poll_lock);
 }
 
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
 {
     struct vb_cqe *entry;
 
-    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
     for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
         struct vb_qp *qp = cq->context->adapter->qps[qp_index];
 
@@ -147,7 +147,7 @@ void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
             vb_srq_release(qp->srq, entry->wqe);
         entry->kind = VB_CQE_VOID;
     }
-    vb_unlock(&cq->poll_lock);
+    vb_biased_release(&cq->poll_lock);
 }
 
 bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
@@ -155,10 +155,10 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     struct vb_cqe *entry;
     bool found = false;
 
-    vb_lock(&cq->poll_lock, cq->context->adapter->instance);
+    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
     for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
                  (entry->kind == VB_CQE_RECV || entry->kind == VB_CQE_RECV_INLINE);
-    vb_unlock(&cq->poll_lock);
+    vb_biased_release(&cq->poll_lock);
     return found;
 }

@@ -19,6 +19,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "hca/biased_lock.h"
+
 #define VB_LINE           64
 #define VB_LAYOUT_VERSION 1u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
@@ -129,8 +131,7 @@ struct vb_qp_shared {
     uint32_t established; /* the first request has arrived (COMM_EST was raised) */
     uint32_t max_dest_rd_atomic;
     /* held by the owner while it carries requests out */
-    _Alignas(VB_LINE) _Atomic uint32_t sq_lock;
-    _Atomic uint32_t sq_turns; /* how often sq_lock was released */
+    _Alignas(VB_LINE) struct vb_biased_lock sq_lock;
     /* receive queue: the owner posts… */
     _Alignas(VB_LINE) _Atomic uint32_t rq_posted;
     /* …and the connected peer takes; several senders of a UD QP take turns by the lock */

@@ -123,7 +123,7 @@ static void settle_all(struct vb_adapter *adapter)
 {
     uint32_t last;
 
-    atomic_thread_fence(memory_order_seq_cst);
+    vb_barrier_everywhere();
     pthread_mutex_lock(&adapter->lifetime);
     last = adapter->qp_pool.next;
     for (uint32_t i = 0; i < last; ++i)

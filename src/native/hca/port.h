@@ -35,7 +35,8 @@ struct vb_port {
      * -EAGAIN: it waits (receiver not ready, peer not there); progress tries again.
      */
     int (*execute)(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
-    /* Returns when no request that had begun, by this QP or towards it, is still under way. */
+    /* After vb_barrier_everywhere: returns when no request that had begun, by this QP or towards
+     * it, is still under way. */
     void (*settle)(struct vb_qp *qp);
     /* The same asked without waiting; true: none is. */
     bool (*quiet)(struct vb_qp *qp);

@@ -100,6 +100,10 @@ static void share(struct vb_qp *qp)
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
     shared->rq_stride_log2 = vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
+    if (adapter->barriers)
+        return;
+    vb_biased_forbid(&shared->sq_lock, adapter->instance);
+    vb_biased_forbid(&qp->rq_lock, adapter->instance);
 }
 
 static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
@@ -198,7 +202,7 @@ static void withdraw(struct vb_qp *qp)
     qp->counted_waiting = false;
     qp->wait.reason = VB_WAIT_NONE;
     vb_sq_unlock(qp);
-    atomic_thread_fence(memory_order_seq_cst);
+    vb_barrier_everywhere();
     adapter->port->settle(qp);
     pthread_mutex_lock(&adapter->lifetime);
     adapter->port->disconnect(qp);

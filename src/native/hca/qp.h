@@ -54,7 +54,7 @@ struct vb_qp {
     bool drain_event;     /* SQD entered with notification, not yet raised */
 
     /* receive queue */
-    _Atomic uint32_t rq_lock; /* posters */
+    struct vb_biased_lock rq_lock; /* posters */
     _Atomic uint32_t rq_polled;
     uint32_t rq_posted;
     bool rq_draining;    /* ERR, and the queue was flushed: what is posted follows at once */

@@ -119,7 +119,7 @@ static void fail(struct vb_qp *qp)
     set_state(qp, IBV_QPS_ERR);
     vb_sq_run(qp);
     vb_sq_unlock(qp);
-    atomic_thread_fence(memory_order_seq_cst);
+    vb_barrier_everywhere();
     qp->context->adapter->port->settle(qp);
     vb_rq_flush(qp);
 }

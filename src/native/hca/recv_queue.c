@@ -54,7 +54,7 @@ void vb_rq_flush(struct vb_qp *qp)
 {
     if (qp->rq_draining)
         return;
-    vb_lock(&qp->rq_lock, qp->context->adapter->instance);
+    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
     if (!qp->rq_draining) {
         qp->rq_draining = true;
         if (qp->srq) {
@@ -65,7 +65,7 @@ void vb_rq_flush(struct vb_qp *qp)
             flush_posted(qp);
         }
     }
-    vb_unlock(&qp->rq_lock);
+    vb_biased_release(&qp->rq_lock);
 }
 
 static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
@@ -88,7 +88,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return -EINVAL;
     }
-    vb_lock(&qp->rq_lock, qp->context->adapter->instance);
+    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = post_one(qp, wr);
         if (VB_UNLIKELY(error)) {
@@ -98,6 +98,6 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
     }
     if (VB_UNLIKELY(qp->rq_draining))
         flush_posted(qp);
-    vb_unlock(&qp->rq_lock);
+    vb_biased_release(&qp->rq_lock);
     return error;
 }

@@ -11,20 +11,17 @@
 
 void vb_sq_lock(struct vb_qp *qp)
 {
-    vb_lock(&qp->shared->sq_lock, qp->context->adapter->instance);
+    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, false);
 }
 
 bool vb_sq_trylock(struct vb_qp *qp)
 {
-    return vb_trylock(&qp->shared->sq_lock, qp->context->adapter->instance);
+    return vb_biased_try(&qp->shared->sq_lock, qp->context->adapter->instance);
 }
 
 void vb_sq_unlock(struct vb_qp *qp)
 {
-    uint32_t turns = atomic_load_explicit(&qp->shared->sq_turns, memory_order_relaxed);
-
-    atomic_store_explicit(&qp->shared->sq_turns, turns + 1, memory_order_relaxed);
-    vb_unlock(&qp->shared->sq_lock);
+    vb_biased_release(&qp->shared->sq_lock);
 }
 
 /* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate. */
@@ -261,7 +258,7 @@ int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
 {
     int error = 0;
 
-    vb_sq_lock(qp);
+    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = post_one(qp, wr);
         if (VB_UNLIKELY(error)) {

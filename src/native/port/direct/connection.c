@@ -31,8 +31,11 @@ int vb_connection_open(struct vb_qp *qp)
     if (!is_reachable(qp))
         return 0;
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
-    if (peer)
-        attach(qp, peer);
+    if (!peer)
+        return 0;
+    if (!peer->barriers)
+        vb_biased_forbid(&qp->shared->sq_lock, direct->adapter.instance);
+    attach(qp, peer);
     return 0;
 }
 
@@ -48,13 +51,17 @@ void vb_connection_close(struct vb_qp *qp)
         vb_peer_put(direct, peer);
 }
 
+/* Under sq_lock. */
 static void find_again(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     struct vb_peer *peer = is_reachable(qp) ? vb_peer_find(direct, qp->shared->dest_qp_num) : NULL;
 
-    if (peer)
-        attach(qp, peer);
+    if (!peer)
+        return;
+    if (!peer->barriers)
+        vb_biased_renounce(&qp->shared->sq_lock);
+    attach(qp, peer);
 }
 
 bool vb_connection_ready_slowly(struct vb_qp *qp)
@@ -73,11 +80,11 @@ bool vb_connection_ready_slowly(struct vb_qp *qp)
 }
 
 /* Waits until the lock was free once since this call began. */
-static void wait_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
+static void wait_turn(const struct vb_biased_lock *lock, const atomic_bool *gone)
 {
-    uint32_t turns = atomic_load(&qp->sq_turns);
+    uint32_t turns = atomic_load(&lock->turns);
 
-    for (unsigned round = 0; atomic_load(&qp->sq_lock) && atomic_load(&qp->sq_turns) == turns;) {
+    for (unsigned round = 0; vb_biased_is_held(lock) && atomic_load(&lock->turns) == turns;) {
         if (atomic_load(gone))
             return;
         vb_backoff(&round);
@@ -93,9 +100,9 @@ void vb_direct_settle(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    wait_turn(qp->shared, &adapter->gone);
+    wait_turn(&qp->shared->sq_lock, &adapter->gone);
     if (talks_to(qp))
-        wait_turn(qp->remote, &qp->peer->gone);
+        wait_turn(&qp->remote->sq_lock, &qp->peer->gone);
     if (qp->ibv.qp_type == IBV_QPT_UD) {
         vb_lock(&qp->shared->rq_lock, adapter->instance);
         vb_unlock(&qp->shared->rq_lock);
@@ -106,5 +113,8 @@ bool vb_direct_quiet(struct vb_qp *qp)
 {
     if (qp->ibv.qp_type == IBV_QPT_UD)
         return atomic_load(&qp->shared->rq_lock) == 0;
-    return !talks_to(qp) || atomic_load(&qp->peer->gone) || atomic_load(&qp->remote->sq_lock) == 0;
+    if (!talks_to(qp) || atomic_load(&qp->peer->gone))
+        return true;
+    vb_barrier_everywhere();
+    return !vb_biased_is_held(&qp->remote->sq_lock);
 }

@@ -148,6 +148,7 @@ static void open_self_peer(struct vb_direct *direct)
     struct vb_peer *self = &direct->self_peer;
 
     self->self = true;
+    self->barriers = direct->adapter.barriers;
     self->refs = 1;
     self->instance = direct->adapter.instance;
     self->pid = getpid();

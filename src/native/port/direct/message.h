@@ -30,6 +30,8 @@ struct vb_hello {
     uint64_t heap_size;  /* 0: no heap */
     uint64_t probe_addr; /* two words: one to read, one to write */
     uint64_t probe_value;
+    uint32_t barriers; /* membarrier works there */
+    uint32_t reserved;
 };
 
 struct vb_message {

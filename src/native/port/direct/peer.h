@@ -26,6 +26,7 @@ struct vb_peer {
     struct vb_peer *next;
     atomic_bool gone;
     bool self;
+    bool barriers; /* it can wait for a biased lock of ours */
     _Atomic uint32_t refs;
     uint32_t instance;
     uint32_t slots[VB_MAX_SLOTS]; /* in the order of its QP table, 0 where unknown */

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A lock for what one thread does nearly always: posting to a QP, polling a CQ.
+ *
+ * An atomic read-modify-write costs as much as the rest of a small request. So the first thread
+ * that asks becomes the lock's own: it takes the lock by storing `held` and releases it by
+ * clearing it, with no atomic instruction. Any other thread first revokes that privilege, for
+ * good: it makes the kernel run a barrier on every processor (membarrier), after which either the
+ * owner has seen the revocation or the revoker sees `held`. Peers that must wait until a QP is
+ * quiet use the same barrier (vb_barrier_everywhere) and then read both words.
+ *
+ * Where the system offers no membarrier no thread is ever privileged.
+ */
+#ifndef VB_HCA_BIASED_LOCK_H
+#define VB_HCA_BIASED_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb_biased_lock {
+    _Atomic uintptr_t thread; /* the privileged one; 0: none yet, 1: revoked */
+    _Atomic uint32_t held;    /* by that thread */
+    _Atomic uint32_t lock;    /* by any thread: its adapter's instance */
+    _Atomic uint32_t turns;   /* how often it was released */
+};
+
+/* Asks the kernel for the barriers; false: it has none, so every lock must be forbidden a bias. */
+bool vb_barrier_register(void);
+/* Every thread of every process that registered has passed a barrier when this returns. */
+void vb_barrier_everywhere(void);
+
+/* No thread is to be privileged; one that is loses it. */
+void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder);
+/* The same by a thread that is inside: from here on others see that it is, without a barrier. */
+void vb_biased_renounce(struct vb_biased_lock *lock);
+
+void vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim);
+
+/* Its address tells one thread from another; static TLS, so that finding it is one addition. */
+extern _Thread_local char vb_thread_mark
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static inline uintptr_t vb_this_thread(void)
+{
+    return (uintptr_t)&vb_thread_mark;
+}
+
+/* `claim`: this is the call by which the lock's usual thread makes itself known. */
+static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+{
+    uintptr_t me = vb_this_thread();
+
+    if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1)) {
+        atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst); /* the processor's part is the revoker's */
+        if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1))
+            return;
+        atomic_store_explicit(&lock->held, 0, memory_order_release);
+    }
+    vb_biased_acquire_slowly(lock, holder, claim);
+}
+
+static inline void vb_biased_release(struct vb_biased_lock *lock)
+{
+    uint32_t turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
+
+    atomic_store_explicit(&lock->turns, turns + 1, memory_order_relaxed);
+    if (__builtin_expect(atomic_load_explicit(&lock->held, memory_order_relaxed), 1))
+        atomic_store_explicit(&lock->held, 0, memory_order_release);
+    else
+        atomic_store_explicit(&lock->lock, 0, memory_order_release);
+}
+
+/* Without waiting; never takes the usual thread's privilege while that is inside. */
+bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder);
+
+/* For others than holders, after vb_barrier_everywhere: is somebody inside? */
+static inline bool vb_biased_is_held(const struct vb_biased_lock *lock)
+{
+    return atomic_load_explicit(&lock->held, memory_order_acquire) ||
+           atomic_load_explicit(&lock->lock, memory_order_acquire);
+}
+
+#endif
