@@ -24,9 +24,9 @@ struct vb_cq {
     _Atomic uint32_t waiting; /* QPs whose requests wait and complete here */
     _Atomic uint32_t users;   /* QPs attached */
     struct vb_channel *channel;
-    uint32_t events_read;  /* channel events handed out, under adapter->mutex */
-    struct ibv_wc current; /* what the extended readers read */
-    uint32_t ex_flags;
+    uint32_t events_read;          /* channel events handed out, under adapter->mutex */
+    struct ibv_wc current;         /* what the extended readers read */
+    struct vb_biased_lock ex_lock; /* from start_poll to end_poll */
 };
 
 /* What a producer has to do after it has put an entry in. */

@@ -135,6 +135,7 @@ static void free_qp(struct vb_qp *qp)
     vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
     free(qp->sq);
     free(qp->sq_store);
+    free(qp->staging);
     free(qp);
 }
 

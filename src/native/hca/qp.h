@@ -38,9 +38,9 @@ struct vb_qp {
     struct vb_qp_shared *shared;
     uint32_t index;
     bool sq_sig_all;
-    bool send_ops; /* created for the ibv_wr_* calls */
     struct ibv_qp_cap cap;
     struct ibv_qp_attr attr; /* what was set, for query_qp */
+    void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
 
     /* send queue, under shared->sq_lock */
     uint32_t sq_posted;          /* next position */

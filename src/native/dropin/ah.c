@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Address handles, also from what a datagram arrived with. */
+#include <endian.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <string.h>
+
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "port/gid.h"
+
+VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    struct vb_ah *ah;
+    int error;
+
+    if (!vb_core(pd->context))
+        return NULL;
+    error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
+    return error ? vb_null(error) : &ah->ibv;
+}
+
+VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    return vb_core(ah->context) ? vb_errno(vb_ah_destroy((struct vb_ah *)ah)) : 0;
+}
+
+/* The entry with this address, of the wanted type if there is one; -1 for none. */
+static int find_gid(const struct vb_direct *direct, const uint8_t raw[16], enum vb_gid_type type)
+{
+    int other = -1;
+
+    for (int i = 0; i < direct->gid_count; ++i) {
+        if (memcmp(direct->gids[i].raw, raw, 16) != 0)
+            continue;
+        if (direct->gids[i].type == type)
+            return i;
+        other = i;
+    }
+    return other;
+}
+
+static int set_source(const struct vb_direct *direct, const uint8_t raw[16], enum vb_gid_type type,
+                      struct ibv_ah_attr *attr)
+{
+    int index = find_gid(direct, raw, type);
+
+    if (index < 0)
+        return -ENOENT;
+    attr->grh.sgid_index = (uint8_t)index;
+    return 0;
+}
+
+static void map_ipv4(uint32_t address, uint8_t raw[16])
+{
+    memset(raw, 0, 10);
+    memset(raw + 10, 0xff, 2);
+    memcpy(raw + 12, &address, 4);
+}
+
+/* RoCE v2 over IPv4: the header fills the last 20 of the 40 bytes (IBA annex A17.4.5.2). */
+static int answer_ipv4(const struct vb_direct *direct, const struct ibv_grh *grh,
+                       struct ibv_ah_attr *attr)
+{
+    uint8_t ours[16];
+    struct iphdr ip;
+
+    memcpy(&ip, (const uint8_t *)grh + 20, sizeof(ip));
+    map_ipv4(ip.saddr, attr->grh.dgid.raw);
+    map_ipv4(ip.daddr, ours);
+    attr->grh.hop_limit = ip.ttl;
+    attr->grh.traffic_class = ip.tos;
+    return set_source(direct, ours, VB_GID_ROCE_V2, attr);
+}
+
+static int answer_ipv6(const struct vb_direct *direct, const struct ibv_grh *grh,
+                       struct ibv_ah_attr *attr)
+{
+    uint32_t first = be32toh(grh->version_tclass_flow);
+
+    attr->grh.dgid = grh->sgid;
+    attr->grh.hop_limit = grh->hop_limit;
+    attr->grh.traffic_class = (uint8_t)(first >> 20);
+    attr->grh.flow_label = first & 0xfffff;
+    return set_source(direct, grh->dgid.raw,
+                      grh->next_hdr == IPPROTO_UDP ? VB_GID_ROCE_V2 : VB_GID_ROCE_V1, attr);
+}
+
+static bool is_ipv6(const struct ibv_grh *grh)
+{
+    return be32toh(grh->version_tclass_flow) >> 28 == 6;
+}
+
+VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
+                                  struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+    const struct vb_direct *direct = vb_open_of(context)->direct;
+    int error;
+
+    if (!vb_core(context))
+        return -1;
+    *attr = (struct ibv_ah_attr){
+        .dlid = wc->slid,
+        .sl = wc->sl,
+        .src_path_bits = wc->dlid_path_bits,
+        .port_num = port_num,
+    };
+    if (!(wc->wc_flags & IBV_WC_GRH))
+        return 0;
+    attr->is_global = 1;
+    error = is_ipv6(grh) ? answer_ipv6(direct, grh, attr) : answer_ipv4(direct, grh, attr);
+    if (!error)
+        return 0;
+    errno = -error;
+    return -1;
+}
+
+VB_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+                                               struct ibv_grh *grh, uint8_t port_num)
+{
+    struct ibv_ah_attr attr;
+
+    if (ibv_init_ah_from_wc(pd->context, port_num, wc, grh, &attr))
+        return NULL;
+    return ibv_create_ah(pd, &attr);
+}
+
+/* Providers of hardware that builds Ethernet headers ask this. */
+VB_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+                                          uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+    (void)context, (void)attr, (void)eth_mac, (void)vid;
+    errno = EOPNOTSUPP;
+    return -EOPNOTSUPP;
+}

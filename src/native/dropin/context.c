@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/context.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "abi/calls.h"
+
+/* ---- verbs through ibv_context.ops ---- */
+
+static int poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+    return vb_cq_poll((struct vb_cq *)cq, num_entries, wc);
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+    vb_cq_arm((struct vb_cq *)cq, solicited_only != 0);
+    return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+    return -vb_post_send((struct vb_qp *)qp, wr, bad_wr);
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    return -vb_post_recv((struct vb_qp *)qp, wr, bad_wr);
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    return -vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr);
+}
+
+/* ---- not offered: these three are called without a look at the pointer ---- */
+
+static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    (void)pd, (void)type;
+    return vb_null(-EOPNOTSUPP);
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    (void)qp, (void)mw, (void)bind;
+    return EOPNOTSUPP;
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+    (void)mw;
+    return EOPNOTSUPP;
+}
+
+static int no_close_xrcd(struct ibv_xrcd *xrcd)
+{
+    (void)xrcd;
+    return EOPNOTSUPP;
+}
+
+static void *no_compat(void)
+{
+    return vb_null(-EOPNOTSUPP);
+}
+
+/* ---- in a forked child ---- */
+
+static int dead_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+    (void)cq, (void)num_entries, (void)wc;
+    return -VB_ERROR_FORKED;
+}
+
+static int dead_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+    (void)cq, (void)solicited_only;
+    return VB_ERROR_FORKED;
+}
+
+static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+    (void)qp;
+    *bad_wr = wr;
+    return VB_ERROR_FORKED;
+}
+
+static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    (void)qp;
+    *bad_wr = wr;
+    return VB_ERROR_FORKED;
+}
+
+static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                              struct ibv_recv_wr **bad_wr)
+{
+    (void)srq;
+    *bad_wr = wr;
+    return VB_ERROR_FORKED;
+}
+
+static const struct ibv_context_ops live_ops = {
+    ._compat_query_device = ibv_query_device,
+    ._compat_query_port = ibv_query_port,
+    ._compat_alloc_pd = no_compat,
+    ._compat_dealloc_pd = no_compat,
+    ._compat_reg_mr = no_compat,
+    ._compat_rereg_mr = no_compat,
+    ._compat_dereg_mr = no_compat,
+    .alloc_mw = no_alloc_mw,
+    .bind_mw = no_bind_mw,
+    .dealloc_mw = no_dealloc_mw,
+    ._compat_create_cq = no_compat,
+    .poll_cq = poll_cq,
+    .req_notify_cq = req_notify_cq,
+    ._compat_cq_event = no_compat,
+    ._compat_resize_cq = no_compat,
+    ._compat_destroy_cq = no_compat,
+    ._compat_create_srq = no_compat,
+    ._compat_modify_srq = no_compat,
+    ._compat_query_srq = no_compat,
+    ._compat_destroy_srq = no_compat,
+    .post_srq_recv = post_srq_recv,
+    ._compat_create_qp = no_compat,
+    ._compat_query_qp = no_compat,
+    ._compat_modify_qp = no_compat,
+    ._compat_destroy_qp = no_compat,
+    .post_send = post_send,
+    .post_recv = post_recv,
+    ._compat_create_ah = no_compat,
+    ._compat_destroy_ah = no_compat,
+    ._compat_attach_mcast = no_compat,
+    ._compat_detach_mcast = no_compat,
+    ._compat_async_event = no_compat,
+};
+
+/* A slot that stays NULL makes <infiniband/verbs.h> answer EOPNOTSUPP. */
+static void fill_extended(struct verbs_context *verbs)
+{
+    verbs->sz = sizeof(*verbs);
+    verbs->query_port = vb_query_port;
+    verbs->query_device_ex = vb_query_device_ex;
+    verbs->create_cq_ex = vb_create_cq_ex;
+    verbs->create_qp_ex = vb_create_qp_ex;
+    verbs->create_srq_ex = vb_create_srq_ex;
+    verbs->reg_mr_ex = ibv_reg_mr_ex;
+    verbs->alloc_buf = ibv_alloc_buf;
+    verbs->free_buf = ibv_free_buf;
+    verbs->close_xrcd = no_close_xrcd;
+}
+
+static int vectors(void)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return cpus > 0 ? (int)cpus : 1;
+}
+
+int vb_open_init(struct vb_open *opened, struct ibv_device *device)
+{
+    struct ibv_context *context = &opened->verbs.context;
+
+    /* Some descriptor must be there; libibverbs' is the kernel's, ours commands nothing. */
+    context->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (context->cmd_fd < 0)
+        return -errno;
+    context->device = device;
+    context->ops = live_ops;
+    context->async_fd = -1;
+    context->num_comp_vectors = vectors();
+    context->abi_compat = __VERBS_ABI_IS_EXTENDED;
+    pthread_mutex_init(&context->mutex, NULL);
+    fill_extended(&opened->verbs);
+    return 0;
+}
+
+void vb_open_fini(struct vb_open *opened)
+{
+    close(opened->verbs.context.cmd_fd);
+    pthread_mutex_destroy(&opened->verbs.context.mutex);
+}
+
+void vb_open_kill(struct vb_open *opened)
+{
+    struct ibv_context_ops *ops = &opened->verbs.context.ops;
+
+    ops->poll_cq = dead_poll_cq;
+    ops->req_notify_cq = dead_req_notify_cq;
+    ops->post_send = dead_post_send;
+    ops->post_recv = dead_post_recv;
+    ops->post_srq_recv = dead_post_srq_recv;
+    opened->core = NULL;
+    opened->direct = NULL;
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/cq_ex.h"
+#include "dropin/export.h"
+
+int vb_new_cq(struct ibv_context *context, int cqe, void *cq_context,
+              struct ibv_comp_channel *channel, int comp_vector, struct vb_cq **cq)
+{
+    struct vb_context *core = vb_core(context);
+
+    if (!core)
+        return -VB_ERROR_FORKED;
+    if (comp_vector < 0 || comp_vector >= context->num_comp_vectors)
+        return -EINVAL;
+    return vb_cq_create(core, cqe, cq_context, (struct vb_channel *)channel, cq);
+}
+
+VB_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                       struct ibv_comp_channel *channel, int comp_vector)
+{
+    struct vb_cq *cq;
+    int error = vb_new_cq(context, cqe, cq_context, channel, comp_vector, &cq);
+
+    return error ? vb_null(error) : &cq->ibv;
+}
+
+VB_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+    return vb_errno(vb_core(cq->context) ? vb_cq_resize((struct vb_cq *)cq, cqe)
+                                         : -VB_ERROR_FORKED);
+}
+
+VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+    return vb_core(cq->context) ? vb_errno(vb_cq_destroy((struct vb_cq *)cq)) : 0;
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The extended completion queue: start_poll takes a completion in hand, the readers read it,
+ * next_poll takes the next. The CQ belongs to one thread from start_poll to end_poll.
+ */
+#include "dropin/cq_ex.h"
+
+#include "hca/biased_lock.h"
+
+static inline struct vb_cq *of(struct ibv_cq_ex *ex)
+{
+    return (struct vb_cq *)ex;
+}
+
+/* ENOENT when there is none. */
+static int take(struct vb_cq *cq)
+{
+    int got = vb_cq_poll(cq, 1, &cq->current);
+
+    if (got != 1)
+        return got ? -got : ENOENT;
+    cq->ex.status = cq->current.status;
+    cq->ex.wr_id = cq->current.wr_id;
+    return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+    struct vb_context *core = vb_core(ex->context);
+    int error;
+
+    if (VB_UNLIKELY(!core))
+        return VB_ERROR_FORKED;
+    if (VB_UNLIKELY(attr && attr->comp_mask))
+        return EINVAL;
+    vb_biased_acquire(&of(ex)->ex_lock, core->adapter->instance, true);
+    error = take(of(ex));
+    if (error) /* no end_poll follows */
+        vb_biased_release(&of(ex)->ex_lock);
+    return error;
+}
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+    return take(of(ex));
+}
+
+static void end_poll(struct ibv_cq_ex *ex)
+{
+    vb_biased_release(&of(ex)->ex_lock);
+}
+
+static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.opcode;
+}
+
+static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.vendor_err;
+}
+
+static uint32_t read_byte_len(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.byte_len;
+}
+
+static __be32 read_imm_data(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.imm_data;
+}
+
+static uint32_t read_qp_num(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.qp_num;
+}
+
+static uint32_t read_src_qp(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.src_qp;
+}
+
+static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc_flags;
+}
+
+static uint32_t read_slid(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.slid;
+}
+
+static uint8_t read_sl(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.sl;
+}
+
+static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.dlid_path_bits;
+}
+
+/* Readers that nobody may call, because create_cq_ex refuses the flags that ask for them. */
+static uint64_t no_number(struct ibv_cq_ex *ex)
+{
+    (void)ex;
+    return 0;
+}
+
+static uint16_t no_cvlan(struct ibv_cq_ex *ex)
+{
+    (void)ex;
+    return 0;
+}
+
+static uint32_t no_flow_tag(struct ibv_cq_ex *ex)
+{
+    (void)ex;
+    return 0;
+}
+
+static void no_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
+{
+    (void)ex;
+    *info = (struct ibv_wc_tm_info){0};
+}
+
+static void fill_readers(struct ibv_cq_ex *ex)
+{
+    ex->start_poll = start_poll;
+    ex->next_poll = next_poll;
+    ex->end_poll = end_poll;
+    ex->read_opcode = read_opcode;
+    ex->read_vendor_err = read_vendor_err;
+    ex->read_byte_len = read_byte_len;
+    ex->read_imm_data = read_imm_data;
+    ex->read_qp_num = read_qp_num;
+    ex->read_src_qp = read_src_qp;
+    ex->read_wc_flags = read_wc_flags;
+    ex->read_slid = read_slid;
+    ex->read_sl = read_sl;
+    ex->read_dlid_path_bits = read_dlid_path_bits;
+    ex->read_completion_ts = no_number;
+    ex->read_completion_wallclock_ns = no_number;
+    ex->read_cvlan = no_cvlan;
+    ex->read_flow_tag = no_flow_tag;
+    ex->read_tm_info = no_tm_info;
+}
+
+static int check_offered(const struct ibv_cq_init_attr_ex *attr)
+{
+    if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
+        return -EOPNOTSUPP;
+    if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+        return -EOPNOTSUPP;
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
+        attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+        return -EOPNOTSUPP;
+    return attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX ? -EINVAL : 0;
+}
+
+struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+    struct vb_cq *cq;
+    int error = check_offered(attr);
+
+    if (!error)
+        error = vb_new_cq(context, (int)attr->cqe, attr->cq_context, attr->channel,
+                          (int)attr->comp_vector, &cq);
+    if (error)
+        return vb_null(error);
+    if (!cq->context->adapter->barriers)
+        vb_biased_forbid(&cq->ex_lock, cq->context->adapter->instance);
+    fill_readers(&cq->ex);
+    return &cq->ex;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VB_DROPIN_DEVICE_H
+#define VB_DROPIN_DEVICE_H
+
+#include "abi/device.h"
+
+/*
+ * What follows an ibv_device in memory. libmlx5, libefa and NCCL look at `ops` to see whether a
+ * device is theirs, and they find that it is not.
+ */
+struct verbs_device {
+    struct ibv_device device;
+    const void *ops;
+    int refcount;
+    struct {
+        void *next, *prev;
+    } entry;
+    void *sysfs;
+    uint64_t core_support;
+};
+
+/* The index that the kernel would have numbered the device by; /sys and netlink must agree. */
+enum { VB_DEVICE_INDEX = 0 };
+
+#endif

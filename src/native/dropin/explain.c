@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "dropin/verbena.h"
+
+VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
+                              size_t size)
+{
+    struct vb_context *core = vb_core(context);
+
+    return core ? vb_evidence_text(&core->adapter->self, vendor_err, text, size) : 0;
+}
+
+VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t size)
+{
+    if (!vb_core(context))
+        return -VB_ERROR_FORKED;
+    return vb_direct_describe(vb_open_of(context)->direct, json, size);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "dropin/qp_ex.h"
+
+VB_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct ibv_qp_init_attr_ex extended = {
+        .qp_context = attr->qp_context,
+        .send_cq = attr->send_cq,
+        .recv_cq = attr->recv_cq,
+        .srq = attr->srq,
+        .cap = attr->cap,
+        .qp_type = attr->qp_type,
+        .sq_sig_all = attr->sq_sig_all,
+        .comp_mask = IBV_QP_INIT_ATTR_PD,
+        .pd = pd,
+    };
+    struct ibv_qp *qp = vb_create_qp_ex(pd->context, &extended);
+
+    if (qp)
+        attr->cap = extended.cap;
+    return qp;
+}
+
+static int check_offered(const struct ibv_qp_init_attr_ex *attr)
+{
+    const uint32_t known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+    if (attr->comp_mask & ~known)
+        return -EOPNOTSUPP;
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
+        return -EOPNOTSUPP;
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+        return -EINVAL;
+    return attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+               ? vb_send_ops_check(attr->qp_type, attr->send_ops_flags)
+               : 0;
+}
+
+struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+    struct vb_context *core = vb_core(context);
+    struct vb_qp *qp;
+    int error;
+
+    if (!core)
+        return NULL;
+    error = check_offered(attr);
+    if (!error)
+        error = vb_qp_create(core, attr, &qp);
+    if (!error && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+        error = vb_send_ops_init(qp);
+        if (error)
+            vb_qp_destroy(qp);
+    }
+    return error ? vb_null(error) : &qp->ibv;
+}
+
+VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    return vb_errno(vb_core(qp->context) ? vb_qp_modify((struct vb_qp *)qp, attr, mask)
+                                         : -VB_ERROR_FORKED);
+}
+
+VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                           struct ibv_qp_init_attr *init_attr)
+{
+    return vb_errno(vb_core(qp->context) ? vb_qp_query((struct vb_qp *)qp, attr, mask, init_attr)
+                                         : -VB_ERROR_FORKED);
+}
+
+/* Copies are not promised to arrive in order of address. */
+VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+    (void)qp, (void)op, (void)flags;
+    return 0;
+}
+
+VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    return vb_core(qp->context) ? vb_errno(vb_qp_destroy((struct vb_qp *)qp)) : 0;
+}

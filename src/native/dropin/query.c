@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the device and its port are and can do. sysfs says the same (preload/paths). */
+#include "dropin/query.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "port/gid.h"
+
+enum {
+    PORT = 1,
+    WIDTH_4X = 2, /* VB_PORT_RATE */
+    SPEED_EDR = 32,
+    RATE_100MBPS = 1000,
+    PHYS_LINK_UP = 5,
+    ACK_DELAY = 8, /* 4.096 µs · 2^8 = 1 ms: a peer's thread that waits for its turn */
+    VENDOR_NONE = 0xffffff,
+    PAGE_SIZES = 0xfffff000,
+    CAPS = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+           IBV_DEVICE_BAD_QKEY_CNTR,
+};
+
+static void fill_device(struct ibv_device_attr *attr)
+{
+    *attr = (struct ibv_device_attr){
+        .fw_ver = VB_FIRMWARE,
+        .node_guid = htobe64(vb_device_guid()),
+        .sys_image_guid = htobe64(vb_device_guid()),
+        .max_mr_size = UINT64_MAX,
+        .page_size_cap = PAGE_SIZES,
+        .vendor_id = VENDOR_NONE,
+        .max_qp = VB_MAX_QP,
+        .max_qp_wr = VB_MAX_WR,
+        .device_cap_flags = CAPS,
+        .max_sge = VB_MAX_SGE,
+        .max_sge_rd = VB_MAX_SGE,
+        .max_cq = VB_MAX_CQ,
+        .max_cqe = VB_MAX_CQE,
+        .max_mr = VB_MAX_MR - 1, /* key 0 names nothing */
+        .max_pd = VB_MAX_PD,
+        .max_qp_rd_atom = VB_MAX_RD_ATOMIC,
+        .max_res_rd_atom = VB_MAX_RD_ATOMIC * VB_MAX_QP,
+        .max_qp_init_rd_atom = VB_MAX_RD_ATOMIC,
+        .atomic_cap = IBV_ATOMIC_HCA,
+        .max_ah = VB_MAX_AH,
+        .max_srq = VB_MAX_SRQ,
+        .max_srq_wr = VB_MAX_WR,
+        .max_srq_sge = VB_MAX_SGE,
+        .max_pkeys = 1,
+        .local_ca_ack_delay = ACK_DELAY,
+        .phys_port_cnt = PORT,
+    };
+}
+
+int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+                       struct ibv_device_attr_ex *attr, size_t attr_size)
+{
+    struct ibv_device_attr_ex all = {.phys_port_cnt_ex = PORT, .device_cap_flags_ex = CAPS};
+
+    if (!vb_core(context))
+        return VB_ERROR_FORKED;
+    if ((input && input->comp_mask) || attr_size < sizeof(all.orig_attr))
+        return EINVAL;
+    fill_device(&all.orig_attr);
+    memset(attr, 0, attr_size);
+    memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
+    return 0;
+}
+
+VB_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    if (!vb_core(context))
+        return VB_ERROR_FORKED;
+    fill_device(attr);
+    return 0;
+}
+
+static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr)
+{
+    *attr = (struct ibv_port_attr){
+        .state = IBV_PORT_ACTIVE,
+        .max_mtu = IBV_MTU_4096,
+        .active_mtu = IBV_MTU_4096,
+        .gid_tbl_len = direct->gid_count,
+        .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
+        .max_msg_sz = INT32_MAX,
+        .pkey_tbl_len = 1,
+        .max_vl_num = 1,
+        .active_width = WIDTH_4X,
+        .active_speed = SPEED_EDR,
+        .phys_state = PHYS_LINK_UP,
+        .link_layer = IBV_LINK_LAYER_ETHERNET,
+        .flags = IBV_QPF_GRH_REQUIRED,
+        .active_speed_ex = SPEED_EDR,
+    };
+}
+
+/* Callers are compiled with a struct of 52 bytes, of 56, or of whatever comes next. */
+int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
+                  size_t attr_size)
+{
+    struct ibv_port_attr all;
+
+    if (!vb_core(context))
+        return VB_ERROR_FORKED;
+    if (port_num != PORT)
+        return EINVAL;
+    fill_port(vb_open_of(context)->direct, &all);
+    memset(attr, 0, attr_size);
+    memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
+    return 0;
+}
+
+VB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
+                             struct _compat_ibv_port_attr *attr)
+{
+    return vb_query_port(context, port_num, (struct ibv_port_attr *)attr, sizeof(*attr));
+}
+
+VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
+                                   uint64_t *port_speed)
+{
+    if (!vb_core(context))
+        return VB_ERROR_FORKED;
+    if (port_num != PORT)
+        return EINVAL;
+    *port_speed = RATE_100MBPS;
+    return 0;
+}
+
+/* ---- GIDs ---- */
+
+/* 0; EINVAL outside the table; ENODATA for an entry that is empty. */
+static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
+                    const struct vb_gid **gid)
+{
+    const struct vb_direct *direct = vb_open_of(context)->direct;
+
+    if (!vb_core(context))
+        return VB_ERROR_FORKED;
+    if (port_num != PORT || index >= VB_GID_MAX)
+        return EINVAL;
+    if (index >= (uint32_t)direct->gid_count)
+        return ENODATA;
+    *gid = &direct->gids[index];
+    return 0;
+}
+
+static int minus_one(int error)
+{
+    errno = error;
+    return -1;
+}
+
+VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
+                            union ibv_gid *gid)
+{
+    const struct vb_gid *found;
+    int error = find_gid(context, port_num, (uint32_t)index, &found);
+
+    if (error == ENODATA)
+        memset(gid, 0, sizeof(*gid));
+    else if (error)
+        return minus_one(error);
+    else
+        memcpy(gid->raw, found->raw, sizeof(gid->raw));
+    return 0;
+}
+
+int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+                      unsigned int *type)
+{
+    const struct vb_gid *found;
+    int error = find_gid(context, port_num, index, &found);
+
+    if (error && error != ENODATA)
+        return minus_one(error);
+    *type = error ? VB_GID_ROCE_V1 : found->type;
+    return 0;
+}
+
+static void fill_entry(const struct vb_gid *gid, uint32_t index, struct ibv_gid_entry *entry)
+{
+    memcpy(entry->gid.raw, gid->raw, sizeof(entry->gid.raw));
+    entry->gid_index = index;
+    entry->port_num = PORT;
+    entry->gid_type = gid->type == VB_GID_ROCE_V1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+    entry->ndev_ifindex = gid->ndev_ifindex;
+}
+
+/* Into a caller's array whose entries may be longer than ours one day. */
+static void put_entry(const struct vb_gid *gid, uint32_t index, void *to, size_t size)
+{
+    struct ibv_gid_entry entry;
+
+    fill_entry(gid, index, &entry);
+    memset(to, 0, size);
+    memcpy(to, &entry, sizeof(entry));
+}
+
+VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
+                                struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+{
+    const struct vb_gid *found;
+    int error = find_gid(context, port_num, gid_index, &found);
+
+    if (flags)
+        return EOPNOTSUPP;
+    if (entry_size < sizeof(*entry))
+        return EINVAL;
+    if (error)
+        return error;
+    put_entry(found, gid_index, entry, entry_size);
+    return 0;
+}
+
+VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+                                       size_t max_entries, uint32_t flags, size_t entry_size)
+{
+    const struct vb_direct *direct = vb_open_of(context)->direct;
+
+    if (!vb_core(context))
+        return -VB_ERROR_FORKED;
+    if (flags)
+        return -EOPNOTSUPP;
+    if (entry_size < sizeof(*entries) || max_entries < (size_t)direct->gid_count)
+        return -EINVAL;
+    for (int i = 0; i < direct->gid_count; ++i)
+        put_entry(&direct->gids[i], (uint32_t)i, (char *)entries + (size_t)i * entry_size,
+                  entry_size);
+    return direct->gid_count;
+}
+
+/* ---- partition keys: one, the default partition with full membership ---- */
+
+VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+{
+    if (!vb_core(context))
+        return minus_one(VB_ERROR_FORKED);
+    if (port_num != PORT || index != 0)
+        return minus_one(EINVAL);
+    *pkey = htobe16(0xffff);
+    return 0;
+}
+
+VB_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
+{
+    __be16 only;
+
+    if (ibv_query_pkey(context, port_num, 0, &only))
+        return -1;
+    return pkey == only ? 0 : minus_one(ENOENT);
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/settings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vb_settings settings;
+
+static void write_line(const char *format, va_list arguments)
+{
+    char line[512] = "verbena: ";
+    size_t length = strlen(line);
+    int error = errno;
+
+    vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
+    length = strlen(line);
+    line[length++] = '\n';
+    if (write(STDERR_FILENO, line, length) < 0)
+        errno = error;
+}
+
+static void complain(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}
+
+/* The position of the variable's value in a list of words; `fallback` when it is not set. */
+static int choice(const char *variable, const char *const *words, int fallback)
+{
+    const char *value = getenv(variable);
+
+    if (!value || !*value)
+        return fallback;
+    for (int i = 0; words[i]; ++i)
+        if (strcmp(value, words[i]) == 0)
+            return i;
+    complain("%s=%s is not understood and ignored; see verbena run --help", variable, value);
+    return fallback;
+}
+
+static unsigned number(const char *variable)
+{
+    const char *value = getenv(variable);
+    char *end;
+    unsigned long parsed;
+
+    if (!value || !*value)
+        return 0;
+    parsed = strtoul(value, &end, 10);
+    if (*end || parsed > 1000000) {
+        complain("%s=%s is not a number of microseconds up to 1000000 and ignored", variable,
+                 value);
+        return 0;
+    }
+    return (unsigned)parsed;
+}
+
+static void read_settings(void)
+{
+    static const char *const levels[] = {"errors", "info", "debug", NULL};
+    static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
+
+    settings.log = (enum vb_log_level)choice("VERBENA_LOG", levels, VB_LOG_ERRORS);
+    settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
+    settings.spin_us = number("VERBENA_SPIN_US");
+}
+
+const struct vb_settings *vb_settings(void)
+{
+    pthread_once(&once, read_settings);
+    return &settings;
+}
+
+void vb_log(enum vb_log_level level, const char *format, ...)
+{
+    va_list arguments;
+
+    if (vb_settings()->log < level)
+        return;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}

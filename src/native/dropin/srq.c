@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/export.h"
+
+VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    struct vb_context *core = vb_core(pd->context);
+    struct vb_srq *srq;
+    int error;
+
+    if (!core)
+        return NULL;
+    error = vb_srq_create(core, (struct vb_pd *)pd, attr, &srq);
+    return error ? vb_null(error) : &srq->ibv;
+}
+
+/* Beyond a basic SRQ: XRC and tag matching, not offered. */
+struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+    const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+
+    (void)context;
+    if (attr->comp_mask & ~known ||
+        ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC))
+        return vb_null(-EOPNOTSUPP);
+    if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd)
+        return vb_null(-EINVAL);
+    return ibv_create_srq(attr->pd, (struct ibv_srq_init_attr *)attr);
+}
+
+VB_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+    return vb_errno(vb_core(srq->context) ? vb_srq_modify((struct vb_srq *)srq, attr, mask)
+                                          : -VB_ERROR_FORKED);
+}
+
+VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+    if (!vb_core(srq->context))
+        return VB_ERROR_FORKED;
+    vb_srq_query((struct vb_srq *)srq, attr);
+    return 0;
+}
+
+VB_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+    return vb_core(srq->context) ? vb_errno(vb_srq_destroy((struct vb_srq *)srq)) : 0;
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VB_DROPIN_STRINGS_H
+#define VB_DROPIN_STRINGS_H
+
+#include "abi/request.h"
+
+/* ibv_wr_opcode_str, which is exported in the private nodes only (private.c). */
+const char *vb_wr_opcode_str(enum ibv_wr_opcode opcode);
+
+#endif
