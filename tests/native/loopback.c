@@ -33,10 +33,13 @@ static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
                (is_rc(qp) ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
 }
 
-static void to_rts(struct vb_qp *qp)
+static void to_rts(struct vb_qp *qp, uint8_t rnr_retry)
 {
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTS, .timeout = 8, .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 1};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+                               .timeout = 8,
+                               .retry_cnt = 1,
+                               .rnr_retry = rnr_retry,
+                               .max_rd_atomic = 1};
 
     modify(qp, attr,
            IBV_QP_STATE | IBV_QP_SQ_PSN |
@@ -45,7 +48,7 @@ static void to_rts(struct vb_qp *qp)
                     : 0));
 }
 
-void loopback_connect(struct vb_qp *qp, struct vb_qp *peer)
+void loopback_connect(struct vb_qp *qp, struct vb_qp *peer, uint8_t rnr_retry)
 {
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
                                .port_num = 1,
@@ -54,7 +57,7 @@ void loopback_connect(struct vb_qp *qp, struct vb_qp *peer)
 
     modify(qp, init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     to_rtr(qp, peer);
-    to_rts(qp);
+    to_rts(qp, rnr_retry);
 }
 
 static void open_end(struct loopback *loop, enum ibv_qp_type type, int end)

@@ -21,7 +21,8 @@ enum { LOOPBACK_BYTES = 1 << 16, LOOPBACK_DEPTH = 16 };
 
 void loopback_open(struct loopback *loop, enum ibv_qp_type type);
 void loopback_close(struct loopback *loop);
-void loopback_connect(struct vb_qp *qp, struct vb_qp *peer);
+/* To RTS, with this rnr_retry (7: for ever); timeout and retry_cnt make up 2 ms. */
+void loopback_connect(struct vb_qp *qp, struct vb_qp *peer, uint8_t rnr_retry);
 
 /* Posts and returns the status; 0 and `wc` when it is polled within a second. */
 int loopback_poll(struct vb_cq *cq, struct ibv_wc *wc);

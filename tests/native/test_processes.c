@@ -86,7 +86,7 @@ static void swap_cards(struct side *side, int socket)
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(socket, &side->peer, sizeof(side->peer)), sizeof(side->peer));
     stand_in.ibv.qp_num = side->peer.qp_num;
-    loopback_connect(side->qp, &stand_in);
+    loopback_connect(side->qp, &stand_in, 7);
 }
 
 /* Both sides stand at the same place. */

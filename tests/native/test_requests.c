@@ -35,8 +35,8 @@ static struct ibv_wc post(struct ibv_send_wr wr, struct ibv_sge *sge)
 static void begin(enum ibv_qp_type type)
 {
     loopback_open(&loop, type);
-    loopback_connect(loop.qp[0], loop.qp[1]);
-    loopback_connect(loop.qp[1], loop.qp[0]);
+    loopback_connect(loop.qp[0], loop.qp[1], 1);
+    loopback_connect(loop.qp[1], loop.qp[0], 1);
     for (int i = 0; i < LOOPBACK_BYTES; ++i)
         loop.memory[0][i] = (uint8_t)(i * 7);
 }
@@ -172,7 +172,7 @@ static void a_send_to_nobody_ends_after_its_timeout(void)
     struct ibv_wc wc;
 
     loopback_open(&loop, IBV_QPT_RC);
-    loopback_connect(loop.qp[0], loop.qp[1]);
+    loopback_connect(loop.qp[0], loop.qp[1], 1);
     sge = element(0, 0, 8);
     wc = post((struct ibv_send_wr){.wr_id = 3, .opcode = IBV_WR_SEND}, &sge);
     CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);

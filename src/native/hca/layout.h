@@ -137,7 +137,7 @@ struct vb_qp_shared {
     /* …and the connected peer takes; several senders of a UD QP take turns by the lock */
     _Alignas(VB_LINE) _Atomic uint32_t rq_lock;
     _Atomic uint32_t rq_taken;
-    _Atomic uint32_t srq_inflight; /* SRQ request taken and not yet completed, index + 1 */
+    _Atomic uint32_t srq_inflight; /* SRQ request in hand: its position in the order ring + 1 */
 };
 
 struct vb_srq_shared {

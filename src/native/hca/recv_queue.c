@@ -28,14 +28,21 @@ static void flush_posted(struct vb_qp *qp)
     }
 }
 
-/* A peer that died may have completed a request without counting it as taken. */
+/*
+ * A peer that died may have completed a request without counting it as taken. What is not in the
+ * CQ (asked first) and was not polled (asked second) has no completion.
+ */
+bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position)
+{
+    return vb_cq_holds_recv(qp->recv_cq, qp->index, position) ||
+           (int32_t)(position - atomic_load(&qp->rq_polled)) < 0;
+}
+
 static uint32_t first_unfinished(struct vb_qp *qp)
 {
     uint32_t taken = atomic_load(&qp->shared->rq_taken);
 
-    while ((int32_t)(taken - atomic_load(&qp->rq_polled)) < 0)
-        ++taken;
-    while (taken != qp->rq_posted && vb_cq_holds_recv(qp->recv_cq, qp->index, taken))
+    while (taken != qp->rq_posted && vb_rq_is_completed(qp, taken))
         ++taken;
     return taken;
 }
@@ -45,9 +52,13 @@ static void finish_srq_inflight(struct vb_qp *qp)
 {
     const struct vb_view *self = &qp->context->adapter->self;
     uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
+    const uint32_t *order = vb_at(self, qp->srq->shared->order);
+    uint32_t wqe = order[(inflight - 1) & qp->srq->shared->mask];
 
-    if (inflight && !vb_cq_holds_recv(qp->recv_cq, qp->index, inflight - 1))
-        push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, inflight - 1)->wr_id, inflight - 1);
+    if (!inflight || vb_cq_holds_recv(qp->recv_cq, qp->index, wqe) ||
+        !vb_srq_is_taken(qp->srq, wqe, inflight - 1))
+        return;
+    push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, wqe)->wr_id, wqe);
 }
 
 void vb_rq_flush(struct vb_qp *qp)

@@ -51,6 +51,7 @@ static void free_parts(struct vb_srq *srq)
         vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->order));
     }
     free(srq->free);
+    free(srq->position);
     free(srq);
 }
 
@@ -80,10 +81,13 @@ static int alloc_rings(struct vb_srq *srq, uint32_t count)
 static int fill_free_list(struct vb_srq *srq, uint32_t count)
 {
     srq->free = malloc(count * sizeof(*srq->free));
-    if (!srq->free)
+    srq->position = malloc(count * sizeof(*srq->position));
+    if (!srq->free || !srq->position)
         return -ENOMEM;
-    for (uint32_t i = 0; i < count; ++i)
+    for (uint32_t i = 0; i < count; ++i) {
         srq->free[i] = count - 1 - i;
+        srq->position[i] = -1;
+    }
     srq->free_count = count;
     return 0;
 }
@@ -226,6 +230,7 @@ static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
     vb_recv_write(vb_srq_wqe(self, shared, index), wr);
     posted = atomic_load_explicit(&shared->posted, memory_order_relaxed);
     order[posted & shared->mask] = index;
+    srq->position[index] = posted;
     atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
     return 0;
 }
@@ -247,8 +252,15 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
 {
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    srq->position[wqe] = -1;
     srq->free[srq->free_count++] = wqe;
     vb_unlock(&srq->post_lock);
+}
+
+bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
+{
+    return (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
+           srq->position[index] == position;
 }
 
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)

@@ -18,6 +18,7 @@ struct vb_srq {
     _Atomic uint32_t post_lock; /* the free list and `posted` */
     uint32_t *free;
     uint32_t free_count;
+    int64_t *position; /* of each request in the order ring, -1 while it is free */
     _Atomic uint32_t users;
 };
 
@@ -36,6 +37,8 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe);
 /* The armed limit was crossed. */
 void vb_srq_limit_reached(struct vb_srq *srq);
+/* Was the request taken from this position, and not completed and polled since? */
+bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position);
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder);
 
 #endif

@@ -23,8 +23,7 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
 
     if (atomic_load(&shared->rq_lock) != dead)
         return;
-    if ((int32_t)(taken - atomic_load(&qp->rq_polled)) < 0 ||
-        vb_cq_holds_recv(qp->recv_cq, qp->index, taken))
+    if (vb_rq_is_completed(qp, taken))
         atomic_store(&shared->rq_taken, taken + 1);
     vb_unlock(&shared->rq_lock);
 }
@@ -60,13 +59,12 @@ static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
 
-    if (!qp->peer || !atomic_load(&qp->peer->gone) || qp->ibv.qp_type != IBV_QPT_RC)
+    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) || qp->ibv.qp_type != IBV_QPT_RC)
         return false;
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
         return false;
     remote = atomic_load(&qp->remote->state);
-    return qp->remote->dest_qp_num == qp->ibv.qp_num && remote >= IBV_QPS_RTR &&
-           remote != IBV_QPS_ERR;
+    return qp->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;
 }
 
 bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)

@@ -53,7 +53,7 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
     taken->position = order[position & srq->mask];
     taken->wqe = vb_srq_wqe(view, srq, taken->position);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
-    atomic_store(&qp->remote->srq_inflight, taken->position + 1);
+    atomic_store(&qp->remote->srq_inflight, position + 1);
     atomic_store(&srq->taken, position + 1);
     taken->limit_reached = crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
