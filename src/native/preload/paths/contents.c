@@ -44,7 +44,7 @@ static const struct entry constants[] = {
     {DEVICE "board_id", VB_NODE_FILE, "verbena\n"},
     {DEVICE "uevent", VB_NODE_FILE, "NAME=" VB_DEVICE_NAME "\n"},
     {DEVICE "device/numa_node", VB_NODE_FILE, "-1\n"},
-    {DEVICE "device/vendor", VB_NODE_FILE, "0x0000\n"},
+    {DEVICE "device/vendor", VB_NODE_FILE, "0xffff\n"},
     {DEVICE "device/device", VB_NODE_FILE, "0x0000\n"},
     {DEVICE "device/uevent", VB_NODE_FILE, "DRIVER=verbena\n"},
     {DEVICE "device/net", VB_NODE_DIR, NULL},
