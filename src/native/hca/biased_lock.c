@@ -56,12 +56,31 @@ void vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
         end_privilege(lock);
 }
 
+void vb_biased_release_slowly(struct vb_biased_lock *lock)
+{
+    if (lock->lender) {
+        atomic_store(&lock->thread, lock->lender);
+        lock->lender = 0;
+    }
+    vb_unlock(&lock->lock);
+}
+
 bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 {
-    if (atomic_load(&lock->held) || !vb_trylock(&lock->lock, holder))
+    uintptr_t thread = atomic_load(&lock->thread);
+
+    if (atomic_load(&lock->held))
         return false;
-    if (atomic_load(&lock->thread) != NONE)
+    if (thread == vb_this_thread()) {
+        vb_biased_acquire(lock, holder, false);
+        return true;
+    }
+    if (!vb_trylock(&lock->lock, holder))
+        return false;
+    if (thread != NONE && thread != REVOKED) {
         end_privilege(lock);
+        lock->lender = thread;
+    }
     return true;
 }
 

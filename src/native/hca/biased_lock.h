@@ -23,6 +23,7 @@ struct vb_biased_lock {
     _Atomic uint32_t held;    /* by that thread */
     _Atomic uint32_t lock;    /* by any thread: its adapter's instance */
     _Atomic uint32_t turns;   /* how often it was released */
+    uintptr_t lender;         /* who gets the privilege back at the release */
 };
 
 /* Asks the kernel for the barriers; false: it has none, so every lock must be forbidden a bias. */
@@ -35,6 +36,7 @@ void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder);
 /* The same by a thread that is inside: from here on others see that it is, without a barrier. */
 void vb_biased_renounce(struct vb_biased_lock *lock);
 
+void vb_biased_release_slowly(struct vb_biased_lock *lock);
 void vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim);
 
 /* Its address tells one thread from another; static TLS, so that finding it is one addition. */
@@ -69,10 +71,11 @@ static inline void vb_biased_release(struct vb_biased_lock *lock)
     if (__builtin_expect(atomic_load_explicit(&lock->held, memory_order_relaxed), 1))
         atomic_store_explicit(&lock->held, 0, memory_order_release);
     else
-        atomic_store_explicit(&lock->lock, 0, memory_order_release);
+        vb_biased_release_slowly(lock);
 }
 
-/* Without waiting; never takes the usual thread's privilege while that is inside. */
+/* Without waiting. The usual thread has its privilege back afterwards: this is for rare visitors.
+ */
 bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder);
 
 /* For others than holders, after vb_barrier_everywhere: is somebody inside? */

@@ -22,6 +22,7 @@ struct vb_cq {
     uint32_t taken; /* next position to poll */
     struct vb_biased_lock poll_lock;
     _Atomic uint32_t waiting; /* QPs whose requests wait and complete here */
+    _Atomic uint32_t rounds;  /* of progress that polling has made for them */
     _Atomic uint32_t users;   /* QPs attached */
     struct vb_channel *channel;
     uint32_t events_read;          /* channel events handed out, under adapter->mutex */

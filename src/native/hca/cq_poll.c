@@ -70,7 +70,7 @@ static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv
     wc->wc_flags = entry->flags;
     wc->pkey_index = 0;
     wc->slid = 0;
-    wc->sl = 0;
+    wc->sl = entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->data[0] : 0;
     wc->dlid_path_bits = 0;
 }
 
@@ -112,8 +112,10 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
 
 int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
-    if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed)))
+    if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
+        atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
         cq->context->adapter->port->progress(cq);
+    }
     if (ready_entry(cq, cq->taken))
         return poll_entries(cq, count, wc);
     if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))

@@ -70,7 +70,7 @@ struct vb_cqe {
     uint8_t opcode;              /* enum ibv_wc_opcode; receive opcodes as VB_CQE_RECV* */
     uint8_t flags;               /* IBV_WC_* */
     uint8_t kind;                /* enum vb_cqe_kind */
-    uint8_t data[VB_CQE_INLINE]; /* payload that poll places, when kind says so */
+    uint8_t data[VB_CQE_INLINE]; /* payload that poll places; of a datagram its header type */
     _Atomic uint32_t seq;
 };
 

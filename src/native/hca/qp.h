@@ -70,6 +70,7 @@ struct vb_qp {
     void *port_data;
     struct vb_qp *attend_next;
     atomic_bool attended;
+    uint32_t rounds_seen; /* of send_cq, when the retry thread last looked */
 };
 
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);

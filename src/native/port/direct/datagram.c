@@ -132,10 +132,23 @@ static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_s
     return true;
 }
 
+/*
+ * What mlx5 adapters leave in a RoCE completion's `sl`, and UCX reads there: 8 for RoCE v2, plus 1
+ * for an IPv6 header and 2 for an IPv4 one; 0 for RoCE v1.
+ */
+static uint8_t header_type(const struct vb_direct *direct, int sgid_index)
+{
+    const struct vb_gid *gid = &direct->gids[sgid_index];
+
+    if (gid->type == VB_GID_ROCE_V1)
+        return 0;
+    return is_ipv4(gid->raw) ? 0xa : 0x9;
+}
+
 /* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
  */
 static void deliver(struct vb_qp *qp, const struct destination *to, const struct ibv_send_wr *wr,
-                    const struct vb_spans *message)
+                    const struct vb_spans *message, int sgid_index)
 {
     struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
     struct vb_evidence evidence;
@@ -147,6 +160,7 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->ibv.qp_num,
+        .data = {header_type(vb_direct_of(qp->context->adapter), sgid_index)},
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
@@ -197,7 +211,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     if (!vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
         return 0;
     if (accepts(to, qkey_of(qp, wr)))
-        deliver(qp, to, wr, &message);
+        deliver(qp, to, wr, &message, ah->attr.grh.sgid_index);
     vb_unlock(&to->remote->rq_lock);
     return 0;
 }

@@ -41,9 +41,21 @@ void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
     pthread_mutex_unlock(&retry->mutex);
 }
 
+/* The program polls, and each poll tries what waits: this thread would only be in its way. */
+static bool is_polled(struct vb_qp *qp)
+{
+    uint32_t rounds = atomic_load(&qp->send_cq->rounds);
+    bool moved = rounds != qp->rounds_seen;
+
+    qp->rounds_seen = rounds;
+    return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(qp->peer && atomic_load(&qp->peer->gone));
+}
+
 /* True when the QP needs to be looked at again. */
 static bool serve(struct vb_direct *direct, struct vb_qp *qp)
 {
+    if (is_polled(qp))
+        return true;
     if (!vb_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
         return true;
     return qp->counted_waiting;
