@@ -64,10 +64,10 @@ struct ibv_device {
     struct _ibv_device_ops _ops;
     enum ibv_node_type node_type;
     enum ibv_transport_type transport_type;
-    char name[IBV_SYSFS_NAME_MAX];        /* verbena0 */
-    char dev_name[IBV_SYSFS_NAME_MAX];    /* uverbs0 */
-    char dev_path[IBV_SYSFS_PATH_MAX];    /* …/class/infiniband_verbs/uverbs0 */
-    char ibdev_path[IBV_SYSFS_PATH_MAX];  /* …/class/infiniband/verbena0 */
+    char name[IBV_SYSFS_NAME_MAX];       /* verbena0 */
+    char dev_name[IBV_SYSFS_NAME_MAX];   /* uverbs0 */
+    char dev_path[IBV_SYSFS_PATH_MAX];   /* …/class/infiniband_verbs/uverbs0 */
+    char ibdev_path[IBV_SYSFS_PATH_MAX]; /* …/class/infiniband/verbena0 */
 };
 
 enum ibv_device_cap_flags {

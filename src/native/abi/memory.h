@@ -93,10 +93,10 @@ enum ibv_rereg_mr_flags {
 };
 
 enum ibv_rereg_mr_err_code {
-    IBV_REREG_MR_ERR_INPUT = -1,             /* nothing changed */
-    IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,     /* the old region is still good */
-    IBV_REREG_MR_ERR_DO_FORK_OLD = -3,       /* the new region is good */
-    IBV_REREG_MR_ERR_CMD = -4,               /* the region can only be deregistered */
+    IBV_REREG_MR_ERR_INPUT = -1,         /* nothing changed */
+    IBV_REREG_MR_ERR_DONT_FORK_NEW = -2, /* the old region is still good */
+    IBV_REREG_MR_ERR_DO_FORK_OLD = -3,   /* the new region is good */
+    IBV_REREG_MR_ERR_CMD = -4,           /* the region can only be deregistered */
     IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW = -5,
 };
 

@@ -7,15 +7,15 @@
 #ifndef VB_ABI_VERBS_H
 #define VB_ABI_VERBS_H
 
-#include "abi/device.h"
-#include "abi/memory.h"
 #include "abi/address.h"
+#include "abi/calls.h"
 #include "abi/completion.h"
+#include "abi/context.h"
+#include "abi/device.h"
+#include "abi/flow.h"
+#include "abi/memory.h"
 #include "abi/queue.h"
 #include "abi/request.h"
-#include "abi/flow.h"
-#include "abi/context.h"
-#include "abi/calls.h"
 #include "abi/sizes.h"
 
 #endif

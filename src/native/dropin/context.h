@@ -18,8 +18,7 @@ struct vb_open {
 
 static inline struct vb_open *vb_open_of(const struct ibv_context *context)
 {
-    return (struct vb_open *)((char *)(uintptr_t)context -
-                              offsetof(struct vb_open, verbs.context));
+    return (struct vb_open *)((char *)(uintptr_t)context - offsetof(struct vb_open, verbs.context));
 }
 
 /* The error of every verb in a forked child on what its parent had opened. */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the linker's version script and the private symbols from symbols.csv.
 
-    python src/native/dropin/symbols.py          rewrite libibverbs.map and private_symbols.h
-    python src/native/dropin/symbols.py --check  fail if they are not what symbols.csv says
+python src/native/dropin/symbols.py          rewrite libibverbs.map and private_symbols.h
+python src/native/dropin/symbols.py --check  fail if they are not what symbols.csv says
 """
 
 from __future__ import annotations

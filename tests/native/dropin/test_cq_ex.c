@@ -8,13 +8,13 @@ static void post_write(uint64_t wr_id, uint32_t rkey)
 {
     struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
     struct ibv_send_wr *bad, wr = {
-        .wr_id = wr_id,
-        .sg_list = &sge,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = {(uintptr_t)pair.memory + 64, rkey},
-    };
+                                 .wr_id = wr_id,
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE,
+                                 .send_flags = IBV_SEND_SIGNALED,
+                                 .wr.rdma = {(uintptr_t)pair.memory + 64, rkey},
+                             };
 
     CHECK_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
 }
@@ -59,11 +59,11 @@ static void a_receive_is_read_in_full(void)
 {
     struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
     struct ibv_send_wr *bad, wr = {
-        .sg_list = &sge,
-        .num_sge = 1,
-        .opcode = IBV_WR_SEND_WITH_IMM,
-        .imm_data = htobe32(5),
-    };
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND_WITH_IMM,
+                                 .imm_data = htobe32(5),
+                             };
 
     pair_post_recv(&pair, 9, 128, 8);
     CHECK_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
@@ -87,8 +87,7 @@ static void an_error_carries_its_evidence(void)
 
 static void what_is_not_offered_is_refused_at_creation(void)
 {
-    struct ibv_cq_init_attr_ex attr = {.cqe = 1,
-                                       .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+    struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
 
     CHECK(!ibv_create_cq_ex(pair.context, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);

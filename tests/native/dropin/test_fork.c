@@ -63,9 +63,8 @@ static void destroys_do_nothing(void)
 static void the_device_opens_anew(void)
 {
     static struct pair own;
-    struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_RDMA_WRITE,
-                                   .send_flags = IBV_SEND_SIGNALED,
-                                   .num_sge = 1};
+    struct ibv_send_wr *bad,
+        wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .num_sge = 1};
     struct ibv_sge sge;
     struct ibv_wc wc;
 
@@ -87,12 +86,12 @@ static void the_parent_goes_on(void)
 {
     struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
     struct ibv_send_wr *bad, wr = {
-        .sg_list = &sge,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = {(uintptr_t)pair.memory + 64, pair.mr->rkey},
-    };
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE,
+                                 .send_flags = IBV_SEND_SIGNALED,
+                                 .wr.rdma = {(uintptr_t)pair.memory + 64, pair.mr->rkey},
+                             };
     struct ibv_wc wc;
 
     strcpy((char *)pair.memory, "parent");
