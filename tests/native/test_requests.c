@@ -180,6 +180,25 @@ static void a_send_to_nobody_ends_after_its_timeout(void)
     loopback_close(&loop);
 }
 
+/* As hardware, whose PSNs no longer match: the stale side is not answered. */
+static void a_reset_peer_does_not_answer_its_old_connection(void)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    struct ibv_sge sge;
+
+    begin(IBV_QPT_RC);
+    sge = element(0, 0, 8);
+    for (int i = 0; i < 5; ++i) {
+        post_recv(0, 8, 1);
+        CHECK_EQ(post((struct ibv_send_wr){.wr_id = 3, .opcode = IBV_WR_SEND}, &sge).status, 0);
+    }
+    CHECK_EQ(vb_qp_modify(loop.qp[1], &reset, IBV_QP_STATE), 0);
+    loopback_connect(loop.qp[1], loop.qp[0], 1);
+    CHECK_EQ(post((struct ibv_send_wr){.wr_id = 3, .opcode = IBV_WR_SEND}, &sge).status,
+             IBV_WC_RETRY_EXC_ERR);
+    loopback_close(&loop);
+}
+
 int main(void)
 {
     RUN(sends_of_all_sizes);
@@ -187,6 +206,7 @@ int main(void)
     RUN(a_read_after_a_small_send_sees_it);
     RUN(a_write_outside_the_region_fails_both_sides);
     RUN(a_send_without_a_receive_ends_after_its_retries);
+    RUN(a_reset_peer_does_not_answer_its_old_connection);
     RUN(a_send_to_nobody_ends_after_its_timeout);
     return 0;
 }

@@ -117,19 +117,20 @@ struct vb_qp_shared {
      */
     _Alignas(VB_LINE) _Atomic uint32_t state; /* enum ibv_qp_state */
     uint32_t qp_num;
-    uint32_t type;
+    uint32_t dest_qp_num;
+    uint32_t epoch;       /* another at each reset: what a peer remembers of the queue is void */
+    uint32_t established; /* the first request has arrived (COMM_EST was raised) */
     uint32_t pd;
     uint32_t access;
-    uint32_t dest_qp_num;
     uint32_t qkey;
     uint32_t recv_cq;
     uint32_t srq; /* index + 1 */
-    uint32_t rq_mask;
     uint64_t rq_ring;
-    uint32_t rq_stride_log2;
-    uint32_t min_rnr_timer;
-    uint32_t established; /* the first request has arrived (COMM_EST was raised) */
-    uint32_t max_dest_rd_atomic;
+    uint32_t rq_mask;
+    uint8_t rq_stride_log2;
+    uint8_t type; /* enum ibv_qp_type */
+    uint8_t min_rnr_timer;
+    uint8_t max_dest_rd_atomic;
     /* held by the owner while it carries requests out */
     _Alignas(VB_LINE) struct vb_biased_lock sq_lock;
     /* receive queue: the owner posts… */

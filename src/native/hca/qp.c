@@ -89,16 +89,18 @@ static void share(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_qp_shared *shared = &adapter->self.qp[qp->index];
+    uint32_t epoch = shared->epoch + 1;
 
     memset(shared, 0, sizeof(*shared));
+    shared->epoch = epoch;
     shared->qp_num = qp->ibv.qp_num;
-    shared->type = qp->ibv.qp_type;
+    shared->type = (uint8_t)qp->ibv.qp_type;
     shared->pd = qp->pd->number;
     shared->recv_cq = qp->recv_cq->index;
     shared->srq = qp->srq ? qp->srq->index + 1 : 0;
     shared->rq_mask = round_up_pow2(qp->cap.max_recv_wr) - 1;
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
-    shared->rq_stride_log2 = vb_recv_stride_log2(qp->cap.max_recv_sge);
+    shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
     if (adapter->barriers)
         return;
@@ -228,6 +230,7 @@ void vb_qp_reset(struct vb_qp *qp)
     atomic_store(&shared->rq_taken, 0);
     atomic_store(&shared->srq_inflight, 0);
     shared->established = 0;
+    ++shared->epoch;
     shared->dest_qp_num = 0;
     memset(&qp->attr, 0, sizeof(qp->attr));
 }
@@ -237,14 +240,17 @@ int vb_qp_destroy(struct vb_qp *qp)
     struct vb_adapter *adapter = qp->context->adapter;
 
     withdraw(qp);
-    vb_event_retire(qp->context, &qp->ibv);
-    vb_object_remove(qp->context, &qp->object);
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
     adapter->qps[qp->index] = NULL;
+    pthread_mutex_unlock(&adapter->mutex);
+    adapter->port->disconnect(qp); /* a late event may have asked for attention meanwhile */
+    pthread_mutex_unlock(&adapter->lifetime);
+    vb_event_retire(qp->context, &qp->ibv);
+    vb_object_remove(qp->context, &qp->object);
+    pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->qp_pool, qp->index);
     pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
     use(qp, -1);
     pthread_mutex_destroy(&qp->ibv.mutex);
     pthread_cond_destroy(&qp->ibv.cond);

@@ -64,7 +64,8 @@ struct vb_qp {
     /* the port's */
     struct vb_peer *peer;
     struct vb_qp_shared *remote;
-    uint32_t remote_rq_seen;              /* remote rq_posted as last read */
+    uint32_t remote_rq_seen; /* remote rq_posted as last read */
+    uint32_t remote_epoch;   /* of the queue that this QP has sent to, 0 before the first request */
     uint32_t unplaced_cq_position;        /* last inline payload sent… */
     uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
     void *port_data;

@@ -9,7 +9,7 @@
 static void attach(struct vb_qp *qp, struct vb_peer *peer)
 {
     qp->remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
-    qp->remote_rq_seen = qp->remote ? atomic_load(&qp->remote->rq_taken) : 0;
+    qp->remote_epoch = 0;
     qp->unplaced_high = 0;
     atomic_thread_fence(memory_order_release);
     qp->peer = peer;
@@ -64,19 +64,36 @@ static void find_again(struct vb_qp *qp)
     attach(qp, peer);
 }
 
-bool vb_connection_ready_slowly(struct vb_qp *qp)
+/* The first request fixes which life of the peer's QP this one is connected to. */
+static bool adopt_epoch(struct vb_qp *qp)
 {
-    if (!qp->peer)
-        find_again(qp);
-    if (!qp->peer || !qp->remote)
+    if (qp->remote_epoch == qp->remote->epoch)
+        return true;
+    if (qp->remote_epoch)
         return false;
+    qp->remote_epoch = qp->remote->epoch;
+    qp->remote_rq_seen = atomic_load(&qp->remote->rq_taken);
+    return true;
+}
+
+static void establish(struct vb_qp *qp)
+{
     if (qp->remote->established)
-        return vb_connection_ready(qp);
+        return;
     qp->remote->established = 1;
     if (atomic_load(&qp->remote->state) == IBV_QPS_RTR)
         vb_tell_qp_event(vb_direct_of(qp->context->adapter), qp->peer, qp->remote,
                          IBV_EVENT_COMM_EST);
-    return vb_connection_ready(qp);
+}
+
+bool vb_connection_ready_slowly(struct vb_qp *qp)
+{
+    if (!qp->peer)
+        find_again(qp);
+    if (!qp->peer || !qp->remote || !vb_connection_answers(qp) || !adopt_epoch(qp))
+        return false;
+    establish(qp);
+    return true;
 }
 
 /* Waits until the lock was free once since this call began. */
