@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Answering a datagram by what it arrived with, over each GID of the port. */
+#include "pair.h"
+
+enum { GRH = 40, QKEY = 0x1234 };
+
+static struct pair pair;
+static struct ibv_qp *ud[2];
+
+static struct ibv_qp *new_ud(void)
+{
+    struct ibv_cq *cq = ibv_cq_ex_to_cq(pair.cq);
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+    struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+    CHECK(qp);
+    CHECK_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+             0);
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    return qp;
+}
+
+static void receive(struct ibv_qp *qp, size_t offset)
+{
+    struct ibv_sge sge = {(uintptr_t)pair.memory + offset, GRH + 8, pair.mr->lkey};
+    struct ibv_recv_wr *bad, wr = {.wr_id = offset, .sg_list = &sge, .num_sge = 1};
+
+    CHECK_EQ(ibv_post_recv(qp, &wr, &bad), 0);
+}
+
+static void send(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t to, size_t offset)
+{
+    struct ibv_sge sge = {(uintptr_t)pair.memory + offset, 8, pair.mr->lkey};
+    struct ibv_send_wr *bad, wr = {
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND,
+                                 .wr.ud = {ah, to, QKEY},
+                             };
+
+    CHECK_EQ(ibv_post_send(qp, &wr, &bad), 0);
+}
+
+/* Waits for the datagram and returns the address to answer it. */
+static struct ibv_ah_attr arrived(size_t offset, uint32_t from, struct ibv_ah **answer)
+{
+    struct ibv_grh *grh = (struct ibv_grh *)(pair.memory + offset);
+    struct ibv_ah_attr attr;
+    struct ibv_wc wc;
+
+    pair_poll(&pair, &wc);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.wr_id, offset);
+    CHECK_EQ(wc.byte_len, GRH + 8);
+    CHECK_EQ(wc.src_qp, from);
+    CHECK(wc.wc_flags & IBV_WC_GRH);
+    CHECK_EQ(ibv_init_ah_from_wc(pair.context, 1, &wc, grh, &attr), 0);
+    *answer = ibv_create_ah_from_wc(pair.pd, &wc, grh, 1);
+    CHECK(*answer);
+    return attr;
+}
+
+static void a_datagram_is_answered(uint8_t gid_index)
+{
+    struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh.sgid_index = gid_index}, back;
+    struct ibv_ah *ah, *answer, *again;
+    union ibv_gid source;
+
+    to.grh.hop_limit = 9;
+    to.grh.traffic_class = 0x68;
+    CHECK_EQ(ibv_query_gid(pair.context, 1, gid_index, &to.grh.dgid), 0);
+    ah = ibv_create_ah(pair.pd, &to);
+    CHECK(ah);
+    receive(ud[1], 512);
+    send(ud[0], ah, ud[1]->qp_num, 0);
+    back = arrived(512, ud[0]->qp_num, &answer);
+    CHECK_EQ(memcmp(&back.grh.dgid, &to.grh.dgid, sizeof(to.grh.dgid)), 0);
+    CHECK_EQ(ibv_query_gid(pair.context, 1, back.grh.sgid_index, &source), 0);
+    CHECK_EQ(memcmp(&source, &to.grh.dgid, sizeof(source)), 0);
+    CHECK_EQ(back.grh.hop_limit, 9);
+    CHECK_EQ(back.grh.traffic_class, 0x68);
+    receive(ud[0], 1024);
+    send(ud[1], answer, ud[0]->qp_num, 0);
+    arrived(1024, ud[1]->qp_num, &again);
+    CHECK_EQ(ibv_destroy_ah(again), 0);
+    CHECK_EQ(ibv_destroy_ah(answer), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+}
+
+static void every_gid_leads_back(void)
+{
+    struct ibv_port_attr port;
+
+    CHECK_EQ(ibv_query_port(pair.context, 1, &port), 0);
+    for (int i = 0; i < port.gid_tbl_len; ++i)
+        a_datagram_is_answered((uint8_t)i);
+}
+
+static void an_address_that_is_not_ours_is_refused(void)
+{
+    uint8_t foreign[GRH] = {0x60};
+    struct ibv_wc wc = {.wc_flags = IBV_WC_GRH};
+    struct ibv_ah_attr attr;
+
+    CHECK_EQ(ibv_init_ah_from_wc(pair.context, 1, &wc, (struct ibv_grh *)foreign, &attr), -1);
+    CHECK(!ibv_create_ah_from_wc(pair.pd, &wc, (struct ibv_grh *)foreign, 1));
+}
+
+static void an_address_without_a_grh_is_refused(void)
+{
+    struct ibv_ah_attr attr = {.port_num = 1, .dlid = 1};
+
+    CHECK(!ibv_create_ah(pair.pd, &attr));
+    CHECK_EQ(errno, EINVAL);
+}
+
+int main(void)
+{
+    pair_open(&pair);
+    ud[0] = new_ud();
+    ud[1] = new_ud();
+    RUN(every_gid_leads_back);
+    RUN(an_address_that_is_not_ours_is_refused);
+    RUN(an_address_without_a_grh_is_refused);
+    CHECK_EQ(ibv_destroy_qp(ud[0]), 0);
+    CHECK_EQ(ibv_destroy_qp(ud[1]), 0);
+    pair_close(&pair);
+    return 0;
+}
