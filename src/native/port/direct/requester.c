@@ -347,7 +347,7 @@ static void scatter_result(const struct vb_spans *local, uint64_t value)
 static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     bool swap = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-    const struct vb_mr_shared *mr;
+    const struct vb_mr_shared *mr = NULL;
     struct vb_spans local, remote;
     struct vb_evidence evidence;
     enum vb_check check;
