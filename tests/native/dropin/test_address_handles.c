@@ -6,12 +6,13 @@ enum { GRH = 40, QKEY = 0x1234 };
 
 static struct pair pair;
 static struct ibv_qp *ud[2];
+static struct ibv_cq *sent;
 
 static struct ibv_qp *new_ud(void)
 {
     struct ibv_cq *cq = ibv_cq_ex_to_cq(pair.cq);
     struct ibv_qp_init_attr init = {
-        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
+        .send_cq = sent, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
     struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
 
@@ -40,10 +41,15 @@ static void send(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t to, size_t offse
                                  .sg_list = &sge,
                                  .num_sge = 1,
                                  .opcode = IBV_WR_SEND,
+                                 .send_flags = IBV_SEND_SIGNALED,
                                  .wr.ud = {ah, to, QKEY},
                              };
+    struct ibv_wc wc;
 
     CHECK_EQ(ibv_post_send(qp, &wr, &bad), 0);
+    while (ibv_poll_cq(sent, 1, &wc) == 0)
+        ;
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
 }
 
 /* Waits for the datagram and returns the address to answer it. */
@@ -122,6 +128,8 @@ static void an_address_without_a_grh_is_refused(void)
 int main(void)
 {
     pair_open(&pair);
+    sent = ibv_create_cq(pair.context, 8, NULL, NULL, 0);
+    CHECK(sent);
     ud[0] = new_ud();
     ud[1] = new_ud();
     RUN(every_gid_leads_back);
@@ -129,6 +137,7 @@ int main(void)
     RUN(an_address_without_a_grh_is_refused);
     CHECK_EQ(ibv_destroy_qp(ud[0]), 0);
     CHECK_EQ(ibv_destroy_qp(ud[1]), 0);
+    CHECK_EQ(ibv_destroy_cq(sent), 0);
     pair_close(&pair);
     return 0;
 }
