@@ -83,7 +83,7 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
     return VB_DEVICE_INDEX;
 }
 
-/* ---- fork: the adapter stays the parent's (docs: what a fork does) ---- */
+/* ---- fork: the adapter stays the parent's ---- */
 
 static void before_fork(void)
 {
