@@ -82,6 +82,9 @@ int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t heade
 
 uint32_t vb_random(struct vb_adapter *adapter);
 
+/* A process that cannot make the kernel run a barrier is here: no lock of ours may be biased. */
+void vb_adapter_forbid_bias(struct vb_adapter *adapter);
+
 int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
                     struct vb_context **context);
 /* Releases whatever the program left open, in an order in which nothing is in use. */

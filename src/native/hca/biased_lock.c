@@ -29,31 +29,51 @@ void vb_barrier_everywhere(void)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Holding `lock`: the privileged thread can no longer enter, and has left when this returns. */
-static void end_privilege(struct vb_biased_lock *lock)
+static bool has_gone(const atomic_bool *gone)
 {
-    uintptr_t thread = atomic_load(&lock->thread);
-
-    if (thread == REVOKED)
-        return;
-    atomic_store(&lock->thread, REVOKED);
-    if (thread == NONE || thread == vb_this_thread())
-        return;
-    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    for (unsigned round = 0; atomic_load_explicit(&lock->held, memory_order_acquire);)
-        vb_backoff(&round);
+    return gone && atomic_load_explicit(gone, memory_order_relaxed);
 }
 
-void vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+/* Holding `lock`: the privileged thread can no longer enter, and has left when this returns. */
+static bool end_privilege(struct vb_biased_lock *lock, uint32_t holder, const atomic_bool *gone)
 {
-    uintptr_t thread;
+    uint64_t thread = atomic_load(&lock->thread);
 
-    vb_lock(&lock->lock, holder);
+    if (thread == REVOKED)
+        return true;
+    atomic_store(&lock->thread, REVOKED);
+    if (thread == NONE || thread == vb_this_thread(holder))
+        return true;
+    vb_barrier_everywhere();
+    for (unsigned round = 0; atomic_load_explicit(&lock->held, memory_order_acquire);) {
+        if (has_gone(gone))
+            return false;
+        vb_backoff(&round);
+    }
+    return true;
+}
+
+static bool lock_word(_Atomic uint32_t *lock, uint32_t holder, const atomic_bool *gone)
+{
+    if (gone)
+        return vb_lock_unless(lock, holder, gone);
+    vb_lock(lock, holder);
+    return true;
+}
+
+bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim,
+                              const atomic_bool *gone)
+{
+    uint64_t thread;
+
+    if (!lock_word(&lock->lock, holder, gone))
+        return false;
     thread = atomic_load(&lock->thread);
     if (thread == NONE && claim)
-        atomic_store(&lock->thread, vb_this_thread());
-    else if (thread != NONE)
-        end_privilege(lock);
+        atomic_store(&lock->thread, lock->owner = vb_this_thread(holder));
+    else if (thread != NONE && !end_privilege(lock, holder, gone))
+        return false;
+    return true;
 }
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock)
@@ -67,18 +87,18 @@ void vb_biased_release_slowly(struct vb_biased_lock *lock)
 
 bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 {
-    uintptr_t thread = atomic_load(&lock->thread);
+    uint64_t thread = atomic_load(&lock->thread);
 
     if (atomic_load(&lock->held))
         return false;
-    if (thread == vb_this_thread()) {
+    if (thread == vb_this_thread(holder)) {
         vb_biased_acquire(lock, holder, false);
         return true;
     }
     if (!vb_trylock(&lock->lock, holder))
         return false;
     if (thread != NONE && thread != REVOKED) {
-        end_privilege(lock);
+        end_privilege(lock, holder, NULL);
         lock->lender = thread;
     }
     return true;
@@ -87,8 +107,26 @@ bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder)
 {
     vb_lock(&lock->lock, holder);
-    end_privilege(lock);
+    end_privilege(lock, holder, NULL);
     vb_unlock(&lock->lock);
+}
+
+bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance)
+{
+    return atomic_load(&lock->lock) == instance ||
+           (atomic_load(&lock->held) && lock->owner >> 32 == instance);
+}
+
+void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
+{
+    uint64_t thread = atomic_load(&lock->thread);
+
+    if (atomic_load(&lock->held) && lock->owner >> 32 == instance)
+        atomic_store(&lock->held, 0);
+    if (thread >> 32 == instance)
+        atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
+    if (atomic_load(&lock->lock) == instance)
+        vb_unlock(&lock->lock);
 }
 
 void vb_biased_renounce(struct vb_biased_lock *lock)

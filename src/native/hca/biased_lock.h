@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A lock for what one thread does nearly always: posting to a QP, polling a CQ.
+ * A lock for what one thread does nearly always: posting to a QP, polling a CQ, completing into
+ * one from the other end of a connection.
  *
- * An atomic read-modify-write costs as much as the rest of a small request. So the first thread
- * that asks becomes the lock's own: it takes the lock by storing `held` and releases it by
- * clearing it, with no atomic instruction. Any other thread first revokes that privilege, for
- * good: it makes the kernel run a barrier on every processor (membarrier), after which either the
- * owner has seen the revocation or the revoker sees `held`. Peers that must wait until a QP is
- * quiet use the same barrier (vb_barrier_everywhere) and then read both words.
+ * An atomic read-modify-write costs as much as the rest of a small request, and more where it has
+ * to wait for stores to lines that another processor holds. So the first thread that asks becomes
+ * the lock's own: it takes the lock by storing `held` and releases it by clearing it, with no
+ * atomic instruction. Any other thread first revokes that privilege, for good: it makes the kernel
+ * run a barrier on every processor (membarrier), after which either the owner has seen the
+ * revocation or the revoker sees `held`. Peers that must wait until a QP is quiet use the same
+ * barrier (vb_barrier_everywhere) and then read both words.
  *
- * Where the system offers no membarrier no thread is ever privileged.
+ * A lock may lie in shared memory: a thread's name contains its adapter's instance. Where the
+ * system offers a process no membarrier, no thread is privileged in what that process can lock.
  */
 #ifndef VB_HCA_BIASED_LOCK_H
 #define VB_HCA_BIASED_LOCK_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct vb_biased_lock {
-    _Atomic uintptr_t thread; /* the privileged one; 0: none yet, 1: revoked */
-    _Atomic uint32_t held;    /* by that thread */
-    _Atomic uint32_t lock;    /* by any thread: its adapter's instance */
-    _Atomic uint32_t turns;   /* how often it was released */
-    uintptr_t lender;         /* who gets the privilege back at the release */
+    _Atomic uint64_t thread; /* the privileged one; 0: none yet, 1: revoked */
+    _Atomic uint32_t held;   /* by that thread */
+    _Atomic uint32_t lock;   /* by any thread: its adapter's instance */
+    _Atomic uint32_t turns;  /* how often it was released */
+    uint64_t owner;          /* who was privileged last: `held` is its */
+    uint64_t lender;         /* who gets the privilege back at the release */
 };
 
 /* Asks the kernel for the barriers; false: it has none, so every lock must be forbidden a bias. */
@@ -37,30 +42,41 @@ void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder);
 void vb_biased_renounce(struct vb_biased_lock *lock);
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock);
-void vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim);
+bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim,
+                              const atomic_bool *gone);
 
 /* Its address tells one thread from another; static TLS, so that finding it is one addition. */
 extern _Thread_local char vb_thread_mark
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-static inline uintptr_t vb_this_thread(void)
+static inline uint64_t vb_this_thread(uint32_t instance)
 {
-    return (uintptr_t)&vb_thread_mark;
+    return (uint64_t)instance << 32 | (uint32_t)((uintptr_t)&vb_thread_mark >> 6);
 }
 
-/* `claim`: this is the call by which the lock's usual thread makes itself known. */
-static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+/*
+ * `holder` is the caller's adapter's instance; `claim`: this is the call by which the lock's usual
+ * thread makes itself known. False when `gone` (may be NULL) became true first: the lock's memory
+ * belongs to a process that died.
+ */
+static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_t holder,
+                                            bool claim, const atomic_bool *gone)
 {
-    uintptr_t me = vb_this_thread();
+    uint64_t me = vb_this_thread(holder);
 
     if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1)) {
         atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst); /* the processor's part is the revoker's */
         if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1))
-            return;
+            return true;
         atomic_store_explicit(&lock->held, 0, memory_order_release);
     }
-    vb_biased_acquire_slowly(lock, holder, claim);
+    return vb_biased_acquire_slowly(lock, holder, claim, gone);
+}
+
+static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+{
+    vb_biased_acquire_unless(lock, holder, claim, NULL);
 }
 
 static inline void vb_biased_release(struct vb_biased_lock *lock)
@@ -77,6 +93,13 @@ static inline void vb_biased_release(struct vb_biased_lock *lock)
 /* Without waiting. The usual thread has its privilege back afterwards: this is for rare visitors.
  */
 bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder);
+
+/*
+ * What a dead process held, or was privileged to, is free again. True if it was inside: the caller
+ * has repaired what the lock protects.
+ */
+bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance);
+void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance);
 
 /* For others than holders, after vb_barrier_everywhere: is somebody inside? */
 static inline bool vb_biased_is_held(const struct vb_biased_lock *lock)

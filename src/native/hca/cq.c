@@ -41,22 +41,24 @@ static bool consume_arming(struct vb_cq_shared *cq, bool solicited)
     return atomic_exchange(&cq->armed, VB_ARM_NONE) != VB_ARM_NONE;
 }
 
-unsigned vb_cqe_push(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t holder,
-                     const atomic_bool *gone, const struct vb_cqe *entry, bool solicited)
+unsigned vb_cqe_push(const struct vb_adapter *adapter, const struct vb_view *view,
+                     struct vb_cq_shared *cq, const atomic_bool *gone, const struct vb_cqe *entry,
+                     bool solicited)
 {
     uint32_t position;
 
-    if (VB_UNLIKELY(!vb_lock_unless(&cq->lock, holder, gone)))
+    if (VB_UNLIKELY(
+            !vb_biased_acquire_unless(&cq->lock, adapter->instance, adapter->barriers, gone)))
         return VB_PUSH_REFUSED;
     position = cq->tail;
     if (VB_UNLIKELY(!has_room(cq) || atomic_load_explicit(&cq->error, memory_order_relaxed))) {
         bool first = !atomic_exchange(&cq->error, 1);
-        vb_unlock(&cq->lock);
+        vb_biased_release(&cq->lock);
         return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
     }
     write_entry(vb_cqe_at(view, cq, position), entry, position);
     cq->tail = position + 1;
-    vb_unlock(&cq->lock);
+    vb_biased_release(&cq->lock);
     if (!cq->channel)
         return VB_PUSHED;
     return consume_arming(cq, solicited || entry->status != IBV_WC_SUCCESS) ? VB_PUSH_EVENT
@@ -74,11 +76,21 @@ void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited)
 {
     struct vb_adapter *adapter = cq->context->adapter;
-    unsigned pushed = vb_cqe_push(&adapter->self, cq->shared, adapter->instance, &adapter->gone,
-                                  entry, solicited);
+    unsigned pushed =
+        vb_cqe_push(adapter, &adapter->self, cq->shared, &adapter->gone, entry, solicited);
 
     if (VB_UNLIKELY(pushed))
         vb_cq_after_push(cq, pushed);
+}
+
+void vb_adapter_forbid_bias(struct vb_adapter *adapter)
+{
+    pthread_mutex_lock(&adapter->mutex);
+    adapter->barriers = false;
+    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
+        if (adapter->cqs[i])
+            vb_biased_forbid(&adapter->cqs[i]->shared->lock, adapter->instance);
+    pthread_mutex_unlock(&adapter->mutex);
 }
 
 static void cq_release(struct vb_object *object)
@@ -126,6 +138,8 @@ static void share(struct vb_cq *cq)
     shared->mask = cq->mask;
     shared->channel = cq->channel ? cq->channel->serial : 0;
     shared->generation = cq->generation;
+    if (!adapter->barriers)
+        vb_biased_forbid(&shared->lock, adapter->instance);
     cq->shared = shared;
 }
 
@@ -232,7 +246,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
     if (!ring)
         return -ENOMEM;
     vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
-    vb_lock(&cq->shared->lock, adapter->instance);
+    vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
     if (cq->shared->tail - cq->taken <= mask + 1) {
         move_entries(cq, ring, mask);
         old = cq->ring;
@@ -241,7 +255,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
         cq->shared->ring = vb_heap_offset(adapter->segment, ring);
         cq->ibv.cqe = (int)(mask + 1);
     }
-    vb_unlock(&cq->shared->lock);
+    vb_biased_release(&cq->shared->lock);
     vb_biased_release(&cq->poll_lock);
     vb_heap_free(adapter->segment, old ? old : ring);
     return old ? 0 : -EINVAL;
@@ -250,12 +264,11 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
 void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder)
 {
     struct vb_cq_shared *shared = cq->shared;
+    const struct vb_view *self = &cq->context->adapter->self;
 
-    if (atomic_load(&shared->lock) != dead_holder)
-        return;
-    /* It died between publishing the entry and moving the tail. */
-    if (atomic_load(&vb_cqe_at(&cq->context->adapter->self, shared, shared->tail)->seq) ==
-        shared->tail + 1)
+    /* It may have died between publishing the entry and moving the tail. */
+    if (vb_biased_is_held_by(&shared->lock, dead_holder) &&
+        atomic_load(&vb_cqe_at(self, shared, shared->tail)->seq) == shared->tail + 1)
         ++shared->tail;
-    vb_unlock(&shared->lock);
+    vb_biased_bury(&shared->lock, dead_holder);
 }

@@ -38,8 +38,9 @@ enum vb_push { VB_PUSHED = 0, VB_PUSH_EVENT = 1, VB_PUSH_OVERRUN = 2, VB_PUSH_RE
  * was full and is now in error, tell its owner. VB_PUSH_REFUSED: it was in error, or its owner
  * died.
  */
-unsigned vb_cqe_push(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t holder,
-                     const atomic_bool *gone, const struct vb_cqe *entry, bool solicited);
+unsigned vb_cqe_push(const struct vb_adapter *adapter, const struct vb_view *view,
+                     struct vb_cq_shared *cq, const atomic_bool *gone, const struct vb_cqe *entry,
+                     bool solicited);
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
                  struct vb_cq **cq);

@@ -89,7 +89,7 @@ struct vb_cq_shared {
     uint32_t generation;
     _Atomic uint32_t error; /* overrun: no further entry is accepted */
     /* producers, under lock */
-    _Alignas(VB_LINE) _Atomic uint32_t lock;
+    _Alignas(VB_LINE) struct vb_biased_lock lock;
     uint32_t tail;
     uint32_t head_seen;
     /* the consumer */

@@ -165,7 +165,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
     struct vb_mr_shared *entry = &adapter->self.mr[mr->index];
-    uint32_t old = mr->ibv.lkey;
+    uint32_t key = mr->ibv.lkey;
     uint64_t iova = entry->iova;
     int error = 0;
 
@@ -187,8 +187,11 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
         move_to_pd(mr, pd);
     describe(adapter, entry, mr->pd->number, addr, length, iova, access);
     fill_abi(mr, addr, length);
-    pthread_mutex_lock(&adapter->mutex);
-    publish(mr, new_key(adapter, mr->index, old));
-    pthread_mutex_unlock(&adapter->mutex);
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) { /* the old key meant other memory */
+        pthread_mutex_lock(&adapter->mutex);
+        key = new_key(adapter, mr->index, key);
+        pthread_mutex_unlock(&adapter->mutex);
+    }
+    publish(mr, key);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "port/direct/responder.h"
 
 enum { DATAGRAM_MAX = 4096, GRH_SIZE = 40 };
+enum { NEXT_IS_UDP = 17, NEXT_IS_IBA = 0x1b };
 
 /* The destinations that a UD QP has met lately. */
 struct destination {
@@ -86,21 +87,21 @@ static bool is_ipv4(const uint8_t gid[16])
     return memcmp(gid, prefix, sizeof(prefix)) == 0;
 }
 
-static void write_grh(uint8_t grh[GRH_SIZE], const uint8_t sgid[16], const struct ibv_ah_attr *ah,
-                      size_t payload)
+static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
+                      const struct ibv_ah_attr *ah, size_t payload)
 {
     uint16_t length = htons((uint16_t)payload);
 
     memset(grh, 0, GRH_SIZE);
-    if (is_ipv4(sgid) && is_ipv4(ah->grh.dgid.raw)) {
+    if (is_ipv4(source->raw) && is_ipv4(ah->grh.dgid.raw)) {
         uint16_t total = htons((uint16_t)(payload + 20));
 
         grh[20] = 0x45;
         grh[21] = ah->grh.traffic_class;
         memcpy(grh + 22, &total, 2);
         grh[28] = ah->grh.hop_limit;
-        grh[29] = 17; /* UDP */
-        memcpy(grh + 32, sgid + 12, 4);
+        grh[29] = NEXT_IS_UDP;
+        memcpy(grh + 32, source->raw + 12, 4);
         memcpy(grh + 36, ah->grh.dgid.raw + 12, 4);
         return;
     }
@@ -109,9 +110,9 @@ static void write_grh(uint8_t grh[GRH_SIZE], const uint8_t sgid[16], const struc
     grh[2] = (uint8_t)(ah->grh.flow_label >> 8);
     grh[3] = (uint8_t)ah->grh.flow_label;
     memcpy(grh + 4, &length, 2);
-    grh[6] = 0x1b; /* next header: IBA transport */
+    grh[6] = source->type == VB_GID_ROCE_V1 ? NEXT_IS_IBA : NEXT_IS_UDP;
     grh[7] = ah->grh.hop_limit;
-    memcpy(grh + 8, sgid, 16);
+    memcpy(grh + 8, source->raw, 16);
     memcpy(grh + 24, ah->grh.dgid.raw, 16);
 }
 
@@ -123,7 +124,7 @@ static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_s
 
     if (index >= direct->gid_count)
         return false;
-    write_grh(grh, direct->gids[index].raw, &ah->attr, payload->total);
+    write_grh(grh, &direct->gids[index], &ah->attr, payload->total);
     all->count = 0;
     all->total = 0;
     vb_spans_add(all, grh, 0, GRH_SIZE);

@@ -117,6 +117,8 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     peer->barriers = hello->barriers;
     pthread_mutex_init(&peer->mutex, NULL);
     pthread_mutex_init(&peer->bounce_mutex, NULL);
+    if (!peer->barriers)
+        vb_adapter_forbid_bias(&direct->adapter);
     choose_way(direct, peer, hello, fds[1]);
     *made = peer;
     return 0;

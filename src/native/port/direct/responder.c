@@ -144,8 +144,8 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, struct v
     entry->wr_id = taken->wqe->wr_id;
     entry->qp = vb_peer_qp_index(peer, remote);
     entry->wqe = taken->position;
-    pushed = vb_cqe_push(&peer->view, &peer->view.cq[remote->recv_cq],
-                         qp->context->adapter->instance, &peer->gone, entry, solicited);
+    pushed = vb_cqe_push(qp->context->adapter, &peer->view, &peer->view.cq[remote->recv_cq],
+                         &peer->gone, entry, solicited);
     if (remote->srq)
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
     else
