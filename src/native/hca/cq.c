@@ -14,22 +14,14 @@ static uint32_t round_up_pow2(uint32_t n)
     return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
 }
 
-static bool has_room(struct vb_cq_shared *cq)
+bool vb_cq_has_room_now(struct vb_cq_shared *cq)
 {
-    if (VB_LIKELY(cq->tail - cq->head_seen <= cq->mask))
-        return true;
     cq->head_seen = atomic_load_explicit(&cq->head, memory_order_acquire);
     return cq->tail - cq->head_seen <= cq->mask;
 }
 
-static void write_entry(struct vb_cqe *slot, const struct vb_cqe *entry, uint32_t position)
-{
-    memcpy(slot, entry, offsetof(struct vb_cqe, seq));
-    atomic_store_explicit(&slot->seq, position + 1, memory_order_release);
-}
-
 /* Consumes the arming that this entry satisfies (IBA 11.4.2.2). */
-static bool consume_arming(struct vb_cq_shared *cq, bool solicited)
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, bool solicited)
 {
     uint32_t armed;
 
@@ -37,32 +29,16 @@ static bool consume_arming(struct vb_cq_shared *cq, bool solicited)
     atomic_thread_fence(memory_order_seq_cst);
     armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
     if (armed == VB_ARM_NONE || (armed == VB_ARM_SOLICITED && !solicited))
-        return false;
-    return atomic_exchange(&cq->armed, VB_ARM_NONE) != VB_ARM_NONE;
+        return VB_PUSHED;
+    return atomic_exchange(&cq->armed, VB_ARM_NONE) != VB_ARM_NONE ? VB_PUSH_EVENT : VB_PUSHED;
 }
 
-unsigned vb_cqe_push(const struct vb_adapter *adapter, const struct vb_view *view,
-                     struct vb_cq_shared *cq, const atomic_bool *gone, const struct vb_cqe *entry,
-                     bool solicited)
+unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 {
-    uint32_t position;
+    bool first = !atomic_exchange(&cq->error, 1);
 
-    if (VB_UNLIKELY(
-            !vb_biased_acquire_unless(&cq->lock, adapter->instance, adapter->barriers, gone)))
-        return VB_PUSH_REFUSED;
-    position = cq->tail;
-    if (VB_UNLIKELY(!has_room(cq) || atomic_load_explicit(&cq->error, memory_order_relaxed))) {
-        bool first = !atomic_exchange(&cq->error, 1);
-        vb_biased_release(&cq->lock);
-        return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
-    }
-    write_entry(vb_cqe_at(view, cq, position), entry, position);
-    cq->tail = position + 1;
     vb_biased_release(&cq->lock);
-    if (!cq->channel)
-        return VB_PUSHED;
-    return consume_arming(cq, solicited || entry->status != IBV_WC_SUCCESS) ? VB_PUSH_EVENT
-                                                                            : VB_PUSHED;
+    return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
 }
 
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
@@ -73,14 +49,34 @@ void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
         vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
 }
 
-void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited)
+struct vb_cqe *vb_cq_begin(struct vb_cq *cq)
 {
     struct vb_adapter *adapter = cq->context->adapter;
-    unsigned pushed =
-        vb_cqe_push(adapter, &adapter->self, cq->shared, &adapter->gone, entry, solicited);
+    unsigned refused;
+    struct vb_cqe *entry =
+        vb_cqe_reserve(adapter, &adapter->self, cq->shared, &adapter->gone, &refused);
+
+    if (VB_UNLIKELY(!entry))
+        vb_cq_after_push(cq, refused);
+    return entry;
+}
+
+void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited)
+{
+    unsigned pushed = vb_cqe_publish(cq->shared, entry, solicited);
 
     if (VB_UNLIKELY(pushed))
         vb_cq_after_push(cq, pushed);
+}
+
+void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited)
+{
+    struct vb_cqe *slot = vb_cq_begin(cq);
+
+    if (!slot)
+        return;
+    memcpy(slot, entry, offsetof(struct vb_cqe, seq));
+    vb_cq_end(cq, slot, solicited);
 }
 
 void vb_adapter_forbid_bias(struct vb_adapter *adapter)

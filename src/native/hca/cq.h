@@ -33,14 +33,42 @@ struct vb_cq {
 /* What a producer has to do after it has put an entry in. */
 enum vb_push { VB_PUSHED = 0, VB_PUSH_EVENT = 1, VB_PUSH_OVERRUN = 2, VB_PUSH_REFUSED = 4 };
 
+bool vb_cq_has_room_now(struct vb_cq_shared *cq);
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, bool solicited);
+unsigned vb_cqe_refuse(struct vb_cq_shared *cq);
+
 /*
- * Appends an entry. VB_PUSH_EVENT: the CQ was armed for it, wake its channel. VB_PUSH_OVERRUN: it
- * was full and is now in error, tell its owner. VB_PUSH_REFUSED: it was in error, or its owner
- * died.
+ * A producer's two steps, between which it holds the CQ's lock. Reserve gives the entry to fill
+ * (all of it but `seq`); or NULL and in `refused` VB_PUSH_REFUSED: the CQ was in error or its owner
+ * died, with VB_PUSH_OVERRUN: it was full and is now in error, tell its owner. Publish answers
+ * VB_PUSH_EVENT when the CQ was armed for such an entry: wake its channel.
  */
-unsigned vb_cqe_push(const struct vb_adapter *adapter, const struct vb_view *view,
-                     struct vb_cq_shared *cq, const atomic_bool *gone, const struct vb_cqe *entry,
-                     bool solicited);
+static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
+                                            const struct vb_view *view, struct vb_cq_shared *cq,
+                                            const atomic_bool *gone, unsigned *refused)
+{
+    *refused = VB_PUSH_REFUSED;
+    if (VB_UNLIKELY(
+            !vb_biased_acquire_unless(&cq->lock, adapter->instance, adapter->barriers, gone)))
+        return NULL;
+    if (VB_UNLIKELY((cq->tail - cq->head_seen > cq->mask && !vb_cq_has_room_now(cq)) ||
+                    atomic_load_explicit(&cq->error, memory_order_relaxed))) {
+        *refused = vb_cqe_refuse(cq);
+        return NULL;
+    }
+    return vb_cqe_at(view, cq, cq->tail);
+}
+
+static inline unsigned vb_cqe_publish(struct vb_cq_shared *cq, struct vb_cqe *entry, bool solicited)
+{
+    uint32_t position = cq->tail;
+    bool failed = entry->status != IBV_WC_SUCCESS;
+
+    atomic_store_explicit(&entry->seq, position + 1, memory_order_release);
+    cq->tail = position + 1;
+    vb_biased_release(&cq->lock);
+    return VB_LIKELY(!cq->channel) ? VB_PUSHED : vb_cq_consume_arming(cq, solicited || failed);
+}
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
                  struct vb_cq **cq);
@@ -50,7 +78,10 @@ int vb_cq_poll(struct vb_cq *cq, int count,
                struct ibv_wc *wc); /* number, or -EIO after an overrun */
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only);
 
-/* An entry of the owner's own; wakes and raises what follows from it. */
+/* The same two steps for an own CQ, with what follows from them; NULL: the entry is lost. */
+struct vb_cqe *vb_cq_begin(struct vb_cq *cq);
+void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited);
+/* Both at once, for an entry that is ready. */
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited);
 /* What follows from a push into an own CQ, whoever made it. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);

@@ -5,6 +5,7 @@
 
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "memory/copy.h"
 
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
 {
@@ -32,7 +33,7 @@ static void scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const
 
         if (vb_mr_check(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
                         IBV_ACCESS_LOCAL_WRITE, &mr) == VB_CHECK_OK)
-            memcpy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
+            vb_copy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
         data += part;
         length -= part;
     }

@@ -81,18 +81,20 @@ static uint8_t wc_opcode(unsigned opcode)
 static void push_send_entry(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t position,
                             const struct vb_outcome *outcome)
 {
-    struct vb_cqe entry = {
-        .wr_id = wr->wr_id,
-        .qp = qp->index,
-        .byte_len = outcome->byte_len,
-        .extra = outcome->evidence,
-        .wqe = position,
-        .status = (uint8_t)outcome->status,
-        .opcode = wc_opcode(wr->opcode),
-        .kind = VB_CQE_SEND,
-    };
+    struct vb_cqe *entry = vb_cq_begin(qp->send_cq);
 
-    vb_cq_complete(qp->send_cq, &entry, false);
+    if (VB_UNLIKELY(!entry))
+        return;
+    entry->wr_id = wr->wr_id;
+    entry->qp = qp->index;
+    entry->byte_len = outcome->byte_len;
+    entry->extra = outcome->evidence;
+    entry->wqe = position;
+    entry->status = (uint8_t)outcome->status;
+    entry->opcode = wc_opcode(wr->opcode);
+    entry->flags = 0;
+    entry->kind = VB_CQE_SEND;
+    vb_cq_end(qp->send_cq, entry, false);
 }
 
 static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr *wr,

@@ -160,7 +160,7 @@ static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr
 static void gather(const struct vb_spans *from, uint8_t *to)
 {
     for (uint32_t i = 0; i < from->count; ++i) {
-        memcpy(to, from->span[i].here, from->span[i].length);
+        vb_copy(to, from->span[i].here, from->span[i].length);
         to += from->span[i].length;
     }
 }
@@ -168,34 +168,36 @@ static void gather(const struct vb_spans *from, uint8_t *to)
 static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
                      struct vb_taken *taken, struct vb_outcome *outcome)
 {
-    struct vb_cqe entry;
-    struct vb_spans remote;
+    bool small = local->total <= VB_CQE_INLINE;
+    enum ibv_wc_status delivered;
     struct vb_evidence evidence;
+    struct vb_spans remote;
+    struct vb_cqe *entry;
+    unsigned refused;
     enum vb_check check =
         vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
-    enum ibv_wc_status delivered;
     int error;
 
     if (VB_UNLIKELY(check))
         return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
-    entry.kind = VB_CQE_RECV;
-    entry.status = IBV_WC_SUCCESS;
-    entry.opcode = 0;
-    entry.flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
-    entry.imm = wr->imm_data;
-    entry.byte_len = (uint32_t)local->total;
-    entry.extra = 0;
-    if (local->total <= VB_CQE_INLINE) {
-        entry.kind = VB_CQE_RECV_INLINE;
-        gather(local, entry.data);
-    } else {
-        error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
-        if (VB_UNLIKELY(error))
-            return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
-    }
-    delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
-    if (entry.kind == VB_CQE_RECV_INLINE)
+    error = small ? 0 : vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+    entry = vb_deliver_begin(qp, taken, &refused);
+    if (VB_UNLIKELY(!entry))
+        return deliver_failed(qp, wr, vb_delivered(qp, taken, refused), outcome);
+    entry->byte_len = (uint32_t)local->total;
+    entry->imm = wr->imm_data;
+    entry->extra = 0;
+    entry->status = IBV_WC_SUCCESS;
+    entry->opcode = 0;
+    entry->flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+    entry->kind = small ? VB_CQE_RECV_INLINE : VB_CQE_RECV;
+    if (small)
+        gather(local, entry->data);
+    delivered = vb_deliver_end(qp, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
+    if (small)
         vb_unplaced_note(qp, &remote);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
 }

@@ -133,32 +133,35 @@ static void tell_limit(struct vb_direct *direct, struct vb_qp *qp)
         vb_message_send(qp->peer->socket, &message, NULL, 0, true);
 }
 
-enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, struct vb_cqe *entry,
-                              bool solicited)
+VB_COLD enum ibv_wc_status vb_delivered(struct vb_qp *qp, const struct vb_taken *taken,
+                                        unsigned pushed)
 {
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_qp_shared *remote = qp->remote;
-    struct vb_peer *peer = qp->peer;
-    unsigned pushed;
-
-    entry->wr_id = taken->wqe->wr_id;
-    entry->qp = vb_peer_qp_index(peer, remote);
-    entry->wqe = taken->position;
-    pushed = vb_cqe_push(qp->context->adapter, &peer->view, &peer->view.cq[remote->recv_cq],
-                         &peer->gone, entry, solicited);
-    if (remote->srq)
-        atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
-    else
-        atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
-    if (VB_LIKELY(!pushed && !taken->limit_reached))
-        return IBV_WC_SUCCESS;
     if (taken->limit_reached)
-        tell_limit(direct, qp);
-    vb_after_remote_push(direct, peer, remote->recv_cq, pushed);
+        tell_limit(vb_direct_of(qp->context->adapter), qp);
+    vb_after_remote_push(vb_direct_of(qp->context->adapter), qp->peer, qp->remote->recv_cq, pushed);
     if (!(pushed & VB_PUSH_REFUSED))
         return IBV_WC_SUCCESS;
     vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
     return IBV_WC_REM_OP_ERR;
+}
+
+enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const struct vb_cqe *entry,
+                              bool solicited)
+{
+    unsigned refused;
+    struct vb_cqe *slot = vb_deliver_begin(qp, taken, &refused);
+
+    if (!slot)
+        return vb_delivered(qp, taken, refused);
+    slot->byte_len = entry->byte_len;
+    slot->imm = entry->imm;
+    slot->extra = entry->extra;
+    slot->status = entry->status;
+    slot->opcode = entry->opcode;
+    slot->flags = entry->flags;
+    slot->kind = entry->kind;
+    memcpy(slot->data, entry->data, sizeof(slot->data));
+    return vb_deliver_end(qp, taken, slot, solicited);
 }
 
 static void note_region(struct vb_evidence *evidence, const struct vb_mr_shared *mr)

@@ -21,8 +21,46 @@ struct vb_taken {
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
 int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken);
 
-/* Completes it (entry: status, opcode, flags, byte_len, imm; data and kind when inline). */
-enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, struct vb_cqe *entry,
+/* What follows from the push; the requester's status. */
+enum ibv_wc_status vb_delivered(struct vb_qp *qp, const struct vb_taken *taken, unsigned pushed);
+
+/*
+ * Its completion, in two steps: the entry to fill but for wr_id, qp and wqe (NULL: `refused` goes
+ * to vb_delivered), and its publication, after which the receive request counts as taken.
+ */
+static inline struct vb_cqe *vb_deliver_begin(struct vb_qp *qp, const struct vb_taken *taken,
+                                              unsigned *refused)
+{
+    struct vb_peer *peer = qp->peer;
+    struct vb_cqe *entry =
+        vb_cqe_reserve(qp->context->adapter, &peer->view, &peer->view.cq[qp->remote->recv_cq],
+                       &peer->gone, refused);
+
+    if (VB_LIKELY(entry != NULL)) {
+        entry->wr_id = taken->wqe->wr_id;
+        entry->qp = vb_peer_qp_index(peer, qp->remote);
+        entry->wqe = taken->position;
+    }
+    return entry;
+}
+
+static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct vb_taken *taken,
+                                                struct vb_cqe *entry, bool solicited)
+{
+    struct vb_qp_shared *remote = qp->remote;
+    unsigned pushed = vb_cqe_publish(&qp->peer->view.cq[remote->recv_cq], entry, solicited);
+
+    if (remote->srq)
+        atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
+    else
+        atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
+    if (VB_LIKELY(!pushed && !taken->limit_reached))
+        return IBV_WC_SUCCESS;
+    return vb_delivered(qp, taken, pushed);
+}
+
+/* Both at once, for an entry that is ready. */
+enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const struct vb_cqe *entry,
                               bool solicited);
 
 /* Where the receive request's elements are, up to `length` bytes; or the check that failed. */
