@@ -15,7 +15,7 @@ TESTS ?=
 PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
 
 NATIVE_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) \
-	$(shell find src \( -name '*.[ch]' -o -name '*.map' -o -name '*.pyx' -o -name '*.pxd' \
+	$(shell find src \( -name '*.[ch]' -o -name '*.map' -o -name '*.pyx' -o -name '*.px[di]' -o -name '*.csv' \
 	        -o -name CMakeLists.txt -o -path '*/preload/bin/*' \) -not -path '*/lib/*')
 # A file that was added or removed rebuilds too: the list of names is an input.
 SOURCE_LIST := build/stamps/source-list

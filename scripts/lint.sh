@@ -15,7 +15,7 @@ check() {
 }
 
 mapfile -t c_files < <(find src tests -name '*.[ch]' | sort)
-mapfile -t pyx_files < <(find src -name '*.pyx' -o -name '*.pxd' | sort)
+mapfile -t pyx_files < <(find src -name '*.pyx' -o -name '*.px[di]' | sort)
 
 check ruff "$bin/ruff" check --quiet src tests scripts
 check "ruff format" "$bin/ruff" format --quiet --check src tests scripts

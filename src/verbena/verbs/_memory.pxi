@@ -267,7 +267,8 @@ cdef class MR(Resource):
             raise ValueError(f"offset {offset} lies beyond the MR of {self.nbytes} bytes")
         if shape is None:
             shape = ((self.nbytes - offset) // dtype.itemsize,)
-        return numpy.ndarray(shape, dtype, self, offset)
+        # Not over self: NumPy lets go of a buffer at once, but a memoryview holds it.
+        return numpy.ndarray(shape, dtype, memoryview(self), offset)
 
     def sge(self, length=None, size_t offset=0):
         """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
