@@ -16,7 +16,9 @@ struct vb_channel {
     struct vb_object object;
     struct vb_context *context;
     int write_fd;
-    uint32_t serial; /* never used again by this adapter; not 0 */
+    uint32_t serial;     /* never used again by this adapter; not 0 */
+    unsigned vain_spins; /* in a row; hints, so races between waiters do no harm */
+    unsigned waits;
 };
 
 struct vb_channel_record {

@@ -92,15 +92,19 @@ static void try_one(struct vb_qp *qp)
     vb_sq_unlock(qp);
 }
 
+enum { TRIES_PER_POLL = 32 };
+
 static void progress(struct vb_cq *cq)
 {
     struct vb_adapter *adapter = cq->context->adapter;
+    struct vb_qp *waiting[TRIES_PER_POLL];
+    unsigned count;
 
     if (pthread_mutex_trylock(&adapter->lifetime))
         return; /* another thread is at it, or a QP goes: the retry thread remains */
-    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
-        if (adapter->qps[i] && adapter->qps[i]->send_cq == cq)
-            try_one(adapter->qps[i]);
+    count = vb_retry_waiting(vb_direct_of(adapter), cq, waiting, TRIES_PER_POLL);
+    for (unsigned i = 0; i < count; ++i)
+        try_one(waiting[i]);
     pthread_mutex_unlock(&adapter->lifetime);
 }
 

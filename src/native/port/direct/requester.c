@@ -218,6 +218,7 @@ static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     struct vb_taken taken;
     int error;
 
+    vb_deliver_expect(qp);
     if (!vb_local_spans(qp, wr, 0, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total > MESSAGE_MAX))

@@ -8,6 +8,7 @@
 #define VB_PORT_DIRECT_RESPONDER_H
 
 #include "hca/qp.h"
+#include "memory/prefetch.h"
 #include "port/direct/direct.h"
 #include "port/direct/place.h"
 
@@ -20,6 +21,14 @@ struct vb_taken {
 
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
 int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken);
+
+/* A completion will follow: the line that it goes to is fetched while the request is checked. */
+static inline void vb_deliver_expect(const struct vb_qp *qp)
+{
+    const struct vb_cq_shared *cq = &qp->peer->view.cq[qp->remote->recv_cq];
+
+    vb_prefetch_to_write(vb_cqe_at(&qp->peer->view, cq, cq->tail));
+}
 
 /* What follows from the push; the requester's status. */
 enum ibv_wc_status vb_delivered(struct vb_qp *qp, const struct vb_taken *taken, unsigned pushed);
@@ -54,6 +63,7 @@ static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct v
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
     else
         atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
+    vb_prefetch_to_read(vb_rq_wqe(&qp->peer->view, remote, taken->position + 1));
     if (VB_LIKELY(!pushed && !taken->limit_reached))
         return IBV_WC_SUCCESS;
     return vb_delivered(qp, taken, pushed);

@@ -41,6 +41,20 @@ void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
     pthread_mutex_unlock(&retry->mutex);
 }
 
+unsigned vb_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq, struct vb_qp **qps,
+                          unsigned room)
+{
+    struct vb_retry *retry = &direct->retry;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&retry->mutex);
+    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->attend_next)
+        if (qp->send_cq == cq)
+            qps[count++] = qp;
+    pthread_mutex_unlock(&retry->mutex);
+    return count;
+}
+
 /* The program polls, and each poll tries what waits: this thread would only be in its way. */
 static bool is_polled(struct vb_qp *qp)
 {

@@ -13,6 +13,9 @@ int vb_retry_start(struct vb_direct *direct);
 void vb_retry_stop(struct vb_direct *direct);
 
 void vb_retry_attend(struct vb_direct *direct, struct vb_qp *qp);
+/* Up to `room` of the QPs in the list whose requests complete in this CQ; how many. */
+unsigned vb_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq, struct vb_qp **qps,
+                          unsigned room);
 /* Returns when the thread neither has the QP in its list nor in hand. */
 void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp);
 
