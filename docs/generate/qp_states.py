@@ -82,7 +82,8 @@ def ways_out(transitions: list[Transition]) -> str:
     for target in ("RESET", "ERR"):
         found = [t for t in transitions if t.target == target]
         sources = {kind: {t.source for t in found if t.type == kind} for kind in TYPES}
-        if any(t.required or t.optional for t in found) or len(set(map(frozenset, sources.values()))) > 1:
+        same = all(sources[kind] == sources["RC"] for kind in TYPES)
+        if not same or any(t.required or t.optional for t in found):
             raise ValueError(f"the ways to {target} differ: they need a table of their own")
         missing = [state for state in STATES if state not in sources["RC"]]
         where = f"every state but {', '.join(missing)}" if missing else "every state"
@@ -107,15 +108,15 @@ def replaced(page: str, made: str) -> str:
 
 # ---- the diagram ---------------------------------------------------------------------------
 
-WIDTH, HEIGHT, BOX_W, BOX_H = 860, 330, 92, 44
+WIDTH, HEIGHT, BOX_W, BOX_H = 860, 285, 104, 44
 CENTRES = {
-    "RESET": (80, 130),
-    "INIT": (240, 130),
-    "RTR": (400, 130),
-    "RTS": (560, 130),
-    "SQD": (770, 130),
-    "SQE": (560, 260),
-    "ERR": (770, 260),
+    "RESET": (80, 90),
+    "INIT": (240, 90),
+    "RTR": (400, 90),
+    "RTS": (560, 90),
+    "SQD": (770, 90),
+    "SQE": (560, 215),
+    "ERR": (770, 215),
 }
 MEANING = {
     "RESET": "new",
@@ -208,11 +209,13 @@ def edges(transitions: list[Transition]) -> list[str]:
 
 def failures() -> list[str]:
     """What no call makes: where a failed request leads (IBA 10.3.1)."""
+    (x1, y1), (x2, y2) = CENTRES["RTS"], CENTRES["ERR"]
+    start = f"{x1 + BOX_W / 2 - 8:g} {y1 + BOX_H / 2:g}"
+    end = f"{x2 - BOX_W / 2 - 2:g} {y2 - BOX_H / 2 + 6:g}"
     return [
         arrow("RTS", "SQE", "UC UD", 14, "line fall"),
-        f'<path d="M {560 + BOX_W / 2 - 8} {130 + BOX_H / 2} L {770 - BOX_W / 2 - 2} '
-        f'{260 - BOX_H / 2 + 6}" class="line fall"/>',
-        text(690, 200, "RC"),
+        f'<path d="M {start} L {end}" class="line fall"/>',
+        text((x1 + x2) / 2 + 26, (y1 + y2) / 2, "RC"),
     ]
 
 
@@ -224,7 +227,7 @@ def diagram(transitions: list[Transition]) -> str:
         *edges(transitions),
         *failures(),
         *(box(state) for state in STATES),
-        *(text(250, 240 + 20 * i, note) for i, note in enumerate(notes)),
+        *(text(250, 190 + 20 * i, note) for i, note in enumerate(notes)),
     ]
     heads = "".join(
         f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '

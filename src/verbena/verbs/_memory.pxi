@@ -267,8 +267,10 @@ cdef class MR(Resource):
             raise ValueError(f"offset {offset} lies beyond the MR of {self.nbytes} bytes")
         if shape is None:
             shape = ((self.nbytes - offset) // dtype.itemsize,)
-        # Not over self: NumPy lets go of a buffer at once, but a memoryview holds it.
-        return numpy.ndarray(shape, dtype, memoryview(self), offset)
+        # ndarray lets go of its buffer at once and keeps the object behind a memoryview, not the
+        # memoryview; the array that asarray makes holds it, and so the memory.
+        held = numpy.asarray(memoryview(self))
+        return numpy.ndarray(shape, dtype, held, offset)
 
     def sge(self, length=None, size_t offset=0):
         """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
