@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of real programs share."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("tests.programs.pairs")

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server and a client, each a real program started by `verbena run`, and what they said."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import Start
+
+HOST = "127.0.0.1"
+LISTEN_WITHIN = 20.0
+# Below the ports that Linux gives to connecting sockets.
+PORTS = range(20_000, 32_768)
+TCP_LISTEN = "0A"
+COMPLAINTS = re.compile(
+    r"error|fail|couldn't|unable|invalid|warn|mismatch|unsupported|not supported|abort|verbena:",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One program that has ended: its exit status (negative: the signal) and all that it said."""
+
+    name: str
+    status: int
+    output: str
+
+    def __str__(self) -> str:
+        return f"---- {self.name}: exit status {self.status}\n{self.output}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides of a run."""
+
+    server: Side
+    client: Side
+
+    def __str__(self) -> str:
+        return f"{self.server}\n{self.client}"
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.server, self.client
+
+
+def free_port() -> int:
+    """A TCP port that nothing uses now; chosen at random, so that parallel runs seldom collide."""
+    for port in random.sample(PORTS, k=200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free TCP port among 200 tried")
+
+
+def listens(port: int) -> bool:
+    """Whether some process listens on a TCP port: looked up, for a connection would be accepted."""
+    ending = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        lines = Path(table).read_text().splitlines()[1:] if Path(table).exists() else []
+        for _, local, _, state, *_ in map(str.split, lines):
+            if state == TCP_LISTEN and local.endswith(ending):
+                return True
+    return False
+
+
+def wait_listening(process: subprocess.Popen[str], port: int) -> None:
+    """Until the process listens, or has ended: then its output says why."""
+    deadline = time.monotonic() + LISTEN_WITHIN
+    while process.poll() is None and not listens(port):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{process.args!r} does not listen on port {port}")
+        time.sleep(0.005)
+
+
+def finish(name: str, process: subprocess.Popen[str], timeout: float) -> Side:
+    """Wait for a program's end; one that does not end is killed, which its status shows."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+        output += f"\n(still ran after {timeout:g} s)"
+    return Side(name, process.returncode, output)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server and its client, both started."""
+
+    server: subprocess.Popen[str]
+    client: subprocess.Popen[str]
+
+    def finish(self, timeout: float = 40) -> Pair:
+        """Both sides' ends; once one has failed, the other has five seconds."""
+        client = finish("client", self.client, timeout)
+        server = finish("server", self.server, timeout if client.status == 0 else 5)
+        return Pair(server, client)
+
+
+def start_pair(
+    start: Start,
+    *program: str,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    client_only: tuple[str, ...] = (),
+) -> Running:
+    """Start a server and, as soon as it listens, a client, by the convention that perftest,
+    the pingpongs and ucx_perftest share: `PROGRAM -p PORT` and `PROGRAM -p PORT HOST`.
+    """
+    port = free_port()
+    command = (*program, "-p", str(port))
+    server = start(*command, options=options, env=env)
+    wait_listening(server, port)
+    return Running(server, start(*command, *client_only, HOST, options=options, env=env))
+
+
+def complaints(output: str) -> list[str]:
+    """The lines that tell of trouble."""
+    return [line for line in output.splitlines() if COMPLAINTS.search(line)]
+
+
+def assert_good(pair: Pair) -> None:
+    """Both programs ended well and neither complained."""
+    assert [side.status for side in pair.sides] == [0, 0], str(pair)
+    assert [line for side in pair.sides for line in complaints(side.output)] == [], str(pair)
+
+
+@contextmanager
+def leaves_nothing() -> Iterator[dict[str, str]]:
+    """Programs run inside, with the yielded environment, must leave no process and no file."""
+    mark = f"run-{os.getpid()}-{random.getrandbits(64):x}"
+    before = files()
+    yield {"VERBENA_TEST_MARK": mark}
+    assert marked_processes(mark) == []
+    assert files() - before == set()
+
+
+def files() -> set[str]:
+    """What is in /dev/shm, and what in /tmp bears Verbena's name (others use /tmp too)."""
+    shared = {str(path) for path in Path("/dev/shm").glob("*")}
+    return shared | {str(path) for path in Path("/tmp").glob("*") if "verbena" in path.name}
+
+
+def marked_processes(mark: str) -> list[str]:
+    """The command lines of processes that still run with a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
