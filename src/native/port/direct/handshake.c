@@ -126,9 +126,11 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
 
 static void close_fds(int fds[VB_MESSAGE_FDS])
 {
-    for (int i = 0; i < VB_MESSAGE_FDS; ++i)
+    for (int i = 0; i < VB_MESSAGE_FDS; ++i) {
         if (fds[i] >= 0)
             close(fds[i]);
+        fds[i] = -1;
+    }
 }
 
 static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t *pid)
