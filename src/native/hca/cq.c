@@ -20,17 +20,31 @@ bool vb_cq_has_room_now(struct vb_cq_shared *cq)
     return cq->tail - cq->head_seen <= cq->mask;
 }
 
-/* Consumes the arming that this entry satisfies (IBA 11.4.2.2). */
-unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, bool solicited)
+/*
+ * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken the
+ * producer's instance stands in its place: should the producer die before, the owner wakes it.
+ */
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, bool solicited)
 {
     uint32_t armed;
 
     /* The entry must be visible before `armed` is read: the consumer arms, then polls. */
     atomic_thread_fence(memory_order_seq_cst);
     armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
-    if (armed == VB_ARM_NONE || (armed == VB_ARM_SOLICITED && !solicited))
-        return VB_PUSHED;
-    return atomic_exchange(&cq->armed, VB_ARM_NONE) != VB_ARM_NONE ? VB_PUSH_EVENT : VB_PUSHED;
+    do
+        if (armed != VB_ARM_ANY && !(armed == VB_ARM_SOLICITED && solicited))
+            return VB_PUSHED;
+    while (!atomic_compare_exchange_weak(&cq->armed, &armed, producer));
+    return VB_PUSH_EVENT;
+}
+
+void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd)
+{
+    uint32_t armed = atomic_load(&cq->armed);
+
+    vb_channel_write(write_fd, index, cq->generation);
+    if (armed > VB_ARM_ANY)
+        atomic_compare_exchange_strong(&cq->armed, &armed, VB_ARM_NONE);
 }
 
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
@@ -44,7 +58,7 @@ unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 {
     if (pushed & VB_PUSH_EVENT)
-        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
     if (pushed & VB_PUSH_OVERRUN)
         vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
 }
@@ -63,7 +77,7 @@ struct vb_cqe *vb_cq_begin(struct vb_cq *cq)
 
 void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited)
 {
-    unsigned pushed = vb_cqe_publish(cq->shared, entry, solicited);
+    unsigned pushed = vb_cqe_publish(cq->context->adapter, cq->shared, entry, solicited);
 
     if (VB_UNLIKELY(pushed))
         vb_cq_after_push(cq, pushed);
@@ -217,7 +231,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     uint32_t armed = atomic_load(&cq->shared->armed);
 
     /* Arming for any completion is not weakened by a later arming for solicited ones. */
-    while (armed < want && !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
+    while ((armed < want || armed > VB_ARM_ANY) &&
+           !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
         ;
     atomic_thread_fence(memory_order_seq_cst);
 }

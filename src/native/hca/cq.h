@@ -34,7 +34,7 @@ struct vb_cq {
 enum vb_push { VB_PUSHED = 0, VB_PUSH_EVENT = 1, VB_PUSH_OVERRUN = 2, VB_PUSH_REFUSED = 4 };
 
 bool vb_cq_has_room_now(struct vb_cq_shared *cq);
-unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, bool solicited);
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, bool solicited);
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq);
 
 /*
@@ -59,7 +59,8 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
     return vb_cqe_at(view, cq, cq->tail);
 }
 
-static inline unsigned vb_cqe_publish(struct vb_cq_shared *cq, struct vb_cqe *entry, bool solicited)
+static inline unsigned vb_cqe_publish(const struct vb_adapter *adapter, struct vb_cq_shared *cq,
+                                      struct vb_cqe *entry, bool solicited)
 {
     uint32_t position = cq->tail;
     bool failed = entry->status != IBV_WC_SUCCESS;
@@ -67,7 +68,9 @@ static inline unsigned vb_cqe_publish(struct vb_cq_shared *cq, struct vb_cqe *en
     atomic_store_explicit(&entry->seq, position + 1, memory_order_release);
     cq->tail = position + 1;
     vb_biased_release(&cq->lock);
-    return VB_LIKELY(!cq->channel) ? VB_PUSHED : vb_cq_consume_arming(cq, solicited || failed);
+    return VB_LIKELY(!cq->channel)
+               ? VB_PUSHED
+               : vb_cq_consume_arming(cq, adapter->instance, solicited || failed);
 }
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
@@ -83,6 +86,8 @@ struct vb_cqe *vb_cq_begin(struct vb_cq *cq);
 void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited);
 /* Both at once, for an entry that is ready. */
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited);
+/* Writes to the channel of a CQ whose arming was consumed. */
+void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd);
 /* What follows from a push into an own CQ, whoever made it. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);
 

@@ -95,7 +95,7 @@ struct vb_cq_shared {
     /* the consumer */
     _Alignas(VB_LINE) _Atomic uint32_t head;
     _Atomic uint32_t placed; /* inline payloads before this position are in memory */
-    _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm */
+    _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm, or who is about to wake the channel */
 };
 
 enum vb_arm { VB_ARM_NONE = 0, VB_ARM_SOLICITED = 1, VB_ARM_ANY = 2 };
@@ -179,7 +179,7 @@ struct vb_segment_header {
     uint64_t magic;
     uint32_t version;
     uint32_t header_size;
-    uint32_t instance; /* random, never 0: who holds a lock */
+    uint32_t instance; /* random, above VB_ARM_ANY: who holds a lock */
     uint32_t pid;
     uint64_t mr, qp, cq, srq, evidence; /* offsets of the tables */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;

@@ -109,6 +109,8 @@ void vb_sq_complete(struct vb_qp *qp, const struct ibv_send_wr *wr,
 void vb_qp_fail(struct vb_qp *qp);
 /* Under sq_lock, in ERR, with the port quiet: every receive request left gets its flush entry. */
 void vb_rq_flush(struct vb_qp *qp);
+/* A UD QP with an SRQ, whose sender died: the request that it had taken serves another. */
+void vb_rq_put_back(struct vb_qp *qp);
 /* Has the receive request at this position its completion, polled or not? */
 bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position);
 /* Flushes whatever ERR still owes; false when it must be tried again (busy, or not quiet). */

@@ -47,18 +47,33 @@ static uint32_t first_unfinished(struct vb_qp *qp)
     return taken;
 }
 
-/* The SRQ request that a dead peer had in hand belongs to this QP: it ends here. */
+/* Finds the SRQ request that a dead peer had taken for this QP and not completed. */
+static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
+{
+    uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
+    const uint32_t *order = vb_at(&qp->context->adapter->self, qp->srq->shared->order);
+
+    *wqe = order[(inflight - 1) & qp->srq->shared->mask];
+    return inflight && !vb_cq_holds_recv(qp->recv_cq, qp->index, *wqe) &&
+           vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
+}
+
+/* It belongs to a QP that ends: so does the request. */
 static void finish_srq_inflight(struct vb_qp *qp)
 {
     const struct vb_view *self = &qp->context->adapter->self;
-    uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
-    const uint32_t *order = vb_at(self, qp->srq->shared->order);
-    uint32_t wqe = order[(inflight - 1) & qp->srq->shared->mask];
+    uint32_t wqe;
 
-    if (!inflight || vb_cq_holds_recv(qp->recv_cq, qp->index, wqe) ||
-        !vb_srq_is_taken(qp->srq, wqe, inflight - 1))
-        return;
-    push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, wqe)->wr_id, wqe);
+    if (srq_request_in_hand(qp, &wqe))
+        push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, wqe)->wr_id, wqe);
+}
+
+void vb_rq_put_back(struct vb_qp *qp)
+{
+    uint32_t wqe;
+
+    if (srq_request_in_hand(qp, &wqe))
+        vb_srq_put_back(qp->srq, wqe);
 }
 
 void vb_rq_flush(struct vb_qp *qp)

@@ -216,22 +216,29 @@ void vb_srq_limit_reached(struct vb_srq *srq)
     vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
 }
 
+/* Under post_lock. */
+static void enter_order(struct vb_srq *srq, uint32_t index)
+{
+    struct vb_srq_shared *shared = srq->shared;
+    uint32_t *order = vb_at(&srq->context->adapter->self, shared->order);
+    uint32_t posted = atomic_load_explicit(&shared->posted, memory_order_relaxed);
+
+    order[posted & shared->mask] = index;
+    srq->position[index] = posted;
+    atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
+}
+
 static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
 {
-    const struct vb_view *self = &srq->context->adapter->self;
-    struct vb_srq_shared *shared = srq->shared;
-    uint32_t *order = vb_at(self, shared->order), posted, index;
+    uint32_t index;
 
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
         return -EINVAL;
     if (!srq->free_count)
         return -ENOMEM;
     index = srq->free[--srq->free_count];
-    vb_recv_write(vb_srq_wqe(self, shared, index), wr);
-    posted = atomic_load_explicit(&shared->posted, memory_order_relaxed);
-    order[posted & shared->mask] = index;
-    srq->position[index] = posted;
-    atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
+    vb_recv_write(vb_srq_wqe(&srq->context->adapter->self, srq->shared, index), wr);
+    enter_order(srq, index);
     return 0;
 }
 
@@ -254,6 +261,13 @@ void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
     srq->position[wqe] = -1;
     srq->free[srq->free_count++] = wqe;
+    vb_unlock(&srq->post_lock);
+}
+
+void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe)
+{
+    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    enter_order(srq, wqe);
     vb_unlock(&srq->post_lock);
 }
 

@@ -35,6 +35,8 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 
 /* The request's completion was polled: its place can be used again. */
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe);
+/* It was taken and nothing came of it: it waits again, as the last. */
+void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe);
 /* The armed limit was crossed. */
 void vb_srq_limit_reached(struct vb_srq *srq);
 /* Was the request taken from this position, and not completed and polled since? */

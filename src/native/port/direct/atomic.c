@@ -51,15 +51,32 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
     return error;
 }
 
+enum { PATIENCE = 1000 };
+
 int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
                   uint64_t swap_value, uint64_t *result)
 {
     _Atomic uint32_t *lock = &direct->adapter.self.header->atomic_lock;
 
-    vb_lock(lock, direct->adapter.instance);
+    for (unsigned round = 0; !vb_trylock(lock, direct->adapter.instance);) {
+        if (round > PATIENCE)
+            return -EAGAIN;
+        vb_backoff(&round);
+    }
     *result = by_processor(word, swap, compare_add, swap_value);
     vb_unlock(lock);
     return 0;
+}
+
+static int here_patiently(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
+                          uint64_t swap_value, uint64_t *result)
+{
+    int error;
+
+    do
+        error = vb_atomic_own(direct, word, swap, compare_add, swap_value, result);
+    while (error == -EAGAIN);
+    return error;
 }
 
 int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr_shared *mr,
@@ -73,7 +90,7 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
         return 0;
     }
     if (here)
-        return vb_atomic_own(direct, here, swap, compare_add, swap_value, result);
+        return here_patiently(direct, here, swap, compare_add, swap_value, result);
     /* Heap memory that this process could not map stays with the processor, the owner's. */
     if (peer->cma && !mr->in_heap)
         return cross_process(direct, peer, addr, swap, compare_add, swap_value, result);

@@ -110,6 +110,13 @@ int vb_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounc
     return error;
 }
 
+static int ask_and_wait(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
+{
+    int error = ask(direct, peer, job);
+
+    return error ? error : wait_for(peer, job);
+}
+
 int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
                      uint64_t addr, uint64_t compare_add, uint64_t swap, uint64_t *result)
 {
@@ -124,9 +131,9 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bou
         job->length = 8;
         job->compare_add = compare_add;
         job->swap = swap;
-        error = ask(direct, peer, job);
-        if (!error)
-            error = wait_for(peer, job);
+        do
+            error = ask_and_wait(direct, peer, job);
+        while (error == -EAGAIN);
         *result = job->result;
     }
     pthread_mutex_unlock(&peer->bounce_mutex);

@@ -141,7 +141,7 @@ static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
 
     if (getrandom(words, sizeof(words), 0) != sizeof(words))
         return -EIO;
-    *instance = (uint32_t)words[0] | 1;
+    *instance = (uint32_t)words[0] | (VB_ARM_ANY + 1);
     *seed = words[1];
     *probe = words[2];
     return 0;

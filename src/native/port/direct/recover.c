@@ -7,12 +7,22 @@
 #include "hca/qp.h"
 #include "port/direct/retry.h"
 
+/* The entry may be in and its wake-up not sent: wakes for anything that could be new. */
+static void wake_instead(struct vb_cq *cq, uint32_t dead)
+{
+    uint32_t armed = atomic_load(&cq->shared->armed);
+
+    if (armed == VB_ARM_NONE || (armed > VB_ARM_ANY && armed != dead))
+        return;
+    if (atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
+        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
+}
+
 static void repair_cq(struct vb_cq *cq, uint32_t dead)
 {
     vb_cq_repair(cq, dead);
-    /* The entry may be in and its wake-up not sent: wake for anything that could be new. */
-    if (cq->channel && atomic_exchange(&cq->shared->armed, VB_ARM_NONE) != VB_ARM_NONE)
-        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    if (cq->channel)
+        wake_instead(cq, dead);
 }
 
 /* A datagram's sender died with the receive queue's lock. */
@@ -23,7 +33,9 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
 
     if (atomic_load(&shared->rq_lock) != dead)
         return;
-    if (vb_rq_is_completed(qp, taken))
+    if (qp->srq)
+        vb_rq_put_back(qp);
+    else if (vb_rq_is_completed(qp, taken))
         atomic_store(&shared->rq_taken, taken + 1);
     vb_unlock(&shared->rq_lock);
 }

@@ -76,7 +76,7 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     pthread_mutex_lock(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
-            vb_channel_write(peer->channels[i].write_fd, cq, shared->generation);
+            vb_cq_wake(shared, cq, peer->channels[i].write_fd);
             woken = true;
         }
     pthread_mutex_unlock(&peer->mutex);

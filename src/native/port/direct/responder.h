@@ -57,7 +57,8 @@ static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct v
                                                 struct vb_cqe *entry, bool solicited)
 {
     struct vb_qp_shared *remote = qp->remote;
-    unsigned pushed = vb_cqe_publish(&qp->peer->view.cq[remote->recv_cq], entry, solicited);
+    unsigned pushed =
+        vb_cqe_publish(qp->context->adapter, &qp->peer->view.cq[remote->recv_cq], entry, solicited);
 
     if (remote->srq)
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A process that dies at a certain instant of a request: test_kill.c finds instants by chance,
+ * these are the ones that matter, each made by hand.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "end.h"
+#include "hca/lock.h"
+#include "port/direct/peer.h"
+#include "port/direct/requester.h"
+#include "port/direct/responder.h"
+
+static void die(void)
+{
+    kill(getpid(), SIGKILL);
+}
+
+/* A survivor and a victim that runs this program in `role`, both connected. */
+struct pair {
+    struct end end;
+    pid_t victim;
+    int socket;
+};
+
+static void open_pair(struct pair *pair, const char *role, struct end_options options)
+{
+    end_open(&pair->end, options);
+    pair->victim = end_spawn(role, &pair->socket);
+    end_connect(&pair->end, end_add_qp(&pair->end), pair->socket);
+}
+
+static void close_pair(struct pair *pair)
+{
+    end_kill(pair->victim, pair->socket);
+    end_close(&pair->end);
+}
+
+static void victim_open(struct end *end, int socket, struct end_options options)
+{
+    end_open(end, options);
+    end_connect(end, end_add_qp(end), socket);
+    end_meet(socket);
+}
+
+static bool readable(int fd, int milliseconds)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+
+    return poll(&one, 1, milliseconds) == 1;
+}
+
+/* ---- after the entry, before the wake-up ---- */
+
+static const struct end_options with_channel = {.channel = true};
+
+static void before_the_wake_up(int socket)
+{
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){0});
+    end.qp->peer->socket = -1; /* the wake-up goes nowhere, as if it had not been reached */
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 8), 0);
+    die();
+}
+
+static void a_sleeper_wakes_though_the_sender_died_before_the_wake_up(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "before_the_wake_up", with_channel);
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    vb_cq_arm(pair.end.cq, false);
+    end_meet(pair.socket);
+    CHECK(readable(pair.end.channel->ibv.fd, 3000));
+    CHECK_EQ(end_wait(pair.end.cq, 1).status, IBV_WC_SUCCESS);
+    close_pair(&pair);
+}
+
+/* ---- the sleeper's peer just dies ---- */
+
+static void asleep(int socket)
+{
+    struct vb_cq *cq;
+    struct end end;
+
+    victim_open(&end, socket, with_channel);
+    vb_cq_arm(end.cq, false);
+    end_meet(socket);
+    vb_channel_wait(end.channel, 0, &cq);
+}
+
+static void a_sleeper_wakes_when_its_peer_is_killed(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "asleep", with_channel);
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    vb_cq_arm(pair.end.cq, false);
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    kill(pair.victim, SIGKILL);
+    CHECK(readable(pair.end.channel->ibv.fd, 3000));
+    CHECK_EQ(end_wait(pair.end.cq, 1).status, IBV_WC_WR_FLUSH_ERR);
+    close_pair(&pair);
+}
+
+static void a_sender_to_a_sleeper_that_is_killed_gets_its_error(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "asleep", (struct end_options){0});
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 8), 0); /* waits: no receive there */
+    kill(pair.victim, SIGKILL);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_RETRY_EXC_ERR);
+    close_pair(&pair);
+}
+
+/* ---- a request of a shared queue in hand ---- */
+
+static void with_a_shared_request(int socket)
+{
+    struct vb_taken taken;
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){0});
+    vb_sq_lock(end.qp);
+    CHECK_EQ(vb_take_recv(end.qp, &taken), 0);
+    die();
+}
+
+static const struct end_options with_srq = {.srq_wr = 16};
+
+static void a_shared_request_in_hand_is_flushed(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "with_a_shared_request", with_srq);
+    end_post_recv(&pair.end, pair.end.qp, 41);
+    end_meet(pair.socket);
+    CHECK_EQ(end_wait(pair.end.cq, 3).wr_id, 41);
+    CHECK_EQ(pair.end.srq->free_count, pair.end.srq->max_wr);
+    close_pair(&pair);
+}
+
+/* ---- datagrams: the receive queue's lock is held ---- */
+
+static void lock_datagrams(struct end *end, struct vb_qp *as)
+{
+    *as = (struct vb_qp){.context = end->context};
+    as->peer = vb_peer_find(end->direct, end->peer.qp_num);
+    CHECK(as->peer != NULL);
+    as->remote = vb_peer_qp(as->peer, end->peer.qp_num);
+    as->remote_rq_seen = atomic_load(&as->remote->rq_taken);
+    as->ibv.qp_type = IBV_QPT_UD;
+    CHECK(vb_lock_unless(&as->remote->rq_lock, end->direct->adapter.instance, &as->peer->gone));
+}
+
+static void with_a_datagram(int socket)
+{
+    struct vb_taken taken;
+    struct vb_qp as;
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){.type = IBV_QPT_UD});
+    lock_datagrams(&end, &as);
+    CHECK_EQ(vb_take_recv(&as, &taken), 0);
+    end_meet(socket);
+    die();
+}
+
+static void send_to_self(struct end *end)
+{
+    struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
+    struct ibv_sge sge = {(uintptr_t)end->memory, 8, end->mr->ibv.lkey};
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
+    struct vb_ah *ah;
+
+    memcpy(to.grh.dgid.raw, end->direct->gids[1].raw, 16);
+    CHECK_EQ(vb_ah_create(end->pd, &to, &ah), 0);
+    wr.wr.ud.ah = &ah->ibv;
+    wr.wr.ud.remote_qpn = end->qp->ibv.qp_num;
+    wr.wr.ud.remote_qkey = 17;
+    CHECK_EQ(vb_post_send(end->qp, &wr, &bad), 0);
+    CHECK_EQ(vb_ah_destroy(ah), 0);
+}
+
+static void after_a_death_with_a_datagram(struct end_options options, int requests)
+{
+    struct pair pair;
+
+    options.type = IBV_QPT_UD;
+    open_pair(&pair, "with_a_datagram", options);
+    for (int i = 0; i < requests; ++i)
+        end_post_recv(&pair.end, pair.end.qp, 50 + (uint64_t)i);
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    for (int i = 0; i < requests; ++i)
+        send_to_self(&pair.end);
+    for (int i = 0; i < requests; ++i)
+        end_wait(pair.end.cq, 3);
+    close_pair(&pair);
+}
+
+static void a_datagram_in_hand_costs_no_request(void)
+{
+    after_a_death_with_a_datagram((struct end_options){0}, 2);
+}
+
+static void a_datagram_in_hand_costs_no_shared_request(void)
+{
+    after_a_death_with_a_datagram((struct end_options){.srq_wr = 16}, 2);
+}
+
+/* ---- locks ---- */
+
+static void with_the_shared_queue(int socket)
+{
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){0});
+    CHECK(vb_trylock(&end.qp->peer->view.srq[end.qp->remote->srq - 1].lock,
+                     end.direct->adapter.instance));
+    die();
+}
+
+static void the_lock_of_a_shared_queue_is_released(void)
+{
+    struct ibv_srq_attr limit = {.srq_limit = 1};
+    struct pair pair;
+
+    open_pair(&pair, "with_the_shared_queue", with_srq);
+    end_meet(pair.socket);
+    CHECK_EQ(vb_srq_modify(pair.end.srq, &limit, IBV_SRQ_LIMIT), 0); /* takes the lock */
+    close_pair(&pair);
+}
+
+static void with_the_atomics(int socket)
+{
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){0});
+    CHECK(vb_trylock(&end.qp->peer->view.header->atomic_lock, end.direct->adapter.instance));
+    end_meet(socket);
+    pause();
+}
+
+/* Its atomics are carried out by the owner's service thread, which also notices deaths. */
+static void adds_by_the_ring(int socket)
+{
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){.force = VB_WAY_BOUNCE});
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 8), 0);
+    CHECK_EQ(end_wait(end.cq, 4).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+}
+
+static void the_lock_of_atomics_is_released(void)
+{
+    struct pair pair;
+    int other;
+    pid_t adder;
+
+    open_pair(&pair, "with_the_atomics", (struct end_options){0});
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    adder = end_spawn("adds_by_the_ring", &other);
+    end_connect(&pair.end, end_add_qp(&pair.end), other);
+    end_meet(other);
+    usleep(20000); /* the ring's request is at the lock */
+    kill(pair.victim, SIGKILL);
+    CHECK(readable(other, 3000));
+    CHECK_EQ(pair.end.memory[0], 1);
+    end_kill(adder, other);
+    close_pair(&pair);
+}
+
+/* ---- several at once ---- */
+
+static void sends_for_ever(int socket)
+{
+    struct end end;
+    struct ibv_wc wc;
+
+    victim_open(&end, socket, (struct end_options){0});
+    for (;;) {
+        end_post(&end, end.qp, IBV_WR_SEND, 8);
+        vb_cq_poll(end.cq, 1, &wc);
+    }
+}
+
+enum { VICTIMS = 4, ROUNDS = 5 };
+
+static unsigned flushed(struct end *end, double seconds)
+{
+    uint64_t until = vb_direct_now() + (uint64_t)(seconds * 1e9);
+    unsigned count = 0;
+    struct ibv_wc wc;
+
+    while (vb_direct_now() < until && count < VICTIMS * END_DEPTH)
+        if (vb_cq_poll(end->cq, 1, &wc) == 1)
+            ++count;
+    return count;
+}
+
+static void kill_several(void)
+{
+    struct end end;
+    pid_t victims[VICTIMS];
+    int sockets[VICTIMS];
+
+    end_open(&end, (struct end_options){0});
+    for (int i = 0; i < VICTIMS; ++i) {
+        struct vb_qp *qp = end_add_qp(&end);
+
+        victims[i] = end_spawn("sends_for_ever", &sockets[i]);
+        end_connect(&end, qp, sockets[i]);
+        for (int n = 0; n < END_DEPTH; ++n)
+            end_post_recv(&end, qp, 0);
+    }
+    for (int i = 0; i < VICTIMS; ++i)
+        end_meet(sockets[i]);
+    usleep(500);
+    for (int i = 0; i < VICTIMS; ++i)
+        kill(victims[i], SIGKILL);
+    CHECK_EQ(flushed(&end, 3), VICTIMS * END_DEPTH);
+    for (int i = 0; i < VICTIMS; ++i)
+        end_kill(victims[i], sockets[i]);
+    end_close(&end);
+}
+
+static void several_senders_into_one_queue_are_killed_at_once(void)
+{
+    for (int i = 0; i < ROUNDS; ++i)
+        kill_several();
+}
+
+static const struct {
+    const char *name;
+    void (*run)(int socket);
+} roles[] = {
+    {"before_the_wake_up", before_the_wake_up},       {"asleep", asleep},
+    {"with_a_shared_request", with_a_shared_request}, {"with_a_datagram", with_a_datagram},
+    {"with_the_shared_queue", with_the_shared_queue}, {"with_the_atomics", with_the_atomics},
+    {"adds_by_the_ring", adds_by_the_ring},           {"sends_for_ever", sends_for_ever},
+};
+
+static bool play_role(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); ++i) {
+        int socket = end_role(argc, argv, roles[i].name);
+
+        if (socket < 0)
+            continue;
+        roles[i].run(socket);
+        return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    if (play_role(argc, argv))
+        return 0;
+    alarm(60); /* a hang is a failure */
+    RUN(a_sleeper_wakes_when_its_peer_is_killed);
+    RUN(a_sender_to_a_sleeper_that_is_killed_gets_its_error);
+    RUN(a_shared_request_in_hand_is_flushed);
+    RUN(a_datagram_in_hand_costs_no_request);
+    RUN(the_lock_of_a_shared_queue_is_released);
+    RUN(several_senders_into_one_queue_are_killed_at_once);
+    RUN(a_datagram_in_hand_costs_no_shared_request);
+    RUN(a_sleeper_wakes_though_the_sender_died_before_the_wake_up);
+    RUN(the_lock_of_atomics_is_released);
+    return 0;
+}
