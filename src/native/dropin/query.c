@@ -87,6 +87,7 @@ static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr
         .gid_tbl_len = direct->gid_count,
         .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
+        .qkey_viol_cntr = atomic_load(&direct->adapter.self.header->qkey_violations),
         .pkey_tbl_len = 1,
         .max_vl_num = 1,
         .active_width = WIDTH_4X,

@@ -183,6 +183,7 @@ struct vb_segment_header {
     uint32_t pid;
     uint64_t mr, qp, cq, srq, evidence; /* offsets of the tables */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
+    _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 

@@ -71,12 +71,20 @@ static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
     return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
 }
 
+static bool has_qkey(const struct destination *to, uint32_t qkey)
+{
+    if (to->remote->qkey == qkey)
+        return true;
+    atomic_fetch_add(&to->peer->view.header->qkey_violations, 1);
+    return false;
+}
+
 static bool accepts(const struct destination *to, uint32_t qkey)
 {
     uint32_t state = atomic_load(&to->remote->state);
 
     return to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
-           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey;
+           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && has_qkey(to, qkey);
 }
 
 /* IPv6-mapped GIDs mean IPv4: its header stands in the last 20 of the 40 bytes (RoCE v2, A17). */
