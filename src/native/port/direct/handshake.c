@@ -47,6 +47,13 @@ static bool same_user(int socket, pid_t *pid)
     return credentials.uid == geteuid();
 }
 
+int vb_check_user(int socket)
+{
+    pid_t pid;
+
+    return same_user(socket, &pid) ? 0 : -EACCES;
+}
+
 static void *map_file(int fd, uint64_t size)
 {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);

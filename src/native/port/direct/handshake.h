@@ -6,6 +6,10 @@
 #include "port/direct/direct.h"
 #include "port/direct/message.h"
 
+/* -EACCES unless the process at the other end is this user's. A hello carries descriptors of all
+ * this process's memory here, and anybody may bind a slot's name: ask before it is sent. */
+int vb_check_user(int socket);
+
 /* Says hello on a connected socket, or answers one. */
 int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type);
 

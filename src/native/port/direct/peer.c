@@ -56,7 +56,9 @@ static int shake_hands(struct vb_direct *direct, int socket, struct vb_peer **pe
     int fds[VB_MESSAGE_FDS], error;
 
     limit_waiting(socket, HANDSHAKE_SECONDS);
-    error = vb_hello_send(direct, socket, VB_MSG_HELLO);
+    error = vb_check_user(socket);
+    if (!error)
+        error = vb_hello_send(direct, socket, VB_MSG_HELLO);
     if (!error)
         error = vb_message_receive(socket, &message, fds);
     if (error)
