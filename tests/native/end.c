@@ -84,6 +84,14 @@ static void ready_datagrams(struct vb_qp *qp)
     CHECK_EQ(vb_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
 
+void end_ready(struct vb_qp *qp, struct vb_qp *other)
+{
+    if (qp->ibv.qp_type == IBV_QPT_UD)
+        ready_datagrams(qp);
+    else
+        loopback_connect(qp, other, 7);
+}
+
 void end_connect(struct end *end, struct vb_qp *qp, int socket)
 {
     struct end_card mine = {qp->ibv.qp_num, end->mr->ibv.rkey, (uintptr_t)end->memory};
@@ -92,10 +100,7 @@ void end_connect(struct end *end, struct vb_qp *qp, int socket)
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(socket, &end->peer, sizeof(end->peer)), sizeof(end->peer));
     stand_in.ibv.qp_num = end->peer.qp_num;
-    if (end->options.type == IBV_QPT_UD)
-        ready_datagrams(qp);
-    else
-        loopback_connect(qp, &stand_in, 7);
+    end_ready(qp, &stand_in);
     end_meet(socket);
 }
 

@@ -46,6 +46,8 @@ void end_open(struct end *end, struct end_options options);
 void end_close(struct end *end);
 struct vb_qp *end_add_qp(struct end *end);
 
+/* To RTS (RC and UC: with this QP as its other end), without a word to the other process. */
+void end_ready(struct vb_qp *qp, struct vb_qp *other);
 /* Exchanges cards over the socket and goes to RTS; both sides are there when it returns. */
 void end_connect(struct end *end, struct vb_qp *qp, int socket);
 /* Both processes stand at the same place. */

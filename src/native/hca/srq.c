@@ -104,10 +104,17 @@ static int enter_table(struct vb_adapter *adapter, struct vb_srq *srq)
     return error;
 }
 
+/* No event is raised for it from here on. */
 static void leave_table(struct vb_adapter *adapter, struct vb_srq *srq)
 {
     pthread_mutex_lock(&adapter->mutex);
     adapter->srqs[srq->index] = NULL;
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static void return_number(struct vb_adapter *adapter, const struct vb_srq *srq)
+{
+    pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->srq_pool, srq->index);
     pthread_mutex_unlock(&adapter->mutex);
 }
@@ -149,6 +156,7 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
         error = fill_free_list(made, count);
     if (error) {
         leave_table(adapter, made);
+        return_number(adapter, made);
         free_parts(made);
         return error;
     }
@@ -167,9 +175,10 @@ int vb_srq_destroy(struct vb_srq *srq)
 
     if (atomic_load(&srq->users))
         return -EBUSY;
+    leave_table(adapter, srq);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
-    leave_table(adapter, srq);
+    return_number(adapter, srq);
     atomic_fetch_sub(&srq->pd->users, 1);
     pthread_mutex_destroy(&srq->ibv.mutex);
     pthread_cond_destroy(&srq->ibv.cond);

@@ -49,6 +49,8 @@ struct vb_direct {
     uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
     pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
+    uint32_t silent_slot;          /* its process did not answer: it may be stopped */
+    uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;
     struct vb_peer *peers;
     struct link *links; /* sockets that the service thread watches (service.c) */
@@ -56,6 +58,7 @@ struct vb_direct {
 
     int epoll_fd;
     int wake_fd;
+    int spare_fd; /* given up to refuse a connection when there are no descriptors */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;

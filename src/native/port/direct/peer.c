@@ -50,6 +50,18 @@ static void limit_waiting(int socket, int seconds)
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
 
+/* Under connect_mutex. Whoever did not answer is not asked again at once. */
+static bool is_silent(const struct vb_direct *direct, uint32_t slot)
+{
+    return direct->silent_slot == slot && vb_direct_now() < direct->silent_until;
+}
+
+static void note_silence(struct vb_direct *direct, uint32_t slot)
+{
+    direct->silent_slot = slot;
+    direct->silent_until = vb_direct_now() + HANDSHAKE_SECONDS * 1000000000ull;
+}
+
 static int shake_hands(struct vb_direct *direct, int socket, struct vb_peer **peer)
 {
     struct vb_message message;
@@ -71,11 +83,13 @@ static struct vb_peer *meet(struct vb_direct *direct, uint32_t slot)
 {
     struct vb_peer *peer = NULL;
     int socket = vb_slot_connect(slot);
+    int error = socket < 0 ? socket : shake_hands(direct, socket, &peer);
 
-    if (socket < 0)
-        return NULL;
-    if (shake_hands(direct, socket, &peer)) {
-        close(socket);
+    if (error == -EAGAIN)
+        note_silence(direct, slot);
+    if (error) {
+        if (socket >= 0)
+            close(socket);
         return NULL;
     }
     /* The link holds a reference of its own until the connection ends. */
@@ -103,7 +117,7 @@ struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)
         return peer;
     pthread_mutex_lock(&direct->connect_mutex);
     peer = find_known(direct, slot);
-    if (!peer)
+    if (!peer && !is_silent(direct, slot))
         peer = meet(direct, slot);
     pthread_mutex_unlock(&direct->connect_mutex);
     return peer;

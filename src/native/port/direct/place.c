@@ -137,12 +137,11 @@ int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
 int vb_copy_own(void *to, const void *from, uint64_t length)
 {
     struct iovec target = {to, length}, source = {(void *)from, length};
+    ssize_t n = process_vm_writev(getpid(), &source, 1, &target, 1, 0);
 
     /* The kernel's copy reports a fault; where it is forbidden, only the plain one is left. */
-    if (process_vm_writev(getpid(), &source, 1, &target, 1, 0) == (ssize_t)length)
-        return 0;
-    if (errno == EFAULT)
-        return -EFAULT;
+    if (n >= 0 || errno == EFAULT)
+        return n == (ssize_t)length ? 0 : -EFAULT;
     vb_copy(to, from, length);
     return 0;
 }

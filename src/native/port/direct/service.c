@@ -71,11 +71,28 @@ static void end_link(struct vb_direct *direct, struct link *link)
     free(link);
 }
 
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
+static void refuse_link(struct vb_direct *direct, struct link *listener)
+{
+    if (direct->spare_fd >= 0)
+        close(direct->spare_fd);
+    close(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC));
+    direct->spare_fd = open_spare();
+}
+
 static void accept_link(struct vb_direct *direct, struct link *listener)
 {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
 
-    if (fd >= 0 && add_link(direct, fd, false, NULL))
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        refuse_link(direct, listener);
+    /* Other users get no descriptor of this process's. */
+    if (fd >= 0 && (vb_check_user(fd) || add_link(direct, fd, false, NULL)))
         close(fd);
 }
 
@@ -260,22 +277,44 @@ static void *run(void *argument)
     return NULL;
 }
 
-int vb_service_start(struct vb_direct *direct)
+static int open_descriptors(struct vb_direct *direct)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    sigset_t all, before;
-    int error;
 
     direct->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     direct->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (direct->epoll_fd < 0 || direct->wake_fd < 0 ||
+    direct->spare_fd = open_spare();
+    if (direct->epoll_fd < 0 || direct->wake_fd < 0 || direct->spare_fd < 0 ||
         epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, direct->wake_fd, &event))
         return -errno;
-    for (uint32_t i = 0; i < direct->slot_count; ++i) {
-        error = vb_service_watch(direct, direct->listeners[i], NULL);
-        if (error)
-            return error;
+    return 0;
+}
+
+static void close_descriptors(struct vb_direct *direct)
+{
+    while (direct->links)
+        end_link(direct, direct->links);
+    close(direct->epoll_fd);
+    close(direct->wake_fd);
+    close(direct->spare_fd);
+}
+
+static int watch_listeners(struct vb_direct *direct, uint32_t *watched)
+{
+    int error = 0;
+
+    while (!error && *watched < direct->slot_count) {
+        error = vb_service_watch(direct, direct->listeners[*watched], NULL);
+        *watched += !error;
     }
+    return error;
+}
+
+static int start_thread(struct vb_direct *direct)
+{
+    sigset_t all, before;
+    int error;
+
     /* The program's signals are the program's threads' business. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -284,15 +323,29 @@ int vb_service_start(struct vb_direct *direct)
     return -error;
 }
 
+int vb_service_start(struct vb_direct *direct)
+{
+    uint32_t watched = 0;
+    int error = open_descriptors(direct);
+
+    if (!error)
+        error = watch_listeners(direct, &watched);
+    if (!error)
+        error = start_thread(direct);
+    if (!error)
+        return 0;
+    while (watched < direct->slot_count)
+        close(direct->listeners[watched++]);
+    close_descriptors(direct);
+    return error;
+}
+
 void vb_service_stop(struct vb_direct *direct)
 {
     atomic_store(&direct->stopping, true);
     wake(direct);
     pthread_join(direct->thread, NULL);
-    while (direct->links)
-        end_link(direct, direct->links);
-    close(direct->epoll_fd);
-    close(direct->wake_fd);
+    close_descriptors(direct);
 }
 
 void vb_service_abandon(struct vb_direct *direct)
@@ -301,4 +354,5 @@ void vb_service_abandon(struct vb_direct *direct)
         close(link->fd);
     close(direct->epoll_fd);
     close(direct->wake_fd);
+    close(direct->spare_fd);
 }

@@ -9,6 +9,7 @@
 
 #include "port/direct/direct.h"
 
+/* On failure the listeners are closed too. */
 int vb_service_start(struct vb_direct *direct);
 void vb_service_stop(struct vb_direct *direct);
 /* In a forked child, which has no such thread: closes its copies of the descriptors. */

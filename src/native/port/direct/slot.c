@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -54,18 +55,24 @@ int vb_slot_claim(uint32_t start, uint32_t *slot)
     return fd;
 }
 
+enum { CONNECT_SECONDS = 2 };
+
 int vb_slot_connect(uint32_t slot)
 {
     struct sockaddr_un address;
     socklen_t length = slot_name(slot, &address);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct timeval limit = {.tv_sec = CONNECT_SECONDS}, none = {0};
 
     if (fd < 0)
         return -errno;
+    /* The queue of a stopped process fills up. */
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     if (connect(fd, (struct sockaddr *)&address, length)) {
         int error = -errno;
         close(fd);
         return error;
     }
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none));
     return fd;
 }
