@@ -23,7 +23,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test bench lint format docs sanitize wheel clean FORCE
+.PHONY: help setup demo test bench lint format generated docs sanitize wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -44,8 +44,14 @@ lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format
 	@scripts/lint.sh $(VENV)
 
 format: build/stamps/extra-lint ## Format Python and C as lint wants them
-	$(VENV)/bin/ruff format src tests scripts
-	find src tests -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
+	$(VENV)/bin/ruff format src tests scripts docs
+	find src tests docs -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
+
+generated: build/stamps/installed ## Draw the QP states and make the errors that docs/ shows
+	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
+	@$(VENV)/bin/cmake --build build/native-tests --target qp_table >/dev/null
+	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
+	$(VENV)/bin/python docs/generate/errors.py
 
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 SANITIZED = os.environ.get("VERBENA_SANITIZE", "0") not in ("", "0")
@@ -33,3 +37,32 @@ def end_group(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+
+
+@cache
+def native_build_folder() -> Path:
+    """The build folder of the C test programs, configured for the sources as they are."""
+    build = ROOT / "build" / ("native-tests-sanitize" if SANITIZED else "native-tests")
+    configure = ["-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
+    configure += ["-DVERBENA_LTO=OFF", f"-DVERBENA_SANITIZE={'ON' if SANITIZED else 'OFF'}"]
+    cmake(*configure)
+    return build
+
+
+def native_build(target: str) -> Path:
+    """Builds one target of the C test programs; returns the build folder."""
+    build = native_build_folder()
+    cmake("--build", str(build), "--target", target)
+    return build
+
+
+def cmake(*arguments: str) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    program = shutil.which("cmake", path=path)
+    if program is None:
+        pytest.fail("cmake is not installed: run make setup, or pip install cmake", pytrace=False)
+    environment = plain_environment() | {"PATH": path, "CMAKE_GENERATOR": "Ninja"}
+    command = [program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes each common error happen and prints what Verbena says about it, as Markdown.
 
-    python docs/generate/errors.py          # rewrites the examples in docs/errors.md
-    python docs/generate/errors.py --print  # prints them
+python docs/generate/errors.py          # rewrites the examples in docs/errors.md
+python docs/generate/errors.py --print  # prints them
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def examples() -> str:
     parts = []
     for title, make in EXAMPLES.items():
         with ExitStack() as stack:
-            parts.append(f"**{title}**\n\n```text\n{make(stack)}\n```\n")
+            parts.append(f"**{title}**\n\n```text\n{textwrap.fill(make(stack), 96)}\n```\n")
     return "\n".join(parts)
 
 

@@ -54,7 +54,7 @@ def parse(lines: Iterable[str]) -> list[Transition]:
 
 
 def names(attributes: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in attributes) or "–"
+    return ", ".join(f"`{name}`" for name in attributes) or "none"
 
 
 def table_of(kind: str, transitions: list[Transition]) -> str:

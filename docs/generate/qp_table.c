@@ -6,20 +6,29 @@
 
 static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
-#define NAMED(name)                                                                                \
-    {                                                                                              \
-        IBV_QP_##name, #name                                                                       \
-    }
+#define NAMED(name) {IBV_QP_##name, #name}
 static const struct {
     int bit;
     const char *name;
 } attributes[] = {
-    NAMED(CUR_STATE),     NAMED(EN_SQD_ASYNC_NOTIFY), NAMED(ACCESS_FLAGS),
-    NAMED(PKEY_INDEX),    NAMED(PORT),                NAMED(QKEY),
-    NAMED(AV),            NAMED(PATH_MTU),            NAMED(TIMEOUT),
-    NAMED(RETRY_CNT),     NAMED(RNR_RETRY),           NAMED(RQ_PSN),
-    NAMED(SQ_PSN),        NAMED(MAX_QP_RD_ATOMIC),    NAMED(MAX_DEST_RD_ATOMIC),
-    NAMED(MIN_RNR_TIMER), NAMED(ALT_PATH),            NAMED(PATH_MIG_STATE),
+    NAMED(CUR_STATE),
+    NAMED(EN_SQD_ASYNC_NOTIFY),
+    NAMED(ACCESS_FLAGS),
+    NAMED(PKEY_INDEX),
+    NAMED(PORT),
+    NAMED(QKEY),
+    NAMED(AV),
+    NAMED(PATH_MTU),
+    NAMED(TIMEOUT),
+    NAMED(RETRY_CNT),
+    NAMED(RNR_RETRY),
+    NAMED(RQ_PSN),
+    NAMED(SQ_PSN),
+    NAMED(MAX_QP_RD_ATOMIC),
+    NAMED(MAX_DEST_RD_ATOMIC),
+    NAMED(MIN_RNR_TIMER),
+    NAMED(ALT_PATH),
+    NAMED(PATH_MIG_STATE),
     NAMED(DEST_QPN),
 };
 

@@ -58,13 +58,27 @@ static const struct {
     const char *name;
     int bit;
 } attributes[] = {
-    {"CUR_STATE", 1},           {"EN_SQD_ASYNC_NOTIFY", 2}, {"ACCESS_FLAGS", 3},
-    {"PKEY_INDEX", 4},          {"PORT", 5},                {"QKEY", 6},
-    {"AV", 7},                  {"PATH_MTU", 8},            {"TIMEOUT", 9},
-    {"RETRY_CNT", 10},          {"RNR_RETRY", 11},          {"RQ_PSN", 12},
-    {"MAX_QP_RD_ATOMIC", 13},   {"ALT_PATH", 14},           {"MIN_RNR_TIMER", 15},
-    {"SQ_PSN", 16},             {"MAX_DEST_RD_ATOMIC", 17}, {"PATH_MIG_STATE", 18},
-    {"CAP", 19},                {"DEST_QPN", 20},           {"RATE_LIMIT", 25},
+    {"CUR_STATE", 1},
+    {"EN_SQD_ASYNC_NOTIFY", 2},
+    {"ACCESS_FLAGS", 3},
+    {"PKEY_INDEX", 4},
+    {"PORT", 5},
+    {"QKEY", 6},
+    {"AV", 7},
+    {"PATH_MTU", 8},
+    {"TIMEOUT", 9},
+    {"RETRY_CNT", 10},
+    {"RNR_RETRY", 11},
+    {"RQ_PSN", 12},
+    {"MAX_QP_RD_ATOMIC", 13},
+    {"ALT_PATH", 14},
+    {"MIN_RNR_TIMER", 15},
+    {"SQ_PSN", 16},
+    {"MAX_DEST_RD_ATOMIC", 17},
+    {"PATH_MIG_STATE", 18},
+    {"CAP", 19},
+    {"DEST_QPN", 20},
+    {"RATE_LIMIT", 25},
 };
 
 static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
@@ -234,10 +248,7 @@ static void must_be_refused(const struct attempt *attempt)
 
 /* Where query_qp shows an attribute that modify_qp took. */
 #define FIELD(name, member)                                                                        \
-    {                                                                                              \
-        IBV_QP_##name, offsetof(struct ibv_qp_attr, member),                                       \
-            sizeof(((struct ibv_qp_attr *)0)->member)                                              \
-    }
+    {IBV_QP_##name, offsetof(struct ibv_qp_attr, member), sizeof(((struct ibv_qp_attr *)0)->member)}
 static const struct {
     int bit;
     size_t at, size;

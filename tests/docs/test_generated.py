@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documentation has been given by a program is what the program says now."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from tests.support import ROOT, native_build
+
+DOCS = ROOT / "docs"
+
+
+def load(name: str) -> ModuleType:
+    path = DOCS / "generate" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"generate_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def transitions() -> list[str]:
+    """The adapter's table of QP states, as its program prints it."""
+    program = native_build("qp_table") / "docs" / "qp_table"
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.timeout(600)  # builds the core, when it is the first
+def test_the_tables_of_qp_states_are_current(transitions: list[str]) -> None:
+    qp_states = load("qp_states")
+    page = (DOCS / "qp-states.md").read_text()
+    tables = qp_states.tables(qp_states.parse(transitions))
+    assert page == qp_states.replaced(page, tables), "run: make generated"
+
+
+@pytest.mark.timeout(600)
+def test_the_diagram_of_qp_states_is_current(transitions: list[str]) -> None:
+    qp_states = load("qp_states")
+    diagram = (DOCS / "images" / "qp-states.svg").read_text()
+    assert diagram == qp_states.diagram(qp_states.parse(transitions)), "run: make generated"
+
+
+def test_the_examples_of_errors_are_current() -> None:
+    errors = load("errors")
+    page = (DOCS / "errors.md").read_text()
+    assert normal(page) == normal(errors.replaced(page, errors.examples())), "run: make generated"
+
+
+def normal(text: str) -> str:
+    """Without what differs from run to run: addresses, keys, times, and so the ends of lines."""
+    return " ".join(re.sub(r"0x[0-9a-f]+|\b\d+ us", "N", " ".join(text.split())).split())
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    notes = {"performance-notes.md"}  # become the end of performance.md
+    assert pages - notes == set(re.findall(r": (\S+\.md)$", navigation, re.MULTILINE))
