@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured, beside what, and how it should compare: the rows of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
+from verbena.bench.perftest import Perftest
+from verbena.bench.scripts import OpenDevice, Script, Wakeup, Walk
+from verbena.bench.ucx import Ucx
+
+SIZES = (4 * KIB, 64 * KIB, MIB, 64 * MIB)
+# Where a goal is "as" the peer, this much is measurement.
+ALIKE = 0.95
+IDLE_BOUND = 0.1
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+class Section(Enum):
+    """Parts of the report, in order."""
+
+    SHARED = "C programs with `verbena run --shared-heap`"
+    OWN = "C programs with their own memory"
+    PYTHON = "From Python"
+    WAITING = "Waiting"
+    REFERENCE = "For reference, without a goal"
+
+
+class Better(Enum):
+    """Which of two values wins."""
+
+    LOWER = "≤"
+    HIGHER = "≥"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A row: ours should be `better` than `bound`, times the peer's value if there is a peer.
+
+    Without a bound the row only informs. `quick` rows are those of `--quick`.
+    """
+
+    section: Section
+    name: str
+    ours: Case
+    peer: Case | None = None
+    bound: float | None = None
+    better: Better = Better.HIGHER
+    quick: bool = False
+
+    def cases(self) -> Iterator[Case]:
+        yield self.ours
+        if self.peer:
+            yield self.peer
+
+    def met(self, ours: float, peer: float | None) -> bool | None:
+        """Whether the goal is met; None when there is none.
+
+        A ratio counts with two digits, as it is printed: more would be the clock's.
+        """
+        if self.bound is None:
+            return None
+        value = ours if self.peer is None or peer is None else round(ours / peer, 2)
+        return value <= self.bound if self.better is Better.LOWER else value >= self.bound
+
+    def text(self) -> str:
+        """The goal as the report says it."""
+        if self.bound is None:
+            return f"beside {self.peer.label}" if self.peer else ""
+        times = f" {TIMES} {self.peer.label}" if self.peer else f" {self.ours.unit}"
+        return f"{self.better.value} {self.bound:g}{times}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether `pattern`, a part of it or a shell pattern, is the row's section and name."""
+        text = f"{self.section.value}: {self.name}".replace("`", "").lower()
+        return pattern.lower() in text or fnmatchcase(text, pattern.lower())
+
+
+def select(quick: bool, pattern: str | None) -> list[Goal]:
+    """The goals to measure. Raises ValueError when nothing matches."""
+    chosen = [goal for goal in all_goals() if goal.quick or not quick]
+    chosen = [goal for goal in chosen if pattern is None or goal.matches(pattern)]
+    if not chosen:
+        names = "\n  ".join(dict.fromkeys(goal.name for goal in all_goals()))
+        raise ValueError(f"no row matches {pattern!r}; there are:\n  {names}")
+    return [shortened(goal) for goal in chosen] if quick else chosen
+
+
+def shortened(goal: Goal) -> Goal:
+    """The goal with shorter walks."""
+    ours, peer = goal.ours, goal.peer
+    if isinstance(ours, Walk) and isinstance(peer, Walk):
+        return replace(goal, ours=replace(ours, total=256 * MIB),
+                       peer=replace(peer, total=256 * MIB))  # fmt: skip
+    return goal
+
+
+def all_goals() -> list[Goal]:
+    return [*shared(), *own(), *python(), *waiting(), *reference()]
+
+
+def shared() -> Iterator[Goal]:
+    """Memory that peers reach by one copy."""
+    section, memory = Section.SHARED, Memory.SHARED
+    yield latency(section, Perftest("write_lat"), Ucx("ucp_put_lat"), 1.0, quick=True)
+    yield latency(section, Perftest("read_lat"), None, 0.2)
+    yield latency(section, Perftest("atomic_lat"), None, 0.2)
+    yield bandwidth(section, "write", 8, memory, memory, 3.0, quick=True)
+    for size in SIZES:
+        yield bandwidth(section, "write", size, memory, memory, 1.0, quick=size == MIB)
+    yield cold(section, own=False, bound=1.3)
+    yield latency(section, Perftest("send_lat"), Ucx("tag_lat"), 1.0, quick=True)
+    for size in (8, *SIZES):
+        bound = 1.0 if size == 64 * MIB else 1.5
+        yield bandwidth(section, "send", size, memory, memory, bound, quick=size == 8)
+
+
+def own() -> Iterator[Goal]:
+    """Memory that the program allocated by itself. 8-byte SENDs touch none of it: UCX's best."""
+    section, memory = Section.OWN, Memory.OWN
+    yield latency(section, Perftest("write_lat", memory=memory), None, 0.6, quick=True)
+    yield latency(section, Perftest("read_lat", memory=memory), None, None)
+    yield latency(section, Perftest("atomic_lat", memory=memory), None, None)
+    yield bandwidth(section, "write", 8, memory, memory, None)
+    for size in SIZES:
+        yield bandwidth(section, "write", size, memory, memory, 1.0, quick=size == MIB)
+    yield cold(section, own=True, bound=None)
+    yield latency(section, Perftest("send_lat", memory=memory), Ucx("tag_lat"), 1.0)
+    yield bandwidth(section, "send", 8, memory, Memory.SHARED, 1.5)
+    for size in SIZES:
+        yield bandwidth(section, "send", size, memory, memory, 1.0)
+
+
+def latency(
+    section: Section, ours: Perftest, peer: Ucx | None, bound: float | None, quick: bool = False
+) -> Goal:
+    kind = ours.test.removesuffix("_lat").upper().replace("ATOMIC", "atomic")
+    span = "half round trip" if ours.test in ("write_lat", "send_lat") else "whole"
+    return Goal(section, f"{kind} latency, 8 B, {span}", ours, peer, bound, Better.LOWER, quick)
+
+
+def bandwidth(
+    section: Section,
+    kind: str,
+    size: int,
+    memory: Memory,
+    peer_memory: Memory,
+    bound: float | None,
+    quick: bool = False,
+) -> Goal:
+    what = "rate" if size == 8 else "bandwidth"
+    peer = Ucx("ucp_put_bw" if kind == "write" else "tag_bw", size, peer_memory)
+    ours = Perftest(f"{kind}_bw", size, memory)
+    return Goal(section, f"{kind.upper()} {what}, {size_text(size)}", ours, peer, bound,
+                Better.HIGHER, quick)  # fmt: skip
+
+
+def cold(section: Section, own: bool, bound: float | None) -> Goal:
+    ours = Walk("write_cold", "verbs, 1 MiB WRITEs", arguments=(("own", own),))
+    peer = Walk("memcpy_cold", "libc memcpy")
+    return Goal(section, "WRITE bandwidth, cold: 1 MiB each, walking 1 GiB", ours, peer, bound)
+
+
+def python() -> Iterator[Goal]:
+    section = Section.PYTHON
+    ours = Script("write_latency", "qp.write, mr.wait_u64", Unit.MICROSECONDS)
+    yield Goal(section, "WRITE latency, 8 B, half round trip", ours, None, 0.3, Better.LOWER, True)
+    ours = Script("write_batches", "qp.post_many, cq.poll", Unit.MICROSECONDS)
+    yield Goal(section, "WRITE, 8 B, each of a batch of 64", ours, None, 0.03, Better.LOWER, True)
+    for memory in Memory:
+        for size in (64 * KIB, MIB):
+            yield python_bandwidth(size, memory)
+    yield Goal(section, "import and open the device", OpenDevice(), None, 0.15, Better.LOWER, True)
+    ours = Script("connect", "create_qp, bring_up", Unit.MICROSECONDS)
+    yield Goal(section, "QP from create to RTS", ours, None, 50.0, Better.LOWER, True)
+
+
+def python_bandwidth(size: int, memory: Memory) -> Goal:
+    arguments = (("size", size), ("own", memory is Memory.OWN))
+    ours = Script("write_bandwidth", "qp.post_many, cq.wait", Unit.BANDWIDTH, arguments)
+    where = "own memory" if memory is Memory.OWN else "pd.alloc"
+    peer = Perftest("write_bw", size, memory)
+    return Goal(Section.PYTHON, f"WRITE bandwidth, {size_text(size)}, {where}", ours, peer, ALIKE)
+
+
+def waiting() -> Iterator[Goal]:
+    section = Section.WAITING
+    idle = Script("idle", "open, connected, armed", Unit.PERCENT)
+    yield Goal(section, "CPU of an idle device", idle, None, IDLE_BOUND, Better.LOWER)
+    asleep = Perftest("send_lat", events=True)
+    name = "wake-up on a completion channel, half round trip"
+    yield Goal(section, name, asleep, Wakeup(), 1.3, Better.LOWER, True)
+    for spin in (20, 100):
+        spinning = replace(asleep, spin_us=spin)
+        name = f"the same, spinning {spin} µs before sleeping"
+        yield Goal(section, name, spinning, Wakeup(), None, Better.LOWER)
+
+
+def reference() -> Iterator[Goal]:
+    """Averages instead of medians, and a TCP socket of Python's doing the same."""
+    section = Section.REFERENCE
+    for test, peer in (("write_lat", "ucp_put_lat"), ("send_lat", "tag_lat")):
+        ours = Perftest(test, average=True)
+        name = f"{test.removesuffix('_lat').upper()} latency, 8 B, average of all"
+        yield Goal(section, name, ours, Ucx(peer, average=True), None, Better.LOWER)
+    for polling in (False, True):
+        how = "polling" if polling else "sleeping"
+        tcp = Script("tcp_latency", f"TCP, {how}", Unit.MICROSECONDS, (("polling", polling),))
+        name = f"WRITE latency, 8 B, against TCP, {how}"
+        yield Goal(section, name, Perftest("write_lat"), tcp, None, Better.LOWER)
+    tcp = Script("tcp_bandwidth", "TCP", Unit.BANDWIDTH, (("size", MIB),))
+    yield Goal(section, "WRITE bandwidth, 1 MiB, against TCP", Perftest("write_bw", MIB), tcp)

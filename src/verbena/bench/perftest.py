@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's unmodified perftest over the drop-in library."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from verbena import launch
+from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, size_text
+from verbena.bench.cores import Cores
+from verbena.bench.processes import MeasureError, Program, free_port, run_server_and_client
+
+TIMEOUT = 30.0
+# Every address handle of a RoCE device has a GRH; GID 1 is the RoCE v2 one that always exists.
+GID_INDEX = "1"
+# Operations per second and bytes per second of a modest machine: the first run is a short one.
+EXPECTED = {Memory.SHARED: (10e6, 10e9), Memory.OWN: (1e6, 5e9)}
+EXPECTED_EVENTS = 20e3
+LATENCY_COLUMN, AVERAGE_COLUMN = 4, 5
+BANDWIDTH_COLUMN, RATE_COLUMN = 3, 4
+PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest"}
+
+
+@dataclass(frozen=True)
+class Perftest:
+    """`ib_TEST -s SIZE`: its typical latency, or its average bandwidth (8 bytes: message rate).
+
+    WRITE and SEND latencies are half round trips, READ and atomic ones whole operations, as
+    perftest reports them. `events` sleeps on a completion channel, after `spin_us` of spinning.
+    `average` takes the average latency instead, where the clock's steps are too coarse.
+    """
+
+    test: str
+    size: int = SMALL
+    memory: Memory = Memory.SHARED
+    events: bool = False
+    spin_us: int = 0
+    average: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        if self.test.endswith("_lat"):
+            return Unit.MICROSECONDS
+        return Unit.MILLIONS if self.size == SMALL else Unit.BANDWIDTH
+
+    @property
+    def label(self) -> str:
+        events = " -e" if self.events else ""
+        return f"ib_{self.test}{events}, {size_text(self.size)}"
+
+    def measure(self, effort: Effort, cores: Cores) -> Sample:
+        expected = EXPECTED_EVENTS if self.events else expected_rate(
+            self.size, *EXPECTED[self.memory]
+        )  # fmt: skip
+        words = self.words(effort.iterations(expected))
+        _, said = run_pair(words, cores, self.environment())
+        return self.sample(data_row(said))
+
+    def words(self, iterations: int) -> list[str]:
+        size = [] if self.test.startswith("atomic") else ["-s", str(self.size)]
+        events = ["-e"] if self.events else []
+        cycles = ["-C"] if self.test.endswith("_lat") and cycles_per_us() else []
+        common = ["-F", "-x", GID_INDEX, "-n", str(iterations)]
+        return [find(f"ib_{self.test}"), *common, *size, *events, *cycles]
+
+    def environment(self) -> dict[str, str]:
+        return launch.environment(
+            shared_heap=self.memory is Memory.SHARED, spin_us=self.spin_us or None
+        )
+
+    def sample(self, row: list[float]) -> Sample:
+        if self.unit is Unit.MICROSECONDS:
+            scale = 1 / (cycles_per_us() or 1.0)
+            value = row[AVERAGE_COLUMN if self.average else LATENCY_COLUMN] * scale
+            trips = 2 if self.test in ("write_lat", "send_lat") else 1
+            return Sample(value, 1e6 / max(row[AVERAGE_COLUMN] * scale * trips, 1e-3))
+        # The rate has six digits after the point and is 0.000332 for large messages.
+        rate = row[BANDWIDTH_COLUMN] * 2**20 / self.size
+        if self.unit is Unit.MILLIONS:
+            return Sample(row[RATE_COLUMN], rate)
+        return Sample(row[BANDWIDTH_COLUMN], rate)
+
+
+@cache
+def cycles_per_us() -> float | None:
+    """The rate of x86's time stamp counter, or None where it is not known to be constant.
+
+    perftest prints microseconds with two digits, too few for shared memory, but cycles exactly.
+    """
+    try:
+        fields = dict(re.findall(r"^(\w+)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M))
+    except OSError:
+        return None
+    if "constant_tsc" not in fields.get("flags", "").split():
+        return None
+    return float(fields["bogomips"]) / 2
+
+
+def find(name: str) -> str:
+    """The path of a Debian program. Raises MeasureError with the command that installs it."""
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if path is None:
+        package = next(p for prefix, p in PACKAGES.items() if name.startswith(prefix))
+        raise MeasureError(f"{name} is not installed: sudo apt-get install {package}")
+    return path
+
+
+def run_pair(
+    words: list[str], cores: Cores, environment: dict[str, str], timeout: float = TIMEOUT
+) -> tuple[str, str]:
+    """Run a perftest or pingpong program as server and client; what both said."""
+    port = free_port()
+    words = [*words, "-p", str(port)]
+    server, client = Program(words, environment), Program([*words, "127.0.0.1"], environment)
+    return run_server_and_client(server, client, port, cores, timeout)
+
+
+def data_row(text: str) -> list[float]:
+    """The numbers under perftest's heading. Raises MeasureError when there are none."""
+    lines = text.splitlines()
+    heading = next((i for i, line in enumerate(lines) if line.lstrip().startswith("#bytes")), None)
+    if heading is None or heading + 1 >= len(lines):
+        raise MeasureError(f"perftest printed no result: {' | '.join(lines[-3:])}")
+    try:
+        return [float(word) for word in lines[heading + 1].split()]
+    except ValueError as error:
+        raise MeasureError(f"not a result of perftest: {lines[heading + 1]!r}") from error

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Verbena is measured against besides UCX: TCP, eventfd and libc's memcpy."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from verbena.bench.case import MIB
+from verbena.bench.side import Side
+
+CHUNK = 32
+RECEIVE_BUFFER = MIB
+
+
+def tcp_latency(side: Side, seconds: float, polling: bool) -> float | None:
+    """Half a round trip of 8 bytes over loopback TCP in µs; asleep while waiting, or polling."""
+    with tcp_pair(side) as link:
+        receive = poll_8 if polling else sleep_8
+        chunk = statistics.median(tcp_chunks(link, side, receive, 20))
+        wanted = max(int(seconds / max(chunk, side.exchange(chunk))), 10)
+        times = tcp_chunks(link, side, receive, wanted)
+        return statistics.median(times) / (2 * CHUNK) * 1e6 if side.first else None
+
+
+def tcp_pair(side: Side) -> socket.socket:
+    """A TCP connection between the two sides."""
+    if side.first:
+        link = socket.create_connection(("127.0.0.1", side.receive()))
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            side.send(server.getsockname()[1])
+            link, _ = server.accept()
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
+
+
+def tcp_chunks(
+    link: socket.socket, side: Side, receive: Callable[[socket.socket], None], chunks: int
+) -> list[float]:
+    side.meet()
+    times = []
+    for _ in range(chunks):
+        start = time.perf_counter()
+        for _ in range(CHUNK):
+            if side.first:
+                link.send(b"12345678")
+            receive(link)
+            if not side.first:
+                link.send(b"12345678")
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def sleep_8(link: socket.socket) -> None:
+    if len(link.recv(8, socket.MSG_WAITALL)) < 8:
+        raise ConnectionError("the other process ended")
+
+
+def poll_8(link: socket.socket) -> None:
+    missing = 8
+    while missing:
+        with suppress(BlockingIOError):
+            data = link.recv(missing, socket.MSG_DONTWAIT)
+            if not data:
+                raise ConnectionError("the other process ended")
+            missing -= len(data)
+
+
+def tcp_bandwidth(side: Side, seconds: float, size: int) -> float | None:
+    """MiB/s of loopback TCP, sent in pieces of `size` bytes."""
+    with tcp_pair(side) as link:
+        if side.first:
+            send_for(link, size, seconds)
+            return float(side.receive())
+        side.send(receive_all(link))
+        return None
+
+
+def send_for(link: socket.socket, size: int, seconds: float) -> None:
+    piece = bytes(size)
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        link.sendall(piece)
+    link.shutdown(socket.SHUT_WR)
+
+
+def receive_all(link: socket.socket) -> float:
+    """MiB/s from the first byte to the last."""
+    buffer = bytearray(RECEIVE_BUFFER)
+    total = link.recv_into(buffer)
+    start = time.perf_counter()
+    while got := link.recv_into(buffer):
+        total += got
+    return total / (time.perf_counter() - start) / MIB
+
+
+def memcpy_cold(side: Side, seconds: float, total: int) -> float | None:
+    """MiB/s of libc's memcpy in calls of 1 MiB that walk over `total` bytes; one process."""
+    if not side.first:
+        return None
+    maps = [anonymous(total), anonymous(total)]
+    copy = ctypes.CDLL(None).memcpy
+    copy.argtypes, copy.restype = [ctypes.c_void_p] * 2 + [ctypes.c_size_t], None
+    source, target = (ctypes.addressof(ctypes.c_char.from_buffer(area)) for area in maps)
+    ctypes.memset(source, 1, total)
+    ctypes.memset(target, 1, total)
+    passes = 0
+    start = time.perf_counter()
+    while passes < 1 or time.perf_counter() - start < seconds:
+        for offset in range(0, total, MIB):
+            copy(target + offset, source + offset, MIB)
+        passes += 1
+    return passes * total / (time.perf_counter() - start) / MIB
+
+
+def anonymous(nbytes: int) -> mmap.mmap:
+    """Private memory, as malloc would give it."""
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def eventfd_latency(side: Side, seconds: float, fds: list[int]) -> float | None:
+    """Half a round trip of waking each other by eventfds, in µs."""
+    mine, theirs = fds if side.first else reversed(fds)
+    side.meet()
+    if side.first:
+        return eventfd_ping(mine, theirs, seconds)
+    while os.eventfd_read(mine) == 1:
+        os.eventfd_write(theirs, 1)
+    return None
+
+
+def eventfd_ping(mine: int, theirs: int, seconds: float) -> float:
+    times = []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        start = time.perf_counter()
+        os.eventfd_write(theirs, 1)
+        os.eventfd_read(mine)
+        times.append(time.perf_counter() - start)
+    os.eventfd_write(theirs, 2)
+    return statistics.median(times) / 2 * 1e6

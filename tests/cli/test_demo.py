@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena demo`: what it shows, and what it says when a step cannot run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import verbena_command
+
+
+def demo(**variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        verbena_command("demo"),
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def shown() -> str:
+    """What a demo that succeeds prints."""
+    done = demo()
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.debian
+def test_pingpong_ran(shown: str) -> None:
+    assert re.search(r"\b100000 iters in [\d.]+ seconds", shown)
+
+
+@pytest.mark.debian
+def test_write_bandwidth_ran(shown: str) -> None:
+    found = re.search(r"#bytes .*\n\s+1048576 5000 [\d.]+ ([\d.]+)", shown)
+    assert found
+    assert float(found[1]) > 0
+
+
+@pytest.mark.debian
+def test_array_reached_the_other_process(shown: str) -> None:
+    writer, target, verifier = (
+        int(re.search(pattern, shown)[1])
+        for pattern in (r"process (\d+) wrote", r"into process (\d+)", r"process (\d+) found every")
+    )
+    assert target == verifier != writer
+
+
+@pytest.mark.debian
+def test_table_compares_with_tcp(shown: str) -> None:
+    latencies = re.search(r"8 bytes.*? ([\d.,]+) µs +([\d.,]+) µs +([\d.,]+) µs", shown)
+    bandwidths = re.search(r"1 MiB pieces.*? ([\d.,]+) MiB/s +([\d.,]+) MiB/s", shown)
+    assert latencies
+    assert bandwidths
+    values = [float(text.replace(",", "")) for text in (*latencies.groups(), *bandwidths.groups())]
+    assert min(values) > 0
+
+
+@pytest.mark.debian
+def test_missing_programs_name_their_packages(tmp_path: Path) -> None:
+    done = demo(PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "ibv_rc_pingpong is not installed: sudo apt-get install ibverbs-utils" in done.stdout
+    assert "ib_write_bw is not installed: sudo apt-get install perftest" in done.stdout
+    assert "found every number correct" in done.stdout  # the other steps still run
+
+
+@pytest.mark.debian
+def test_failing_program_is_quoted(tmp_path: Path) -> None:
+    program = tmp_path / "ibv_rc_pingpong"
+    program.write_text("#!/bin/sh\necho no luck today\nexit 3\n")
+    program.chmod(0o755)
+    done = demo(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 1
+    assert "FAILED: ibv_rc_pingpong failed with exit status 3: no luck today" in done.stdout
+    assert "verbena doctor" in done.stdout
+
+
+def test_unknown_option_is_refused() -> None:
+    done = subprocess.run(verbena_command("demo", "--fast"), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--fast" in done.stderr
