@@ -4,6 +4,7 @@
  * each receive request of the survivor completes once, its locks are free, and it can go on.
  */
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,6 +97,7 @@ static void work_for_ever(int socket)
     struct card peer;
     unsigned turn = 0;
 
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process behind */
     open_adapter();
     qp = make_qp();
     peer = connect_over(qp, socket);

@@ -2,6 +2,7 @@
 /* Two processes, each way to reach memory, and what is left when one of them is killed. */
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -241,6 +242,7 @@ static void every_way_carries_every_request(void)
 /* Writes without end until it is killed. */
 static void victim(struct side *side)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process behind */
     for (;;)
         post(side, IBV_WR_RDMA_WRITE, BYTES);
 }
