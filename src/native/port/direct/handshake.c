@@ -2,10 +2,12 @@
 #include "port/direct/handshake.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -36,6 +38,41 @@ int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type typ
     return vb_message_send(socket, &message, fds, count, true);
 }
 
+static bool read_number(const char *path, const char *format, unsigned *number)
+{
+    FILE *file = fopen(path, "re");
+    bool found = file && fscanf(file, format, number) == 1;
+
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static bool same_namespace(pid_t pid)
+{
+    struct stat mine, theirs;
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    return pid > 0 && stat("/proc/self/ns/user", &mine) == 0 && stat(path, &theirs) == 0 &&
+           mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
+}
+
+/*
+ * Users without a number in this process's user namespace all have one and the same here, which a
+ * user with a number may have too (user_namespaces(7)).
+ */
+static bool may_stand_for_others(uid_t uid, pid_t pid)
+{
+    unsigned overflow = 65534, users = 0;
+
+    read_number("/proc/sys/kernel/overflowuid", "%u", &overflow);
+    if (uid != overflow)
+        return false;
+    read_number("/proc/self/uid_map", "0 0 %u", &users);
+    return users != UINT32_MAX && !same_namespace(pid);
+}
+
 static bool same_user(int socket, pid_t *pid)
 {
     struct ucred credentials;
@@ -44,7 +81,7 @@ static bool same_user(int socket, pid_t *pid)
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size))
         return false;
     *pid = credentials.pid;
-    return credentials.uid == geteuid();
+    return credentials.uid == geteuid() && !may_stand_for_others(credentials.uid, credentials.pid);
 }
 
 int vb_check_user(int socket)
