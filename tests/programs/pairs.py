@@ -150,9 +150,9 @@ def leaves_nothing() -> Iterator[dict[str, str]]:
 
 
 def files() -> set[str]:
-    """What is in /dev/shm, and what in /tmp bears Verbena's name (others use /tmp too)."""
-    shared = {str(path) for path in Path("/dev/shm").glob("*")}
-    return shared | {str(path) for path in Path("/tmp").glob("*") if "verbena" in path.name}
+    """Files and sockets of Verbena's where such things are left behind (others use them too)."""
+    found = (path for folder in ("/dev/shm", "/tmp") for path in Path(folder).glob("*"))
+    return {str(path) for path in found if "verbena" in path.name and not path.is_dir()}
 
 
 def marked_processes(mark: str) -> list[str]:

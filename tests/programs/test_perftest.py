@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's perftest over Verbena: each of its programs, transports and options that apply."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Start
+from tests.programs.pairs import Pair, assert_good, complaints, leaves_nothing, start_pair
+from tests.support import ROOT, SANITIZED, plain_environment
+
+pytestmark = pytest.mark.debian
+
+Find = Callable[[str], str]
+Perftest = Callable[..., Pair]
+
+# -F: nothing about the CPU's frequency. -x: RoCE needs a GID index.
+COMMON = ("-F", "-x", "1")
+ITERATIONS = 200
+ALL_SIZES = [1 << n for n in range(1, 24)]
+DATAGRAM_SIZES = [1 << n for n in range(1, 13)]
+
+# Puts the library that is $0 before Verbena's libibverbs, then runs "$@".
+PRELOAD = 'LD_PRELOAD=$(echo "$LD_PRELOAD" | sed "s,[^ ]*libibverbs,$0 &,") exec "$@"'
+
+RC = ("send", "write", "read", "atomic")
+UC = ("send", "write")
+BW = [f"ib_{verb}_bw" for verb in RC]
+LAT = [f"ib_{verb}_lat" for verb in RC]
+TRANSPORTS = [
+    *[(f"ib_{verb}_{kind}", "RC") for verb in RC for kind in ("bw", "lat")],
+    *[(f"ib_{verb}_{kind}", "UC") for verb in UC for kind in ("bw", "lat")],
+    *[(f"ib_send_{kind}", "UD") for kind in ("bw", "lat")],
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of perftest's table: MB/s of a bandwidth test, microseconds of a latency test."""
+
+    size: int
+    iterations: int
+    average: float
+
+
+ROW = re.compile(r"^ (\d+)[ \t]+(\d+)((?:[ \t]+[\d.]+)+)[ \t]*$", re.MULTILINE)
+
+
+def rows(output: str) -> list[Row]:
+    """The table that follows a line of headings."""
+    column = 1 if "BW average" in output else 3
+    _, _, table = output.partition("#bytes")
+    return [
+        Row(int(size), int(iterations), float(numbers.split()[column]))
+        for size, iterations, numbers in ROW.findall(table)
+    ]
+
+
+def assert_measured(pair: Pair, sizes: Iterable[int], iterations: int = ITERATIONS) -> None:
+    """Both ended well; the client measured each size with all iterations."""
+    assert_good(pair)
+    table = rows(pair.client.output)
+    assert [(row.size, row.iterations) for row in table] == [
+        (size, iterations) for size in sizes
+    ], str(pair)
+    assert all(row.average > 0 and math.isfinite(row.average) for row in table), str(pair)
+
+
+def default_size(program: str) -> int:
+    if "atomic" in program:
+        return 8
+    return 65_536 if program.endswith("_bw") else 2
+
+
+@pytest.fixture
+def perftest(verbena_start: Start, debian_program: Find) -> Perftest:
+    """perftest(program, *arguments, options=(), env={}): both sides of 200 iterations."""
+
+    def run(
+        name: str,
+        *arguments: str,
+        options: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+    ) -> Pair:
+        command = (debian_program(name), *COMMON, "-n", str(ITERATIONS), *arguments)
+        return start_pair(verbena_start, *command, options=options, env=env).finish()
+
+    return run
+
+
+# ---- transports and sizes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "transport"), TRANSPORTS)
+def test_transport(perftest: Perftest, name: str, transport: str) -> None:
+    size = 1024 if transport == "UD" else default_size(name)
+    chosen = () if "atomic" in name else ("-s", str(size))
+    pair = perftest(name, "-c", transport, *chosen)
+    assert_measured(pair, [size])
+    assert f"Connection type : {transport}" in pair.client.output
+    assert "Device         : verbena0" in pair.client.output
+
+
+@pytest.mark.parametrize(
+    ("name", "transport", "sizes"),
+    [
+        *[(f"ib_{verb}_{kind}", "RC", ALL_SIZES) for verb in RC[:3] for kind in ("bw", "lat")],
+        ("ib_write_bw", "UC", ALL_SIZES),
+        *[(f"ib_send_{kind}", "UD", DATAGRAM_SIZES) for kind in ("bw", "lat")],
+    ],
+    ids=lambda value: None if isinstance(value, list) else value,
+)
+def test_all_sizes(perftest: Perftest, name: str, transport: str, sizes: list[int]) -> None:
+    """Slow because perftest measures the CPU's frequency anew for each size."""
+    assert_measured(perftest(name, "-c", transport, "-a", "-n", "20"), sizes, 20)
+
+
+@pytest.mark.parametrize("name", ["ib_write_bw", "ib_read_bw", "ib_send_bw"])
+def test_odd_size(perftest: Perftest, name: str) -> None:
+    assert_measured(perftest(name, "-s", "1000003", "-n", "50"), [1_000_003], 50)
+
+
+# ---- options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "transport"),
+    [(name, kind) for name, kind in TRANSPORTS if "write" not in name],  # WRITE has none there
+)
+def test_events(perftest: Perftest, name: str, transport: str) -> None:
+    size = 8 if "atomic" in name else 1024
+    chosen = () if "atomic" in name else ("-s", str(size))
+    pair = perftest(name, "-c", transport, "-e", *chosen)
+    assert_measured(pair, [size])
+    assert "Test with events" in pair.client.output
+
+
+@pytest.mark.parametrize(
+    ("name", "transport"), [(name, kind) for name, kind in TRANSPORTS if name.endswith("_bw")]
+)
+def test_both_directions(perftest: Perftest, name: str, transport: str) -> None:
+    size = 8 if "atomic" in name else 1024
+    chosen = () if "atomic" in name else ("-s", str(size))
+    pair = perftest(name, "-c", transport, "-b", *chosen)
+    assert_measured(pair, [size])
+    assert "Bidirectional BW Test" in pair.client.output
+    assert rows(pair.server.output) == rows(pair.client.output) or "send" in name
+
+
+@pytest.mark.parametrize("extra", [(), ("-b",)], ids=["one way", "both ways"])
+@pytest.mark.parametrize("name", BW)
+def test_eight_queue_pairs(perftest: Perftest, name: str, extra: tuple[str, ...]) -> None:
+    pair = perftest(name, "-q", "8", *extra)
+    assert_measured(pair, [default_size(name)], 8 * ITERATIONS)
+    assert "Number of qps   : 8" in pair.client.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size", "iterations"),
+    [
+        ((), 1024, ITERATIONS),
+        (("-q", "8"), 1024, 8 * ITERATIONS),
+        (("-b",), 1024, ITERATIONS),
+        (("-e",), 1024, ITERATIONS),
+        (("-c", "UC"), 1024, ITERATIONS),
+        (("-c", "UD"), 1024, ITERATIONS),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_shared_receive_queue(
+    perftest: Perftest, arguments: tuple[str, ...], size: int, iterations: int
+) -> None:
+    pair = perftest("ib_send_bw", "--use-srq", "-s", str(size), *arguments)
+    assert_measured(pair, [size], iterations)
+    assert re.search(r"Using SRQ\s+: ON", pair.client.output)
+
+
+def test_shared_receive_queue_latency(perftest: Perftest) -> None:
+    assert_measured(perftest("ib_send_lat", "--use-srq"), [2])
+
+
+@pytest.mark.parametrize("kind", ["CMP_AND_SWAP", "FETCH_AND_ADD"])
+@pytest.mark.parametrize("name", ["ib_atomic_bw", "ib_atomic_lat"])
+def test_atomic(perftest: Perftest, name: str, kind: str) -> None:
+    pair = perftest(name, "-A", kind)
+    assert_measured(pair, [8])
+    assert f"Atomic {kind}" in pair.client.output
+
+
+@pytest.mark.parametrize("name", ["ib_send_bw", "ib_write_bw", "ib_read_bw"])
+def test_list_of_requests(perftest: Perftest, name: str) -> None:
+    assert_measured(perftest(name, "-l", "16", "-s", "512", "-n", "320"), [512], 320)
+
+
+def test_region_per_queue_pair(perftest: Perftest) -> None:
+    assert_measured(perftest("ib_write_bw", "-q", "4", "--mr_per_qp"), [65_536], 4 * ITERATIONS)
+
+
+# ---- inline data and the extended calls --------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def known_adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library that makes perftest offer what it withholds from adapters it does not know."""
+    library = tmp_path_factory.mktemp("known_adapter") / "known_adapter.so"
+    source = Path(__file__).with_name("known_adapter.c")
+    command = ["gcc", "-shared", "-fPIC", f"-I{ROOT}/src/native", "-o", library, source]
+    subprocess.run(command, env=plain_environment(), check=True)
+    return str(library)
+
+
+@pytest.fixture
+def known(verbena_start: Start, debian_program: Find, known_adapter: str) -> Perftest:
+    """As perftest(...), over an adapter whose part number perftest knows."""
+
+    def run(name: str, *arguments: str) -> Pair:
+        program = (debian_program(name), *COMMON, "-n", str(ITERATIONS), *arguments)
+        return start_pair(verbena_start, "sh", "-c", PRELOAD, known_adapter, *program).finish()
+
+    return run
+
+
+def inline_limit(pair: Pair) -> int:
+    found = re.search(r"Max inline data : (\d+)\[B\]", pair.client.output)
+    assert found, str(pair)
+    return int(found[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "transport"),
+    [(name, kind) for name, kind in TRANSPORTS if "send" in name or "write" in name],
+)
+def test_inline(known: Perftest, name: str, transport: str) -> None:
+    pair = known(name, "-c", transport, "-I", "64", "-s", "64")
+    assert_measured(pair, [64])
+    assert inline_limit(pair) >= 64
+
+
+@pytest.mark.parametrize("name", ["ib_send_lat", "ib_write_bw"])
+def test_inline_by_the_old_calls(known: Perftest, name: str) -> None:
+    pair = known(name, "-I", "64", "-s", "64", "--use_old_post_send")
+    assert_measured(pair, [64])
+    assert inline_limit(pair) >= 64
+
+
+@pytest.mark.parametrize(("name", "transport"), TRANSPORTS)
+def test_extended_send_calls(known: Perftest, name: str, transport: str) -> None:
+    size = 8 if "atomic" in name else 4096
+    chosen = () if "atomic" in name else ("-s", str(size))
+    pair = known(name, "-c", transport, *chosen)
+    assert_measured(pair, [size])
+    assert "ibv_wr* API     : ON" in pair.client.output
+
+
+@pytest.mark.parametrize("name", [*BW, *LAT])
+def test_old_post_send(known: Perftest, name: str) -> None:
+    pair = known(name, "--use_old_post_send")
+    assert_measured(pair, [default_size(name)])
+    assert "ibv_wr* API     : OFF" in pair.client.output
+
+
+@pytest.mark.parametrize("name", BW)
+def test_extended_send_calls_both_ways_by_eight(known: Perftest, name: str) -> None:
+    pair = known(name, "-b", "-q", "8")
+    assert_measured(pair, [default_size(name)], 8 * ITERATIONS)
+    assert "ibv_wr* API     : ON" in pair.client.output
+
+
+# ---- how memory is reached ---------------------------------------------------------------------
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.parametrize("name", [*BW, *LAT])
+def test_shared_heap(perftest: Perftest, name: str) -> None:
+    pair = perftest(name, options=("--shared-heap",))
+    assert_measured(pair, [default_size(name)])
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+def test_shared_heap_all_sizes(perftest: Perftest) -> None:
+    pair = perftest("ib_write_bw", "-a", "-b", "-n", "20", options=("--shared-heap",))
+    assert_measured(pair, ALL_SIZES, 20)
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.parametrize("name", BW[:3])
+def test_shared_heap_large(perftest: Perftest, name: str) -> None:
+    pair = perftest(name, "-b", "-s", "8388608", "-n", "20", options=("--shared-heap",))
+    assert_measured(pair, [8_388_608], 20)
+
+
+@pytest.mark.parametrize("name", [*BW, *LAT])
+def test_bounce_ring(perftest: Perftest, name: str) -> None:
+    pair = perftest(name, env={"VERBENA_COPY": "bounce"})
+    assert_measured(pair, [default_size(name)])
+
+
+def test_bounce_ring_all_sizes(perftest: Perftest) -> None:
+    pair = perftest("ib_read_bw", "-a", "-b", "-n", "20", env={"VERBENA_COPY": "bounce"})
+    assert_measured(pair, ALL_SIZES, 20)
+
+
+@pytest.mark.parametrize("name", BW[:3])
+def test_bounce_ring_large(perftest: Perftest, name: str) -> None:
+    pair = perftest(name, "-b", "-s", "8388608", "-n", "20", env={"VERBENA_COPY": "bounce"})
+    assert_measured(pair, [8_388_608], 20)
+
+
+# ---- a peer that is gone -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_atomic_bw"])
+def test_killed_server(verbena_start: Start, debian_program: Find, name: str) -> None:
+    """The client gets an error completion, tells of it and ends; nothing is left."""
+    with leaves_nothing() as env:
+        command = (debian_program(name), *COMMON, "-D", "30")
+        running = start_pair(verbena_start, *command, env=env)
+        with pytest.raises(subprocess.TimeoutExpired):  # it is in the middle of its 30 seconds
+            running.client.wait(timeout=0.5)
+        running.server.kill()
+        pair = running.finish(timeout=15)
+    assert pair.server.status == -9
+    assert pair.client.status > 0, str(pair)
+    assert complaints(pair.client.output), str(pair)
+
+
+def test_leaves_nothing(verbena_start: Start, debian_program: Find) -> None:
+    with leaves_nothing() as env:
+        for name in BW:
+            command = (debian_program(name), *COMMON, "-n", "50")
+            assert_good(start_pair(verbena_start, *command, env=env).finish())
