@@ -27,11 +27,15 @@ static void join(pthread_t *threads, int count)
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
 }
 
+/* Of memory[1]: the region itself may be closed while a thread still writes there. */
+static uint32_t target_rkey;
+
 static void open_loop(enum ibv_qp_type type)
 {
     loopback_open(&loop, type);
     loopback_connect(loop.qp[0], loop.qp[1], 7);
     loopback_connect(loop.qp[1], loop.qp[0], 7);
+    target_rkey = loop.mr[1]->ibv.rkey;
 }
 
 static int post_write(uint64_t wr_id, uint32_t offset, uint32_t length)
@@ -45,7 +49,7 @@ static int post_write(uint64_t wr_id, uint32_t offset, uint32_t length)
     struct ibv_send_wr *bad;
 
     wr.wr.rdma.remote_addr = (uintptr_t)loop.memory[1] + offset;
-    wr.wr.rdma.rkey = loop.mr[1]->ibv.rkey;
+    wr.wr.rdma.rkey = target_rkey;
     return vb_post_send(loop.qp[0], &wr, &bad);
 }
 

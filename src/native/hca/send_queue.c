@@ -104,15 +104,33 @@ static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr 
            outcome->status != IBV_WC_SUCCESS;
 }
 
+static void enter_error(struct vb_qp *qp)
+{
+    enum ibv_qp_state to = qp->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
+
+    atomic_store(&qp->shared->state, to);
+    qp->ibv.state = to;
+}
+
+/* The state first: who polls the error finds the QP in it. */
+static VB_COLD void complete_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                    const struct vb_outcome *outcome)
+{
+    enter_error(qp);
+    push_send_entry(qp, wr, qp->sq_next++, outcome);
+    vb_qp_fail(qp);
+}
+
 void vb_sq_complete(struct vb_qp *qp, const struct ibv_send_wr *wr,
                     const struct vb_outcome *outcome)
 {
-    uint32_t position = qp->sq_next++;
-
+    if (VB_UNLIKELY(outcome->status != IBV_WC_SUCCESS && outcome->status != IBV_WC_WR_FLUSH_ERR)) {
+        complete_failed(qp, wr, outcome);
+        return;
+    }
     if (wants_entry(qp, wr, outcome))
-        push_send_entry(qp, wr, position, outcome);
-    if (VB_UNLIKELY(outcome->status != IBV_WC_SUCCESS && outcome->status != IBV_WC_WR_FLUSH_ERR))
-        vb_qp_fail(qp);
+        push_send_entry(qp, wr, qp->sq_next, outcome);
+    ++qp->sq_next;
 }
 
 static void copy_inline(struct vb_sq_wqe *wqe, const struct ibv_send_wr *wr)
@@ -201,13 +219,9 @@ void vb_sq_run(struct vb_qp *qp)
 
 void vb_qp_fail(struct vb_qp *qp)
 {
-    enum ibv_qp_type type = qp->ibv.qp_type;
-    enum ibv_qp_state to = type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
-
-    atomic_store(&qp->shared->state, to);
-    qp->ibv.state = to;
+    enter_error(qp);
     flush_queue(qp);
-    if (to == IBV_QPS_ERR)
+    if (qp->ibv.state == IBV_QPS_ERR)
         qp->context->adapter->port->attend(qp);
 }
 
