@@ -156,7 +156,10 @@ static void requester(struct side *side, int socket)
     CHECK_EQ(post(side, IBV_WR_RDMA_READ, BYTES).status, 0);
     CHECK(is_filled(side->memory, BYTES, 2));
     fill(side->memory, 3);
+    /* in the completion, on the stage, and straight into the buffer */
     CHECK_EQ(post(side, IBV_WR_SEND, 20).status, 0);
+    CHECK_EQ(post(side, IBV_WR_SEND, 5000).status, 0);
+    meet(socket);
     CHECK_EQ(post(side, IBV_WR_SEND, BYTES).status, 0);
     meet(socket);
     meet(socket);
@@ -174,10 +177,15 @@ static void responder(struct side *side, int socket)
     CHECK(is_filled(side->memory, BYTES, 1));
     fill(side->memory, 2);
     post_recv(side, 64);
+    post_recv(side, 8192);
     post_recv(side, BYTES);
     meet(socket);
     CHECK_EQ(loopback_poll(side->cq, &wc), 0);
     CHECK_EQ(wc.byte_len, 20);
+    CHECK_EQ(loopback_poll(side->cq, &wc), 0);
+    CHECK_EQ(wc.byte_len, 5000);
+    meet(socket);
+    CHECK(is_filled(side->memory, 5000, 3));
     CHECK_EQ(loopback_poll(side->cq, &wc), 0);
     CHECK_EQ(wc.byte_len, BYTES);
     CHECK(is_filled(side->memory, BYTES, 3));

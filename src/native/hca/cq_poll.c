@@ -39,14 +39,18 @@ static void scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const
     }
 }
 
-static void place(const struct vb_cq *cq, struct vb_cqe *entry)
+static bool is_unplaced(const struct vb_cqe *entry)
 {
-    const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+    return entry->kind == VB_CQE_RECV_INLINE || entry->kind == VB_CQE_RECV_STAGED;
+}
 
-    if (entry->kind != VB_CQE_RECV_INLINE)
-        return;
-    if (qp)
-        scatter(qp, recv_wqe(qp, entry->wqe), entry->data, entry->byte_len);
+static void place(const struct vb_qp *qp, struct vb_cqe *entry)
+{
+    const uint8_t *data = entry->data;
+
+    if (entry->kind == VB_CQE_RECV_STAGED)
+        data = vb_rq_stage(&qp->context->adapter->self, qp->shared, entry->wqe);
+    scatter(qp, recv_wqe(qp, entry->wqe), data, entry->byte_len);
     entry->kind = VB_CQE_RECV;
 }
 
@@ -55,7 +59,7 @@ static void retire_recv(struct vb_qp *qp, const struct vb_cqe *entry)
     if (qp->srq)
         vb_srq_release(qp->srq, entry->wqe);
     else
-        atomic_store_explicit(&qp->rq_polled, entry->wqe + 1, memory_order_relaxed);
+        atomic_store_explicit(&qp->shared->rq_polled, entry->wqe + 1, memory_order_release);
 }
 
 static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv_wc *wc)
@@ -85,8 +89,8 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
     if (entry->kind == VB_CQE_SEND) {
         atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
     } else {
-        if (entry->kind == VB_CQE_RECV_INLINE)
-            place(cq, entry);
+        if (is_unplaced(entry))
+            place(qp, entry);
         retire_recv(qp, entry);
     }
     to_wc(entry, qp, wc);
@@ -130,8 +134,12 @@ void vb_cq_place(struct vb_cq *cq)
     struct vb_cqe *entry;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (position = cq->taken; (entry = ready_entry(cq, position)); ++position)
-        place(cq, entry);
+    for (position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
+        const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+
+        if (qp && is_unplaced(entry))
+            place(qp, entry);
+    }
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
     vb_biased_release(&cq->poll_lock);
 }
@@ -161,7 +169,7 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
     for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
-                 (entry->kind == VB_CQE_RECV || entry->kind == VB_CQE_RECV_INLINE);
+                 (entry->kind == VB_CQE_RECV || is_unplaced(entry));
     vb_biased_release(&cq->poll_lock);
     return found;
 }

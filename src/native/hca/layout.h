@@ -43,6 +43,8 @@ enum {
     VB_MAX_SLOTS = VB_MAX_QP / VB_QPS_PER_SLOT,
     VB_EVIDENCE_RECORDS = 1024,
     VB_CQE_INLINE = 28,
+    VB_STAGE_SLOTS = 16,
+    VB_STAGE_BYTES = 16 << 10,
 };
 
 /* A memory region, as a key finds it. `key` is 0 while the entry is free or being changed. */
@@ -78,7 +80,8 @@ enum vb_cqe_kind {
     VB_CQE_SEND = 0,
     VB_CQE_RECV = 1,
     VB_CQE_RECV_INLINE = 2, /* poll copies `data` to the receive request's buffers */
-    VB_CQE_VOID = 3,        /* its QP is gone: poll skips it */
+    VB_CQE_RECV_STAGED = 3, /* poll copies the payload from the QP's stage */
+    VB_CQE_VOID = 4,        /* its QP is gone: poll skips it */
 };
 
 struct vb_cq_shared {
@@ -133,8 +136,10 @@ struct vb_qp_shared {
     uint8_t max_dest_rd_atomic;
     /* held by the owner while it carries requests out */
     _Alignas(VB_LINE) struct vb_biased_lock sq_lock;
-    /* receive queue: the owner posts… */
+    /* receive queue: the owner posts, and polls what is complete… */
     _Alignas(VB_LINE) _Atomic uint32_t rq_posted;
+    _Atomic uint32_t rq_polled;
+    uint64_t rq_stage; /* VB_STAGE_SLOTS pieces of VB_STAGE_BYTES, 0 if there are none */
     /* …and the connected peer takes; several senders of a UD QP take turns by the lock */
     _Alignas(VB_LINE) _Atomic uint32_t rq_lock;
     _Atomic uint32_t rq_taken;
@@ -220,6 +225,16 @@ static inline struct vb_recv_wqe *vb_rq_wqe(const struct vb_view *view,
                                             const struct vb_qp_shared *qp, uint32_t position)
 {
     return vb_at(view, qp->rq_ring + ((uint64_t)(position & qp->rq_mask) << qp->rq_stride_log2));
+}
+
+/*
+ * Where a payload waits for poll when its sender cannot reach the buffer by a mapping: a slot
+ * belongs to the receive request at `position` until that has been polled.
+ */
+static inline uint8_t *vb_rq_stage(const struct vb_view *view, const struct vb_qp_shared *qp,
+                                   uint32_t position)
+{
+    return vb_at(view, qp->rq_stage + (uint64_t)(position % VB_STAGE_SLOTS) * VB_STAGE_BYTES);
 }
 
 static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,

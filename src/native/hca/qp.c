@@ -61,6 +61,16 @@ static int alloc_recv_ring(struct vb_qp *qp)
     return qp->rq_ring ? 0 : -ENOMEM;
 }
 
+void vb_qp_stage(struct vb_qp *qp)
+{
+    struct vb_heap *segment = qp->context->adapter->segment;
+
+    if (qp->srq || qp->rq_stage || !qp->cap.max_recv_wr)
+        return;
+    qp->rq_stage = vb_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
+    qp->shared->rq_stage = qp->rq_stage ? vb_heap_offset(segment, qp->rq_stage) : 0;
+}
+
 static int enter_table(struct vb_adapter *adapter, struct vb_qp *qp)
 {
     int error;
@@ -135,6 +145,7 @@ static void use(struct vb_qp *qp, int by)
 static void free_qp(struct vb_qp *qp)
 {
     vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
+    vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
     free(qp->sq);
     free(qp->sq_store);
     free(qp->staging);
@@ -224,7 +235,7 @@ void vb_qp_reset(struct vb_qp *qp)
     atomic_store(&qp->sq_retired, 0);
     qp->rq_posted = qp->rq_flushed = 0;
     qp->rq_draining = false;
-    atomic_store(&qp->rq_polled, 0);
+    atomic_store(&shared->rq_polled, 0);
     qp->drain_event = false;
     atomic_store(&shared->rq_posted, 0);
     atomic_store(&shared->rq_taken, 0);

@@ -55,11 +55,11 @@ struct vb_qp {
 
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
-    _Atomic uint32_t rq_polled;
     uint32_t rq_posted;
     bool rq_draining;    /* ERR, and the queue was flushed: what is posted follows at once */
     uint32_t rq_flushed; /* ERR: requests before this position have their flush entry */
     uint8_t *rq_ring;
+    uint8_t *rq_stage;
 
     /* the port's */
     struct vb_peer *peer;
@@ -77,6 +77,8 @@ struct vb_qp {
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
 int vb_qp_destroy(struct vb_qp *qp);
 void vb_qp_reset(struct vb_qp *qp);
+/* Gives a connected QP the stage for small payloads; without address space it does without. */
+void vb_qp_stage(struct vb_qp *qp);
 int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask);
 int vb_qp_query(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr);

@@ -146,8 +146,10 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         fail(qp);
         break;
     case IBV_QPS_RTR:
-        if (vb_qp_connected_type(qp->ibv.qp_type))
+        if (vb_qp_connected_type(qp->ibv.qp_type)) {
+            vb_qp_stage(qp);
             error = qp->context->adapter->port->connect(qp);
+        }
         if (!error)
             set_state(qp, IBV_QPS_RTR);
         break;

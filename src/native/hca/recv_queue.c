@@ -35,7 +35,7 @@ static void flush_posted(struct vb_qp *qp)
 bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position)
 {
     return vb_cq_holds_recv(qp->recv_cq, qp->index, position) ||
-           (int32_t)(position - atomic_load(&qp->rq_polled)) < 0;
+           (int32_t)(position - atomic_load(&qp->shared->rq_polled)) < 0;
 }
 
 static uint32_t first_unfinished(struct vb_qp *qp)
@@ -98,7 +98,8 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
         return -EINVAL;
-    if (VB_UNLIKELY(qp->rq_posted - atomic_load_explicit(&qp->rq_polled, memory_order_relaxed) >=
+    if (VB_UNLIKELY(qp->rq_posted -
+                        atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
         return -ENOMEM;
     vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);

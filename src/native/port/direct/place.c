@@ -40,7 +40,7 @@ static void step(struct walk *walk, uint64_t length)
     }
 }
 
-static bool all_here(const struct vb_spans *spans)
+bool vb_spans_are_here(const struct vb_spans *spans)
 {
     for (uint32_t i = 0; i < spans->count; ++i)
         if (!spans->span[i].here)
@@ -115,7 +115,7 @@ static int bounce(struct vb_direct *direct, struct vb_peer *peer, const struct v
 int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
                 const struct vb_spans *remote)
 {
-    if (all_here(remote)) {
+    if (vb_spans_are_here(remote)) {
         copy_here(remote, local);
         return 0;
     }
@@ -126,7 +126,7 @@ int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
 int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
                 const struct vb_spans *remote)
 {
-    if (all_here(remote)) {
+    if (vb_spans_are_here(remote)) {
         copy_here(local, remote);
         return 0;
     }

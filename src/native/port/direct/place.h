@@ -45,6 +45,9 @@ static inline uint8_t *vb_peer_pointer(const struct vb_peer *peer, const struct 
     return NULL;
 }
 
+/* Does this process see all of it? */
+bool vb_spans_are_here(const struct vb_spans *spans);
+
 int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
                 const struct vb_spans *remote);
 int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,

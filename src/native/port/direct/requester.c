@@ -165,10 +165,38 @@ static void gather(const struct vb_spans *from, uint8_t *to)
     }
 }
 
+/*
+ * How the payload of a SEND travels. One that fits goes inside the completion. A buffer that only
+ * its owner maps costs a system call, more than copying a small payload twice: it waits on the
+ * QP's stage, if the slot is free, until poll puts it into the buffer.
+ */
+static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_taken *taken,
+                                    const struct vb_spans *remote)
+{
+    const struct vb_qp_shared *queue = qp->remote;
+
+    if (remote->total <= VB_CQE_INLINE)
+        return VB_CQE_RECV_INLINE;
+    if (remote->total > VB_STAGE_BYTES || !queue->rq_stage || vb_spans_are_here(remote) ||
+        taken->position - atomic_load_explicit(&queue->rq_polled, memory_order_acquire) >=
+            VB_STAGE_SLOTS)
+        return VB_CQE_RECV;
+    return VB_CQE_RECV_STAGED;
+}
+
+static int move_payload(struct vb_qp *qp, const struct vb_taken *taken, enum vb_cqe_kind kind,
+                        const struct vb_spans *local, const struct vb_spans *remote)
+{
+    if (kind == VB_CQE_RECV)
+        return vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, remote);
+    if (kind == VB_CQE_RECV_STAGED)
+        gather(local, vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
+    return 0;
+}
+
 static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
                      struct vb_taken *taken, struct vb_outcome *outcome)
 {
-    bool small = local->total <= VB_CQE_INLINE;
     enum ibv_wc_status delivered;
     struct vb_evidence evidence;
     struct vb_spans remote;
@@ -176,12 +204,14 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     unsigned refused;
     enum vb_check check =
         vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+    enum vb_cqe_kind kind;
     int error;
 
     if (VB_UNLIKELY(check))
         return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
-    error = small ? 0 : vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
+    kind = choose_kind(qp, taken, &remote);
+    error = move_payload(qp, taken, kind, local, &remote);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
     entry = vb_deliver_begin(qp, taken, &refused);
@@ -193,11 +223,11 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     entry->status = IBV_WC_SUCCESS;
     entry->opcode = 0;
     entry->flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
-    entry->kind = small ? VB_CQE_RECV_INLINE : VB_CQE_RECV;
-    if (small)
+    entry->kind = (uint8_t)kind;
+    if (kind == VB_CQE_RECV_INLINE)
         gather(local, entry->data);
     delivered = vb_deliver_end(qp, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
-    if (small)
+    if (kind != VB_CQE_RECV)
         vb_unplaced_note(qp, &remote);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
 }
