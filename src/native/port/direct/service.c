@@ -67,6 +67,8 @@ static void end_link(struct vb_direct *direct, struct link *link)
             vb_recover_from(direct, link->peer);
         vb_peer_put(direct, link->peer);
     }
+    /* A child between fork and exec has the socket too: closing it here would not end the watch. */
+    epoll_ctl(direct->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
     close(link->fd);
     free(link);
 }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Processes that come, write and go leave nothing in the one that they visited. */
+#include <dirent.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "end.h"
+
+enum { VISITS = 200, FIRST = 10 };
+
+struct traces {
+    int descriptors, mappings;
+};
+
+static int entries(const char *folder)
+{
+    DIR *list = opendir(folder);
+    int count = 0;
+
+    CHECK(list != NULL);
+    while (readdir(list))
+        ++count;
+    closedir(list);
+    return count;
+}
+
+static int lines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    int count = 0, c;
+
+    CHECK(file != NULL);
+    while ((c = getc(file)) != EOF)
+        count += c == '\n';
+    fclose(file);
+    return count;
+}
+
+static struct traces look(void)
+{
+    return (struct traces){entries("/proc/self/fd"), lines("/proc/self/maps")};
+}
+
+static void visit(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    end_connect(&end, end_add_qp(&end), socket);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 512), 0);
+    CHECK_EQ(end_wait(end.cq, 3).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+}
+
+static void receive_visitor(struct end *end)
+{
+    struct vb_qp *qp = end_add_qp(end);
+    int socket;
+    pid_t visitor = end_spawn("visit", &socket);
+
+    end_connect(end, qp, socket);
+    end_post_recv(end, qp, 0);
+    CHECK_EQ(end_wait(end->cq, 3).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+    end_kill(visitor, socket);
+    CHECK_EQ(vb_qp_destroy(qp), 0);
+}
+
+/* The service thread notices the end of a process a little later. */
+static struct traces settled(const struct end *end)
+{
+    uint64_t limit = vb_direct_now() + 3000000000ull;
+
+    while (end->direct->peers && vb_direct_now() < limit)
+        usleep(1000);
+    CHECK(end->direct->peers == NULL);
+    return look();
+}
+
+static void visitors_leave_neither_descriptors_nor_mappings(void)
+{
+    struct traces before = {0}, after;
+    struct end end;
+
+    end_open(&end, (struct end_options){.channel = true});
+    for (int i = 0; i < VISITS; ++i) {
+        receive_visitor(&end);
+        if (i == FIRST) /* what the C library sets up is there by then */
+            before = settled(&end);
+    }
+    after = settled(&end);
+    CHECK_EQ(after.descriptors, before.descriptors);
+    CHECK_EQ(after.mappings, before.mappings);
+    end_close(&end);
+}
+
+static void opening_and_closing_leaves_nothing(void)
+{
+    struct traces before = {0}, after;
+    struct end end;
+
+    for (int i = 0; i < VISITS; ++i) {
+        end_open(&end, (struct end_options){.channel = true, .srq_wr = 16});
+        end_add_qp(&end);
+        end_close(&end);
+        if (i == FIRST)
+            before = look();
+    }
+    after = look();
+    CHECK_EQ(after.descriptors, before.descriptors);
+    CHECK_EQ(after.mappings, before.mappings);
+}
+
+int main(int argc, char **argv)
+{
+    int socket = end_role(argc, argv, "visit");
+
+    if (socket >= 0) {
+        visit(socket);
+        return 0;
+    }
+    alarm(60); /* a hang is a failure */
+    RUN(visitors_leave_neither_descriptors_nor_mappings);
+    RUN(opening_and_closing_leaves_nothing);
+    return 0;
+}
