@@ -31,7 +31,9 @@ struct vb_direct_config {
 /* The retry thread's work (retry.h). */
 struct vb_retry {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    pthread_cond_t work; /* the thread sleeps here */
+    pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
+    bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
     struct vb_qp *current; /* being served, outside the mutex */
     bool stopping;

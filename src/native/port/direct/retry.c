@@ -16,7 +16,8 @@ void vb_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
     pthread_mutex_lock(&retry->mutex);
     qp->attend_next = retry->first;
     retry->first = qp;
-    pthread_cond_broadcast(&retry->changed);
+    if (retry->idle)
+        pthread_cond_signal(&retry->work);
     pthread_mutex_unlock(&retry->mutex);
 }
 
@@ -35,7 +36,7 @@ void vb_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
 
     pthread_mutex_lock(&retry->mutex);
     while (retry->current == qp)
-        pthread_cond_wait(&retry->changed, &retry->mutex);
+        pthread_cond_wait(&retry->left, &retry->mutex);
     unlink_qp(retry, qp);
     atomic_store(&qp->attended, false);
     pthread_mutex_unlock(&retry->mutex);
@@ -97,7 +98,7 @@ static void serve_round(struct vb_direct *direct, unsigned count)
             qp->attend_next = NULL;
             *end = qp;
         }
-        pthread_cond_broadcast(&retry->changed);
+        pthread_cond_broadcast(&retry->left);
     }
 }
 
@@ -122,7 +123,7 @@ static void pause_ms(struct vb_retry *retry, long ms)
         until.tv_nsec -= 1000000000;
         ++until.tv_sec;
     }
-    pthread_cond_timedwait(&retry->changed, &retry->mutex, &until);
+    pthread_cond_timedwait(&retry->work, &retry->mutex, &until);
 }
 
 static void *run(void *argument)
@@ -137,7 +138,9 @@ static void *run(void *argument)
 
         if (!newest) {
             pause = FIRST_PAUSE_MS;
-            pthread_cond_wait(&retry->changed, &retry->mutex);
+            retry->idle = true;
+            pthread_cond_wait(&retry->work, &retry->mutex);
+            retry->idle = false;
             continue;
         }
         serve_round(direct, length(retry));
@@ -165,7 +168,8 @@ int vb_retry_start(struct vb_direct *direct)
     pthread_mutex_init(&retry->mutex, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&retry->changed, &monotonic);
+    pthread_cond_init(&retry->work, &monotonic);
+    pthread_cond_init(&retry->left, NULL);
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -180,9 +184,10 @@ void vb_retry_stop(struct vb_direct *direct)
 
     pthread_mutex_lock(&retry->mutex);
     retry->stopping = true;
-    pthread_cond_broadcast(&retry->changed);
+    pthread_cond_signal(&retry->work);
     pthread_mutex_unlock(&retry->mutex);
     pthread_join(retry->thread, NULL);
-    pthread_cond_destroy(&retry->changed);
+    pthread_cond_destroy(&retry->work);
+    pthread_cond_destroy(&retry->left);
     pthread_mutex_destroy(&retry->mutex);
 }
