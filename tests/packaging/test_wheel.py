@@ -77,7 +77,9 @@ def test_wheel_contains_all_parts_and_no_sources(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in CONTENTS if name not in names] == []
     assert any(name.startswith("verbena/verbs/_verbs.cpython") for name in names)
-    assert [name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi", ".pxd", ".a", ".o"))] == []
+    assert [
+        name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi", ".pxd", ".a", ".o"))
+    ] == []
 
 
 def test_wheel_runs_without_a_compiler(machine: Path) -> None:
