@@ -69,7 +69,7 @@ static bool may_stand_for_others(uid_t uid, pid_t pid)
     read_number("/proc/sys/kernel/overflowuid", "%u", &overflow);
     if (uid != overflow)
         return false;
-    read_number("/proc/self/uid_map", "0 0 %u", &users);
+    read_number("/proc/self/uid_map", " 0 0 %u", &users);
     return users != UINT32_MAX && !same_namespace(pid);
 }
 
