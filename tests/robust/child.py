@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process in which Sides live, under conditions that its command line names.
+
+python -m tests.robust.child DESCRIPTOR [CONDITION ...]
+
+deny=NAME,...       a seccomp filter answers these system calls with EPERM
+user=UID            becomes this user (only root may)
+undumpable          PR_SET_DUMPABLE 0: the kernel lets no process of the user look into it
+RLIMIT_NAME=VALUE   a resource limit
+descriptors=N       no more than N descriptors beyond those that are open
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tests.support import ROOT
+from tests.verbs.side import RemoteSide, Side
+from verbena import verbs
+
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 2, 0x7FFF0000, 0x00050000
+EPERM = 1
+BPF_LOAD_WORD, BPF_JUMP_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
+
+# Numbers of system calls: asm/unistd_64.h and asm-generic/unistd.h.
+_CALLS = {
+    "x86_64": {
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
+        "memfd_create": 319,
+        "membarrier": 324,
+    },
+    "aarch64": {
+        "process_vm_readv": 270,
+        "process_vm_writev": 271,
+        "memfd_create": 279,
+        "membarrier": 283,
+    },
+}
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_ushort),
+        ("jt", ctypes.c_ubyte),
+        ("jf", ctypes.c_ubyte),
+        ("k", ctypes.c_uint),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(_Filter)))
+
+
+def prctl(*arguments: int | ctypes.c_void_p) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(*[ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def deny(names: Sequence[str]) -> None:
+    """From now on these system calls fail with EPERM in this process."""
+    numbers = [_CALLS[platform.machine()][name] for name in names]
+    steps = [_Filter(BPF_LOAD_WORD, 0, 0, 0)]
+    for place, number in enumerate(numbers):
+        steps.append(_Filter(BPF_JUMP_EQUAL, len(numbers) - place, 0, number))
+    steps.append(_Filter(BPF_RETURN, 0, 0, SECCOMP_RET_ALLOW))
+    steps.append(_Filter(BPF_RETURN, 0, 0, SECCOMP_RET_ERRNO | EPERM))
+    program = _Program(len(steps), (_Filter * len(steps))(*steps))
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    pointer = ctypes.c_void_p(ctypes.addressof(program))
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer, 0, 0)
+
+
+def become(uid: int) -> None:
+    """Another user, whose processes may look into each other as if exec had started them."""
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def limit(name: str, value: int) -> None:
+    number = getattr(resource, name)
+    resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
+
+
+def limit_descriptors(more: int) -> None:
+    used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+    fillers = [os.dup(0) for _ in range(used)]
+    limit("RLIMIT_NOFILE", max(fillers) + 1 + more)
+
+
+def prepare(condition: str) -> None:
+    name, _, value = condition.partition("=")
+    if name == "deny":
+        deny(value.split(","))
+    elif name == "user":
+        become(int(value))
+    elif name == "undumpable":
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    elif name == "descriptors":
+        limit_descriptors(int(value))
+    elif name.startswith("RLIMIT_"):
+        limit(name, int(value))
+    else:
+        raise ValueError(f"unknown condition {condition}")
+
+
+class RobustSide(Side):
+    """A Side that also tells about its process."""
+
+    def peers(self) -> list[dict[str, Any]]:
+        described = self.ctx.describe()
+        assert described is not None
+        return list(described["peers"])
+
+    def write(self, addr: int, rkey: int, length: int) -> None:
+        self.qp.write(self.mr, addr, rkey, length=length)
+
+    def send(self, length: int) -> None:
+        self.qp.send(self.mr, length=length)
+
+    def make_channels(self, count: int) -> None:
+        self.channels = [self.ctx.create_comp_channel() for _ in range(count)]
+
+    def processor_seconds(self) -> float:
+        return time.process_time()
+
+    def idle(self, seconds: float) -> float:
+        """Processor seconds that a sleep of this length took, with all threads."""
+        before = time.process_time()
+        time.sleep(seconds)
+        return time.process_time() - before
+
+    def fork(self) -> int:
+        """A child that does nothing and lives on."""
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        return pid
+
+
+class Child:
+    """Starts this module and makes Sides in it; ``prefix`` is a command like ``unshare``."""
+
+    def __init__(self, *conditions: str, prefix: Sequence[str] = ()) -> None:
+        here, there = socket.socketpair()
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.robust.child", str(there.fileno()), *conditions]
+        self.process = subprocess.Popen(
+            [*prefix, *command],
+            cwd=ROOT,
+            env=environment,
+            pass_fds=[there.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        there.close()
+        self._pipe = Connection(here.detach())
+
+    def make(self, **options: Any) -> RemoteSide:
+        return RemoteSide(self, self.call(None, "", options))  # type: ignore[arg-type]
+
+    def call(self, side: int | None, name: str, options: dict[str, Any], *arguments: Any) -> Any:
+        self.ask(side, name, *arguments, **options)
+        return self.answer()
+
+    def ask(self, side: int | None, name: str, *arguments: Any, **options: Any) -> None:
+        """A call whose answer is taken later."""
+        self._pipe.send((side, name, arguments, options))
+
+    def answer(self) -> Any:
+        if not self._pipe.poll(30):
+            raise TimeoutError("the child does not answer")
+        value, error = self._pipe.recv()
+        if error is not None:
+            raise error
+        return value
+
+    def stop(self) -> str:
+        """Ends it; what it said on stderr."""
+        self._pipe.close()
+        try:
+            return self.process.communicate(timeout=10)[1]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.communicate()[1]
+
+
+def call(sides: list[RobustSide], number: int | None, name: str, args: Any, options: Any) -> Any:
+    if number is None:
+        sides.append(RobustSide(**options))
+        return len(sides) - 1
+    return getattr(sides[number], name)(*args, **options)
+
+
+def serve(pipe: Connection) -> None:
+    sides: list[RobustSide] = []
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((call(sides, *request), None))
+        except verbs.VerbsError as error:
+            pipe.send((None, error))
+        except Exception as error:
+            pipe.send((None, RuntimeError(f"in the child: {error}\n{traceback.format_exc()}")))
+
+
+if __name__ == "__main__":
+    verbs.get_device_list()  # loads the library while its files can still be read
+    for each in sys.argv[2:]:
+        prepare(each)
+    serve(Connection(int(sys.argv[1])))
