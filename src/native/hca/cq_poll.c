@@ -44,14 +44,14 @@ static bool is_unplaced(const struct vb_cqe *entry)
     return entry->kind == VB_CQE_RECV_INLINE || entry->kind == VB_CQE_RECV_STAGED;
 }
 
-static void place(const struct vb_qp *qp, struct vb_cqe *entry)
+/* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
+static void place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     const uint8_t *data = entry->data;
 
     if (entry->kind == VB_CQE_RECV_STAGED)
         data = vb_rq_stage(&qp->context->adapter->self, qp->shared, entry->wqe);
     scatter(qp, recv_wqe(qp, entry->wqe), data, entry->byte_len);
-    entry->kind = VB_CQE_RECV;
 }
 
 static void retire_recv(struct vb_qp *qp, const struct vb_cqe *entry)
@@ -137,8 +137,10 @@ void vb_cq_place(struct vb_cq *cq)
     for (position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
         const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
 
-        if (qp && is_unplaced(entry))
-            place(qp, entry);
+        if (!qp || !is_unplaced(entry))
+            continue;
+        place(qp, entry);
+        entry->kind = VB_CQE_RECV;
     }
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
     vb_biased_release(&cq->poll_lock);
