@@ -13,7 +13,7 @@
 #include "loopback.h"
 #include "memory/heap.h"
 
-enum { ROUNDS = 60, DEPTH = 64, BYTES = 1 << 16, RECV_BYTES = 512 };
+enum { REQUESTS = 1 << 26, ROUNDS = 60, DEPTH = 64, BYTES = 1 << 16, RECV_BYTES = 512 };
 
 struct card {
     uint32_t qp_num, rkey;
@@ -31,7 +31,7 @@ struct survivor {
     uint8_t *memory;
     struct vb_mr *mr;
     uint64_t posted; /* the next receive request's number */
-    uint8_t completed[ROUNDS * 4096 * 8];
+    uint8_t completed[REQUESTS];
 };
 
 static struct survivor here;
@@ -87,6 +87,7 @@ static void post_recv(struct vb_qp *qp)
     struct ibv_sge sge = {(uintptr_t)here.memory, RECV_BYTES, here.mr->ibv.lkey};
     struct ibv_recv_wr wr = {.wr_id = here.posted++, .sg_list = &sge, .num_sge = 1}, *bad;
 
+    CHECK(here.posted < REQUESTS);
     CHECK_EQ(here.srq ? vb_srq_post_recv(here.srq, &wr, &bad) : vb_post_recv(qp, &wr, &bad), 0);
 }
 

@@ -134,7 +134,7 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 
 /* ---- GIDs ---- */
 
-/* 0; EINVAL outside the table; ENODATA for an entry that is empty. */
+/* 0; EINVAL outside the table, which has no empty entry. */
 static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
                     const struct vb_gid **gid)
 {
@@ -142,10 +142,8 @@ static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t ind
 
     if (!vb_core(context))
         return VB_ERROR_FORKED;
-    if (port_num != PORT || index >= VB_GID_MAX)
+    if (port_num != PORT || index >= (uint32_t)direct->gid_count)
         return EINVAL;
-    if (index >= (uint32_t)direct->gid_count)
-        return ENODATA;
     *gid = &direct->gids[index];
     return 0;
 }
@@ -162,12 +160,9 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
     const struct vb_gid *found;
     int error = find_gid(context, port_num, (uint32_t)index, &found);
 
-    if (error == ENODATA)
-        memset(gid, 0, sizeof(*gid));
-    else if (error)
+    if (error)
         return minus_one(error);
-    else
-        memcpy(gid->raw, found->raw, sizeof(gid->raw));
+    memcpy(gid->raw, found->raw, sizeof(gid->raw));
     return 0;
 }
 
@@ -177,9 +172,9 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     const struct vb_gid *found;
     int error = find_gid(context, port_num, index, &found);
 
-    if (error && error != ENODATA)
+    if (error)
         return minus_one(error);
-    *type = error ? VB_GID_ROCE_V1 : found->type;
+    *type = found->type;
     return 0;
 }
 

@@ -128,6 +128,8 @@ static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
         return 0; /* the request serves the next message */
     evidence->wr_opcode = (uint16_t)wr->opcode;
     entry.extra = vb_evidence_put(&qp->peer->view, evidence);
+    if (qp->ibv.qp_type == IBV_QPT_RC) /* whoever polls the completion finds the QP in ERR */
+        vb_fail_remote(qp, IBV_EVENT_QP_REQ_ERR);
     vb_deliver(qp, taken, &entry, true);
     return nak(qp, wr, ours, evidence, outcome);
 }

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Awaiting completions and events."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.aio.conftest import AsyncEnds, Run
+from tests.verbs.side import Side
+from verbena import aio, verbs
+
+
+def steps(awaitable: Any) -> int:
+    """How often ``awaitable`` suspends when every suspension is resumed at once."""
+
+    async def program() -> Any:
+        return await awaitable
+
+    coroutine: Coroutine[Any, Any, Any] = program()
+    count = 0
+    try:
+        while True:
+            coroutine.send(None)
+            count += 1
+    except StopIteration:
+        return count
+
+
+async def close_later(acq: aio.AsyncCQ) -> None:
+    await asyncio.sleep(0)
+    acq.close()
+
+
+def test_a_write_is_awaited(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> verbs.WC:
+        ends.near.fill(b"written")
+        return await ends.qp.write(ends.near.mr, *ends.far.region(), length=7)
+
+    assert run(program()).opcode == verbs.WCOpcode.RDMA_WRITE
+    assert ends.far.bytes_at(0, 7) == b"written"
+
+
+def test_each_operation_is_awaited(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+    far.fill((5).to_bytes(8, "little"))
+
+    async def program() -> list[str]:
+        received = ends.peer.recv(far.mr, 64, 64)
+        found = [
+            await ends.qp.read(near.mr, *far.region(), length=8),
+            await ends.qp.fetch_add(near.mr, *far.region(), 1),
+            await ends.qp.compare_swap(near.mr, *far.region(), 6, 9),
+            await ends.qp.send(near.mr, length=8, imm_data=3),
+            await received,
+        ]
+        return [wc.opcode.name for wc in found]
+
+    assert run(program()) == ["RDMA_READ", "FETCH_ADD", "COMP_SWAP", "SEND", "RECV"]
+    assert int.from_bytes(far.bytes_at(0, 8), "little") == 9
+
+
+def test_a_completion_that_is_there_costs_no_suspension(ends: AsyncEnds) -> None:
+    operation = ends.qp.write(ends.near.mr, *ends.far.region(), length=8)
+    assert steps(operation) == 0
+
+
+def test_a_completion_in_an_iteration_costs_no_suspension(ends: AsyncEnds) -> None:
+    ends.near.qp.write(ends.near.mr, *ends.far.region(), length=8, wr_id=3)
+    assert steps(ends.near_cq.__anext__()) == 0
+
+
+def test_an_await_wakes_up_for_a_completion_that_comes_later(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> int:
+        received = asyncio.ensure_future(wait_for(ends.peer.recv(ends.far.mr)))
+        await asyncio.sleep(0)
+        assert not received.done()
+        timer = threading.Timer(0.05, ends.near.qp.send, (ends.near.mr, 0, 8))
+        timer.start()
+        wc = await received
+        timer.join()
+        return wc.byte_len
+
+    assert run(program()) == 8
+
+
+async def wait_for(operation: aio.Operation) -> verbs.WC:
+    return await operation
+
+
+def test_an_iteration_gives_what_was_posted_otherwise(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+
+    async def program() -> list[int]:
+        for number in range(40):
+            near.qp.write(near.mr, *far.region(), length=8, wr_id=number)
+        seen = []
+        async for wc in ends.near_cq:
+            seen.append(wc.wr_id)
+            if len(seen) == 40:
+                break
+        return seen
+
+    assert run(program()) == list(range(40))
+
+
+def test_an_iteration_gives_failed_completions(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> str:
+        ends.near.qp.write(ends.near.mr, 0, 0xBAD, length=8)
+        return (await ends.near_cq.__anext__()).status.name
+
+    assert run(program()) == "REM_ACCESS_ERR"
+
+
+def test_an_iteration_ends_when_it_is_closed(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> list[verbs.WC]:
+        closing = asyncio.ensure_future(close_later(ends.near_cq))
+        seen = [wc async for wc in ends.near_cq]
+        await closing
+        return seen
+
+    assert run(program()) == []
+
+
+def test_nothing_is_missed_in_a_long_exchange(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+    rounds = 300
+
+    async def ping() -> None:
+        for number in range(rounds):
+            answer = ends.qp.recv(near.mr, 0, 8)
+            near.mr.store_u64(64, number)
+            await ends.qp.send(near.mr, 64, 8)
+            await answer
+            assert near.mr.load_u64(0) == number + 1
+
+    async def pong() -> None:
+        question = ends.peer.recv(far.mr, 0, 8)
+        for _ in range(rounds):
+            await question
+            far.mr.store_u64(64, far.mr.load_u64(0) + 1)
+            question = ends.peer.recv(far.mr, 0, 8)
+            await ends.peer.send(far.mr, 64, 8)
+
+    async def program() -> None:
+        await asyncio.gather(ping(), pong())
+
+    run(program())
+
+
+def test_nothing_is_missed_with_a_sender_in_another_thread(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+    count = 100
+
+    def sender() -> None:
+        for number in range(count):
+            near.qp.send(near.mr, length=8)
+            near.cq.wait(1, 10)
+            if number % 10 == 0:
+                time.sleep(0.002)
+
+    async def program() -> int:
+        operations = [ends.peer.recv(far.mr, 0, 8) for _ in range(count)]
+        thread = threading.Thread(target=sender)
+        thread.start()
+        for operation in operations:
+            await operation
+        thread.join()
+        return len(operations)
+
+    assert run(program()) == count
+
+
+def test_a_failed_request_raises_its_cause(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        await ends.qp.write(ends.near.mr, 0, 0xBAD, length=8)
+
+    with pytest.raises(verbs.CompletionError, match="remote access error"):
+        run(program())
+
+
+def test_a_request_may_be_awaited_twice_and_late(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> bool:
+        operation = ends.qp.write(ends.near.mr, *ends.far.region(), length=8)
+        await ends.qp.write(ends.near.mr, *ends.far.region(), length=8)
+        assert operation.done
+        return await operation is await operation
+
+    assert run(program())
+
+
+def test_more_requests_than_the_queue_holds_wait_their_turn(run: Run) -> None:
+    ends = AsyncEnds(max_send_wr=4)
+
+    async def program() -> int:
+        count = 10 * ends.near.qp.cap.max_send_wr
+        operations = [ends.qp.fetch_add(ends.near.mr, *ends.far.region(), 1) for _ in range(count)]
+        for operation in operations:
+            await operation
+        return count
+
+    count = run(program())
+    assert int.from_bytes(ends.far.bytes_at(0, 8), "little") == count
+    ends.close()
+
+
+def test_requests_that_nobody_awaits_are_posted_all_the_same(run: Run) -> None:
+    ends = AsyncEnds(max_send_wr=4)
+
+    async def program() -> None:
+        for _ in range(4 * ends.near.qp.cap.max_send_wr):
+            ends.qp.send(ends.near.mr, length=8)
+        receives = 4 * ends.near.qp.cap.max_send_wr
+        for _ in range(receives):
+            await ends.peer.recv(ends.far.mr, 0, 8)
+
+    run(program())
+    ends.close()
+
+
+def test_a_cancelled_await_loses_nothing(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+
+    async def program() -> None:
+        first, second = ends.peer.recv(far.mr, 0, 8), ends.peer.recv(far.mr, 8, 8)
+        waiting = asyncio.ensure_future(wait_for(first))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        near.mr.store_u64(0, 1)
+        await ends.qp.send(near.mr, 0, 8)
+        near.mr.store_u64(0, 2)
+        await ends.qp.send(near.mr, 0, 8)
+        await second
+        await first
+
+    run(program())
+    assert (far.mr.load_u64(0), far.mr.load_u64(8)) == (1, 2)
+
+
+def test_a_cancelled_iteration_passes_its_completion_on(run: Run, ends: AsyncEnds) -> None:
+    near, far = ends.near, ends.far
+
+    async def next_id() -> int:
+        return (await ends.near_cq.__anext__()).wr_id
+
+    async def program() -> int:
+        waiting = [asyncio.ensure_future(next_id()) for _ in range(2)]
+        await asyncio.sleep(0)
+        near.qp.write(near.mr, *far.region(), length=8, wr_id=7)
+        ends.near_cq.poll()
+        waiting[0].cancel()
+        return await waiting[1]
+
+    assert run(program()) == 7
+
+
+def test_a_queued_request_that_is_cancelled_is_not_posted(run: Run) -> None:
+    ends = AsyncEnds(max_send_wr=4)
+    near, far = ends.near, ends.far
+
+    async def program() -> None:
+        room = near.qp.cap.max_send_wr
+        for _ in range(room):  # no receive is posted: they stay in the queue
+            ends.qp.send(near.mr, 0, 8)
+        queued = asyncio.ensure_future(wait_for(ends.qp.write(near.mr, *far.region(), 64, 8)))
+        await asyncio.sleep(0)
+        queued.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await queued
+        for _ in range(room):
+            await ends.peer.recv(far.mr, 512, 8)
+        await ends.qp.write(near.mr, *far.region(), 128, 8)
+
+    near.mr.store_u64(64, 1)
+    near.mr.store_u64(128, 2)
+    run(program())
+    assert far.mr.load_u64(0) == 2
+    ends.close()
+
+
+def test_closing_fails_what_is_in_flight(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        operation = ends.peer.recv(ends.far.mr)
+        closing = asyncio.ensure_future(close_later(ends.far_cq))
+        with pytest.raises(verbs.VerbsError) as caught:
+            await operation
+        assert caught.value.errno == errno.ECANCELED
+        await closing
+
+    run(program())
+
+
+def test_the_next_loop_goes_on(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        received = ends.peer.recv(ends.far.mr)
+        threading.Timer(0.02, ends.near.qp.send, (ends.near.mr, 0, 8)).start()
+        await received
+
+    run(program())
+    run(program())
+
+
+def test_an_idle_queue_uses_no_cpu(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> float:
+        waiting = asyncio.ensure_future(wait_for(ends.peer.recv(ends.far.mr)))
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        threading.Timer(0.3, loop.call_soon_threadsafe, (done.set,)).start()
+        start = time.process_time()
+        await done.wait()
+        waiting.cancel()
+        return time.process_time() - start
+
+    assert run(program()) < 0.1
+
+
+def test_a_queue_without_a_channel_is_refused() -> None:
+    with verbs.open_device() as ctx, pytest.raises(verbs.VerbsError, match="channel"):
+        aio.AsyncCQ(ctx.create_cq(4))
+
+
+def test_a_foreign_queue_is_refused(ends: AsyncEnds) -> None:
+    with pytest.raises(verbs.VerbsError, match="own CQs"):
+        aio.AsyncQP(ends.near.qp, ends.far_cq)
+
+
+def test_events_are_awaited(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> verbs.AsyncEvent:
+        with aio.events(ends.far.ctx) as events:
+            waiting = asyncio.ensure_future(events.__anext__())
+            await asyncio.sleep(0)
+            ends.near.qp.write(ends.near.mr, 0, 0xBAD, length=8)
+            return await waiting
+
+    event = run(program())
+    assert event.event_type == verbs.EventType.QP_ACCESS_ERR
+    assert event.element is ends.far.qp
+
+
+def test_a_closed_stream_of_events_ends(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> list[verbs.AsyncEvent]:
+        events = aio.events(ends.near.ctx)
+        asyncio.get_running_loop().call_soon(events.close)
+        return [event async for event in events]
+
+    assert run(program()) == []
+
+
+def test_connecting_over_streams(run: Run) -> None:
+    near, far = Side(), Side()
+
+    async def program() -> None:
+        accepted: asyncio.Future[verbs.QPInfo] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.set_result(await aio.connect_rc(far.qp, reader, writer))
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            info = await aio.connect_rc(near.qp, reader, writer)
+            assert info.qp_num == far.qp.qp_num
+            assert (await accepted).qp_num == near.qp.qp_num
+            writer.close()
+
+    with near.ctx, far.ctx:
+        run(program())
+        assert near.state() == far.state() == "RTS"

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the Python verbs: a device, a pair of connected ends, kinds of memory, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.verbs.side import DEVICE, Host, RemoteSide, Side
+from verbena import verbs
+
+
+@dataclass
+class Pair:
+    """``near`` is in this process; ``far`` may be in another."""
+
+    near: Side
+    far: Side | RemoteSide
+
+    def connect(self, **options: Any) -> None:
+        near, far = self.near.info(), self.far.info()
+        self.near.connect(far, **options)
+        self.far.connect(near, **options)
+
+
+MakePair = Callable[..., Pair]
+
+
+@pytest.fixture(params=["direct"])
+def port(request: pytest.FixtureRequest) -> str:
+    """The kind of port that carries the requests."""
+    return str(request.param)
+
+
+@pytest.fixture
+def ctx(port: str) -> Iterator[verbs.Context]:
+    with verbs.open_device(DEVICE) as context:
+        yield context
+
+
+@pytest.fixture
+def pd(ctx: verbs.Context) -> verbs.PD:
+    return ctx.alloc_pd()
+
+
+@pytest.fixture
+def cq(ctx: verbs.Context) -> verbs.CQ:
+    return ctx.create_cq(64)
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    child = Host()
+    yield child
+    child.stop()
+
+
+@pytest.fixture(params=["alloc", "own"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Whose memory is registered: Verbena's or the program's own."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["one process", "two processes"])
+def processes(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make_pair(
+    port: str, kind: str, processes: str, request: pytest.FixtureRequest
+) -> Iterator[MakePair]:
+    """make_pair(**options of Side) are two ends that are not connected yet."""
+    made: list[Side | RemoteSide] = []
+
+    def make(*, connected: bool = True, options: dict[str, int] | None = None, **side: Any) -> Pair:
+        near = Side(kind=kind, **side)
+        made.append(near)
+        if processes == "one process":
+            far: Side | RemoteSide = Side(kind=kind, **side)
+        else:
+            far = request.getfixturevalue("host").make(kind=kind, **side)
+        made.append(far)
+        pair = Pair(near, far)
+        if connected:
+            pair.connect(**(options or {}))
+        return pair
+
+    yield make
+    for end in made:
+        end.close()
+
+
+@pytest.fixture
+def pair(make_pair: MakePair) -> Pair:
+    """Two connected RC ends, over each kind of memory, in one process and in two."""
+    return make_pair()
+
+
+@pytest.fixture
+def local_pair(port: str) -> Iterator[Pair]:
+    """Two connected RC ends in this process, with Verbena's memory."""
+    near, far = Side(), Side()
+    both = Pair(near, far)
+    both.connect()
+    yield both
+    near.close()
+    far.close()

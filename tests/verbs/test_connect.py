@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connecting two QPs over a socket."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from tests.verbs.side import Side
+from verbena import verbs
+
+Sockets = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def sockets() -> Iterator[Sockets]:
+    a, b = socket.socketpair()
+    with a, b:
+        yield a, b
+
+
+@pytest.fixture
+def sides() -> Iterator[tuple[Side, Side]]:
+    a, b = Side(), Side()
+    with a.ctx, b.ctx:
+        yield a, b
+
+
+def both(sides: tuple[Side, Side], sockets: Sockets) -> list[Future[verbs.QPInfo]]:
+    with ThreadPoolExecutor(2) as pool:
+        return [
+            pool.submit(verbs.connect_rc, side.qp, end, deadline=10)
+            for side, end in zip(sides, sockets, strict=True)
+        ]
+
+
+def test_both_ends_are_connected_on_return(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    infos = [future.result() for future in both(sides, sockets)]
+    near, far = sides
+    assert [info.qp_num for info in infos] == [far.qp.qp_num, near.qp.qp_num]
+    far.post_recv()
+    near.fill(b"hello")
+    near.qp.send(near.mr, length=5)
+    assert far.wait()[0].byte_len == 5
+
+
+def test_the_socket_is_at_the_byte_after_the_exchange(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    for future in both(sides, sockets):
+        future.result()
+    sockets[0].sendall(b"next")
+    assert sockets[1].recv(100) == b"next"
+    assert sockets[1].gettimeout() is None
+
+
+def test_uc_connects_too(sockets: Sockets) -> None:
+    near, far = Side(qp_type="UC"), Side(qp_type="UC")
+    with near.ctx, far.ctx:
+        for future in both((near, far), sockets):
+            future.result()
+        assert near.state() == far.state() == "RTS"
+
+
+def test_a_peer_of_another_type_is_refused_on_both_sides(sockets: Sockets) -> None:
+    near, far = Side(), Side(qp_type="UC")
+    with near.ctx, far.ctx:
+        for future in both((near, far), sockets):
+            with pytest.raises(verbs.ConnectError, match="make them alike"):
+                future.result()
+
+
+def test_a_peer_that_speaks_something_else_is_named(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    sockets[1].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(verbs.ConnectError, match="HTTP") as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0])
+    assert caught.value.errno == errno.EPROTO
+
+
+def test_a_peer_that_closes_is_a_reset(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    sockets[1].close()
+    with pytest.raises(verbs.ConnectError, match="closed the socket") as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0])
+    assert caught.value.errno == errno.ECONNRESET
+
+
+def test_a_peer_that_closes_half_way_is_a_reset(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    sockets[1].sendall(sides[1].info().to_bytes()[:20])
+    sockets[1].shutdown(socket.SHUT_WR)
+    with pytest.raises(verbs.ConnectError) as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0])
+    assert caught.value.errno == errno.ECONNRESET
+
+
+def test_a_silent_peer_is_a_timeout(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    with pytest.raises(verbs.ConnectError, match="sent nothing") as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0], deadline=0.05)
+    assert caught.value.errno == errno.ETIMEDOUT
+
+
+def test_the_peer_is_told_why_a_side_failed(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    far = sides[1]
+    far.qp.to_init()
+    far.qp.modify(qp_state=verbs.QPState.ERR)
+    outcomes = both(sides, sockets)
+    assert isinstance(outcomes[1].exception(), verbs.VerbsError)
+    with pytest.raises(verbs.ConnectError, match=r"could not bring its QP up.*modify_qp") as caught:
+        outcomes[0].result()
+    assert caught.value.errno == errno.ECONNREFUSED
+
+
+def test_a_later_version_may_say_more(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    near, far = sides
+    message = far.info().to_bytes()
+    longer = message[:4] + (2).to_bytes(2, "big") + (len(message) - 8 + 3).to_bytes(2, "big")
+    sockets[1].sendall(longer + message[8:] + b"new" + b"\x01\x00\x00")
+    assert verbs.connect_rc(near.qp, sockets[0], deadline=5).qp_num == far.qp.qp_num
+
+
+@pytest.mark.parametrize("where", [8, 9])
+def test_a_malformed_message_is_eproto(
+    sides: tuple[Side, Side], sockets: Sockets, where: int
+) -> None:
+    message = bytearray(sides[1].info().to_bytes())
+    message[where] = 0xEE
+    sockets[1].sendall(message)
+    with pytest.raises(verbs.ConnectError, match="malformed") as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0])
+    assert caught.value.errno == errno.EPROTO
+
+
+def test_qp_info_survives_its_message() -> None:
+    info = verbs.QPInfo(
+        verbs.QPType.RC, 0xABCDEF, 0x123456, 7, bytes(range(16)), verbs.MTU.MTU_1024, 4, 8
+    )
+    assert verbs.QPInfo.from_bytes(info.to_bytes()) == info
+
+
+def test_tcp_serves_as_well(sides: tuple[Side, Side]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepted: list[socket.socket] = []
+        thread = threading.Thread(target=lambda: accepted.append(server.accept()[0]))
+        thread.start()
+        client = socket.create_connection(server.getsockname())
+        thread.join()
+    with client, accepted[0]:
+        for future in both(sides, (client, accepted[0])):
+            future.result()
