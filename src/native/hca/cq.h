@@ -63,14 +63,14 @@ static inline unsigned vb_cqe_publish(const struct vb_adapter *adapter, struct v
                                       struct vb_cqe *entry, bool solicited)
 {
     uint32_t position = cq->tail;
-    bool failed = entry->status != IBV_WC_SUCCESS;
 
     atomic_store_explicit(&entry->seq, position + 1, memory_order_release);
     cq->tail = position + 1;
     vb_biased_release(&cq->lock);
     return VB_LIKELY(!cq->channel)
                ? VB_PUSHED
-               : vb_cq_consume_arming(cq, adapter->instance, solicited || failed);
+               : vb_cq_consume_arming(cq, adapter->instance,
+                                      solicited || entry->status != IBV_WC_SUCCESS);
 }
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,

@@ -6,6 +6,7 @@
 #include "hca/cq.h"
 #include "hca/qp.h"
 #include "memory/copy.h"
+#include "memory/prefetch.h"
 
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
 {
@@ -106,6 +107,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     vb_biased_acquire(&cq->poll_lock, holder, true);
     position = cq->taken;
     while (got < count && (entry = ready_entry(cq, position))) {
+        vb_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
         got += take(cq, entry, &wc[got]);
         ++position;
     }

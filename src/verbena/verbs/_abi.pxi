@@ -316,6 +316,7 @@ cdef extern from "_spin.h" nogil:
     uint64_t vb_now_ns()
     uint64_t vb_load_u64(const uint64_t *word)
     void vb_store_u64(uint64_t *word, uint64_t value)
+    bint vb_glance_u64(const uint64_t *word, uint64_t value)
     bint vb_spin_u64(const uint64_t *word, uint64_t value, uint64_t deadline)
     int vb_spin_cq(ibv_cq *cq, int room, ibv_wc *wc, uint64_t deadline)
 

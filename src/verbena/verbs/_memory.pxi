@@ -299,10 +299,10 @@ cdef class MR(Resource):
         """Spin until the 64-bit word at ``offset`` equals ``value``; False after ``timeout``
         seconds.
 
-        Keeps a core busy; the GIL is released. For peers that answer within microseconds.
+        Keeps a core busy; the GIL is released after a microsecond. For peers that answer fast.
         """
         cdef uint64_t *word = self._word(offset)
-        if vb_load_u64(word) == value:
+        if vb_glance_u64(word, value):
             return True
         return self._spin(word, value, _deadline(timeout))
 

@@ -10,7 +10,7 @@
 #include "abi/verbs.h"
 
 // A pause costs 40 ns on recent CPUs, so the first turns, where latency counts, do without.
-enum { VB_EAGER_TURNS = 4096, VB_TURNS_PER_CLOCK = 256 };
+enum { VB_GLANCES = 512, VB_EAGER_TURNS = 4096, VB_TURNS_PER_CLOCK = 256 };
 
 static inline uint64_t vb_now_ns(void)
 {
@@ -43,6 +43,16 @@ static inline uint64_t vb_load_u64(const uint64_t *word)
 static inline void vb_store_u64(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+// A few hundred nanoseconds' worth of looking; for callers who hold the GIL meanwhile, because
+// giving it up and taking it back costs as much as a fast peer's answer takes.
+static inline bool vb_glance_u64(const uint64_t *word, uint64_t value)
+{
+    for (int turn = 0; turn < VB_GLANCES; turn++)
+        if (vb_load_u64(word) == value)
+            return true;
+    return false;
 }
 
 // True when the word became `value` before `deadline` (nanoseconds of CLOCK_MONOTONIC).
