@@ -125,6 +125,14 @@ class Side:
     def wait(self, n: int = 1, timeout: float = 10) -> list[Done]:
         return [done(wc) for wc in self.cq.wait(n, timeout)]
 
+    def arm_limit(self, limit: int) -> None:
+        assert self.srq is not None
+        self.srq.modify(srq_limit=limit)
+
+    def limit(self) -> int:
+        assert self.srq is not None
+        return self.srq.query().srq_limit
+
     def next_event(self, timeout: float = 10) -> str | None:
         event = self.ctx.get_async_event(timeout)
         return event.event_type.name if event else None
