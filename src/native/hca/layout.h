@@ -57,7 +57,8 @@ struct vb_mr_shared {
     uint32_t access;
     uint32_t in_heap;     /* the whole region lies in the owner's heap file… */
     uint64_t heap_offset; /* …at this offset */
-    uint64_t reserved[2];
+    uint32_t last_key;    /* also when `key` is 0 */
+    uint32_t reserved[3];
 };
 
 /* One completion; `seq` is written last and equals the entry's position + 1. */

@@ -51,15 +51,13 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
     entry->heap_offset = entry->in_heap ? vb_heap_offset(adapter->heap, addr) : 0;
 }
 
-/* The low byte varies, so that a stale key of a reused entry is refused. */
-static uint32_t new_key(struct vb_adapter *adapter, uint32_t index, uint32_t old)
+/* The low byte counts on from a random one: a stale key of a reused entry is refused for long. */
+static uint32_t new_key(struct vb_adapter *adapter, uint32_t index)
 {
-    uint32_t key;
+    struct vb_mr_shared *entry = &adapter->self.mr[index];
+    uint32_t low = entry->last_key ? entry->last_key + 1 : vb_random(adapter);
 
-    do
-        key = index << 8 | (vb_random(adapter) & 0xff);
-    while (key == old);
-    return key;
+    return entry->last_key = index << 8 | (low & 0xff);
 }
 
 static void publish(struct vb_mr *mr, uint32_t key)
@@ -103,7 +101,7 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsign
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->mr_pool, &made->index);
     if (!error)
-        key = new_key(adapter, made->index, 0);
+        key = new_key(adapter, made->index);
     pthread_mutex_unlock(&adapter->mutex);
     if (error) {
         free(made);
@@ -189,7 +187,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     fill_abi(mr, addr, length);
     if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) { /* the old key meant other memory */
         pthread_mutex_lock(&adapter->mutex);
-        key = new_key(adapter, mr->index, key);
+        key = new_key(adapter, mr->index);
         pthread_mutex_unlock(&adapter->mutex);
     }
     publish(mr, key);
