@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -119,7 +120,7 @@ static void each_request_of_several_posters_completes_once(void)
 
 /* ---- the lock's usual thread changes ---- */
 
-enum { TURNS = 4000 };
+enum { TURNS = 1000 };
 static _Atomic uint32_t turn;
 
 static void *send_in_turn(void *argument)
@@ -510,12 +511,63 @@ static void a_visitor_closes_no_descriptor_of_the_program(void)
     end_close(&end);
 }
 
+/* ---- the service thread looks at every object when a peer dies ---- */
+
+static void dies_connected(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    kill(getpid(), SIGKILL);
+}
+
+static void *make_queues(void *argument)
+{
+    struct end *end = argument;
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+    struct vb_srq *srq;
+    struct vb_cq *cq;
+
+    while (!atomic_load(&enough)) {
+        CHECK_EQ(vb_cq_create(end->context, 4, NULL, end->channel, &cq), 0);
+        CHECK_EQ(vb_srq_create(end->context, end->pd, &attr, &srq), 0);
+        CHECK_EQ(vb_srq_destroy(srq), 0);
+        CHECK_EQ(vb_cq_destroy(cq), 0);
+    }
+    return NULL;
+}
+
+static void objects_are_made_while_peers_die(void)
+{
+    struct end end;
+    pthread_t maker;
+
+    end_open(&end, (struct end_options){.channel = true});
+    atomic_store(&enough, false);
+    CHECK_EQ(pthread_create(&maker, NULL, make_queues, &end), 0);
+    for (int i = 0; i < 60; ++i) {
+        struct vb_qp *qp = end_add_qp(&end);
+        int socket;
+        pid_t visitor = end_spawn("dies_connected", &socket);
+
+        end_connect(&end, qp, socket);
+        end_kill(visitor, socket);
+        CHECK_EQ(vb_qp_destroy(qp), 0);
+    }
+    atomic_store(&enough, true);
+    join(&maker, 1);
+    end_close(&end);
+}
+
 static bool play_role(int argc, char **argv)
 {
     int socket;
 
     if ((socket = end_role(argc, argv, "sends")) >= 0)
         sends_until_refused(socket);
+    else if ((socket = end_role(argc, argv, "dies_connected")) >= 0)
+        dies_connected(socket);
     else if ((socket = end_role(argc, argv, "comes_and_goes")) >= 0)
         comes_and_goes(socket);
     else if (argc == 3 && strncmp(argv[1], "writes/", 7) == 0)
@@ -538,5 +590,6 @@ int main(int argc, char **argv)
     RUN(no_byte_moves_after_a_region_is_closed_under_a_process);
     RUN(no_byte_moves_after_a_qp_is_destroyed);
     RUN(a_visitor_closes_no_descriptor_of_the_program);
+    RUN(objects_are_made_while_peers_die);
     return 0;
 }

@@ -57,7 +57,7 @@ unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 {
-    if (pushed & VB_PUSH_EVENT)
+    if ((pushed & VB_PUSH_EVENT) && cq->channel) /* a late message may mean a CQ before this one */
         vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
     if (pushed & VB_PUSH_OVERRUN)
         vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
@@ -113,18 +113,27 @@ static struct vb_cqe *alloc_ring(struct vb_adapter *adapter, uint32_t entries)
     return vb_heap_alloc(adapter->segment, (size_t)entries * sizeof(struct vb_cqe), VB_LINE);
 }
 
-static int enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
+static int take_number(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     int error;
 
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->cq_pool, &cq->index);
-    if (!error) {
-        adapter->cqs[cq->index] = cq;
-        cq->generation = vb_random(adapter);
-    }
+    cq->generation = vb_random(adapter);
     pthread_mutex_unlock(&adapter->mutex);
     return error;
+}
+
+/* Last: the service thread looks at whatever is in the table. */
+static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
+{
+    pthread_mutex_lock(&adapter->mutex);
+    if (!adapter->barriers)
+        vb_biased_forbid(&cq->shared->lock, adapter->instance);
+    adapter->cqs[cq->index] = cq;
+    if (cq->channel)
+        ++cq->channel->ibv.refcnt;
+    pthread_mutex_unlock(&adapter->mutex);
 }
 
 static void fill_abi(struct vb_cq *cq, void *cq_context)
@@ -148,8 +157,6 @@ static void share(struct vb_cq *cq)
     shared->mask = cq->mask;
     shared->channel = cq->channel ? cq->channel->serial : 0;
     shared->generation = cq->generation;
-    if (!adapter->barriers)
-        vb_biased_forbid(&shared->lock, adapter->instance);
     cq->shared = shared;
 }
 
@@ -171,7 +178,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     if (!adapter->barriers)
         vb_biased_forbid(&made->poll_lock, adapter->instance);
     made->ring = alloc_ring(adapter, made->mask + 1);
-    error = made->ring ? enter_table(adapter, made) : -ENOMEM;
+    error = made->ring ? take_number(adapter, made) : -ENOMEM;
     if (error) {
         vb_heap_free(adapter->segment, made->ring);
         free(made);
@@ -179,11 +186,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     }
     share(made);
     fill_abi(made, cq_context);
-    if (channel) {
-        pthread_mutex_lock(&adapter->mutex);
-        ++channel->ibv.refcnt;
-        pthread_mutex_unlock(&adapter->mutex);
-    }
+    enter_table(adapter, made);
     vb_object_add(context, &made->object, cq_release);
     *cq = made;
     return 0;

@@ -71,16 +71,29 @@ void vb_qp_stage(struct vb_qp *qp)
     qp->shared->rq_stage = qp->rq_stage ? vb_heap_offset(segment, qp->rq_stage) : 0;
 }
 
-static int enter_table(struct vb_adapter *adapter, struct vb_qp *qp)
+static int take_number(struct vb_adapter *adapter, struct vb_qp *qp)
 {
     int error;
 
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->qp_pool, &qp->index);
-    if (!error)
+    if (!error) {
         error = adapter->port->number(adapter, qp->index, &qp->ibv.qp_num);
+        if (error)
+            vb_pool_return(&adapter->qp_pool, qp->index);
+    }
     pthread_mutex_unlock(&adapter->mutex);
     return error;
+}
+
+/* What is in the table is whole: other threads look. */
+static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
+{
+    pthread_mutex_lock(&adapter->lifetime);
+    pthread_mutex_lock(&adapter->mutex);
+    adapter->qps[index] = qp;
+    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->lifetime);
 }
 
 static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
@@ -189,14 +202,14 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
     if (!error)
         error = alloc_recv_ring(made);
     if (!error)
-        error = enter_table(adapter, made);
+        error = take_number(adapter, made);
     if (error) {
         free_qp(made);
         return error;
     }
     share(made);
     use(made, 1);
-    adapter->qps[made->index] = made;
+    set_table(adapter, made->index, made);
     vb_object_add(context, &made->object, qp_release);
     attr->cap = made->cap;
     *qp = made;

@@ -92,23 +92,22 @@ static int fill_free_list(struct vb_srq *srq, uint32_t count)
     return 0;
 }
 
-static int enter_table(struct vb_adapter *adapter, struct vb_srq *srq)
+static int take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 {
     int error;
 
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->srq_pool, &srq->index);
-    if (!error)
-        adapter->srqs[srq->index] = srq;
     pthread_mutex_unlock(&adapter->mutex);
     return error;
 }
 
-/* No event is raised for it from here on. */
-static void leave_table(struct vb_adapter *adapter, struct vb_srq *srq)
+/* What is in the table is whole, and nothing is raised for what is not: the service thread looks.
+ */
+static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
 {
     pthread_mutex_lock(&adapter->mutex);
-    adapter->srqs[srq->index] = NULL;
+    adapter->srqs[index] = srq;
     pthread_mutex_unlock(&adapter->mutex);
 }
 
@@ -146,7 +145,7 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     made->pd = pd;
     made->max_sge = attr->attr.max_sge ? attr->attr.max_sge : 1;
     made->max_wr = count = round_up_pow2(attr->attr.max_wr);
-    error = enter_table(adapter, made);
+    error = take_number(adapter, made);
     if (error) {
         free(made);
         return error;
@@ -155,7 +154,6 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     if (!error)
         error = fill_free_list(made, count);
     if (error) {
-        leave_table(adapter, made);
         return_number(adapter, made);
         free_parts(made);
         return error;
@@ -164,6 +162,7 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     attr->attr.max_wr = made->max_wr;
     attr->attr.max_sge = made->max_sge;
     atomic_fetch_add(&pd->users, 1);
+    set_table(adapter, made->index, made);
     vb_object_add(context, &made->object, srq_release);
     *srq = made;
     return 0;
@@ -175,7 +174,7 @@ int vb_srq_destroy(struct vb_srq *srq)
 
     if (atomic_load(&srq->users))
         return -EBUSY;
-    leave_table(adapter, srq);
+    set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
     return_number(adapter, srq);

@@ -212,6 +212,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     made->config = *config;
     pthread_mutex_init(&made->connect_mutex, NULL);
     pthread_mutex_init(&made->peers_mutex, NULL);
+    pthread_mutex_init(&made->links_mutex, NULL);
     made->gid_count = vb_gid_table(made->gids, VB_GID_MAX);
     error = made->gid_count < 0 ? made->gid_count : open_adapter(made);
     if (error) {
@@ -237,6 +238,7 @@ void vb_direct_close(struct vb_direct *direct)
     close_adapter(direct);
     pthread_mutex_destroy(&direct->connect_mutex);
     pthread_mutex_destroy(&direct->peers_mutex);
+    pthread_mutex_destroy(&direct->links_mutex);
     pthread_mutex_destroy(&direct->self_peer.mutex);
     pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
     free(direct);

@@ -55,6 +55,7 @@ struct vb_direct {
     uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;
     struct vb_peer *peers;
+    pthread_mutex_t links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
     struct vb_peer self_peer;
 

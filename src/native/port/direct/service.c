@@ -41,10 +41,10 @@ static int add_link(struct vb_direct *direct, int fd, bool listens, struct vb_pe
         free(link);
         return error;
     }
-    pthread_mutex_lock(&direct->peers_mutex);
+    pthread_mutex_lock(&direct->links_mutex);
     link->next = direct->links;
     direct->links = link;
-    pthread_mutex_unlock(&direct->peers_mutex);
+    pthread_mutex_unlock(&direct->links_mutex);
     return 0;
 }
 
@@ -55,13 +55,13 @@ int vb_service_watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
 
 static void end_link(struct vb_direct *direct, struct link *link)
 {
-    pthread_mutex_lock(&direct->peers_mutex);
+    pthread_mutex_lock(&direct->links_mutex);
     for (struct link **at = &direct->links; *at; at = &(*at)->next)
         if (*at == link) {
             *at = link->next;
             break;
         }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    pthread_mutex_unlock(&direct->links_mutex);
     if (link->peer) {
         if (!atomic_exchange(&link->peer->gone, true))
             vb_recover_from(direct, link->peer);
