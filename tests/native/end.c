@@ -76,6 +76,8 @@ static void ready_datagrams(struct vb_qp *qp)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 17};
 
+    if (vb_qp_state(qp) == IBV_QPS_RTS)
+        return; /* one QP meets many */
     CHECK_EQ(vb_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
              0);
     attr.qp_state = IBV_QPS_RTR;

@@ -174,20 +174,26 @@ static void with_a_datagram(int socket)
     die();
 }
 
-static void send_to_self(struct end *end)
+static struct vb_ah *address_of_self(struct end *end)
 {
     struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
-    struct ibv_sge sge = {(uintptr_t)end->memory, 8, end->mr->ibv.lkey};
-    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
     struct vb_ah *ah;
 
     memcpy(to.grh.dgid.raw, end->direct->gids[1].raw, 16);
     CHECK_EQ(vb_ah_create(end->pd, &to, &ah), 0);
+    return ah;
+}
+
+static void send_datagram(struct end *end, struct vb_ah *ah, uint32_t qp_num, uint32_t length)
+{
+    struct ibv_sge sge = {(uintptr_t)end->memory, length, end->mr->ibv.lkey};
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.ud.ah = &ah->ibv;
-    wr.wr.ud.remote_qpn = end->qp->ibv.qp_num;
+    wr.wr.ud.remote_qpn = qp_num;
     wr.wr.ud.remote_qkey = 17;
-    CHECK_EQ(vb_post_send(end->qp, &wr, &bad), 0);
-    CHECK_EQ(vb_ah_destroy(ah), 0);
+    vb_post_send(end->qp, &wr, &bad);
 }
 
 static void after_a_death_with_a_datagram(struct end_options options, int requests)
@@ -201,8 +207,8 @@ static void after_a_death_with_a_datagram(struct end_options options, int reques
     end_meet(pair.socket);
     end_meet(pair.socket);
     for (int i = 0; i < requests; ++i)
-        send_to_self(&pair.end);
-    for (int i = 0; i < requests; ++i)
+        send_datagram(&pair.end, address_of_self(&pair.end), pair.end.qp->ibv.qp_num, 8);
+    for (int i = 0; i < 2 * requests; ++i) /* as many sends as receives */
         end_wait(pair.end.cq, 3);
     close_pair(&pair);
 }
@@ -341,6 +347,71 @@ static void several_senders_into_one_queue_are_killed_at_once(void)
         kill_several();
 }
 
+static void datagrams_for_ever(int socket)
+{
+    struct vb_ah *ah;
+    struct ibv_wc wc;
+    struct end end;
+
+    victim_open(&end, socket, (struct end_options){.type = IBV_QPT_UD});
+    ah = address_of_self(&end);
+    for (uint32_t turn = 0;; ++turn) {
+        send_datagram(&end, ah, end.peer.qp_num, turn % 2 ? 8 : 900);
+        vb_cq_poll(end.cq, 1, &wc);
+    }
+}
+
+/* How many receive requests complete until `seconds` bring no more. */
+static unsigned received(struct end *end, double seconds)
+{
+    uint64_t until = vb_direct_now() + (uint64_t)(seconds * 1e9);
+    unsigned count = 0;
+    struct ibv_wc wc;
+
+    while (vb_direct_now() < until)
+        if (vb_cq_poll(end->cq, 1, &wc) == 1)
+            count += wc.opcode & IBV_WC_RECV ? 1 : 0;
+    return count;
+}
+
+/* All share one receive queue; what the dead left of it is used up by this process's own sends. */
+static void kill_datagram_senders(struct end_options options, unsigned us)
+{
+    unsigned count;
+    struct end end;
+    pid_t victims[VICTIMS];
+    int sockets[VICTIMS];
+
+    options.type = IBV_QPT_UD;
+    end_open(&end, options);
+    end_add_qp(&end);
+    for (int i = 0; i < VICTIMS; ++i) {
+        victims[i] = end_spawn("datagrams_for_ever", &sockets[i]);
+        end_connect(&end, end.qp, sockets[i]);
+    }
+    for (int n = 0; n < END_DEPTH; ++n)
+        end_post_recv(&end, end.qp, 0);
+    for (int i = 0; i < VICTIMS; ++i)
+        end_meet(sockets[i]);
+    usleep(us);
+    for (int i = 0; i < VICTIMS; ++i)
+        end_kill(victims[i], sockets[i]);
+    count = received(&end, 0.02);
+    for (unsigned i = count; i < END_DEPTH; ++i)
+        send_datagram(&end, address_of_self(&end), end.qp->ibv.qp_num, 8);
+    CHECK_EQ(count + received(&end, 0.02), END_DEPTH);
+    CHECK_EQ(atomic_load(&end.qp->shared->rq_lock), 0);
+    end_close(&end);
+}
+
+static void senders_of_datagrams_are_killed_at_once(void)
+{
+    for (unsigned i = 0; i < 2 * ROUNDS; ++i) {
+        kill_datagram_senders((struct end_options){0}, i * 29 % 90);
+        kill_datagram_senders((struct end_options){.srq_wr = END_DEPTH}, i * 31 % 90);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(int socket);
@@ -349,6 +420,7 @@ static const struct {
     {"with_a_shared_request", with_a_shared_request}, {"with_a_datagram", with_a_datagram},
     {"with_the_shared_queue", with_the_shared_queue}, {"with_the_atomics", with_the_atomics},
     {"adds_by_the_ring", adds_by_the_ring},           {"sends_for_ever", sends_for_ever},
+    {"datagrams_for_ever", datagrams_for_ever},
 };
 
 static bool play_role(int argc, char **argv)
@@ -376,6 +448,7 @@ int main(int argc, char **argv)
     RUN(the_lock_of_a_shared_queue_is_released);
     RUN(several_senders_into_one_queue_are_killed_at_once);
     RUN(a_datagram_in_hand_costs_no_shared_request);
+    RUN(senders_of_datagrams_are_killed_at_once);
     RUN(a_sleeper_wakes_though_the_sender_died_before_the_wake_up);
     RUN(the_lock_of_atomics_is_released);
     return 0;

@@ -76,6 +76,7 @@ static struct traces settled(const struct end *end)
     while (end->direct->peers && vb_direct_now() < limit)
         usleep(1000);
     CHECK(end->direct->peers == NULL);
+    usleep(20000); /* its last descriptor is closed after that */
     return look();
 }
 
