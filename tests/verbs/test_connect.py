@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+import verbena
 from tests.verbs.side import Side
 from verbena import verbs
 
@@ -153,3 +154,7 @@ def test_tcp_serves_as_well(sides: tuple[Side, Side]) -> None:
     with client, accepted[0]:
         for future in both(sides, (client, accepted[0])):
             future.result()
+
+
+def test_the_package_offers_connect_rc() -> None:
+    assert verbena.connect_rc is verbs.connect_rc

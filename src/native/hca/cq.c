@@ -228,6 +228,19 @@ int vb_cq_destroy(struct vb_cq *cq)
     return 0;
 }
 
+/*
+ * What came between the last poll and the arming. The specification lets it go by (the program
+ * polls again), but hardware that is told the consumer's position when it is armed makes an event
+ * of it, and programs that arm and then sleep (UCX) have come to count on that.
+ */
+static void wake_at_once(struct vb_cq *cq)
+{
+    uint32_t armed = VB_ARM_ANY;
+
+    if (atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
+        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+}
+
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
 {
     uint32_t want = solicited_only ? VB_ARM_SOLICITED : VB_ARM_ANY;
@@ -238,6 +251,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
            !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
         ;
     atomic_thread_fence(memory_order_seq_cst);
+    if (!solicited_only && cq->channel && vb_cq_has_entry(cq))
+        wake_at_once(cq);
 }
 
 /* Makes the entries up to tail reachable in the new ring under their positions. */

@@ -79,7 +79,9 @@ int vb_cq_destroy(struct vb_cq *cq);         /* -EBUSY while a QP uses it */
 int vb_cq_resize(struct vb_cq *cq, int cqe); /* keeps entries in order; -EINVAL: they do not fit */
 int vb_cq_poll(struct vb_cq *cq, int count,
                struct ibv_wc *wc); /* number, or -EIO after an overrun */
+/* Any completion, or solicited and failed ones only, makes one event: the next, or one unpolled. */
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only);
+bool vb_cq_has_entry(const struct vb_cq *cq);
 
 /* The same two steps for an own CQ, with what follows from them; NULL: the entry is lost. */
 struct vb_cqe *vb_cq_begin(struct vb_cq *cq);

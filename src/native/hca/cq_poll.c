@@ -15,6 +15,11 @@ static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t positi
     return atomic_load_explicit(&entry->seq, memory_order_acquire) == position + 1 ? entry : NULL;
 }
 
+bool vb_cq_has_entry(const struct vb_cq *cq)
+{
+    return ready_entry(cq, cq->taken) != NULL;
+}
+
 static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
 {
     const struct vb_view *self = &qp->context->adapter->self;

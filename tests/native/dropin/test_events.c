@@ -90,6 +90,27 @@ static void a_channel_tells_of_one_completion_per_arming(void)
     CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
+/* As hardware does that learns the consumer's position with the arming. */
+static void a_completion_before_the_arming_makes_an_event(void)
+{
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
+    struct ibv_cq *cq = ibv_create_cq(pair.context, 8, &pair, channel, 0), *from;
+    struct ibv_qp *qp = qp_on(cq), *peer = qp_on(cq);
+    void *context;
+
+    pair_connect(&pair, qp, peer->qp_num);
+    pair_connect(&pair, peer, qp->qp_num);
+    post_write(qp, pair.mr->rkey);
+    CHECK(!readable(channel->fd));
+    CHECK_EQ(ibv_req_notify_cq(cq, 0), 0);
+    CHECK_EQ(ibv_get_cq_event(channel, &from, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+    CHECK_EQ(ibv_destroy_qp(peer), 0);
+    CHECK_EQ(ibv_destroy_cq(cq), 0);
+    CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
 static void a_channel_without_an_event_does_not_block_if_asked(void)
 {
     struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
@@ -157,6 +178,7 @@ int main(void)
 {
     pair_open(&pair);
     RUN(a_channel_tells_of_one_completion_per_arming);
+    RUN(a_completion_before_the_arming_makes_an_event);
     RUN(a_channel_without_an_event_does_not_block_if_asked);
     RUN(a_failed_check_raises_an_event_that_destroy_waits_for);
     RUN(unread_events_of_a_destroyed_object_are_gone);

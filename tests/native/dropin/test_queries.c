@@ -89,7 +89,7 @@ static void gids(void)
 {
     struct ibv_gid_entry entry, table[256];
     struct ibv_port_attr port;
-    union ibv_gid gid, zero = {0};
+    union ibv_gid gid;
     ssize_t count;
 
     CHECK_EQ(ibv_query_port(context, 1, &port), 0);
@@ -104,9 +104,8 @@ static void gids(void)
     }
     CHECK_EQ(table[0].gid_type, IBV_GID_TYPE_ROCE_V1);
     CHECK_EQ(table[1].gid_type, IBV_GID_TYPE_ROCE_V2);
-    CHECK_EQ(ibv_query_gid(context, 1, (int)count, &gid), 0); /* an empty entry */
-    CHECK_EQ(memcmp(&gid, &zero, sizeof(gid)), 0);
-    CHECK_EQ(ibv_query_gid_ex(context, 1, (uint32_t)count, &entry, 0), ENODATA);
+    CHECK_EQ(ibv_query_gid(context, 1, (int)count, &gid), -1);
+    CHECK_EQ(ibv_query_gid_ex(context, 1, (uint32_t)count, &entry, 0), EINVAL);
     CHECK_EQ(ibv_query_gid(context, 1, 256, &gid), -1);
     CHECK_EQ(ibv_query_gid(context, 1, -1, &gid), -1);
     CHECK_EQ(ibv_query_gid_ex(context, 1, 256, &entry, 0), EINVAL);
