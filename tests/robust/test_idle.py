@@ -21,10 +21,11 @@ def test_a_connected_pair_that_rests_uses_no_processor(start_child: StartChild) 
     assert first.answer() < AT_MOST
 
 
-def test_a_sleeper_on_a_channel_uses_no_processor(start_child: StartChild) -> None:
+def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
     near, far = start_child().make(), start_child().make()
     connect(near, far)
     far.post_recv()
+    far.wait(1, 0.1)  # what is imported and allocated once
     before = far.processor_seconds()
     assert far.wait(1, 1.0) == []
-    assert far.processor_seconds() - before < AT_MOST
+    assert far.processor_seconds() - before < 0.05

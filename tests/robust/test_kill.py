@@ -17,6 +17,7 @@ from tests.programs.pairs import HOST, free_port, wait_listening
 pytestmark = pytest.mark.debian
 SURVIVES_AT_MOST = 2.5  # seconds: retry_cnt 7 at timeout 14 makes half a second, then TCP
 AT_WORK = 0.4
+Pair = tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]
 RUNS = [  # each would take 20 seconds or more
     "ib_write_bw -D 20",
     "ib_send_bw -D 20 --use-srq",
@@ -44,24 +45,18 @@ def named_sockets() -> set[str]:
     return {row[6] for row in split if len(row) == 8 and row[7].startswith("@verbena/")}
 
 
-def verbena_files() -> set[str]:
-    """What Verbena could have left where programs leave files."""
-    folders = [Path("/dev/shm"), Path("/tmp"), Path("/run"), Path("/var/tmp")]
-    return {
-        str(path)
-        for folder in folders
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if path.name.startswith(("verbena", "libverbena"))
-    }
+def shared_files() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("*verbena*")}
 
 
-def start_pair(start: Start, program: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+def start_pair(start: Start, program: str, folder: Path) -> Pair:
+    """Server and client; ``folder`` is where they would put temporary files."""
     port = free_port()
     command = (*program.split(), "-x", "1", "-F", "-p", str(port))
-    server = start(*command)
+    environment = {"TMPDIR": str(folder)}
+    server = start(*command, env=environment)
     wait_listening(server, port)
-    return server, start(*command, HOST)
+    return server, start(*command, HOST, env=environment)
 
 
 def wait_until_busy(process: subprocess.Popen[str]) -> set[str]:
@@ -86,9 +81,11 @@ def end_survivor(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("victim", ["server", "client"])
 @pytest.mark.parametrize("program", RUNS)
-def test_one_of_two_is_killed(verbena_start: Start, program: str, victim: str) -> None:
-    files = verbena_files()
-    server, client = start_pair(verbena_start, program)
+def test_one_of_two_is_killed(
+    verbena_start: Start, tmp_path: Path, program: str, victim: str
+) -> None:
+    files = shared_files()
+    server, client = start_pair(verbena_start, program, tmp_path)
     sockets = wait_until_busy(client) | slots(server.pid)
     assert (server.poll(), client.poll()) == (None, None)
     killed, survivor = (server, client) if victim == "server" else (client, server)
@@ -97,18 +94,15 @@ def test_one_of_two_is_killed(verbena_start: Start, program: str, victim: str) -
     end_survivor(survivor)
     assert survivor.returncode not in (-6, -7, -11), "the survivor crashed"
     assert not sockets & named_sockets()
-    assert verbena_files() == files
+    assert list(tmp_path.iterdir()) == []
+    assert shared_files() <= files
 
 
-def test_the_next_run_starts_clean(verbena_start: Start) -> None:
+def test_the_next_run_starts_clean(verbena_start: Start, tmp_path: Path) -> None:
     for _ in range(3):
-        server, client = start_pair(verbena_start, RUNS[0])
+        server, client = start_pair(verbena_start, RUNS[0], tmp_path)
         wait_until_busy(client)
         client.kill()
         server.kill()
-    port = free_port()
-    command = ("ib_write_bw", "-x", "1", "-F", "-p", str(port), "-n", "100")
-    server = verbena_start(*command)
-    wait_listening(server, port)
-    client = verbena_start(*command, HOST)
+    server, client = start_pair(verbena_start, "ib_write_bw -n 100", tmp_path)
     assert (client.wait(20), server.wait(10)) == (0, 0)
