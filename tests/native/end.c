@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,6 +164,7 @@ pid_t end_spawn(const char *role, int *socket)
     fflush(stdout);
     child = fork();
     if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it does not outlive its test */
         fcntl(ends[1], F_SETFD, 0);
         snprintf(number, sizeof(number), "%d", ends[1]);
         _exit(execl("/proc/self/exe", "test", role, number, (char *)NULL));
