@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.verbs.conftest import MakePair, Pair
@@ -257,3 +259,24 @@ def test_both_ends_post_at_the_same_time(local_pair: Pair) -> None:
         far.qp.write(far.mr, *near.region(), 0, 8, wr_id=number)
     assert [one.wr_id for one in near.wait(30)] == list(range(30))
     assert [one.wr_id for one in far.wait(30)] == list(range(30))
+
+
+LARGEST = 2**31 - 1
+PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.skipif(PHYSICAL < 8 << 30, reason="two regions of 2 GiB need 8 GiB of memory")
+def test_the_largest_message_and_one_byte_more(ctx: verbs.Context, pd: verbs.PD) -> None:
+    cq = ctx.create_cq(16)
+    a, b = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(a, b)
+    access = verbs.AccessFlags.LOCAL_WRITE | verbs.AccessFlags.REMOTE_WRITE
+    source, target = pd.alloc(LARGEST + 1, access), pd.alloc(LARGEST + 1, access)
+    view = source.array("u1")
+    view[0], view[LARGEST // 2], view[LARGEST - 1] = 1, 2, 3
+    a.write(source, target.addr, target.rkey, 0, LARGEST)
+    assert cq.wait()[0].status == verbs.WCStatus.SUCCESS
+    written = target.array("u1")
+    assert (written[0], written[LARGEST // 2], written[LARGEST - 1]) == (1, 2, 3)
+    a.write(source, target.addr, target.rkey, 0, LARGEST + 1)
+    assert cq.wait()[0].status == verbs.WCStatus.LOC_LEN_ERR

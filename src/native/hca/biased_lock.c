@@ -71,7 +71,8 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
     thread = atomic_load(&lock->thread);
     if (thread == NONE && claim)
         atomic_store(&lock->thread, lock->owner = vb_this_thread(holder));
-    else if (thread != NONE && !end_privilege(lock, holder, gone))
+    else if (thread != NONE && thread != vb_this_thread(holder) &&
+             !end_privilege(lock, holder, gone))
         return false;
     return true;
 }

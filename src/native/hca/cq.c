@@ -24,7 +24,8 @@ bool vb_cq_has_room_now(struct vb_cq_shared *cq)
  * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken the
  * producer's instance stands in its place: should the producer die before, the owner wakes it.
  */
-unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, bool solicited)
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32_t position,
+                              bool solicited)
 {
     uint32_t armed;
 
@@ -35,6 +36,7 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, bool s
         if (armed != VB_ARM_ANY && !(armed == VB_ARM_SOLICITED && solicited))
             return VB_PUSHED;
     while (!atomic_compare_exchange_weak(&cq->armed, &armed, producer));
+    atomic_store(&cq->announced, position + 1);
     return VB_PUSH_EVENT;
 }
 
@@ -230,15 +232,22 @@ int vb_cq_destroy(struct vb_cq *cq)
 
 /*
  * What came between the last poll and the arming. The specification lets it go by (the program
- * polls again), but hardware that is told the consumer's position when it is armed makes an event
- * of it, and programs that arm and then sleep (UCX) have come to count on that.
+ * polls again), but programs that arm and then sleep (UCX) count on hardware's making an event of
+ * it. Not of an entry that had its event and is unpolled, though: perftest arms before it polls.
  */
 static void wake_at_once(struct vb_cq *cq)
 {
-    uint32_t armed = VB_ARM_ANY;
+    uint32_t armed = VB_ARM_ANY, from = atomic_load(&cq->shared->announced);
 
-    if (atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
-        vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    if ((int32_t)(cq->taken - from) > 0)
+        from = cq->taken;
+    if (!vb_cq_has_entry_at(cq, from) ||
+        !atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
+        return;
+    while (vb_cq_has_entry_at(cq, from))
+        ++from;
+    atomic_store(&cq->shared->announced, from);
+    vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
 }
 
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
@@ -251,7 +260,7 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
            !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
         ;
     atomic_thread_fence(memory_order_seq_cst);
-    if (!solicited_only && cq->channel && vb_cq_has_entry(cq))
+    if (!solicited_only && cq->channel)
         wake_at_once(cq);
 }
 

@@ -34,7 +34,8 @@ struct vb_cq {
 enum vb_push { VB_PUSHED = 0, VB_PUSH_EVENT = 1, VB_PUSH_OVERRUN = 2, VB_PUSH_REFUSED = 4 };
 
 bool vb_cq_has_room_now(struct vb_cq_shared *cq);
-unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, bool solicited);
+unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32_t position,
+                              bool solicited);
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq);
 
 /*
@@ -69,7 +70,7 @@ static inline unsigned vb_cqe_publish(const struct vb_adapter *adapter, struct v
     vb_biased_release(&cq->lock);
     return VB_LIKELY(!cq->channel)
                ? VB_PUSHED
-               : vb_cq_consume_arming(cq, adapter->instance,
+               : vb_cq_consume_arming(cq, adapter->instance, position,
                                       solicited || entry->status != IBV_WC_SUCCESS);
 }
 
@@ -79,9 +80,10 @@ int vb_cq_destroy(struct vb_cq *cq);         /* -EBUSY while a QP uses it */
 int vb_cq_resize(struct vb_cq *cq, int cqe); /* keeps entries in order; -EINVAL: they do not fit */
 int vb_cq_poll(struct vb_cq *cq, int count,
                struct ibv_wc *wc); /* number, or -EIO after an overrun */
-/* Any completion, or solicited and failed ones only, makes one event: the next, or one unpolled. */
+/* Any completion, or solicited and failed ones only, makes one event: the next, or one
+ * that is unpolled and had none yet. */
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only);
-bool vb_cq_has_entry(const struct vb_cq *cq);
+bool vb_cq_has_entry_at(const struct vb_cq *cq, uint32_t position);
 
 /* The same two steps for an own CQ, with what follows from them; NULL: the entry is lost. */
 struct vb_cqe *vb_cq_begin(struct vb_cq *cq);

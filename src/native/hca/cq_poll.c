@@ -15,9 +15,9 @@ static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t positi
     return atomic_load_explicit(&entry->seq, memory_order_acquire) == position + 1 ? entry : NULL;
 }
 
-bool vb_cq_has_entry(const struct vb_cq *cq)
+bool vb_cq_has_entry_at(const struct vb_cq *cq, uint32_t position)
 {
-    return ready_entry(cq, cq->taken) != NULL;
+    return ready_entry(cq, position) != NULL;
 }
 
 static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)

@@ -100,6 +100,7 @@ struct vb_cq_shared {
     _Alignas(VB_LINE) _Atomic uint32_t head;
     _Atomic uint32_t placed; /* inline payloads before this position are in memory */
     _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm, or who is about to wake the channel */
+    _Atomic uint32_t announced;               /* entries before this position had their event */
 };
 
 enum vb_arm { VB_ARM_NONE = 0, VB_ARM_SOLICITED = 1, VB_ARM_ANY = 2 };
