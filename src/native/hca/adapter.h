@@ -82,6 +82,12 @@ int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t heade
 
 uint32_t vb_random(struct vb_adapter *adapter);
 
+/* The size of a ring with room for n entries. */
+static inline uint32_t vb_round_up_pow2(uint32_t n)
+{
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+
 /* A process that cannot make the kernel run a barrier is here: no lock of ours may be biased. */
 void vb_adapter_forbid_bias(struct vb_adapter *adapter);
 

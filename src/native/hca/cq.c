@@ -9,11 +9,6 @@
 #include "hca/qp.h"
 #include "memory/heap.h"
 
-static uint32_t round_up_pow2(uint32_t n)
-{
-    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
-}
-
 bool vb_cq_has_room_now(struct vb_cq_shared *cq)
 {
     cq->head_seen = atomic_load_explicit(&cq->head, memory_order_acquire);
@@ -176,7 +171,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
         return -ENOMEM;
     made->context = context;
     made->channel = channel;
-    made->mask = round_up_pow2((uint32_t)cqe) - 1;
+    made->mask = vb_round_up_pow2((uint32_t)cqe) - 1;
     if (!adapter->barriers)
         vb_biased_forbid(&made->poll_lock, adapter->instance);
     made->ring = alloc_ring(adapter, made->mask + 1);
@@ -279,7 +274,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
         return -EINVAL;
-    mask = round_up_pow2((uint32_t)cqe) - 1;
+    mask = vb_round_up_pow2((uint32_t)cqe) - 1;
     ring = alloc_ring(adapter, mask + 1);
     if (!ring)
         return -ENOMEM;

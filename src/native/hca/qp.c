@@ -8,11 +8,6 @@
 #include "hca/event.h"
 #include "memory/heap.h"
 
-static uint32_t round_up_pow2(uint32_t n)
-{
-    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
-}
-
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
     vb_event_raise(qp->context, type, &qp->ibv);
@@ -54,7 +49,7 @@ static int alloc_send_queue(struct vb_qp *qp)
 
 static int alloc_recv_ring(struct vb_qp *qp)
 {
-    size_t count = round_up_pow2(qp->cap.max_recv_wr);
+    size_t count = vb_round_up_pow2(qp->cap.max_recv_wr);
 
     qp->rq_ring = vb_heap_alloc(qp->context->adapter->segment,
                                 count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
@@ -99,13 +94,13 @@ static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *
 static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
 {
     qp->cap = *wanted;
-    qp->cap.max_send_wr = wanted->max_send_wr ? round_up_pow2(wanted->max_send_wr) : 0;
-    qp->cap.max_recv_wr = wanted->max_recv_wr ? round_up_pow2(wanted->max_recv_wr) : 0;
+    qp->cap.max_send_wr = wanted->max_send_wr ? vb_round_up_pow2(wanted->max_send_wr) : 0;
+    qp->cap.max_recv_wr = wanted->max_recv_wr ? vb_round_up_pow2(wanted->max_recv_wr) : 0;
     if (wanted->max_inline_data < 64)
         qp->cap.max_inline_data = 64;
     if (qp->srq)
         qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
-    qp->sq_mask = round_up_pow2(qp->cap.max_send_wr) - 1;
+    qp->sq_mask = vb_round_up_pow2(qp->cap.max_send_wr) - 1;
 }
 
 static void share(struct vb_qp *qp)
@@ -121,7 +116,7 @@ static void share(struct vb_qp *qp)
     shared->pd = qp->pd->number;
     shared->recv_cq = qp->recv_cq->index;
     shared->srq = qp->srq ? qp->srq->index + 1 : 0;
-    shared->rq_mask = round_up_pow2(qp->cap.max_recv_wr) - 1;
+    shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;

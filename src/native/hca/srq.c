@@ -37,11 +37,6 @@ static void srq_release(struct vb_object *object)
     vb_srq_destroy((struct vb_srq *)((char *)object - offsetof(struct vb_srq, object)));
 }
 
-static uint32_t round_up_pow2(uint32_t n)
-{
-    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
-}
-
 static void free_parts(struct vb_srq *srq)
 {
     struct vb_adapter *adapter = srq->context->adapter;
@@ -144,7 +139,7 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     made->context = context;
     made->pd = pd;
     made->max_sge = attr->attr.max_sge ? attr->attr.max_sge : 1;
-    made->max_wr = count = round_up_pow2(attr->attr.max_wr);
+    made->max_wr = count = vb_round_up_pow2(attr->attr.max_wr);
     error = take_number(adapter, made);
     if (error) {
         free(made);
