@@ -27,6 +27,13 @@ def plain_environment() -> dict[str, str]:
     }
 
 
+def clean_environment() -> dict[str, str]:
+    """The environment for Verbena's own programs: no variables of Verbena's but the one that says
+    that the build is sanitized; then its runtime stays, without which nothing of it starts."""
+    kept = ("LD_PRELOAD", "VERBENA_SANITIZE") if SANITIZED else ()
+    return plain_environment() | {name: os.environ[name] for name in kept}
+
+
 def verbena_command(*arguments: str) -> list[str]:
     """The command line of the `verbena` program of the environment that runs the tests."""
     return [str(Path(sys.executable).parent / "verbena"), *arguments]

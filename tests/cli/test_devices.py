@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run
-from tests.support import plain_environment, verbena_command
+from tests.support import clean_environment, verbena_command
 from verbena.cli import probe
 from verbena.cli.survey import address_text
 from verbena.cli.table import aligned
@@ -21,7 +21,7 @@ SYSFS = "/sys/class/infiniband/verbena0"
 def verbena(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         verbena_command(*words),
-        env=plain_environment() | variables,
+        env=clean_environment() | variables,
         capture_output=True,
         text=True,
         timeout=60,

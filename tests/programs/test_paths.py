@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.support import plain_environment, verbena_command
+from tests.support import clean_environment, plain_environment, verbena_command
 from verbena._native import library
 
 SYSFS = "/sys/class/infiniband"
@@ -32,7 +32,7 @@ def verbena() -> Callable[..., str]:
     def run(*program: str) -> str:
         done = subprocess.run(
             verbena_command("run", "--", *program),
-            env=plain_environment() | {"LC_ALL": "C"},
+            env=clean_environment() | {"LC_ALL": "C"},
             capture_output=True,
             text=True,
             timeout=60,
