@@ -88,9 +88,6 @@ static inline uint32_t vb_round_up_pow2(uint32_t n)
     return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
 }
 
-/* A process that cannot make the kernel run a barrier is here: no lock of ours may be biased. */
-void vb_adapter_forbid_bias(struct vb_adapter *adapter);
-
 int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
                     struct vb_context **context);
 /* Releases whatever the program left open, in an order in which nothing is in use. */

@@ -3,6 +3,7 @@
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hca/lock.h"
@@ -22,10 +23,22 @@ bool vb_barrier_register(void)
            membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 }
 
+/*
+ * Where the kernel refuses (an old one, or a seccomp filter that came later): a processor's stores
+ * are visible within microseconds, so after a millisecond whoever was inside when it began is seen.
+ */
+static void let_stores_arrive(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    nanosleep(&pause, NULL);
+}
+
 void vb_barrier_everywhere(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED); /* fails only where nobody is privileged */
+    if (membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED))
+        let_stores_arrive();
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -128,10 +141,4 @@ void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
         atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
     if (atomic_load(&lock->lock) == instance)
         vb_unlock(&lock->lock);
-}
-
-void vb_biased_renounce(struct vb_biased_lock *lock)
-{
-    atomic_store(&lock->thread, REVOKED);
-    atomic_thread_fence(memory_order_seq_cst);
 }

@@ -11,8 +11,9 @@
  * revocation or the revoker sees `held`. Peers that must wait until a QP is quiet use the same
  * barrier (vb_barrier_everywhere) and then read both words.
  *
- * A lock may lie in shared memory: a thread's name contains its adapter's instance. Where the
- * system offers a process no membarrier, no thread is privileged in what that process can lock.
+ * A lock may lie in shared memory: a thread's name contains its adapter's instance. A process to
+ * which the system offers no membarrier makes no thread of its own privileged, and revokes others'
+ * privileges by waiting for a moment.
  */
 #ifndef VB_HCA_BIASED_LOCK_H
 #define VB_HCA_BIASED_LOCK_H
@@ -31,15 +32,13 @@ struct vb_biased_lock {
     uint64_t lender;         /* who gets the privilege back at the release */
 };
 
-/* Asks the kernel for the barriers; false: it has none, so every lock must be forbidden a bias. */
+/* Asks the kernel for the barriers; false: it has none, so no thread here may be privileged. */
 bool vb_barrier_register(void);
 /* Every thread of every process that registered has passed a barrier when this returns. */
 void vb_barrier_everywhere(void);
 
 /* No thread is to be privileged; one that is loses it. */
 void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder);
-/* The same by a thread that is inside: from here on others see that it is, without a barrier. */
-void vb_biased_renounce(struct vb_biased_lock *lock);
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock);
 bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim,

@@ -44,20 +44,35 @@ void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd)
         atomic_compare_exchange_strong(&cq->armed, &armed, VB_ARM_NONE);
 }
 
+/* The notice first: a producer that dies in between leaves an event too many, not one too few. */
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 {
-    bool first = !atomic_exchange(&cq->error, 1);
+    bool first = !atomic_load(&cq->error);
 
+    if (first) {
+        atomic_fetch_or(&cq->notices, VB_PUSH_OVERRUN);
+        atomic_store(&cq->error, 1);
+    }
     vb_biased_release(&cq->lock);
     return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
 }
 
+void vb_cq_notice(struct vb_cq *cq)
+{
+    uint32_t notices = atomic_exchange(&cq->shared->notices, 0);
+
+    if ((notices & VB_PUSH_EVENT) && cq->channel)
+        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
+    if (notices & VB_PUSH_OVERRUN)
+        vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
+}
+
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 {
-    if ((pushed & VB_PUSH_EVENT) && cq->channel) /* a late message may mean a CQ before this one */
+    if ((pushed & VB_PUSH_EVENT) && cq->channel)
         vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
     if (pushed & VB_PUSH_OVERRUN)
-        vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
+        vb_cq_notice(cq);
 }
 
 struct vb_cqe *vb_cq_begin(struct vb_cq *cq)
@@ -90,16 +105,6 @@ void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited
     vb_cq_end(cq, slot, solicited);
 }
 
-void vb_adapter_forbid_bias(struct vb_adapter *adapter)
-{
-    pthread_mutex_lock(&adapter->mutex);
-    adapter->barriers = false;
-    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
-        if (adapter->cqs[i])
-            vb_biased_forbid(&adapter->cqs[i]->shared->lock, adapter->instance);
-    pthread_mutex_unlock(&adapter->mutex);
-}
-
 static void cq_release(struct vb_object *object)
 {
     vb_cq_destroy((struct vb_cq *)((char *)object - offsetof(struct vb_cq, object)));
@@ -125,8 +130,6 @@ static int take_number(struct vb_adapter *adapter, struct vb_cq *cq)
 static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     pthread_mutex_lock(&adapter->mutex);
-    if (!adapter->barriers)
-        vb_biased_forbid(&cq->shared->lock, adapter->instance);
     adapter->cqs[cq->index] = cq;
     if (cq->channel)
         ++cq->channel->ibv.refcnt;
@@ -278,8 +281,10 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
     ring = alloc_ring(adapter, mask + 1);
     if (!ring)
         return -ENOMEM;
-    vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
+    /* In this order: whoever holds poll_lock waits for nobody, so the port's threads may take it.
+     */
     vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
     if (cq->shared->tail - cq->taken <= mask + 1) {
         move_entries(cq, ring, mask);
         old = cq->ring;
@@ -288,8 +293,8 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
         cq->shared->ring = vb_heap_offset(adapter->segment, ring);
         cq->ibv.cqe = (int)(mask + 1);
     }
-    vb_biased_release(&cq->shared->lock);
     vb_biased_release(&cq->poll_lock);
+    vb_biased_release(&cq->shared->lock);
     vb_heap_free(adapter->segment, old ? old : ring);
     return old ? 0 : -EINVAL;
 }

@@ -92,8 +92,10 @@ void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited);
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited);
 /* Writes to the channel of a CQ whose arming was consumed. */
 void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd);
-/* What follows from a push into an own CQ, whoever made it. */
+/* What follows from a push into an own CQ by this process. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);
+/* Does what producers left to its owner: wakes the channel, raises the overrun. */
+void vb_cq_notice(struct vb_cq *cq);
 
 /* The QP is being reset or destroyed: its entries will not be polled. */
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index);

@@ -5,7 +5,7 @@
 
 #include "hca/cq.h"
 #include "hca/qp.h"
-#include "memory/copy.h"
+#include "memory/guard.h"
 #include "memory/prefetch.h"
 
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
@@ -28,10 +28,11 @@ static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
 }
 
 /* Skips an element whose region is gone: a buffer is written only inside a registered region. */
-static void scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
-                    uint32_t length)
+static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
+                   uint32_t length)
 {
     const struct vb_view *self = &qp->context->adapter->self;
+    int error = 0;
 
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint32_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
@@ -39,10 +40,11 @@ static void scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const
 
         if (vb_mr_check(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
                         IBV_ACCESS_LOCAL_WRITE, &mr) == VB_CHECK_OK)
-            vb_copy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
+            error |= vb_guarded_copy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
         data += part;
         length -= part;
     }
+    return error;
 }
 
 static bool is_unplaced(const struct vb_cqe *entry)
@@ -51,13 +53,37 @@ static bool is_unplaced(const struct vb_cqe *entry)
 }
 
 /* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
-static void place(const struct vb_qp *qp, const struct vb_cqe *entry)
+static int place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     const uint8_t *data = entry->data;
 
     if (entry->kind == VB_CQE_RECV_STAGED)
         data = vb_rq_stage(&qp->context->adapter->self, qp->shared, entry->wqe);
-    scatter(qp, recv_wqe(qp, entry->wqe), data, entry->byte_len);
+    return scatter(qp, recv_wqe(qp, entry->wqe), data, entry->byte_len);
+}
+
+/* The buffer was taken away under its region: the message has no place, so its receive request and
+ * the QP end in error (IBA 10.7.3.1: local protection). */
+static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, struct ibv_wc *wc)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+    const struct vb_recv_wqe *wqe = recv_wqe(qp, entry->wqe);
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_RECV_MEMORY_GONE,
+        .wr_opcode = IBV_WR_SEND,
+        .qp_num = qp->ibv.qp_num,
+        .addr = wqe->sge[0].addr,
+        .length = entry->byte_len,
+    };
+    uint32_t state = atomic_load(&qp->shared->state);
+
+    wc->status = IBV_WC_LOC_PROT_ERR;
+    wc->vendor_err = vb_evidence_put(&adapter->self, &evidence);
+    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
+        if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {
+            adapter->port->attend(qp); /* what is posted will be flushed */
+            return;
+        }
 }
 
 static void retire_recv(struct vb_qp *qp, const struct vb_cqe *entry)
@@ -89,6 +115,7 @@ static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv
 static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+    int error = 0;
 
     if (VB_UNLIKELY(entry->kind == VB_CQE_VOID || !qp))
         return false;
@@ -96,10 +123,13 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
         atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
     } else {
         if (is_unplaced(entry))
-            place(qp, entry);
-        retire_recv(qp, entry);
+            error = place(qp, entry);
     }
     to_wc(entry, qp, wc);
+    if (VB_UNLIKELY(error))
+        fail_receive(qp, entry, wc);
+    if (entry->kind != VB_CQE_SEND)
+        retire_recv(qp, entry);
     return true;
 }
 
@@ -146,8 +176,8 @@ void vb_cq_place(struct vb_cq *cq)
 
         if (!qp || !is_unplaced(entry))
             continue;
-        place(qp, entry);
-        entry->kind = VB_CQE_RECV;
+        if (place(qp, entry) == 0) /* else poll says so */
+            entry->kind = VB_CQE_RECV;
     }
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
     vb_biased_release(&cq->poll_lock);

@@ -163,6 +163,25 @@ static void say_check(struct text *text, const struct vb_evidence *e)
         say_range(text, e->addr, e->length);
         say(text, " is registered but can no longer be reached: was it unmapped?");
         break;
+    case VB_CHECK_LOCAL_MEMORY_GONE:
+        say(text, "the %s's own buffer ", name);
+        say_range(text, e->addr, e->length);
+        say(text, " is registered but no longer there: was it unmapped or made read-only?");
+        break;
+    case VB_CHECK_RECV_MEMORY_GONE:
+        say(text, "the receive request's buffer ");
+        say_range(text, e->addr, e->length);
+        say(text, " is registered but no longer there: was it unmapped or made read-only?");
+        break;
+    case VB_CHECK_NO_ROOM:
+        say(text, "no memory is left for the %s's way through the peer's help", name);
+        break;
+    case VB_CHECK_CQ_OVERRUN:
+        say(text,
+            "the completion queue of QP 0x%x was full: make it as long as all that is posted "
+            "before it is polled",
+            e->peer_qp_num);
+        break;
     case VB_CHECK_RD_ATOMIC:
         say(text, "%s needs max_rd_atomic here and max_dest_rd_atomic at the peer above 0", name);
         break;

@@ -29,6 +29,9 @@ enum vb_check {
     VB_CHECK_ATOMIC_LENGTH, /* local element of an atomic shorter than 8 bytes */
     VB_CHECK_FLUSHED,
     VB_CHECK_CQ_OVERRUN,
+    VB_CHECK_LOCAL_MEMORY_GONE, /* the same of the request's own buffer */
+    VB_CHECK_RECV_MEMORY_GONE,  /* of a receive request's buffer, found when it was polled */
+    VB_CHECK_NO_ROOM,           /* no memory for a copy through the peer's help */
 };
 
 /* Keeps a copy; returns its id (never 0) for vendor_err. */

@@ -22,7 +22,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 1u
+#define VB_LAYOUT_VERSION 2u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -101,6 +101,7 @@ struct vb_cq_shared {
     _Atomic uint32_t placed; /* inline payloads before this position are in memory */
     _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm, or who is about to wake the channel */
     _Atomic uint32_t announced;               /* entries before this position had their event */
+    _Atomic uint32_t notices; /* enum vb_push: what a producer left for the owner to do */
 };
 
 enum vb_arm { VB_ARM_NONE = 0, VB_ARM_SOLICITED = 1, VB_ARM_ANY = 2 };
@@ -146,6 +147,7 @@ struct vb_qp_shared {
     _Alignas(VB_LINE) _Atomic uint32_t rq_lock;
     _Atomic uint32_t rq_taken;
     _Atomic uint32_t srq_inflight; /* SRQ request in hand: its position in the order ring + 1 */
+    _Atomic uint32_t notices;      /* 1 << enum ibv_event_type: met, and not raised yet */
 };
 
 struct vb_srq_shared {
@@ -158,7 +160,8 @@ struct vb_srq_shared {
     _Alignas(VB_LINE) _Atomic uint32_t posted;
     _Alignas(VB_LINE) _Atomic uint32_t lock;
     _Atomic uint32_t taken;
-    _Atomic uint32_t limit; /* 0: not armed */
+    _Atomic uint32_t limit;   /* 0: not armed */
+    _Atomic uint32_t notices; /* 1: fell below the limit, and the event is not raised yet */
 };
 
 /* What a failed check saw; a completion's vendor_err names it. */
@@ -191,6 +194,7 @@ struct vb_segment_header {
     uint64_t mr, qp, cq, srq, evidence; /* offsets of the tables */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
+    _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 

@@ -226,6 +226,8 @@ static void withdraw(struct vb_qp *qp)
     vb_sq_unlock(qp);
     vb_barrier_everywhere();
     adapter->port->settle(qp);
+    if (qp->srq)
+        vb_rq_put_back(qp);
     pthread_mutex_lock(&adapter->lifetime);
     adapter->port->disconnect(qp);
     pthread_mutex_unlock(&adapter->lifetime);
@@ -248,6 +250,7 @@ void vb_qp_reset(struct vb_qp *qp)
     atomic_store(&shared->rq_posted, 0);
     atomic_store(&shared->rq_taken, 0);
     atomic_store(&shared->srq_inflight, 0);
+    atomic_store(&shared->notices, 0);
     shared->established = 0;
     ++shared->epoch;
     shared->dest_qp_num = 0;

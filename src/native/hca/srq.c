@@ -201,9 +201,9 @@ int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
     vb_lock(&srq->shared->lock, adapter->instance);
     below = attr->srq_limit && waiting(srq) < attr->srq_limit;
     atomic_store(&srq->shared->limit, below ? 0 : attr->srq_limit);
+    atomic_store(&srq->shared->notices, below);
     vb_unlock(&srq->shared->lock);
-    if (below)
-        vb_srq_limit_reached(srq);
+    vb_srq_notice(srq);
     return 0;
 }
 
@@ -214,9 +214,10 @@ void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr)
     attr->srq_limit = atomic_load(&srq->shared->limit);
 }
 
-void vb_srq_limit_reached(struct vb_srq *srq)
+void vb_srq_notice(struct vb_srq *srq)
 {
-    vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
+    if (atomic_exchange(&srq->shared->notices, 0))
+        vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
 }
 
 /* Under post_lock. */

@@ -37,8 +37,8 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe);
 /* It was taken and nothing came of it: it waits again, as the last. */
 void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe);
-/* The armed limit was crossed. */
-void vb_srq_limit_reached(struct vb_srq *srq);
+/* Raises the event of a limit that was crossed by whoever took a request. */
+void vb_srq_notice(struct vb_srq *srq);
 /* Was the request taken from this position, and not completed and polled since? */
 bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position);
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder);

@@ -5,17 +5,15 @@
 #include <sys/uio.h>
 
 #include "hca/lock.h"
+#include "memory/guard.h"
 #include "port/direct/direct.h"
 #include "port/direct/place.h"
 
-static uint64_t by_processor(void *at, bool swap, uint64_t compare_add, uint64_t swap_value)
+static int by_processor(void *word, bool swap, uint64_t compare_add, uint64_t swap_value,
+                        uint64_t *result)
 {
-    _Atomic uint64_t *word = at;
-
-    if (!swap)
-        return atomic_fetch_add(word, compare_add);
-    atomic_compare_exchange_strong(word, &compare_add, swap_value);
-    return compare_add;
+    return swap ? vb_guarded_compare_swap(word, compare_add, swap_value, result)
+                : vb_guarded_fetch_add(word, compare_add, result);
 }
 
 static uint64_t next_value(uint64_t old, bool swap, uint64_t compare_add, uint64_t swap_value)
@@ -57,15 +55,16 @@ int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t comp
                   uint64_t swap_value, uint64_t *result)
 {
     _Atomic uint32_t *lock = &direct->adapter.self.header->atomic_lock;
+    int error;
 
     for (unsigned round = 0; !vb_trylock(lock, direct->adapter.instance);) {
         if (round > PATIENCE)
-            return -EAGAIN;
+            return -EBUSY;
         vb_backoff(&round);
     }
-    *result = by_processor(word, swap, compare_add, swap_value);
+    error = by_processor(word, swap, compare_add, swap_value, result);
     vb_unlock(lock);
-    return 0;
+    return error;
 }
 
 static int here_patiently(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
@@ -75,7 +74,7 @@ static int here_patiently(struct vb_direct *direct, void *word, bool swap, uint6
 
     do
         error = vb_atomic_own(direct, word, swap, compare_add, swap_value, result);
-    while (error == -EAGAIN);
+    while (error == -EBUSY);
     return error;
 }
 
@@ -85,10 +84,8 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
     uint8_t *here = vb_peer_pointer(peer, mr, iova);
     uint64_t addr = mr->addr + (iova - mr->iova);
 
-    if (mr->in_heap && here) {
-        *result = by_processor(here, swap, compare_add, swap_value);
-        return 0;
-    }
+    if (mr->in_heap && here)
+        return by_processor(here, swap, compare_add, swap_value, result);
     if (here)
         return here_patiently(direct, here, swap, compare_add, swap_value, result);
     /* Heap memory that this process could not map stays with the processor, the owner's. */

@@ -22,7 +22,7 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
               uint64_t *result);
 
 /*
- * On this process's own memory, for a peer that cannot reach it. -EAGAIN: the lock's holder is
+ * On this process's own memory, for a peer that cannot reach it. -EBUSY: the lock's holder is
  * slow, or dead and not buried yet; the service thread buries, so it must not wait here.
  */
 int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,

@@ -2,10 +2,9 @@
 #include "port/direct/bounce.h"
 
 #include <errno.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "hca/lock.h"
+#include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/direct/atomic.h"
 #include "port/direct/direct.h"
@@ -21,6 +20,11 @@ static struct vb_bounce_job *job_at(struct vb_direct *direct, struct vb_peer *pe
     return *job;
 }
 
+static bool change(struct vb_bounce_job *job, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong(&job->state, &from, to);
+}
+
 static int ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
 {
     struct vb_message message = {
@@ -28,21 +32,44 @@ static int ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_
         .offset = vb_heap_offset(direct->adapter.segment, job),
     };
 
+    int error;
+
+    if (change(job, VB_BOUNCE_CANCELLED, VB_BOUNCE_ASKED))
+        return 0; /* the message of the first time will do */
     atomic_store_explicit(&job->state, VB_BOUNCE_ASKED, memory_order_release);
-    return vb_message_send(peer->socket, &message, NULL, 0, true);
+    error = vb_message_send(peer->socket, &message, NULL, 0, false);
+    if (error)
+        atomic_store(&job->state, VB_BOUNCE_FREE);
+    return error;
 }
 
-/* 0 once the owner has answered; its error, or -EPIPE when it died. */
+enum { LONGEST_JOB = 1000 * 1000 * 1000 }; /* ns; a chunk takes less than one of these */
+
+/* 0 once the owner has answered; else as vb_bounce_copy. */
 static int wait_for(struct vb_peer *peer, struct vb_bounce_job *job)
 {
+    uint64_t since = vb_direct_now(), waited = 0;
+
     for (unsigned round = 0;
-         atomic_load_explicit(&job->state, memory_order_acquire) == VB_BOUNCE_ASKED;) {
+         atomic_load_explicit(&job->state, memory_order_acquire) != VB_BOUNCE_DONE;) {
         if (atomic_load(&peer->gone))
             return -EPIPE;
+        if (waited > VB_DIRECT_PATIENCE && change(job, VB_BOUNCE_ASKED, VB_BOUNCE_CANCELLED))
+            return -EAGAIN;
+        if (waited > LONGEST_JOB)
+            return -ETIMEDOUT;
         vb_backoff(&round);
+        waited = vb_direct_now() - since;
     }
     atomic_store(&job->state, VB_BOUNCE_FREE);
     return job->error;
+}
+
+/* A job that its owner holds on to is not used again; the segment's end frees it. */
+static void leave_job(struct vb_bounce *bounce, unsigned index, int error)
+{
+    if (error == -ETIMEDOUT)
+        bounce->jobs[index] = NULL;
 }
 
 struct chunk {
@@ -55,8 +82,8 @@ static int begin(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounc
     job->op = op;
     job->addr = addr + chunk.at;
     job->length = chunk.length;
-    if (op == VB_BOUNCE_WRITE)
-        memcpy(job->data, local + chunk.at, chunk.length);
+    if (op == VB_BOUNCE_WRITE && vb_guarded_copy(job->data, local + chunk.at, chunk.length))
+        return -EFAULT;
     return ask(direct, peer, job);
 }
 
@@ -66,7 +93,7 @@ static int finish(struct vb_peer *peer, struct vb_bounce_job *job, enum vb_bounc
     int error = wait_for(peer, job);
 
     if (!error && op == VB_BOUNCE_READ)
-        memcpy(local + chunk.at, job->data, chunk.length);
+        error = vb_guarded_copy(local + chunk.at, job->data, chunk.length);
     return error;
 }
 
@@ -91,8 +118,10 @@ static int copy_chunks(struct vb_direct *direct, struct vb_peer *peer, enum vb_b
             begun += !error;
             continue;
         }
-        int failed = finish(peer, peer->bounce.jobs[done % VB_BOUNCE_JOBS], op, local,
-                            chunk_at(done, length));
+        unsigned index = done % VB_BOUNCE_JOBS;
+        int failed = finish(peer, peer->bounce.jobs[index], op, local, chunk_at(done, length));
+
+        leave_job(&peer->bounce, index, failed);
         error = error ? error : failed;
         ++done;
     }
@@ -117,6 +146,19 @@ static int ask_and_wait(struct vb_direct *direct, struct vb_peer *peer, struct v
     return error ? error : wait_for(peer, job);
 }
 
+/* Busy: another atomic is under way there, or its process died with the lock and is being buried.
+ */
+static int ask_while_busy(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
+{
+    uint64_t until = vb_direct_now() + LONGEST_JOB;
+    int error;
+
+    do
+        error = ask_and_wait(direct, peer, job);
+    while (error == -EBUSY && vb_direct_now() < until);
+    return error == -EBUSY ? -EAGAIN : error;
+}
+
 int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
                      uint64_t addr, uint64_t compare_add, uint64_t swap, uint64_t *result)
 {
@@ -131,10 +173,9 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bou
         job->length = 8;
         job->compare_add = compare_add;
         job->swap = swap;
-        do
-            error = ask_and_wait(direct, peer, job);
-        while (error == -EAGAIN);
+        error = ask_while_busy(direct, peer, job);
         *result = job->result;
+        leave_job(&peer->bounce, 0, error);
     }
     pthread_mutex_unlock(&peer->bounce_mutex);
     return error;
@@ -146,12 +187,26 @@ static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
 
     switch (job->op) {
     case VB_BOUNCE_WRITE:
-        return vb_copy_own(here, job->data, job->length);
+        return vb_guarded_copy(here, job->data, job->length);
     case VB_BOUNCE_READ:
-        return vb_copy_own(job->data, here, job->length);
+        return vb_guarded_copy(job->data, here, job->length);
     default:
         return vb_atomic_own(direct, here, job->op == VB_BOUNCE_SWAP, job->compare_add, job->swap,
                              &job->result);
+    }
+}
+
+/* The requester may cancel and ask again at any instant; whatever it is at, one of these fits. */
+static bool take(struct vb_bounce_job *job)
+{
+    for (;;) {
+        if (change(job, VB_BOUNCE_ASKED, VB_BOUNCE_SERVED))
+            return true;
+        if (change(job, VB_BOUNCE_CANCELLED, VB_BOUNCE_FREE))
+            return false;
+        if (atomic_load(&job->state) != VB_BOUNCE_ASKED &&
+            atomic_load(&job->state) != VB_BOUNCE_CANCELLED)
+            return false; /* no state in which a job is offered */
     }
 }
 
@@ -162,8 +217,18 @@ void vb_bounce_serve(struct vb_direct *direct, struct vb_peer *requester, uint64
     if (offset > requester->view.size || requester->view.size - offset < sizeof(*job))
         return;
     job = vb_at(&requester->view, offset);
-    job->error = job->length <= VB_BOUNCE_CHUNK ? carry_out(direct, job) : -EINVAL;
-    atomic_store_explicit(&job->state, VB_BOUNCE_DONE, memory_order_release);
+    pthread_mutex_lock(&direct->serve_mutex);
+    if (take(job)) {
+        job->error = job->length <= VB_BOUNCE_CHUNK ? carry_out(direct, job) : -EINVAL;
+        atomic_store_explicit(&job->state, VB_BOUNCE_DONE, memory_order_release);
+    }
+    pthread_mutex_unlock(&direct->serve_mutex);
+}
+
+void vb_bounce_settle(struct vb_direct *direct)
+{
+    pthread_mutex_lock(&direct->serve_mutex);
+    pthread_mutex_unlock(&direct->serve_mutex);
 }
 
 void vb_bounce_free(struct vb_direct *direct, struct vb_bounce *bounce)

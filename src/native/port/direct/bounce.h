@@ -30,13 +30,32 @@ struct vb_bounce_job {
     _Alignas(64) uint8_t data[VB_BOUNCE_CHUNK];
 };
 
-enum vb_bounce_state { VB_BOUNCE_FREE = 0, VB_BOUNCE_ASKED, VB_BOUNCE_DONE };
+/*
+ * from       to         by
+ * FREE       ASKED      requester, with a message
+ * ASKED      SERVED     owner, when it reads the message
+ * SERVED     DONE       owner
+ * DONE       FREE       requester
+ * ASKED      CANCELLED  requester, out of patience: the job will not be carried out
+ * CANCELLED  ASKED      requester, again; the first message is still under way
+ * CANCELLED  FREE       owner, when it reads the message
+ */
+enum vb_bounce_state {
+    VB_BOUNCE_FREE = 0,
+    VB_BOUNCE_ASKED,
+    VB_BOUNCE_SERVED,
+    VB_BOUNCE_DONE,
+    VB_BOUNCE_CANCELLED,
+};
 
 struct vb_bounce {
     struct vb_bounce_job *jobs[VB_BOUNCE_JOBS];
 };
 
-/* Both return 0, -EFAULT (not mapped there any more), -EPIPE (the owner died), -ENOMEM. */
+/*
+ * Both return 0, -EFAULT (not mapped there any more), -EPIPE (the owner died), -ENOMEM; -EAGAIN:
+ * the owner does not answer now, nothing more will happen; -ETIMEDOUT: it began and does not end.
+ */
 int vb_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
                    uint64_t addr, uint8_t *local, uint64_t length);
 int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
@@ -44,6 +63,8 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bou
 
 /* The owner's side: one job, found in the requester's segment. */
 void vb_bounce_serve(struct vb_direct *direct, struct vb_peer *requester, uint64_t offset);
+/* Returns when no job that had begun is still under way here. */
+void vb_bounce_settle(struct vb_direct *direct);
 
 void vb_bounce_free(struct vb_direct *direct, struct vb_bounce *bounce);
 

@@ -15,7 +15,7 @@ static void attach(struct vb_qp *qp, struct vb_peer *peer)
     qp->peer = peer;
 }
 
-static bool is_reachable(struct vb_qp *qp)
+static bool is_reachable(const struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
 
@@ -33,8 +33,6 @@ int vb_connection_open(struct vb_qp *qp)
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
         return 0;
-    if (!peer->barriers)
-        vb_biased_forbid(&qp->shared->sq_lock, direct->adapter.instance);
     attach(qp, peer);
     return 0;
 }
@@ -59,8 +57,6 @@ static void find_again(struct vb_qp *qp)
 
     if (!peer)
         return;
-    if (!peer->barriers)
-        vb_biased_renounce(&qp->shared->sq_lock);
     attach(qp, peer);
 }
 
@@ -96,6 +92,70 @@ bool vb_connection_ready_slowly(struct vb_qp *qp)
     return true;
 }
 
+/* Connected to a peer on this host that was not there. */
+static bool is_stray(const struct vb_qp *qp)
+{
+    enum ibv_qp_state state = vb_qp_state(qp);
+
+    return !qp->peer && vb_qp_connected_type(qp->ibv.qp_type) && state >= IBV_QPS_RTR &&
+           state <= IBV_QPS_SQE && is_reachable(qp);
+}
+
+void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
+        struct vb_qp *qp = adapter->qps[i];
+
+        if (qp && is_stray(qp) && vb_peer_has(peer, qp->shared->dest_qp_num))
+            vb_retry_attend(direct, qp);
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+bool vb_connection_adopt(struct vb_qp *qp)
+{
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_peer *peer;
+
+    if (!is_stray(qp))
+        return true;
+    if (!vb_sq_trylock(qp))
+        return false;
+    peer = is_stray(qp) ? vb_peer_find_known(direct, qp->shared->dest_qp_num) : NULL;
+    if (peer)
+        attach(qp, peer);
+    vb_sq_unlock(qp);
+    return true;
+}
+
+static bool is_held_by(struct vb_peer *peer, const struct vb_qp *qp)
+{
+    const struct vb_qp_shared *remote;
+
+    if (!vb_peer_has(peer, qp->shared->dest_qp_num))
+        return false;
+    remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
+    return remote->qp_num == qp->shared->dest_qp_num && remote->dest_qp_num == qp->ibv.qp_num &&
+           atomic_load(&remote->state) != IBV_QPS_RESET;
+}
+
+void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer)
+{
+    uint32_t state = vb_qp_state(qp);
+
+    if (!is_stray(qp) || qp->ibv.qp_type != IBV_QPT_RC || !is_held_by(peer, qp))
+        return;
+    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
+        if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {
+            atomic_fetch_or(&qp->shared->notices, 1u << IBV_EVENT_QP_FATAL);
+            vb_retry_attend(direct, qp);
+            return;
+        }
+}
+
 /* Waits until the lock was free once since this call began. */
 static void wait_turn(const struct vb_biased_lock *lock, const atomic_bool *gone)
 {
@@ -108,18 +168,45 @@ static void wait_turn(const struct vb_biased_lock *lock, const atomic_bool *gone
     }
 }
 
-static bool talks_to(const struct vb_qp *qp)
+/* The other end's entry, if that may be at work towards this one. */
+static struct vb_qp_shared *talks_to(const struct vb_qp *qp, struct vb_peer *peer)
 {
-    return qp->peer && qp->remote && qp->remote->dest_qp_num == qp->ibv.qp_num;
+    struct vb_qp_shared *remote =
+        peer && !atomic_load(&peer->gone) ? vb_peer_qp(peer, qp->shared->dest_qp_num) : NULL;
+
+    return remote && remote->dest_qp_num == qp->ibv.qp_num ? remote : NULL;
+}
+
+/* Also one that this end has not met by itself yet. */
+static struct vb_peer *hold_peer(struct vb_qp *qp)
+{
+    struct vb_peer *peer = qp->peer;
+
+    if (!vb_qp_connected_type(qp->ibv.qp_type))
+        return NULL;
+    if (!peer)
+        return vb_peer_find_known(vb_direct_of(qp->context->adapter), qp->shared->dest_qp_num);
+    atomic_fetch_add(&peer->refs, 1);
+    return peer;
+}
+
+static void drop_peer(struct vb_qp *qp, struct vb_peer *peer)
+{
+    if (peer)
+        vb_peer_put(vb_direct_of(qp->context->adapter), peer);
 }
 
 void vb_direct_settle(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
+    struct vb_peer *peer = hold_peer(qp);
+    struct vb_qp_shared *remote = talks_to(qp, peer);
 
     wait_turn(&qp->shared->sq_lock, &adapter->gone);
-    if (talks_to(qp))
-        wait_turn(&qp->remote->sq_lock, &qp->peer->gone);
+    if (remote)
+        wait_turn(&remote->sq_lock, &peer->gone);
+    drop_peer(qp, peer);
+    vb_bounce_settle(vb_direct_of(adapter));
     if (qp->ibv.qp_type == IBV_QPT_UD) {
         vb_lock(&qp->shared->rq_lock, adapter->instance);
         vb_unlock(&qp->shared->rq_lock);
@@ -128,10 +215,16 @@ void vb_direct_settle(struct vb_qp *qp)
 
 bool vb_direct_quiet(struct vb_qp *qp)
 {
+    struct vb_peer *peer = hold_peer(qp);
+    struct vb_qp_shared *remote = talks_to(qp, peer);
+    bool quiet = true;
+
     if (qp->ibv.qp_type == IBV_QPT_UD)
         return atomic_load(&qp->shared->rq_lock) == 0;
-    if (!talks_to(qp) || atomic_load(&qp->peer->gone))
-        return true;
-    vb_barrier_everywhere();
-    return !vb_biased_is_held(&qp->remote->sq_lock);
+    if (remote) {
+        vb_barrier_everywhere();
+        quiet = !vb_biased_is_held(&remote->sq_lock);
+    }
+    drop_peer(qp, peer);
+    return quiet;
 }

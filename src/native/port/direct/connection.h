@@ -35,6 +35,14 @@ static inline bool vb_connection_ready(struct vb_qp *qp)
     return VB_LIKELY(vb_connection_answers(qp));
 }
 
+/* QPs that were connected before this peer was met shall know it, to wait for it and to notice its
+ * death; this asks the retry thread to see to them… */
+void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer);
+/* …which does this; false: the QP is busy, try again. */
+bool vb_connection_adopt(struct vb_qp *qp);
+/* The peer is dead: QPs that it was connected to and that had not met it yet end in ERR. */
+void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer);
+
 void vb_direct_settle(struct vb_qp *qp);
 bool vb_direct_quiet(struct vb_qp *qp);
 

@@ -154,15 +154,26 @@ static uint8_t header_type(const struct vb_direct *direct, int sgid_index)
     return is_ipv4(gid->raw) ? 0xa : 0x9;
 }
 
+/* Into the receive request's buffers. -EACCES: they are not what they were registered as. */
+static int place(struct vb_qp *qp, const struct destination *to, const struct vb_taken *taken,
+                 const struct vb_spans *message)
+{
+    struct vb_evidence evidence;
+    struct vb_spans buffers;
+
+    if (vb_recv_spans(to->peer, to->remote, taken->wqe, message->total, &buffers, &evidence))
+        return -EACCES;
+    return vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers);
+}
+
 /* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
  */
 static void deliver(struct vb_qp *qp, const struct destination *to, const struct ibv_send_wr *wr,
                     const struct vb_spans *message, int sgid_index)
 {
     struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
-    struct vb_evidence evidence;
     struct vb_taken taken;
-    struct vb_spans buffers;
+    int error = 0;
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
         .flags = IBV_WC_GRH | (wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0),
@@ -181,9 +192,12 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
         entry.status = IBV_WC_LOC_LEN_ERR;
         entry.flags = 0;
         entry.extra = 0;
-    } else if (vb_recv_spans(to->peer, to->remote, taken.wqe, message->total, &buffers,
-                             &evidence) ||
-               vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers)) {
+    } else {
+        error = place(qp, to, &taken, message);
+        if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE)
+            return; /* a datagram that nobody takes is lost; its request serves the next one */
+    }
+    if (error) {
         entry.status = IBV_WC_LOC_PROT_ERR;
         entry.flags = 0;
         entry.extra = 0;

@@ -13,6 +13,7 @@
 
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/direct/connection.h"
 #include "port/direct/datagram.h"
@@ -152,7 +153,6 @@ static void open_self_peer(struct vb_direct *direct)
     struct vb_peer *self = &direct->self_peer;
 
     self->self = true;
-    self->barriers = direct->adapter.barriers;
     self->refs = 1;
     self->instance = direct->adapter.instance;
     self->pid = getpid();
@@ -212,6 +212,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     made->config = *config;
     pthread_mutex_init(&made->connect_mutex, NULL);
     pthread_mutex_init(&made->peers_mutex, NULL);
+    pthread_mutex_init(&made->serve_mutex, NULL);
     pthread_mutex_init(&made->links_mutex, NULL);
     made->gid_count = vb_gid_table(made->gids, VB_GID_MAX);
     error = made->gid_count < 0 ? made->gid_count : open_adapter(made);
@@ -220,9 +221,11 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
         return error;
     }
     open_self_peer(made);
+    vb_guard_start();
     permit_cross_process_copy();
     error = start(made);
     if (error) {
+        vb_guard_stop();
         close_adapter(made);
         free(made);
         return error;
@@ -235,9 +238,11 @@ void vb_direct_close(struct vb_direct *direct)
 {
     vb_retry_stop(direct);
     vb_service_stop(direct);
+    vb_guard_stop();
     close_adapter(direct);
     pthread_mutex_destroy(&direct->connect_mutex);
     pthread_mutex_destroy(&direct->peers_mutex);
+    pthread_mutex_destroy(&direct->serve_mutex);
     pthread_mutex_destroy(&direct->links_mutex);
     pthread_mutex_destroy(&direct->self_peer.mutex);
     pthread_mutex_destroy(&direct->self_peer.bounce_mutex);

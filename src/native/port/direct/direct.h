@@ -55,6 +55,7 @@ struct vb_direct {
     uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;
     struct vb_peer *peers;
+    pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
     pthread_mutex_t links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
     struct vb_peer self_peer;
@@ -92,5 +93,9 @@ static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
 bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid);
 
 uint64_t vb_direct_now(void); /* ns, monotonic */
+
+/* How long a poster waits for a peer's help, in ns. A peer that is stopped (SIGSTOP, a debugger)
+ * must not stop the poster: after this the request waits in its queue. */
+enum { VB_DIRECT_PATIENCE = 20 * 1000 * 1000 };
 
 #endif

@@ -29,7 +29,6 @@ int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type typ
     hello->header_offset = vb_heap_offset(adapter->segment, adapter->self.header);
     hello->probe_addr = (uintptr_t)direct->probe;
     hello->probe_value = direct->probe[0];
-    hello->barriers = adapter->barriers;
     fds[count++] = vb_heap_fd(adapter->segment);
     if (adapter->heap) {
         hello->heap_size = vb_heap_size(adapter->heap);
@@ -158,11 +157,8 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     peer->instance = hello->instance;
     peer->pid = pid;
     peer->socket = socket;
-    peer->barriers = hello->barriers;
     pthread_mutex_init(&peer->mutex, NULL);
     pthread_mutex_init(&peer->bounce_mutex, NULL);
-    if (!peer->barriers)
-        vb_adapter_forbid_bias(&direct->adapter);
     choose_way(direct, peer, hello, fds[1]);
     *made = peer;
     return 0;
@@ -205,6 +201,7 @@ int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_hello 
         if (!error) {
             memcpy((*peer)->slots, hello->slots, sizeof((*peer)->slots));
             atomic_fetch_add(&(*peer)->refs, 1);
+            atomic_fetch_add(&(*peer)->links, 1);
         }
         pthread_mutex_unlock(&direct->peers_mutex);
     }

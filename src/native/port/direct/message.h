@@ -11,9 +11,9 @@
 enum vb_message_type {
     VB_MSG_HELLO = 1,      /* who I am, with my segment and heap as descriptors */
     VB_MSG_WELCOME,        /* the answer, the same */
-    VB_MSG_QP_EVENT,       /* your QP `object` met event `value`: raise it, flush if in ERR */
-    VB_MSG_CQ_PUSHED,      /* I put an entry in your CQ `object`: do what `value` says */
-    VB_MSG_SRQ_LIMIT,      /* your SRQ `object` fell below its limit */
+    VB_MSG_QP_NOTICE,      /* look at the notices of your QP `object`… */
+    VB_MSG_CQ_NOTICE,      /* …of your CQ… */
+    VB_MSG_SRQ_NOTICE,     /* …of your SRQ */
     VB_MSG_CHANNEL_WANTED, /* let me wake the channel of your CQ `object` myself */
     VB_MSG_CHANNEL,        /* the channel with serial `value`, as two descriptors */
     VB_MSG_PLACE,          /* put the inline payloads in your CQ `object` into memory */
@@ -30,8 +30,6 @@ struct vb_hello {
     uint64_t heap_size;  /* 0: no heap */
     uint64_t probe_addr; /* two words: one to read, one to write */
     uint64_t probe_value;
-    uint32_t barriers; /* membarrier works there */
-    uint32_t reserved;
 };
 
 struct vb_message {

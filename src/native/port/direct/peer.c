@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "port/direct/connection.h"
 #include "port/direct/direct.h"
 #include "port/direct/handshake.h"
 #include "port/direct/service.h"
@@ -95,12 +96,24 @@ static struct vb_peer *meet(struct vb_direct *direct, uint32_t slot)
     /* The link holds a reference of its own until the connection ends. */
     atomic_fetch_add(&peer->refs, 1);
     if (vb_service_watch(direct, socket, peer)) {
+        atomic_fetch_sub(&peer->links, 1);
         vb_peer_put(direct, peer);
         vb_peer_put(direct, peer);
         close(socket);
         return NULL;
     }
+    vb_connections_attend(direct, peer);
     return peer;
+}
+
+bool vb_peer_has(const struct vb_peer *peer, uint32_t qp_num)
+{
+    return has_slot(peer->slots, slot_of(qp_num));
+}
+
+struct vb_peer *vb_peer_find_known(struct vb_direct *direct, uint32_t qp_num)
+{
+    return find_known(direct, slot_of(qp_num));
 }
 
 struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)

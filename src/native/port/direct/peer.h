@@ -26,12 +26,12 @@ struct vb_peer {
     struct vb_peer *next;
     atomic_bool gone;
     bool self;
-    bool barriers; /* it can wait for a biased lock of ours */
     _Atomic uint32_t refs;
+    _Atomic uint32_t links; /* connections to it: two, if both sides began one at a time */
     uint32_t instance;
     uint32_t slots[VB_MAX_SLOTS]; /* in the order of its QP table, 0 where unknown */
     pid_t pid;                    /* in this process's PID namespace, 0 if not visible there */
-    int socket;                   /* messages to the peer's service thread */
+    _Atomic int socket;           /* messages to the peer's service thread */
     struct vb_view view;
     uint64_t segment_size;
     uint8_t *heap; /* its heap file, mapped; NULL if it has none or it cannot be */
@@ -48,6 +48,10 @@ struct vb_peer {
 /* Finds the process behind a QP number, meeting it if need be; takes a reference. NULL: not there.
  */
 struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num);
+/* The same among those that this process has met already. */
+struct vb_peer *vb_peer_find_known(struct vb_direct *direct, uint32_t qp_num);
+/* Is the QP number one of the peer's? */
+bool vb_peer_has(const struct vb_peer *peer, uint32_t qp_num);
 void vb_peer_put(struct vb_direct *direct, struct vb_peer *peer);
 
 /* The QP's entry in the peer's table, NULL if the number is not one of its own. */

@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "memory/copy.h"
 #include "port/direct/direct.h"
 
 /* Walks two lists in step; `piece` is the longest run that is whole in both. */
@@ -48,13 +47,15 @@ bool vb_spans_are_here(const struct vb_spans *spans)
     return true;
 }
 
-static void copy_here(const struct vb_spans *to, const struct vb_spans *from)
+static int copy_here(const struct vb_spans *to, const struct vb_spans *from)
 {
     struct walk walk = {.a = to, .b = from};
+    int error = 0;
 
-    for (uint64_t n; (n = piece(&walk)); step(&walk, n))
-        vb_copy(to->span[walk.at_a].here + walk.into_a, from->span[walk.at_b].here + walk.into_b,
-                n);
+    for (uint64_t n; !error && (n = piece(&walk)); step(&walk, n))
+        error = vb_guarded_copy(to->span[walk.at_a].here + walk.into_a,
+                                from->span[walk.at_b].here + walk.into_b, n);
+    return error;
 }
 
 static int to_iovecs(const struct vb_spans *spans, bool own, struct iovec *iov, uint64_t skip,
@@ -115,10 +116,8 @@ static int bounce(struct vb_direct *direct, struct vb_peer *peer, const struct v
 int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
                 const struct vb_spans *remote)
 {
-    if (vb_spans_are_here(remote)) {
-        copy_here(remote, local);
-        return 0;
-    }
+    if (vb_spans_are_here(remote))
+        return copy_here(remote, local);
     return peer->cma ? cross_process(peer, local, remote, true)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_WRITE);
 }
@@ -126,22 +125,8 @@ int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
 int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_spans *local,
                 const struct vb_spans *remote)
 {
-    if (vb_spans_are_here(remote)) {
-        copy_here(local, remote);
-        return 0;
-    }
+    if (vb_spans_are_here(remote))
+        return copy_here(local, remote);
     return peer->cma ? cross_process(peer, local, remote, false)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_READ);
-}
-
-int vb_copy_own(void *to, const void *from, uint64_t length)
-{
-    struct iovec target = {to, length}, source = {(void *)from, length};
-    ssize_t n = process_vm_writev(getpid(), &source, 1, &target, 1, 0);
-
-    /* The kernel's copy reports a fault; where it is forbidden, only the plain one is left. */
-    if (n >= 0 || errno == EFAULT)
-        return n == (ssize_t)length ? 0 : -EFAULT;
-    vb_copy(to, from, length);
-    return 0;
 }

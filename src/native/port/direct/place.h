@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "hca/layout.h"
-#include "memory/copy.h"
+#include "memory/guard.h"
 #include "port/direct/peer.h"
 
 /* A piece of memory: where its owner has it, and where this process does (NULL: nowhere). */
@@ -62,8 +62,7 @@ static inline int vb_put(struct vb_direct *direct, struct vb_peer *peer,
 {
     if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
         return vb_put_list(direct, peer, local, remote);
-    vb_copy(remote->span[0].here, local->span[0].here, local->total);
-    return 0;
+    return vb_guarded_copy(remote->span[0].here, local->span[0].here, local->total);
 }
 
 static inline int vb_get(struct vb_direct *direct, struct vb_peer *peer,
@@ -71,11 +70,7 @@ static inline int vb_get(struct vb_direct *direct, struct vb_peer *peer,
 {
     if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
         return vb_get_list(direct, peer, local, remote);
-    vb_copy(local->span[0].here, remote->span[0].here, local->total);
-    return 0;
+    return vb_guarded_copy(local->span[0].here, remote->span[0].here, local->total);
 }
-
-/* A copy within this process on a peer's behalf: -EFAULT, not a signal, where memory is gone. */
-int vb_copy_own(void *to, const void *from, uint64_t length);
 
 #endif

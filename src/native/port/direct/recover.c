@@ -5,6 +5,8 @@
 #include "hca/cq.h"
 #include "hca/event.h"
 #include "hca/qp.h"
+#include "port/direct/connection.h"
+#include "port/direct/notice.h"
 #include "port/direct/retry.h"
 
 /* The entry may be in and its wake-up not sent: wakes for anything that could be new. */
@@ -62,7 +64,10 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
         repair_rq(qp, dead);
         if (qp->peer == peer)
             vb_retry_attend(direct, qp);
+        else
+            vb_connection_orphan(direct, qp, peer);
     }
+    vb_notice_all(direct); /* it may have died before it could tell */
     pthread_mutex_unlock(&adapter->mutex);
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "memory/copy.h"
 #include "port/direct/atomic.h"
 #include "port/direct/connection.h"
 #include "port/direct/responder.h"
@@ -74,17 +73,52 @@ bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need
     return true;
 }
 
-int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error, uint64_t addr,
-                   uint64_t length, struct vb_outcome *outcome)
+/* The first of the request's own buffers that is not there any more, or NULL. */
+static const struct vb_span *gone_here(const struct ibv_send_wr *wr, const struct vb_spans *local)
 {
-    struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = length};
+    bool to_write = wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
-    if (error == -EPIPE) {
-        evidence.check = VB_CHECK_PEER_DIED;
-        return vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
+    for (uint32_t i = 0; i < local->count; ++i)
+        if (!vb_is_mapped(local->span[i].here, local->span[i].length, to_write))
+            return &local->span[i];
+    return NULL;
+}
+
+static int memory_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
+                       const struct vb_spans *remote, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE};
+    const struct vb_span *gone = gone_here(wr, local);
+
+    if (gone) {
+        evidence.check = VB_CHECK_LOCAL_MEMORY_GONE;
+        evidence.addr = (uintptr_t)gone->here;
+        evidence.length = gone->length;
+        return vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
     }
+    evidence.addr = remote->span[0].addr;
+    evidence.length = remote->total;
     vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
     return vb_refuse(qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
+}
+
+VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+                           const struct vb_spans *local, const struct vb_spans *remote,
+                           struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER};
+
+    if (error == -EFAULT)
+        return memory_gone(qp, wr, local, remote, outcome);
+    if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
+        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+    if (error == -EPIPE)
+        evidence.check = VB_CHECK_PEER_DIED;
+    else if (error == -ENOMEM)
+        evidence.check = VB_CHECK_NO_ROOM;
+    return vb_refuse(qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
+                     &evidence, outcome);
 }
 
 enum { MESSAGE_MAX = 0x7fffffff };
@@ -159,12 +193,15 @@ static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr
     return vb_refuse(qp, wr, status, &evidence, outcome);
 }
 
-static void gather(const struct vb_spans *from, uint8_t *to)
+static int gather(const struct vb_spans *from, uint8_t *to)
 {
-    for (uint32_t i = 0; i < from->count; ++i) {
-        vb_copy(to, from->span[i].here, from->span[i].length);
+    int error = 0;
+
+    for (uint32_t i = 0; i < from->count && !error; ++i) {
+        error = vb_guarded_copy(to, from->span[i].here, from->span[i].length);
         to += from->span[i].length;
     }
+    return error;
 }
 
 /*
@@ -187,13 +224,14 @@ static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_take
 }
 
 static int move_payload(struct vb_qp *qp, const struct vb_taken *taken, enum vb_cqe_kind kind,
-                        const struct vb_spans *local, const struct vb_spans *remote)
+                        const struct vb_spans *local, const struct vb_spans *remote,
+                        uint8_t small[VB_CQE_INLINE])
 {
     if (kind == VB_CQE_RECV)
         return vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, remote);
     if (kind == VB_CQE_RECV_STAGED)
-        gather(local, vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
-    return 0;
+        return gather(local, vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
+    return gather(local, small);
 }
 
 static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
@@ -206,6 +244,7 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     unsigned refused;
     enum vb_check check =
         vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+    uint8_t small[VB_CQE_INLINE];
     enum vb_cqe_kind kind;
     int error;
 
@@ -213,12 +252,12 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
         return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
     kind = choose_kind(qp, taken, &remote);
-    error = move_payload(qp, taken, kind, local, &remote);
+    error = move_payload(qp, taken, kind, local, &remote, small);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+        return vb_copy_failed(qp, wr, error, local, &remote, outcome);
     entry = vb_deliver_begin(qp, taken, &refused);
     if (VB_UNLIKELY(!entry))
-        return deliver_failed(qp, wr, vb_delivered(qp, taken, refused), outcome);
+        return deliver_failed(qp, wr, vb_delivered(qp, refused), outcome);
     entry->byte_len = (uint32_t)local->total;
     entry->imm = wr->imm_data;
     entry->extra = 0;
@@ -227,7 +266,7 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     entry->flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
     entry->kind = (uint8_t)kind;
     if (kind == VB_CQE_RECV_INLINE)
-        gather(local, entry->data);
+        memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
     delivered = vb_deliver_end(qp, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_unplaced_note(qp, &remote);
@@ -303,10 +342,11 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
         if (error)
             return no_receive(qp, wr, error, outcome);
     }
-    vb_unplaced_settle(qp, &remote);
-    error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+    error = vb_unplaced_settle(qp, &remote);
+    if (!error)
+        error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
     return has_imm(wr) ? deliver_imm(qp, wr, &taken, local.total, outcome) : 0;
 }
 
@@ -344,10 +384,11 @@ static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
                            IBV_ACCESS_REMOTE_READ, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
         return nak_key(qp, wr, check, &evidence, outcome);
-    vb_unplaced_settle(qp, &remote);
-    error = vb_get(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+    error = vb_unplaced_settle(qp, &remote);
+    if (!error)
+        error = vb_get(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, remote.span[0].addr, remote.total, outcome);
+        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
     outcome->byte_len = (uint32_t)local.total;
     return 0;
 }
@@ -365,18 +406,20 @@ static VB_COLD int refuse_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
-static void scatter_result(const struct vb_spans *local, uint64_t value)
+static int scatter_result(const struct vb_spans *local, uint64_t value)
 {
     const uint8_t *from = (const uint8_t *)&value;
     size_t left = sizeof(value);
+    int error = 0;
 
-    for (uint32_t i = 0; left; ++i) {
+    for (uint32_t i = 0; left && !error; ++i) {
         size_t part = local->span[i].length < left ? local->span[i].length : left;
 
-        memcpy(local->span[i].here, from, part);
+        error = vb_guarded_copy(local->span[i].here, from, part);
         from += part;
         left -= part;
     }
+    return error;
 }
 
 static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
@@ -399,12 +442,15 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
                            IBV_ACCESS_REMOTE_ATOMIC, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
         return nak_key(qp, wr, check, &evidence, outcome);
-    vb_unplaced_settle(qp, &remote);
-    error = vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.atomic.remote_addr,
+    error = vb_unplaced_settle(qp, &remote);
+    if (!error)
+        error =
+            vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.atomic.remote_addr,
                       swap, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
+    if (!error)
+        error = scatter_result(&local, old);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, remote.span[0].addr, 8, outcome);
-    scatter_result(&local, old);
+        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
     outcome->byte_len = 8;
     return 0;
 }

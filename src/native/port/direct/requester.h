@@ -37,9 +37,10 @@ static inline bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr
 int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
               struct vb_evidence *evidence, struct vb_outcome *outcome);
 
-/* A failed copy as a completion: memory gone on one side, or the peer. */
-int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error, uint64_t addr,
-                   uint64_t length, struct vb_outcome *outcome);
+/* A failed copy as a completion, or a wait: memory gone on one side, or the peer does not help. */
+int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+                   const struct vb_spans *local, const struct vb_spans *remote,
+                   struct vb_outcome *outcome);
 
 /* Reasons to wait; each returns -EAGAIN, or 0 with the error once the retries are used up. */
 int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);

@@ -6,7 +6,7 @@
 
 #include "hca/channel.h"
 #include "port/direct/message.h"
-#include "port/direct/service.h"
+#include "port/direct/notice.h"
 
 static int take_from_rq(struct vb_qp *qp, struct vb_taken *taken)
 {
@@ -20,7 +20,6 @@ static int take_from_rq(struct vb_qp *qp, struct vb_taken *taken)
     }
     taken->position = position;
     taken->wqe = vb_rq_wqe(&qp->peer->view, remote, position);
-    taken->limit_reached = false;
     return 0;
 }
 
@@ -31,17 +30,30 @@ static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
 
     if (!limit || left >= limit)
         return false;
+    atomic_store(&srq->notices, 1); /* first: who dies in between leaves no event too few */
     atomic_store(&srq->limit, 0);
     return true;
 }
 
+static void take_at(const struct vb_qp *qp, const struct vb_srq_shared *srq, uint32_t position,
+                    struct vb_taken *taken)
+{
+    const uint32_t *order = vb_at(&qp->peer->view, srq->order);
+
+    taken->position = order[position & srq->mask];
+    taken->wqe = vb_srq_wqe(&qp->peer->view, srq, taken->position);
+}
+
 static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
 {
-    struct vb_view *view = &qp->peer->view;
-    struct vb_srq_shared *srq = &view->srq[qp->remote->srq - 1];
-    const uint32_t *order = vb_at(view, srq->order);
-    uint32_t position, posted;
+    struct vb_srq_shared *srq = &qp->peer->view.srq[qp->remote->srq - 1];
+    uint32_t position, posted, in_hand = atomic_load(&qp->remote->srq_inflight);
+    bool crossed;
 
+    if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
+        take_at(qp, srq, in_hand - 1, taken);
+        return 0;
+    }
     if (!vb_lock_unless(&srq->lock, qp->context->adapter->instance, &qp->peer->gone))
         return -EPIPE;
     position = atomic_load(&srq->taken);
@@ -50,13 +62,15 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
         vb_unlock(&srq->lock);
         return -EAGAIN;
     }
-    taken->position = order[position & srq->mask];
-    taken->wqe = vb_srq_wqe(view, srq, taken->position);
+    take_at(qp, srq, position, taken);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
     atomic_store(&qp->remote->srq_inflight, position + 1);
     atomic_store(&srq->taken, position + 1);
-    taken->limit_reached = crosses_limit(srq, posted - position - 1);
+    crossed = crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
+    if (VB_UNLIKELY(crossed))
+        vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_SRQ_NOTICE,
+                       qp->remote->srq - 1);
     return 0;
 }
 
@@ -69,10 +83,9 @@ int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken)
 static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq)
 {
     struct vb_cq_shared *shared = &peer->view.cq[cq];
-    struct vb_message message = {.type = VB_MSG_CQ_PUSHED, .object = cq, .value = VB_PUSH_EVENT};
+    struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
     bool woken = false;
 
-    (void)direct;
     pthread_mutex_lock(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
@@ -82,62 +95,47 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     pthread_mutex_unlock(&peer->mutex);
     if (woken)
         return;
-    vb_message_send(peer->socket, &message, NULL, 0, true);
-    message.type = VB_MSG_CHANNEL_WANTED;
-    vb_message_send(peer->socket, &message, NULL, 0, true);
+    atomic_fetch_or(&shared->notices, VB_PUSH_EVENT);
+    vb_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
+    vb_message_send(peer->socket, &wanted, NULL, 0, false);
 }
 
 void vb_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
                           unsigned pushed)
 {
-    struct vb_message message = {.type = VB_MSG_CQ_PUSHED, .object = cq, .value = pushed};
-
-    if (peer->self)
-        vb_service_cq_pushed(direct, cq, pushed);
-    else if (pushed == VB_PUSH_EVENT)
+    if ((pushed & VB_PUSH_EVENT) && peer->self)
+        atomic_fetch_or(&peer->view.cq[cq].notices, VB_PUSH_EVENT);
+    else if (pushed & VB_PUSH_EVENT)
         wake_channel(direct, peer, cq);
-    else if (pushed & (VB_PUSH_EVENT | VB_PUSH_OVERRUN))
-        vb_message_send(peer->socket, &message, NULL, 0, true);
+    if ((pushed & VB_PUSH_OVERRUN) || peer->self)
+        vb_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
 }
 
-void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                      const struct vb_qp_shared *remote, enum ibv_event_type event)
+void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer, struct vb_qp_shared *remote,
+                      enum ibv_event_type event)
 {
-    struct vb_message message = {
-        .type = VB_MSG_QP_EVENT, .object = vb_peer_qp_index(peer, remote), .value = event};
-
-    if (peer->self)
-        vb_service_qp_event(direct, message.object, event);
-    else
-        vb_message_send(peer->socket, &message, NULL, 0, true);
+    atomic_fetch_or(&remote->notices, 1u << event);
+    vb_notice_send(direct, peer, VB_MSG_QP_NOTICE, vb_peer_qp_index(peer, remote));
 }
 
+/* The notice first: if this process dies in between, the owner still learns why. */
 void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event)
 {
     uint32_t state = atomic_load(&qp->remote->state);
 
-    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
+    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
+        atomic_fetch_or(&qp->remote->notices, 1u << event);
         if (atomic_compare_exchange_weak(&qp->remote->state, &state, IBV_QPS_ERR)) {
-            vb_tell_qp_event(vb_direct_of(qp->context->adapter), qp->peer, qp->remote, event);
+            vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_QP_NOTICE,
+                           vb_peer_qp_index(qp->peer, qp->remote));
             return;
         }
+        atomic_fetch_and(&qp->remote->notices, ~(1u << event));
+    }
 }
 
-static void tell_limit(struct vb_direct *direct, struct vb_qp *qp)
+VB_COLD enum ibv_wc_status vb_delivered(struct vb_qp *qp, unsigned pushed)
 {
-    struct vb_message message = {.type = VB_MSG_SRQ_LIMIT, .object = qp->remote->srq - 1};
-
-    if (qp->peer->self)
-        vb_service_srq_limit(direct, message.object);
-    else
-        vb_message_send(qp->peer->socket, &message, NULL, 0, true);
-}
-
-VB_COLD enum ibv_wc_status vb_delivered(struct vb_qp *qp, const struct vb_taken *taken,
-                                        unsigned pushed)
-{
-    if (taken->limit_reached)
-        tell_limit(vb_direct_of(qp->context->adapter), qp);
     vb_after_remote_push(vb_direct_of(qp->context->adapter), qp->peer, qp->remote->recv_cq, pushed);
     if (!(pushed & VB_PUSH_REFUSED))
         return IBV_WC_SUCCESS;
@@ -152,7 +150,7 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     struct vb_cqe *slot = vb_deliver_begin(qp, taken, &refused);
 
     if (!slot)
-        return vb_delivered(qp, taken, refused);
+        return vb_delivered(qp, refused);
     slot->byte_len = entry->byte_len;
     slot->imm = entry->imm;
     slot->extra = entry->extra;

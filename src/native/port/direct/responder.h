@@ -16,7 +16,6 @@
 struct vb_taken {
     const struct vb_recv_wqe *wqe;
     uint32_t position; /* in the receive queue, or the SRQ's request index */
-    bool limit_reached;
 };
 
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
@@ -31,7 +30,7 @@ static inline void vb_deliver_expect(const struct vb_qp *qp)
 }
 
 /* What follows from the push; the requester's status. */
-enum ibv_wc_status vb_delivered(struct vb_qp *qp, const struct vb_taken *taken, unsigned pushed);
+enum ibv_wc_status vb_delivered(struct vb_qp *qp, unsigned pushed);
 
 /*
  * Its completion, in two steps: the entry to fill but for wr_id, qp and wqe (NULL: `refused` goes
@@ -65,9 +64,9 @@ static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct v
     else
         atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
     vb_prefetch_to_read(vb_rq_wqe(&qp->peer->view, remote, taken->position + 1));
-    if (VB_LIKELY(!pushed && !taken->limit_reached))
+    if (VB_LIKELY(!pushed))
         return IBV_WC_SUCCESS;
-    return vb_delivered(qp, taken, pushed);
+    return vb_delivered(qp, pushed);
 }
 
 /* Both at once, for an entry that is ready. */
@@ -113,7 +112,7 @@ void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event);
 void vb_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
                           unsigned pushed);
 
-void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                      const struct vb_qp_shared *remote, enum ibv_event_type event);
+void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer, struct vb_qp_shared *remote,
+                      enum ibv_event_type event);
 
 #endif

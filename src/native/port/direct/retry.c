@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/direct/retry.h"
 
-#include <signal.h>
 #include <time.h>
 
 #include "hca/qp.h"
+#include "memory/guard.h"
+#include "port/direct/connection.h"
 #include "port/direct/recover.h"
 
 void vb_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
@@ -69,7 +70,7 @@ static bool is_polled(struct vb_qp *qp)
 /* True when the QP needs to be looked at again. */
 static bool serve(struct vb_direct *direct, struct vb_qp *qp)
 {
-    if (is_polled(qp))
+    if (!vb_connection_adopt(qp) || is_polled(qp))
         return true;
     if (!vb_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
         return true;
@@ -162,8 +163,6 @@ int vb_retry_start(struct vb_direct *direct)
 {
     struct vb_retry *retry = &direct->retry;
     pthread_condattr_t monotonic;
-    sigset_t all, before;
-    int error;
 
     pthread_mutex_init(&retry->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -171,11 +170,7 @@ int vb_retry_start(struct vb_direct *direct)
     pthread_cond_init(&retry->work, &monotonic);
     pthread_cond_init(&retry->left, NULL);
     pthread_condattr_destroy(&monotonic);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&retry->thread, NULL, run, direct);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -error;
+    return vb_guarded_thread(&retry->thread, run, direct);
 }
 
 void vb_retry_stop(struct vb_direct *direct)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,8 +12,11 @@
 #include "hca/channel.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "memory/guard.h"
+#include "port/direct/connection.h"
 #include "port/direct/handshake.h"
 #include "port/direct/message.h"
+#include "port/direct/notice.h"
 #include "port/direct/recover.h"
 #include "port/direct/retry.h"
 
@@ -53,20 +55,41 @@ int vb_service_watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
     return add_link(direct, socket, peer == NULL, peer);
 }
 
-static void end_link(struct vb_direct *direct, struct link *link)
+/* Takes it off the list; returns another connection to the same peer, -1 if it was the last. */
+static int unlink_link(struct vb_direct *direct, const struct link *link)
 {
+    int other = -1;
+
     pthread_mutex_lock(&direct->links_mutex);
-    for (struct link **at = &direct->links; *at; at = &(*at)->next)
+    for (struct link **at = &direct->links; *at;) {
         if (*at == link) {
             *at = link->next;
-            break;
+            continue;
         }
-    pthread_mutex_unlock(&direct->links_mutex);
-    if (link->peer) {
-        if (!atomic_exchange(&link->peer->gone, true))
-            vb_recover_from(direct, link->peer);
-        vb_peer_put(direct, link->peer);
+        if (link->peer && (*at)->peer == link->peer)
+            other = (*at)->fd;
+        at = &(*at)->next;
     }
+    pthread_mutex_unlock(&direct->links_mutex);
+    return other;
+}
+
+/* A peer goes with its last connection. */
+static void leave_peer(struct vb_direct *direct, struct vb_peer *peer, int other)
+{
+    if (other >= 0)
+        atomic_store(&peer->socket, other);
+    if (atomic_fetch_sub(&peer->links, 1) == 1 && !atomic_exchange(&peer->gone, true))
+        vb_recover_from(direct, peer);
+    vb_peer_put(direct, peer);
+}
+
+static void end_link(struct vb_direct *direct, struct link *link)
+{
+    int other = unlink_link(direct, link);
+
+    if (link->peer)
+        leave_peer(direct, link->peer, other);
     /* A child between fork and exec has the socket too: closing it here would not end the watch. */
     epoll_ctl(direct->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
     close(link->fd);
@@ -96,41 +119,6 @@ static void accept_link(struct vb_direct *direct, struct link *listener)
     /* Other users get no descriptor of this process's. */
     if (fd >= 0 && (vb_check_user(fd) || add_link(direct, fd, false, NULL)))
         close(fd);
-}
-
-void vb_service_qp_event(struct vb_direct *direct, uint32_t index, enum ibv_event_type type)
-{
-    struct vb_adapter *adapter = &direct->adapter;
-    struct vb_qp *qp;
-
-    pthread_mutex_lock(&adapter->mutex);
-    qp = index < VB_MAX_QP ? adapter->qps[index] : NULL;
-    if (qp) {
-        vb_qp_raise(qp, type);
-        if (type != IBV_EVENT_COMM_EST)
-            vb_retry_attend(direct, qp);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-}
-
-void vb_service_cq_pushed(struct vb_direct *direct, uint32_t index, unsigned pushed)
-{
-    struct vb_adapter *adapter = &direct->adapter;
-
-    pthread_mutex_lock(&adapter->mutex);
-    if (index < VB_MAX_CQ && adapter->cqs[index])
-        vb_cq_after_push(adapter->cqs[index], pushed);
-    pthread_mutex_unlock(&adapter->mutex);
-}
-
-void vb_service_srq_limit(struct vb_direct *direct, uint32_t index)
-{
-    struct vb_adapter *adapter = &direct->adapter;
-
-    pthread_mutex_lock(&adapter->mutex);
-    if (index < VB_MAX_SRQ && adapter->srqs[index])
-        vb_srq_limit_reached(adapter->srqs[index]);
-    pthread_mutex_unlock(&adapter->mutex);
 }
 
 static void give_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t index)
@@ -181,14 +169,14 @@ static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb
                  int fds[VB_MESSAGE_FDS])
 {
     switch (message->type) {
-    case VB_MSG_QP_EVENT:
-        vb_service_qp_event(direct, message->object, message->value);
+    case VB_MSG_QP_NOTICE:
+        vb_notice_qp(direct, message->object);
         break;
-    case VB_MSG_CQ_PUSHED:
-        vb_service_cq_pushed(direct, message->object, message->value);
+    case VB_MSG_CQ_NOTICE:
+        vb_notice_cq(direct, message->object);
         break;
-    case VB_MSG_SRQ_LIMIT:
-        vb_service_srq_limit(direct, message->object);
+    case VB_MSG_SRQ_NOTICE:
+        vb_notice_srq(direct, message->object);
         break;
     case VB_MSG_CHANNEL_WANTED:
         give_channel(direct, peer, message->object);
@@ -205,6 +193,7 @@ static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb
     default:
         break;
     }
+    vb_notice_missed(direct);
 }
 
 static void close_fds(int fds[VB_MESSAGE_FDS])
@@ -222,6 +211,7 @@ static int welcome(struct vb_direct *direct, struct link *link, const struct vb_
         return -EPROTO;
     if (vb_hello_accept(direct, link->fd, &message->hello, fds, &link->peer))
         return -EPROTO;
+    vb_connections_attend(direct, link->peer);
     return vb_hello_send(direct, link->fd, VB_MSG_WELCOME);
 }
 
@@ -312,19 +302,6 @@ static int watch_listeners(struct vb_direct *direct, uint32_t *watched)
     return error;
 }
 
-static int start_thread(struct vb_direct *direct)
-{
-    sigset_t all, before;
-    int error;
-
-    /* The program's signals are the program's threads' business. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&direct->thread, NULL, run, direct);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -error;
-}
-
 int vb_service_start(struct vb_direct *direct)
 {
     uint32_t watched = 0;
@@ -333,7 +310,7 @@ int vb_service_start(struct vb_direct *direct)
     if (!error)
         error = watch_listeners(direct, &watched);
     if (!error)
-        error = start_thread(direct);
+        error = vb_guarded_thread(&direct->thread, run, direct);
     if (!error)
         return 0;
     while (watched < direct->slot_count)

@@ -18,9 +18,4 @@ void vb_service_abandon(struct vb_direct *direct);
 /* A listening socket (peer NULL), or a connection to a peer: its reference passes to the watch. */
 int vb_service_watch(struct vb_direct *direct, int socket, struct vb_peer *peer);
 
-/* What a message asks of this process; also called directly when the peer is this process. */
-void vb_service_qp_event(struct vb_direct *direct, uint32_t qp, enum ibv_event_type type);
-void vb_service_cq_pushed(struct vb_direct *direct, uint32_t cq, unsigned pushed);
-void vb_service_srq_limit(struct vb_direct *direct, uint32_t srq);
-
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/direct/unplaced.h"
 
+#include <errno.h>
+
 #include "port/direct/direct.h"
 #include "port/direct/message.h"
 #include "port/direct/responder.h"
@@ -51,20 +53,34 @@ static void ask_to_place(struct vb_qp *qp)
     if (qp->peer->self)
         vb_cq_place(direct->adapter.cqs[qp->remote->recv_cq]);
     else
-        vb_message_send(qp->peer->socket, &message, NULL, 0, true);
+        vb_message_send(qp->peer->socket, &message, NULL, 0, false);
 }
 
-void vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target)
+static int wait_until_placed(const struct vb_qp *qp, const struct vb_cq_shared *cq)
+{
+    uint64_t until = vb_direct_now() + VB_DIRECT_PATIENCE;
+
+    for (unsigned round = 0; !is_placed(cq, qp->unplaced_cq_position); vb_backoff(&round)) {
+        if (atomic_load(&qp->peer->gone))
+            return -EPIPE;
+        if (vb_direct_now() > until)
+            return -EAGAIN;
+    }
+    return 0;
+}
+
+int vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target)
 {
     const struct vb_cq_shared *cq = &qp->peer->view.cq[qp->remote->recv_cq];
-    unsigned round = 0;
+    int error = 0;
 
     if (!is_placed(cq, qp->unplaced_cq_position)) {
         if (!touches(qp, target))
-            return;
+            return 0;
         ask_to_place(qp);
-        while (!is_placed(cq, qp->unplaced_cq_position) && !atomic_load(&qp->peer->gone))
-            vb_backoff(&round);
+        error = wait_until_placed(qp, cq);
     }
-    qp->unplaced_high = 0;
+    if (!error)
+        qp->unplaced_high = 0;
+    return error;
 }

@@ -13,12 +13,11 @@
 /* A SEND's payload has gone into the peer's CQ inside its completion, for these buffers. */
 void vb_unplaced_note(struct vb_qp *qp, const struct vb_spans *buffers);
 
-void vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target);
+int vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target);
 
-static inline void vb_unplaced_settle(struct vb_qp *qp, const struct vb_spans *target)
+static inline int vb_unplaced_settle(struct vb_qp *qp, const struct vb_spans *target)
 {
-    if (VB_UNLIKELY(qp->unplaced_high))
-        vb_unplaced_settle_slowly(qp, target);
+    return VB_UNLIKELY(qp->unplaced_high) ? vb_unplaced_settle_slowly(qp, target) : 0;
 }
 
 #endif

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory that is unmapped or made read-only under its region: an error of that request, no more. */
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "hca/evidence.h"
+#include "loopback.h"
+#include "memory/guard.h"
+
+enum { PAGES = 1 << 16 };
+
+static uint8_t *volatile nothing = (uint8_t *)8;
+
+static uint8_t *map_pages(void)
+{
+    uint8_t *at = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+/* Two ends, and a region of the first whose memory the test takes away. */
+struct bench {
+    struct loopback loop;
+    uint8_t *memory;
+    struct vb_mr *mr;
+};
+
+static void open_bench(struct bench *bench)
+{
+    loopback_open(&bench->loop, IBV_QPT_RC);
+    loopback_connect(bench->loop.qp[0], bench->loop.qp[1], 7);
+    loopback_connect(bench->loop.qp[1], bench->loop.qp[0], 7);
+    bench->memory = map_pages();
+    CHECK_EQ(vb_mr_reg(bench->loop.pd, bench->memory, PAGES, (uintptr_t)bench->memory,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_ATOMIC,
+                       &bench->mr),
+             0);
+}
+
+static void close_bench(struct bench *bench)
+{
+    loopback_close(&bench->loop);
+}
+
+static void post(struct bench *bench, int end, enum ibv_wr_opcode opcode, struct ibv_sge *sge,
+                 uint64_t addr, uint32_t rkey)
+{
+    struct ibv_send_wr *bad,
+        wr = {.sg_list = sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED};
+
+    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr.wr.atomic.remote_addr = addr;
+        wr.wr.atomic.rkey = rkey;
+        wr.wr.atomic.compare_add = 1;
+    } else {
+        wr.wr.rdma.remote_addr = addr;
+        wr.wr.rdma.rkey = rkey;
+    }
+    CHECK_EQ(vb_post_send(bench->loop.qp[end], &wr, &bad), 0);
+}
+
+static void post_receive(struct bench *bench, int end, struct ibv_sge *sge)
+{
+    struct ibv_recv_wr *bad, wr = {.sg_list = sge, .num_sge = 1};
+
+    CHECK_EQ(vb_post_recv(bench->loop.qp[end], &wr, &bad), 0);
+}
+
+static void expect(struct bench *bench, int end, enum ibv_wc_status status, const char *words)
+{
+    struct ibv_wc wc;
+    char text[512];
+
+    CHECK_EQ(loopback_poll(bench->loop.cq[end], &wc), 0);
+    CHECK_EQ(wc.status, status);
+    CHECK(vb_evidence_text(&bench->loop.direct->adapter.self, wc.vendor_err, text, sizeof(text)));
+    if (!strstr(text, words)) {
+        fprintf(stderr, "evidence: %s\n", text);
+        exit(1);
+    }
+}
+
+static struct ibv_sge mine(const struct bench *bench, uint32_t length)
+{
+    return (struct ibv_sge){(uintptr_t)bench->memory, length, bench->mr->ibv.lkey};
+}
+
+static struct ibv_sge theirs(const struct bench *bench, uint32_t length)
+{
+    return (struct ibv_sge){(uintptr_t)bench->loop.memory[1], length, bench->loop.mr[1]->ibv.lkey};
+}
+
+static const uint32_t lengths[] = {8, 28, 200, 4096, 60000};
+
+static void the_senders_memory_is_gone(enum ibv_wr_opcode opcode)
+{
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); ++i) {
+        struct bench bench;
+        struct ibv_sge sge, into;
+
+        open_bench(&bench);
+        sge = mine(&bench, lengths[i]);
+        into = theirs(&bench, LOOPBACK_BYTES);
+        post_receive(&bench, 1, &into);
+        munmap(bench.memory, PAGES);
+        post(&bench, 0, opcode, &sge, (uintptr_t)bench.loop.memory[1], bench.loop.mr[1]->ibv.rkey);
+        expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "own buffer");
+        CHECK_EQ(vb_qp_state(bench.loop.qp[1]), IBV_QPS_RTS);
+        close_bench(&bench);
+    }
+}
+
+static void unmapped_under_a_send(void)
+{
+    the_senders_memory_is_gone(IBV_WR_SEND);
+}
+
+static void unmapped_under_a_write(void)
+{
+    the_senders_memory_is_gone(IBV_WR_RDMA_WRITE);
+}
+
+static void unmapped_under_a_read(void)
+{
+    the_senders_memory_is_gone(IBV_WR_RDMA_READ);
+}
+
+static void read_only_under_a_read(void)
+{
+    struct bench bench;
+    struct ibv_sge sge;
+
+    open_bench(&bench);
+    sge = mine(&bench, 4096);
+    mprotect(bench.memory, PAGES, PROT_READ);
+    post(&bench, 0, IBV_WR_RDMA_READ, &sge, (uintptr_t)bench.loop.memory[1],
+         bench.loop.mr[1]->ibv.rkey);
+    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "read-only");
+    close_bench(&bench);
+}
+
+static void unmapped_under_the_result_of_an_atomic(void)
+{
+    struct bench bench;
+    struct ibv_sge sge;
+
+    open_bench(&bench);
+    sge = mine(&bench, 8);
+    munmap(bench.memory, PAGES);
+    post(&bench, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, (uintptr_t)bench.loop.memory[1],
+         bench.loop.mr[1]->ibv.rkey);
+    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "own buffer");
+    close_bench(&bench);
+}
+
+static void the_targets_memory_is_gone(enum ibv_wr_opcode opcode)
+{
+    struct bench bench;
+    struct ibv_sge sge;
+
+    open_bench(&bench);
+    sge = theirs(&bench, 8);
+    munmap(bench.memory, PAGES);
+    post(&bench, 1, opcode, &sge, (uintptr_t)bench.memory, bench.mr->ibv.rkey);
+    expect(&bench, 1, IBV_WC_REM_OP_ERR, "unmapped");
+    CHECK_EQ(vb_qp_state(bench.loop.qp[0]), IBV_QPS_ERR);
+    close_bench(&bench);
+}
+
+static void unmapped_under_the_target(void)
+{
+    the_targets_memory_is_gone(IBV_WR_RDMA_WRITE);
+    the_targets_memory_is_gone(IBV_WR_RDMA_READ);
+    the_targets_memory_is_gone(IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+
+static void unmapped_under_a_receive_that_is_copied_at_once(void)
+{
+    struct bench bench;
+    struct ibv_sge sge, into;
+
+    open_bench(&bench);
+    into = mine(&bench, PAGES);
+    sge = theirs(&bench, 60000);
+    post_receive(&bench, 0, &into);
+    munmap(bench.memory, PAGES);
+    post(&bench, 1, IBV_WR_SEND, &sge, 0, 0);
+    expect(&bench, 1, IBV_WC_REM_OP_ERR, "unmapped");
+    CHECK_EQ(vb_qp_state(bench.loop.qp[0]), IBV_QPS_ERR);
+    close_bench(&bench);
+}
+
+/* A small payload is placed by poll: the sender has its success, the receiver learns of it. */
+static void unmapped_under_a_receive_that_poll_places(void)
+{
+    struct bench bench;
+    struct ibv_sge sge, into;
+    struct ibv_wc wc;
+
+    open_bench(&bench);
+    into = mine(&bench, PAGES);
+    sge = theirs(&bench, 8);
+    post_receive(&bench, 0, &into);
+    post_receive(&bench, 0, &into);
+    munmap(bench.memory, PAGES);
+    post(&bench, 1, IBV_WR_SEND, &sge, 0, 0);
+    CHECK_EQ(loopback_poll(bench.loop.cq[1], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "receive request's buffer");
+    CHECK_EQ(vb_qp_state(bench.loop.qp[0]), IBV_QPS_ERR);
+    CHECK_EQ(loopback_poll(bench.loop.cq[0], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    close_bench(&bench);
+}
+
+/* Pages that appear again: the QP is in error, another one works on. */
+static void the_next_connection_works(void)
+{
+    struct bench bench;
+    struct ibv_sge sge;
+    struct ibv_wc wc;
+
+    open_bench(&bench);
+    sge = mine(&bench, 4096);
+    CHECK_EQ(mprotect(bench.memory, PAGES, PROT_NONE), 0);
+    post(&bench, 0, IBV_WR_RDMA_WRITE, &sge, (uintptr_t)bench.loop.memory[1],
+         bench.loop.mr[1]->ibv.rkey);
+    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "own buffer");
+    CHECK_EQ(mprotect(bench.memory, PAGES, PROT_READ | PROT_WRITE), 0);
+    memset(bench.memory, 7, PAGES);
+    vb_qp_reset(bench.loop.qp[0]);
+    vb_qp_reset(bench.loop.qp[1]);
+    loopback_connect(bench.loop.qp[0], bench.loop.qp[1], 7);
+    loopback_connect(bench.loop.qp[1], bench.loop.qp[0], 7);
+    post(&bench, 0, IBV_WR_RDMA_WRITE, &sge, (uintptr_t)bench.loop.memory[1],
+         bench.loop.mr[1]->ibv.rkey);
+    CHECK_EQ(loopback_poll(bench.loop.cq[0], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(bench.loop.memory[1][4095], 7);
+    close_bench(&bench);
+}
+
+/* ---- the handler itself ---- */
+
+static void a_copy_stops_at_the_fault(void)
+{
+    uint8_t *memory = map_pages(), source[256];
+
+    memset(source, 1, sizeof(source));
+    munmap(memory + PAGES - 4096, 4096);
+    vb_guard_start();
+    for (size_t n = 1; n <= 256; ++n) {
+        CHECK_EQ(vb_guarded_copy(memory + PAGES - 4096 - n, source, n), 0);
+        CHECK_EQ(vb_guarded_copy(memory + PAGES - 4096 - n + 1, source, n), -EFAULT);
+        CHECK_EQ(vb_guarded_copy(memory, memory + PAGES - 4096 - n + 1, n), -EFAULT);
+    }
+    CHECK(vb_is_mapped(memory, PAGES - 4096, true));
+    CHECK(!vb_is_mapped(memory, PAGES - 4095, false));
+    vb_guard_stop();
+    munmap(memory, PAGES);
+}
+
+/* What the compiler keeps in registers across the call is still there after a fault in it. */
+static void the_callers_registers_survive(void)
+{
+    volatile uint64_t seed = 3;
+    uint64_t a = seed * 5, b = seed * 7, c = seed * 11, d = seed * 13, e = seed * 17, f = seed * 19;
+    uint8_t byte = 0;
+    int faults = 0;
+
+    vb_guard_start();
+    for (int i = 0; i < 100; ++i) {
+        faults += vb_guarded_copy(&byte, nothing, 1) == -EFAULT;
+        a += b, b += c, c += d, d += e, e += f, f += a;
+    }
+    vb_guard_stop();
+    CHECK_EQ(faults, 100);
+    uint64_t a2 = seed * 5, b2 = seed * 7, c2 = seed * 11, d2 = seed * 13, e2 = seed * 17,
+             f2 = seed * 19;
+    for (int i = 0; i < 100; ++i)
+        a2 += b2, b2 += c2, c2 += d2, d2 += e2, e2 += f2, f2 += a2;
+    CHECK(a == a2 && b == b2 && c == c2 && d == d2 && e == e2 && f == f2);
+}
+
+/* Runs in a child; returns the status with which it ended. */
+static int in_child(void (*run)(void))
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        run();
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void touch_nothing(void)
+{
+    *(volatile uint8_t *)nothing = 1;
+}
+
+static void programs_own(int number)
+{
+    _exit(number == SIGSEGV ? 42 : 43);
+}
+
+static void fault_with_own_handler(void)
+{
+    signal(SIGSEGV, programs_own);
+    vb_guard_start();
+    touch_nothing();
+}
+
+static void fault_without_handler(void)
+{
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer's is not the program's */
+    vb_guard_start();
+    touch_nothing();
+}
+
+static struct sigaction previous;
+
+static void calls_the_one_before(int number, siginfo_t *info, void *context)
+{
+    previous.sa_sigaction(number, info, context);
+}
+
+static void fault_with_later_handler(void)
+{
+    struct sigaction later = {.sa_sigaction = calls_the_one_before, .sa_flags = SA_SIGINFO};
+    uint8_t byte;
+
+    signal(SIGSEGV, SIG_DFL);
+    vb_guard_start();
+    sigaction(SIGSEGV, &later, &previous);
+    vb_guard_stop();
+    vb_guard_start(); /* now each is the one before the other */
+    if (vb_guarded_copy(&byte, nothing, 1) != -EFAULT)
+        _exit(1);
+    touch_nothing();
+}
+
+static void other_faults_are_the_programs(void)
+{
+    int status = in_child(fault_with_own_handler);
+
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 42);
+    status = in_child(fault_without_handler);
+    CHECK(WIFSIGNALED(status));
+    CHECK_EQ(WTERMSIG(status), SIGSEGV);
+    status = in_child(fault_with_later_handler);
+    CHECK(WIFSIGNALED(status));
+    CHECK_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+int main(void)
+{
+    RUN(a_copy_stops_at_the_fault);
+    RUN(the_callers_registers_survive);
+    RUN(other_faults_are_the_programs);
+    RUN(unmapped_under_a_send);
+    RUN(unmapped_under_a_write);
+    RUN(unmapped_under_a_read);
+    RUN(read_only_under_a_read);
+    RUN(unmapped_under_the_result_of_an_atomic);
+    RUN(unmapped_under_the_target);
+    RUN(unmapped_under_a_receive_that_is_copied_at_once);
+    RUN(unmapped_under_a_receive_that_poll_places);
+    RUN(the_next_connection_works);
+    return 0;
+}

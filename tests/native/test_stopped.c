@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A peer that does not answer: stopped by a signal or a debugger, or gone before it was met. Calls
+ * return, requests end within their timeout, and what was left to tell is told.
+ */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "end.h"
+#include "port/direct/connection.h"
+#include "port/direct/handshake.h"
+#include "port/direct/notice.h"
+#include "port/direct/responder.h"
+#include "port/direct/slot.h"
+
+enum { LARGE = 60000 };
+
+static const struct end_options by_the_ring = {.force = VB_WAY_BOUNCE};
+
+/* A survivor and a victim that runs this program in `role`, both connected. */
+struct pair {
+    struct end end;
+    pid_t victim;
+    int socket;
+};
+
+static void open_pair(struct pair *pair, const char *role, struct end_options options)
+{
+    end_open(&pair->end, options);
+    pair->victim = end_spawn(role, &pair->socket);
+    end_connect(&pair->end, end_add_qp(&pair->end), pair->socket);
+}
+
+static void close_pair(struct pair *pair)
+{
+    end_kill(pair->victim, pair->socket);
+    end_close(&pair->end);
+}
+
+static void stop(const struct pair *pair)
+{
+    int status;
+
+    kill(pair->victim, SIGSTOP);
+    CHECK_EQ(waitpid(pair->victim, &status, WUNTRACED), pair->victim);
+    CHECK(WIFSTOPPED(status));
+}
+
+static double seconds_since(uint64_t start)
+{
+    return (double)(vb_direct_now() - start) / 1e9;
+}
+
+/* ---- the bounce ring's other end is stopped ---- */
+
+static void waits(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    memset(end.memory, 5, END_BYTES);
+    end_meet(socket);
+    end_meet(socket);
+}
+
+static void a_request_by_the_ring_ends_within_its_timeout(void)
+{
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD};
+
+    for (size_t i = 0; i < sizeof(opcodes) / sizeof(*opcodes); ++i) {
+        uint32_t length = opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : LARGE;
+        struct pair pair;
+        uint64_t start;
+
+        open_pair(&pair, "waits", by_the_ring);
+        end_meet(pair.socket);
+        stop(&pair);
+        start = vb_direct_now();
+        CHECK_EQ(end_post(&pair.end, pair.end.qp, opcodes[i], length), 0);
+        CHECK(seconds_since(start) < 0.5);
+        CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_RETRY_EXC_ERR);
+        start = vb_direct_now();
+        CHECK_EQ(vb_mr_dereg(pair.end.mr), 0);
+        CHECK_EQ(vb_qp_destroy(pair.end.qp), 0);
+        CHECK(seconds_since(start) < 0.5);
+        close_pair(&pair);
+    }
+}
+
+static void a_request_that_may_wait_for_ever_is_carried_out_later(void)
+{
+    struct pair pair;
+    struct ibv_wc wc;
+    uint64_t start;
+
+    open_pair(&pair, "waits", by_the_ring);
+    end_meet(pair.socket);
+    pair.end.qp->attr.timeout = 0;
+    stop(&pair);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_READ, LARGE), 0);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 8), 0);
+    start = vb_direct_now();
+    while (seconds_since(start) < 0.2)
+        CHECK_EQ(vb_cq_poll(pair.end.cq, 1, &wc), 0);
+    kill(pair.victim, SIGCONT);
+    CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
+    CHECK_EQ(pair.end.memory[LARGE - 1], 5);
+    CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
+    pair.end.qp->attr.timeout = 8;
+    /* the atomic was carried out once */
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_READ, 8), 0);
+    CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
+    CHECK_EQ(pair.end.memory[0], 6);
+    close_pair(&pair);
+}
+
+/* Of a shared queue: the request that was taken is kept for the message that waits. */
+static void waits_with_srq(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){.srq_wr = 4});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_post_recv(&end, end.qp, 21);
+    end_post_recv(&end, end.qp, 22);
+    end_meet(socket);
+    CHECK_EQ(end_wait(end.cq, 10).wr_id, 21);
+    CHECK_EQ(end_wait(end.cq, 10).wr_id, 22);
+    end_meet(socket);
+}
+
+static void a_shared_receive_is_taken_once(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "waits_with_srq", by_the_ring);
+    end_meet(pair.socket);
+    pair.end.qp->attr.timeout = 0;
+    stop(&pair);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 1000), 0);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 1000), 0);
+    usleep(100000);
+    kill(pair.victim, SIGCONT);
+    CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
+    CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
+    end_meet(pair.socket);
+    close_pair(&pair);
+}
+
+/* ---- a peer that this end has not met ---- */
+
+static void sends_and_waits(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_meet(socket);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 8), 0);
+    CHECK_EQ(end_wait(end.cq, 3).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+    end_meet(socket);
+}
+
+/* As when the peer was not there yet at RTR: it comes later, and this end never sends. */
+static void unmeet(struct vb_qp *qp)
+{
+    vb_sq_lock(qp);
+    vb_connection_close(qp);
+    vb_sq_unlock(qp);
+}
+
+static bool event_within(struct end *end, enum ibv_event_type type, int milliseconds)
+{
+    struct pollfd one = {.fd = end->context->async_fd, .events = POLLIN};
+    struct ibv_async_event event;
+
+    while (poll(&one, 1, milliseconds) == 1) {
+        CHECK_EQ(vb_event_get(end->context, &event), 0);
+        vb_event_ack(end->context, &event);
+        if (event.event_type == type)
+            return true;
+    }
+    return false;
+}
+
+static void a_receivers_peer_dies_without_having_been_met(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "sends_and_waits", (struct end_options){0});
+    unmeet(pair.end.qp);
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    end_post_recv(&pair.end, pair.end.qp, 2);
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
+    kill(pair.victim, SIGKILL);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_WR_FLUSH_ERR);
+    CHECK(event_within(&pair.end, IBV_EVENT_QP_FATAL, 3000));
+    close_pair(&pair);
+}
+
+static void a_peer_that_comes_later_is_adopted(void)
+{
+    struct pair pair;
+    struct vb_peer *peer;
+    uint64_t start;
+
+    open_pair(&pair, "sends_and_waits", (struct end_options){0});
+    peer = pair.end.qp->peer;
+    CHECK(peer != NULL);
+    unmeet(pair.end.qp);
+    vb_connections_attend(pair.end.direct, peer); /* what a hello does */
+    start = vb_direct_now();
+    while (!pair.end.qp->peer)
+        CHECK(seconds_since(start) < 3);
+    CHECK(pair.end.qp->peer == peer);
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
+    close_pair(&pair);
+}
+
+static void holds_its_queue(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    vb_sq_lock(end.qp);
+    end_meet(socket);
+    usleep(300000); /* as in the middle of a long copy */
+    vb_sq_unlock(end.qp);
+    end_meet(socket);
+}
+
+static void dereg_waits_for_a_peer_that_was_not_met(void)
+{
+    struct pair pair;
+    uint64_t start;
+
+    open_pair(&pair, "holds_its_queue", (struct end_options){0});
+    unmeet(pair.end.qp);
+    end_meet(pair.socket);
+    start = vb_direct_now();
+    CHECK_EQ(vb_mr_dereg(pair.end.mr), 0);
+    CHECK(seconds_since(start) > 0.2);
+    close_pair(&pair);
+}
+
+/* ---- what is left to tell ---- */
+
+static void waits_for_an_event(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_meet(socket);
+    CHECK(event_within(&end, IBV_EVENT_QP_REQ_ERR, 5000));
+    end_meet(socket);
+}
+
+enum { MORE_THAN_A_SOCKET_HOLDS = 5000 };
+
+static void a_full_socket_loses_no_event(void)
+{
+    struct pair pair;
+    uint64_t start = vb_direct_now();
+
+    open_pair(&pair, "waits_for_an_event", (struct end_options){0});
+    end_meet(pair.socket);
+    stop(&pair);
+    for (int i = 0; i < MORE_THAN_A_SOCKET_HOLDS; ++i)
+        vb_notice_send(pair.end.direct, pair.end.qp->peer, VB_MSG_SRQ_NOTICE, 0);
+    vb_tell_qp_event(pair.end.direct, pair.end.qp->peer, pair.end.qp->remote, IBV_EVENT_QP_REQ_ERR);
+    CHECK(seconds_since(start) < 3);
+    CHECK(atomic_load(&pair.end.qp->peer->view.header->notices_missed));
+    kill(pair.victim, SIGCONT);
+    end_meet(pair.socket);
+    close_pair(&pair);
+}
+
+/* It has set the other's QP to ERR and told nobody. */
+static void dies_before_it_tells(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_meet(socket);
+    atomic_fetch_or(&end.qp->remote->notices, 1u << IBV_EVENT_QP_ACCESS_ERR);
+    atomic_store(&end.qp->remote->state, IBV_QPS_ERR);
+    kill(getpid(), SIGKILL);
+}
+
+static void an_event_outlives_its_cause(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "dies_before_it_tells", (struct end_options){0});
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    end_meet(pair.socket);
+    CHECK(event_within(&pair.end, IBV_EVENT_QP_ACCESS_ERR, 3000));
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_WR_FLUSH_ERR);
+    close_pair(&pair);
+}
+
+static void a_late_notice_means_no_other_object(void)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    vb_notice_qp(end.direct, end_add_qp(&end)->index);
+    vb_notice_cq(end.direct, end.cq->index);
+    CHECK(!event_within(&end, IBV_EVENT_QP_FATAL, 50));
+    end_close(&end);
+}
+
+/* ---- two connections between the same two processes ---- */
+
+static void meets_twice(int socket)
+{
+    struct vb_message message;
+    int fds[VB_MESSAGE_FDS], other;
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    other = vb_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT);
+    CHECK(other >= 0);
+    CHECK_EQ(vb_hello_send(end.direct, other, VB_MSG_HELLO), 0);
+    CHECK_EQ(vb_message_receive(other, &message, fds), 0);
+    close(other);
+    end_meet(socket);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_READ, 8), 0);
+    CHECK_EQ(end_wait(end.cq, 3).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+    end_meet(socket);
+}
+
+static void a_peer_is_there_until_its_last_connection_ends(void)
+{
+    struct pair pair;
+
+    open_pair(&pair, "meets_twice", (struct end_options){0});
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    usleep(100000);
+    CHECK_EQ(vb_qp_state(pair.end.qp), IBV_QPS_RTS);
+    CHECK(!atomic_load(&pair.end.qp->peer->gone));
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_WRITE, 8), 0);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
+    close_pair(&pair);
+}
+
+/* ---- the barrier is forbidden after the adapter was opened ---- */
+
+static void forbid_membarrier(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(rules) / sizeof(*rules), rules};
+
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+enum { POSTS = 2000 };
+
+struct poster {
+    struct end *end;
+    pthread_t thread;
+};
+
+static void *post_many(void *argument)
+{
+    struct poster *poster = argument;
+    struct ibv_wc wc;
+    int done = 0;
+
+    for (int posted = 0; posted < POSTS;) {
+        if (end_post(poster->end, poster->end->qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 8) == 0)
+            ++posted;
+        done += vb_cq_poll(poster->end->cq, 1, &wc) == 1;
+    }
+    return (void *)(intptr_t)done;
+}
+
+static void two_threads_without_a_barrier(int socket)
+{
+    struct poster posters[2];
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_READ, 8), 0); /* this thread is the usual one now */
+    CHECK_EQ(end_wait(end.cq, 3).status, IBV_WC_SUCCESS);
+    forbid_membarrier();
+    for (int i = 0; i < 2; ++i) {
+        posters[i].end = &end;
+        CHECK_EQ(pthread_create(&posters[i].thread, NULL, post_many, &posters[i]), 0);
+    }
+    for (int i = 0; i < 2; ++i)
+        pthread_join(posters[i].thread, NULL);
+    end_meet(socket);
+    end_meet(socket);
+}
+
+static void no_request_is_lost_without_a_barrier(void)
+{
+    struct pair pair;
+    uint64_t count;
+
+    open_pair(&pair, "two_threads_without_a_barrier", (struct end_options){0});
+    memset(pair.end.memory, 0, 8);
+    end_meet(pair.socket);
+    memcpy(&count, pair.end.memory, sizeof(count));
+    CHECK_EQ(count, 2 * POSTS);
+    close_pair(&pair);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(int socket);
+} roles[] = {
+    {"waits", waits},
+    {"waits_with_srq", waits_with_srq},
+    {"sends_and_waits", sends_and_waits},
+    {"holds_its_queue", holds_its_queue},
+    {"waits_for_an_event", waits_for_an_event},
+    {"dies_before_it_tells", dies_before_it_tells},
+    {"meets_twice", meets_twice},
+    {"two_threads_without_a_barrier", two_threads_without_a_barrier},
+};
+
+static bool play_role(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); ++i) {
+        int socket = end_role(argc, argv, roles[i].name);
+
+        if (socket < 0)
+            continue;
+        roles[i].run(socket);
+        return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    if (play_role(argc, argv))
+        return 0;
+    alarm(90); /* a hang is a failure */
+    RUN(a_request_by_the_ring_ends_within_its_timeout);
+    RUN(a_request_that_may_wait_for_ever_is_carried_out_later);
+    RUN(a_shared_receive_is_taken_once);
+    RUN(a_receivers_peer_dies_without_having_been_met);
+    RUN(a_peer_that_comes_later_is_adopted);
+    RUN(dereg_waits_for_a_peer_that_was_not_met);
+    RUN(a_full_socket_loses_no_event);
+    RUN(an_event_outlives_its_cause);
+    RUN(a_late_notice_means_no_other_object);
+    RUN(a_peer_is_there_until_its_last_connection_ends);
+    RUN(no_request_is_lost_without_a_barrier);
+    return 0;
+}
