@@ -32,13 +32,15 @@ def environment(
     shared_heap: bool = False,
     log: LogLevel | str | None = None,
     spin_us: int | None = None,
+    part_id: int | None = None,
 ) -> dict[str, str]:
     """`base` (by default this process's environment) changed so that a program uses Verbena.
 
     `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
-    a wait for a completion event spins before it sleeps, in microseconds. Applied to its own
-    result it changes nothing more. Raises FileNotFoundError when Verbena's libraries are missing
-    and ValueError when `log` or `spin_us` makes no sense.
+    a wait for a completion event spins before it sleeps, in microseconds. `part_id` is the
+    vendor_part_id that the device reports, by which some programs decide what it can do. Applied
+    to its own result it changes nothing more. Raises FileNotFoundError when Verbena's libraries
+    are missing and ValueError when another argument makes no sense.
     """
     changed = dict(os.environ if base is None else base)
     folder = _native.library_dir()
@@ -48,11 +50,13 @@ def environment(
     changed["LD_PRELOAD"] = " ".join(before(preload, split_preload(changed.get("LD_PRELOAD", ""))))
     prepend_path(changed, "LD_LIBRARY_PATH", folder)
     prepend_path(changed, "PATH", programs_dir(folder))
-    changed.update(settings(log, spin_us))
+    changed.update(settings(log, spin_us, part_id))
     return changed
 
 
-def settings(log: LogLevel | str | None, spin_us: int | None) -> dict[str, str]:
+def settings(
+    log: LogLevel | str | None, spin_us: int | None, part_id: int | None
+) -> dict[str, str]:
     """The variables that the libraries read."""
     found: dict[str, str] = {}
     if log is not None:
@@ -61,6 +65,10 @@ def settings(log: LogLevel | str | None, spin_us: int | None) -> dict[str, str]:
         if spin_us < 0:
             raise ValueError(f"spin_us is a time of 0 or more microseconds, not {spin_us}")
         found["VERBENA_SPIN_US"] = str(spin_us)
+    if part_id is not None:
+        if not 0 <= part_id < 2**32:
+            raise ValueError(f"part_id is a number of 32 bits, not {part_id}")
+        found["VERBENA_PART_ID"] = str(part_id)
     return found
 
 

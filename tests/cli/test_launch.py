@@ -50,6 +50,11 @@ def test_negative_spin() -> None:
         launch.environment({}, spin_us=-1)
 
 
+def test_part_id_of_more_than_32_bits() -> None:
+    with pytest.raises(ValueError, match="32 bits"):
+        launch.environment({}, part_id=2**32)
+
+
 def test_missing_libraries_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_native, "PARTS", [str(tmp_path)])
     _native.library_dir.cache_clear()

@@ -103,6 +103,7 @@ def test_second_double_dash_is_the_programs() -> None:
         ([], "name the program"),
         (["--log", "loud", "true"], "invalid choice: 'loud'"),
         (["--spin", "-1", "true"], "not a whole number of microseconds"),
+        (["--part-id", "4294967296", "true"], "not a number of 32 bits"),
         (["--shared", "--nothing", "true"], "--nothing not recognized"),
     ],
 )

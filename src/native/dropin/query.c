@@ -8,6 +8,7 @@
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/settings.h"
 #include "port/gid.h"
 
 enum {
@@ -32,6 +33,7 @@ static void fill_device(struct ibv_device_attr *attr)
         .max_mr_size = UINT64_MAX,
         .page_size_cap = PAGE_SIZES,
         .vendor_id = VENDOR_NONE,
+        .vendor_part_id = vb_settings()->part_id,
         .max_qp = VB_MAX_QP,
         .max_qp_wr = VB_MAX_WR,
         .device_cap_flags = CAPS,

@@ -48,7 +48,7 @@ static int choice(const char *variable, const char *const *words, int fallback)
     return fallback;
 }
 
-static unsigned number(const char *variable)
+static unsigned number(const char *variable, unsigned long most)
 {
     const char *value = getenv(variable);
     char *end;
@@ -56,10 +56,10 @@ static unsigned number(const char *variable)
 
     if (!value || !*value)
         return 0;
+    errno = 0;
     parsed = strtoul(value, &end, 10);
-    if (*end || parsed > 1000000) {
-        complain("%s=%s is not a number of microseconds up to 1000000 and ignored", variable,
-                 value);
+    if (*end || *value == '-' || errno || parsed > most) {
+        complain("%s=%s is not a number from 0 to %lu and ignored", variable, value, most);
         return 0;
     }
     return (unsigned)parsed;
@@ -72,7 +72,8 @@ static void read_settings(void)
 
     settings.log = (enum vb_log_level)choice("VERBENA_LOG", levels, VB_LOG_ERRORS);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
-    settings.spin_us = number("VERBENA_SPIN_US");
+    settings.spin_us = number("VERBENA_SPIN_US", 1000000);
+    settings.part_id = number("VERBENA_PART_ID", UINT32_MAX);
 }
 
 const struct vb_settings *vb_settings(void)

@@ -11,6 +11,7 @@ struct vb_settings {
     enum vb_log_level log; /* VERBENA_LOG=errors|info|debug */
     enum vb_way copy;      /* VERBENA_COPY=shared|cma|bounce */
     unsigned spin_us;      /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
+    unsigned part_id;      /* VERBENA_PART_ID: what query_device says */
 };
 
 /* Read once; a value that is not understood is reported and left out. */

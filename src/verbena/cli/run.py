@@ -28,7 +28,8 @@ class ProgramError(Exception):
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
-        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--] PROGRAM [ARGUMENT ...]",
+        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--part-id N] [--] PROGRAM "
+        "[ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
         "in turn. The program takes the place of this process: its exit status is the result.",
         epilog="Exit status 127: there is no such program; 126: it cannot run over Verbena.",
@@ -37,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         "--shared-heap",
         action="store_true",
         help="serve the program's large allocations from shared memory, so that peers reach them "
-        "with one copy (after a fork, parent and child share them)",
+        "with one copy (a forked child gets a copy of them)",
     )
     made.add_argument(
         "--log",
@@ -51,6 +52,13 @@ def parser() -> argparse.ArgumentParser:
         type=microseconds,
         help="how long a wait for a completion event spins before it sleeps, in microseconds",
     )
+    made.add_argument(
+        "--part-id",
+        metavar="N",
+        type=part_number,
+        help="the vendor_part_id that the device reports: perftest, for one, offers inline data "
+        "and the ibv_wr_* calls only to adapters that it knows (4119 is one)",
+    )
     return made
 
 
@@ -58,7 +66,9 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the program's words: all from the first that is no option, untouched."""
     options = parser()
     try:
-        _, words = getopt.getopt(arguments, "h", ["help", "shared-heap", "log=", "spin="])
+        _, words = getopt.getopt(
+            arguments, "h", ["help", "shared-heap", "log=", "spin=", "part-id="]
+        )
     except getopt.GetoptError as error:
         options.error(str(error))
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
@@ -72,6 +82,13 @@ def microseconds(text: str) -> int:
     value = int(text) if text.isdecimal() else -1
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of microseconds")
+    return value
+
+
+def part_number(text: str) -> int:
+    value = int(text) if text.isdecimal() else -1
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 32 bits")
     return value
 
 
@@ -125,7 +142,10 @@ def main(arguments: list[str]) -> int:
     """Runs `verbena run`; returns only when the program could not be started."""
     options, words = parse(arguments)
     environment = launch.environment(
-        shared_heap=options.shared_heap, log=options.log, spin_us=options.spin
+        shared_heap=options.shared_heap,
+        log=options.log,
+        spin_us=options.spin,
+        part_id=options.part_id,
     )
     try:
         program = find_program(words[0], environment["PATH"])
