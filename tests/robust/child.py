@@ -23,11 +23,13 @@ import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
 from tests.verbs.side import RemoteSide, Side
 from verbena import verbs
+from verbena.verbs import library
 
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
 SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 2, 0x7FFF0000, 0x00050000
@@ -84,8 +86,16 @@ def deny(names: Sequence[str]) -> None:
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer, 0, 0)
 
 
+def keep_library_at_hand() -> None:
+    """The checkout may lie in a folder that only its user enters: take the library along."""
+    fd = os.memfd_create("libibverbs")
+    os.write(fd, Path(library.packaged_path()).read_bytes())
+    os.environ["VERBENA_LIBRARY"] = f"/proc/self/fd/{fd}"
+
+
 def become(uid: int) -> None:
     """Another user, whose processes may look into each other as if exec had started them."""
+    keep_library_at_hand()
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
