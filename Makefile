@@ -47,17 +47,19 @@ format: build/stamps/extra-lint ## Format Python and C as lint wants them
 	$(VENV)/bin/ruff format src tests scripts docs
 	find src tests docs -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
-generated: build/stamps/installed ## Draw the QP states and make the errors that docs/ shows
+generated: build/stamps/installed ## Draw the QP states, make the errors and the goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
-	@$(VENV)/bin/cmake --build build/native-tests --target qp_table >/dev/null
+	@$(VENV)/bin/cmake --build build/native-tests --target qp_table goodput >/dev/null
 	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
+	build/native-tests/docs/goodput | $(VENV)/bin/python docs/generate/goodput.py
 	$(VENV)/bin/python docs/generate/errors.py
 
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-sanitize: build/stamps/programs build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan
+sanitize: build/stamps/programs build/stamps/fuzzer build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan, then a minute of fuzzing each target
 	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)
+	scripts/fuzz.sh 60
 
 wheel: build/stamps/venv ## Build a wheel into dist/
 	$(VENV)/bin/pip wheel -qq --no-build-isolation --no-deps --wheel-dir dist .
@@ -77,6 +79,9 @@ build/stamps/demo-programs: FORCE
 
 build/stamps/programs: FORCE
 	@scripts/setup-debian.sh test
+
+build/stamps/fuzzer: FORCE
+	@scripts/setup-debian.sh fuzz
 
 # ---- virtual environments: redone only when their inputs change ----------------------------
 

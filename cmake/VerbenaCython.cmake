@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# verbena_add_cython_module(NAME SOURCE_DIR PACKAGE_DIR) compiles SOURCE_DIR/NAME.pyx and
-# installs the extension module into PACKAGE_DIR of the wheel.
+# verbena_add_cython_module(NAME SOURCE_DIR PACKAGE_DIR [LIBRARY...]) compiles SOURCE_DIR/NAME.pyx,
+# links it with the libraries and installs the extension module into PACKAGE_DIR of the wheel.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
@@ -18,7 +18,7 @@ function(verbena_add_cython_module name source_dir package_dir)
     COMMENT "Cython ${name}.pyx"
     VERBATIM)
   python_add_library(${name} MODULE WITH_SOABI "${generated}")
-  target_link_libraries(${name} PRIVATE verbena_language)
+  target_link_libraries(${name} PRIVATE verbena_language ${ARGN})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/${source_dir}")
   install(TARGETS ${name} LIBRARY DESTINATION "${package_dir}" COMPONENT python)
 endfunction()

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "verbena"
 
 # Bottom to top; rooms on one line may use each other.
 C_ROOMS = [
-    {"abi"},
+    {"abi", "wire"},
     {"memory"},
     {"hca"},
     {"port"},
@@ -27,7 +27,8 @@ C_ROOMS = [
     {"preload"},
 ]
 PYTHON_ROOMS = [
-    {"_native"},
+    {"_native", "wire"},
+    {"capture", "fault"},
     {"launch"},
     {"verbs"},
     {"connect"},

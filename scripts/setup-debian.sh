@@ -4,16 +4,19 @@
 #   scripts/setup-debian.sh toolchain [PYTHON]   what builds Verbena
 #   scripts/setup-debian.sh demo                 programs that the demo runs
 #   scripts/setup-debian.sh test                 programs that the tests run
+#   scripts/setup-debian.sh fuzz                 clang with libFuzzer, for make sanitize
 # As root it runs apt-get; otherwise it prints the command to run and stops.
 set -eu
 
 demo_packages=(ibverbs-utils perftest)
-test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace)
+test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
+    qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
     [ibverbs-utils]=ibv_rc_pingpong [perftest]=ib_write_bw [rdma-core]=/usr/lib/udev/rules.d
     [python3-pyverbs]=/usr/lib/python3/dist-packages/pyverbs [ucx-utils]=ucx_perftest
-    [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace)
+    [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace [tshark]=tshark
+    [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod)
 
 toolchain_packages() {
     local python=$1
@@ -46,6 +49,11 @@ missing() {
             present "${evidence[$package]}" || echo "$package"
         fi
     done
+}
+
+fuzzes() {
+    echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - 2>/dev/null
 }
 
 install() {
@@ -95,8 +103,11 @@ test)
     mapfile -t packages < <(missing "${test_packages[@]}")
     install ${packages[@]+"${packages[@]}"}
     ;;
+fuzz)
+    fuzzes || install clang libclang-rt-dev
+    ;;
 *)
-    sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -47,6 +47,15 @@ def end_group(process: subprocess.Popen[str]) -> None:
 
 
 @cache
+def device_mtu() -> int:
+    """The port's active MTU in bytes, which follows this machine's interfaces."""
+    from verbena import verbs
+
+    with verbs.open_device() as context:
+        return context.query_port(1).active_mtu.nbytes
+
+
+@cache
 def native_build_folder() -> Path:
     """The build folder of the C test programs, configured for the sources as they are."""
     build = ROOT / "build" / ("native-tests-sanitize" if SANITIZED else "native-tests")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -36,6 +37,12 @@ def library(name: str) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing. Install Verbena again: pip install .")
     return path
+
+
+@cache
+def core() -> ctypes.CDLL:
+    """libibverbs.so.1, for Verbena's own calls that need no device."""
+    return ctypes.CDLL(str(library("libibverbs.so.1")))
 
 
 def sanitized() -> bool:

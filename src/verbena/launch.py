@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from verbena import _native
+from verbena import _native, fault
 
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
+CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 
 
 class LogLevel(StrEnum):
@@ -33,14 +34,21 @@ def environment(
     log: LogLevel | str | None = None,
     spin_us: int | None = None,
     part_id: int | None = None,
+    faults: str | None = None,
+    capture: str | os.PathLike[str] | None = None,
+    capture_direct: bool = False,
+    capture_bytes: int | None = None,
 ) -> dict[str, str]:
     """`base` (by default this process's environment) changed so that a program uses Verbena.
 
     `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
     a wait for a completion event spins before it sleeps, in microseconds. `part_id` is the
-    vendor_part_id that the device reports, by which some programs decide what it can do. Applied
-    to its own result it changes nothing more. Raises FileNotFoundError when Verbena's libraries
-    are missing and ValueError when another argument makes no sense.
+    vendor_part_id that the device reports, by which some programs decide what it can do. `faults`
+    are rules that harm packets (verbena.fault). `capture` is a file for the packets: an earlier
+    capture in it is continued, see verbena.capture.begin; `capture_direct` adds what travels
+    without packets, `capture_bytes` is how much of each packet is kept. Applied to its own result
+    it changes nothing more. Raises FileNotFoundError when Verbena's libraries are missing and
+    ValueError when a value makes no sense.
     """
     changed = dict(os.environ if base is None else base)
     folder = _native.library_dir()
@@ -51,6 +59,7 @@ def environment(
     prepend_path(changed, "LD_LIBRARY_PATH", folder)
     prepend_path(changed, "PATH", programs_dir(folder))
     changed.update(settings(log, spin_us, part_id))
+    changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     return changed
 
 
@@ -69,6 +78,31 @@ def settings(
         if not 0 <= part_id < 2**32:
             raise ValueError(f"part_id is a number of 32 bits, not {part_id}")
         found["VERBENA_PART_ID"] = str(part_id)
+    return found
+
+
+def packet_settings(
+    faults: str | None,
+    capture: str | os.PathLike[str] | None,
+    capture_direct: bool,
+    capture_bytes: int | None,
+) -> dict[str, str]:
+    """The variables about packets."""
+    found: dict[str, str] = {}
+    if faults is not None:
+        fault.check(faults)
+        found["VERBENA_FAULT"] = faults
+    if capture is not None:
+        found["VERBENA_CAPTURE"] = os.path.abspath(capture)
+    elif capture_direct or capture_bytes is not None:
+        raise ValueError("there is no file to capture into")
+    if capture_direct:
+        found["VERBENA_CAPTURE_DIRECT"] = "yes"
+    if capture_bytes is not None:
+        if capture_bytes not in CAPTURE_BYTES:
+            least, most = CAPTURE_BYTES[0], CAPTURE_BYTES[-1]
+            raise ValueError(f"capture_bytes is from {least} to {most}, not {capture_bytes}")
+        found["VERBENA_CAPTURE_BYTES"] = str(capture_bytes)
     return found
 
 

@@ -98,6 +98,22 @@ def test_info_says_how_memory_is_reached() -> None:
     assert lines[-1].strip().startswith("a program's own memory")
 
 
+@pytest.mark.parametrize(
+    ("port", "roce", "words"),
+    [
+        ("auto", {"udp_port": 4791, "local_peers": False}, "this host    direct, without packets"),
+        ("roce", {"udp_port": 4791, "local_peers": True}, "this host    packets too"),
+        ("direct", {"reason": "VERBENA_PORT=direct asks for it"}, "other hosts  not reached: VERB"),
+    ],
+)
+def test_info_shows_the_ways_to_peers(port: str, roce: dict[str, object], words: str) -> None:
+    assert roce.items() <= as_json("info", VERBENA_PORT=port)["roce"].items()
+    done = verbena("info", VERBENA_PORT=port)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"  {words}" in done.stdout
+    assert "active MTU" in done.stdout
+
+
 def test_info_tells_a_forced_way() -> None:
     reached = as_json("info", VERBENA_COPY="bounce")["peer_memory"]
     assert reached["own_memory"] == "bounce ring"
@@ -108,7 +124,7 @@ def test_info_reports_truthful_limits() -> None:
     (device,) = as_json("info")["devices"]
     assert device["limits"]["max_qp"] >= 1 << 16
     assert device["limits"]["max_sge"] >= 32
-    assert device["limits"]["max_qp_rd_atom"] >= 16
+    assert device["limits"]["max_qp_rd_atom"] == 128
 
 
 def test_probe_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

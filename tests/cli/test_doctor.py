@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import resource
+import socket
 import subprocess
 from pathlib import Path
 
@@ -154,3 +156,37 @@ def test_huge_pages(
     file.write_text(text)
     monkeypatch.setattr(host, "SHMEM_HUGE", file)
     assert host.huge_pages().verdict is verdict
+
+
+# ---- RoCE --------------------------------------------------------------------------------------
+
+
+def test_the_roce_port_is_ours() -> None:
+    finding = checks.roce_port()
+    assert finding.verdict is Verdict.GOOD
+    assert "4791" in finding.text
+
+
+def test_the_roce_port_is_not_asked_for() -> None:
+    command = verbena_command("doctor", "--json")
+    env = os.environ | {"VERBENA_PORT": "direct"}
+    found = json.loads(subprocess.run(command, env=env, capture_output=True, timeout=60).stdout)
+    (finding,) = [finding for finding in found if finding["name"] == "RoCE port"]
+    assert finding["verdict"] == "note"
+    assert finding["text"].startswith("VERBENA_PORT=direct asks for it; only processes on this")
+
+
+@pytest.mark.parametrize(
+    ("received", "verdict"), [(212_992, Verdict.SLOW), (16 << 20, Verdict.GOOD)]
+)
+def test_small_packet_buffers_cost_speed(
+    monkeypatch: pytest.MonkeyPatch, received: int, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(host, "buffer_had", lambda option, forced: received)
+    finding = host.packet_buffers()
+    assert finding.verdict is verdict
+    assert ("net.core.rmem_max=16777216" in finding.advice) == (verdict is Verdict.SLOW)
+
+
+def test_packet_buffers_are_those_that_a_socket_gets() -> None:
+    assert 0 < host.buffer_had(socket.SO_RCVBUF, host.SO_RCVBUFFORCE) <= host.WANTED_BUFFER

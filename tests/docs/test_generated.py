@@ -50,6 +50,17 @@ def test_the_diagram_of_qp_states_is_current(transitions: list[str]) -> None:
     assert diagram == qp_states.diagram(qp_states.parse(transitions)), "run: make generated"
 
 
+@pytest.mark.timeout(600)
+def test_the_goodput_is_what_it_was() -> None:
+    """Exactly: virtual time and seeds leave nothing to chance."""
+    goodput = load("goodput")
+    program = native_build("goodput") / "docs" / "goodput"
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    page = (DOCS / "goodput.md").read_text()
+    made = goodput.table(goodput.parse(done.stdout.splitlines()))
+    assert page == goodput.replaced(page, made), "the engine behaves differently: make generated"
+
+
 def test_the_examples_of_errors_are_current() -> None:
     errors = load("errors")
     page = (DOCS / "errors.md").read_text()

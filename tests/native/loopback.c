@@ -15,6 +15,14 @@ static bool is_rc(const struct vb_qp *qp)
     return qp->ibv.qp_type == IBV_QPT_RC;
 }
 
+void loopback_gid(struct vb_direct *direct, uint8_t raw[16])
+{
+    struct vb_gid gid;
+
+    CHECK(vb_addresses_get(direct->addresses, 1, &gid));
+    memcpy(raw, gid.raw, 16);
+}
+
 static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
@@ -27,7 +35,7 @@ static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
         .ah_attr = {.is_global = 1, .port_num = 1},
     };
 
-    memcpy(attr.ah_attr.grh.dgid.raw, direct->gids[1].raw, 16);
+    loopback_gid(direct, attr.ah_attr.grh.dgid.raw);
     modify(qp, attr,
            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                (is_rc(qp) ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));

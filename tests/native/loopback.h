@@ -19,6 +19,8 @@ struct loopback {
 
 enum { LOOPBACK_BYTES = 1 << 16, LOOPBACK_DEPTH = 16 };
 
+/* An own GID: index 1, made from the GUID. */
+void loopback_gid(struct vb_direct *direct, uint8_t raw[16]);
 void loopback_open(struct loopback *loop, enum ibv_qp_type type);
 void loopback_close(struct loopback *loop);
 /* To RTS, with this rnr_retry (7: for ever); timeout and retry_cnt make up 2 ms. */

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "end.h"
 #include "hca/lock.h"
+#include "loopback.h"
 #include "port/direct/peer.h"
 #include "port/direct/requester.h"
 #include "port/direct/responder.h"
@@ -179,7 +180,7 @@ static struct vb_ah *address_of_self(struct end *end)
     struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
     struct vb_ah *ah;
 
-    memcpy(to.grh.dgid.raw, end->direct->gids[1].raw, 16);
+    loopback_gid(end->direct, to.grh.dgid.raw);
     CHECK_EQ(vb_ah_create(end->pd, &to, &ah), 0);
     return ah;
 }

@@ -174,7 +174,7 @@ static struct ibv_qp_attr offered(int from, int to)
         .rate_limit = 1000,
     };
 
-    memcpy(attr.ah_attr.grh.dgid.raw, vb_direct_of(&loop.direct->adapter)->gids[1].raw, 16);
+    loopback_gid(loop.direct, attr.ah_attr.grh.dgid.raw);
     return attr;
 }
 
@@ -400,13 +400,13 @@ static void values_out_of_range(void)
     REFUSED(INIT, RTR, rtr, path_mtu, 0);
     REFUSED(INIT, RTR, rtr, path_mtu, IBV_MTU_4096 + 1);
     REFUSED(INIT, RTR, rtr, min_rnr_timer, 32);
-    REFUSED(INIT, RTR, rtr, max_dest_rd_atomic, VB_MAX_RD_ATOMIC + 1);
+    REFUSED(INIT, RTR, rtr, max_dest_rd_atomic, 129);
     REFUSED(INIT, RTR, rtr, dest_qp_num, 1u << 24);
     REFUSED(INIT, RTR, rtr, ah_attr.is_global, 0); /* RoCE has no local route */
     REFUSED(RTR, RTS, rts, timeout, 32);
     REFUSED(RTR, RTS, rts, retry_cnt, 8);
     REFUSED(RTR, RTS, rts, rnr_retry, 8);
-    REFUSED(RTR, RTS, rts, max_rd_atomic, VB_MAX_RD_ATOMIC + 1);
+    REFUSED(RTR, RTS, rts, max_rd_atomic, 129);
     REFUSED(RTS, RTS, IBV_QP_CUR_STATE, cur_qp_state, IBV_QPS_SQD); /* it is in RTS */
     REFUSED(SQD, RTS, IBV_QP_CUR_STATE, cur_qp_state, IBV_QPS_RTS);
     loopback_close(&loop);

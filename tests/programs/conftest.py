@@ -6,3 +6,4 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite("tests.programs.pairs")
+pytest.register_assert_rewrite("tests.programs.results")

@@ -118,9 +118,9 @@ def test_without_descriptors_opening_says_so(start_child: StartChild, descriptor
 
 
 def test_without_descriptors_a_channel_says_so(start_child: StartChild) -> None:
-    side = start_child("descriptors=20").make()
+    side = start_child("descriptors=60").make()
     with pytest.raises(verbs.VerbsError) as caught:
-        side.make_channels(30)
+        side.make_channels(60)
     assert caught.value.errno == errno.EMFILE
 
 
@@ -167,8 +167,6 @@ def test_another_pid_namespace(start_child: StartChild, kind: str) -> None:
 def test_another_network_namespace_is_another_host(start_child: StartChild) -> None:
     inside = start_child(prefix=namespace("--net"))
     near, far = inside.make(), start_child().make()
-    connect(near, far, timeout=10, retry_cnt=1)
-    near.write(*far.region(), 8)
-    (one,) = near.wait()
-    assert one.status == "RETRY_EXC_ERR"
-    assert "did not answer" in one.text
+    with pytest.raises(verbs.VerbsError) as caught:
+        near.connect(far.info(), timeout=10, retry_cnt=1)
+    assert caught.value.errno == errno.ENETUNREACH  # it has no address to send packets from

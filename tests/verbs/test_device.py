@@ -41,7 +41,7 @@ def test_device_attributes_are_those_of_a_modern_adapter(ctx: verbs.Context) -> 
     attr = ctx.query_device()
     assert attr.max_qp >= 1 << 16
     assert attr.max_sge >= 32
-    assert attr.max_qp_rd_atom >= 16
+    assert attr.max_qp_rd_atom == attr.max_qp_init_rd_atom == 128
     assert attr.phys_port_cnt == 1
     assert attr.atomic_cap != verbs.AtomicCap.NONE
     assert attr.node_guid == ctx.device.guid
@@ -51,7 +51,8 @@ def test_the_port_is_an_active_ethernet_port(ctx: verbs.Context) -> None:
     attr = ctx.query_port(1)
     assert attr.state == verbs.PortState.ACTIVE
     assert attr.link_layer == verbs.LinkLayer.ETHERNET
-    assert attr.active_mtu == verbs.MTU.MTU_4096
+    assert attr.max_mtu == verbs.MTU.MTU_4096
+    assert verbs.MTU.MTU_256 <= attr.active_mtu <= attr.max_mtu
     assert attr.max_msg_sz >= (1 << 31) - 1
 
 

@@ -27,24 +27,26 @@ VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */
-static int find_gid(const struct vb_direct *direct, const uint8_t raw[16], enum vb_gid_type type)
+static int find_gid(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type)
 {
     int other = -1;
 
-    for (int i = 0; i < direct->gid_count; ++i) {
-        if (memcmp(direct->gids[i].raw, raw, 16) != 0)
+    for (int i = 0; i < vb_addresses_count(addresses); ++i) {
+        struct vb_gid gid;
+
+        if (!vb_addresses_get(addresses, i, &gid) || memcmp(gid.raw, raw, 16) != 0)
             continue;
-        if (direct->gids[i].type == type)
+        if (gid.type == type)
             return i;
         other = i;
     }
     return other;
 }
 
-static int set_source(const struct vb_direct *direct, const uint8_t raw[16], enum vb_gid_type type,
+static int set_source(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type,
                       struct ibv_ah_attr *attr)
 {
-    int index = find_gid(direct, raw, type);
+    int index = find_gid(addresses, raw, type);
 
     if (index < 0)
         return -ENOENT;
@@ -60,7 +62,7 @@ static void map_ipv4(uint32_t address, uint8_t raw[16])
 }
 
 /* RoCE v2 over IPv4: the header fills the last 20 of the 40 bytes (IBA annex A17.4.5.2). */
-static int answer_ipv4(const struct vb_direct *direct, const struct ibv_grh *grh,
+static int answer_ipv4(struct vb_addresses *addresses, const struct ibv_grh *grh,
                        struct ibv_ah_attr *attr)
 {
     uint8_t ours[16];
@@ -71,10 +73,10 @@ static int answer_ipv4(const struct vb_direct *direct, const struct ibv_grh *grh
     map_ipv4(ip.daddr, ours);
     attr->grh.hop_limit = ip.ttl;
     attr->grh.traffic_class = ip.tos;
-    return set_source(direct, ours, VB_GID_ROCE_V2, attr);
+    return set_source(addresses, ours, VB_GID_ROCE_V2, attr);
 }
 
-static int answer_ipv6(const struct vb_direct *direct, const struct ibv_grh *grh,
+static int answer_ipv6(struct vb_addresses *addresses, const struct ibv_grh *grh,
                        struct ibv_ah_attr *attr)
 {
     uint32_t first = be32toh(grh->version_tclass_flow);
@@ -83,7 +85,7 @@ static int answer_ipv6(const struct vb_direct *direct, const struct ibv_grh *grh
     attr->grh.hop_limit = grh->hop_limit;
     attr->grh.traffic_class = (uint8_t)(first >> 20);
     attr->grh.flow_label = first & 0xfffff;
-    return set_source(direct, grh->dgid.raw,
+    return set_source(addresses, grh->dgid.raw,
                       grh->next_hdr == IPPROTO_UDP ? VB_GID_ROCE_V2 : VB_GID_ROCE_V1, attr);
 }
 
@@ -95,11 +97,12 @@ static bool is_ipv6(const struct ibv_grh *grh)
 VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
                                   struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-    const struct vb_direct *direct = vb_open_of(context)->direct;
+    struct vb_addresses *addresses;
     int error;
 
     if (!vb_core(context))
         return -1;
+    addresses = vb_gids(context);
     *attr = (struct ibv_ah_attr){
         .dlid = wc->slid,
         .sl = wc->sl,
@@ -109,7 +112,7 @@ VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
     if (!(wc->wc_flags & IBV_WC_GRH))
         return 0;
     attr->is_global = 1;
-    error = is_ipv6(grh) ? answer_ipv6(direct, grh, attr) : answer_ipv4(direct, grh, attr);
+    error = is_ipv6(grh) ? answer_ipv6(addresses, grh, attr) : answer_ipv4(addresses, grh, attr);
     if (!error)
         return 0;
     errno = -error;

@@ -192,5 +192,5 @@ void vb_open_kill(struct vb_open *opened)
     ops->post_recv = dead_post_recv;
     ops->post_srq_recv = dead_post_srq_recv;
     opened->core = NULL;
-    opened->direct = NULL;
+    opened->host = NULL;
 }

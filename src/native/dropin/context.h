@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 #include "hca/hca.h"
-#include "port/direct/direct.h"
+#include "port/host.h"
 
 struct vb_open {
     struct vb_open *next;
     struct vb_context *core; /* NULL in a forked child: the adapter is the parent's */
-    struct vb_direct *direct;
+    struct vb_host *host;
     struct verbs_context verbs;
 };
 
@@ -23,6 +23,12 @@ static inline struct vb_open *vb_open_of(const struct ibv_context *context)
 
 /* The error of every verb in a forked child on what its parent had opened. */
 enum { VB_ERROR_FORKED = ENODEV };
+
+/* The port's GIDs; not in a forked child. */
+static inline struct vb_addresses *vb_gids(const struct ibv_context *context)
+{
+    return vb_open_of(context)->host->direct->addresses;
+}
 
 /* NULL and errno in a forked child. */
 static inline struct vb_context *vb_core(const struct ibv_context *context)

@@ -15,6 +15,7 @@
 #include "dropin/sysfs.h"
 #include "memory/process_heap.h"
 #include "port/gid.h"
+#include "port/wrap/capture.h"
 
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */
 static struct verbs_device device;
@@ -23,7 +24,7 @@ static pthread_once_t device_once = PTHREAD_ONCE_INIT;
 
 static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct vb_open *opened; /* all contexts, over the one adapter */
-static struct vb_direct *adapter;
+static struct vb_host *host;
 
 static void in_class(char *path, const char *class, const char *name)
 {
@@ -100,9 +101,9 @@ static void after_fork_in_child(void)
     for (struct vb_open *each = opened; each; each = each->next)
         vb_open_kill(each);
     opened = NULL;
-    if (adapter)
-        vb_direct_abandon(adapter);
-    adapter = NULL;
+    if (host)
+        vb_host_abandon(host);
+    host = NULL;
     pthread_mutex_init(&opened_mutex, NULL);
 }
 
@@ -133,45 +134,117 @@ static const char *remedy(int error)
     }
 }
 
+enum { PORT_NUMBER = 1 };
+
+/* From the port's thread: the port's state or its GIDs have changed. */
+static void tell_contexts(void *argument, enum ibv_event_type type)
+{
+    (void)argument;
+    pthread_mutex_lock(&opened_mutex);
+    for (struct vb_open *each = opened; each; each = each->next)
+        if (each->core)
+            vb_event_raise_port(each->core, type, PORT_NUMBER);
+    pthread_mutex_unlock(&opened_mutex);
+}
+
+/* Who asked for faults or a capture must not go without in silence. */
+static void say_without_packets(int error)
+{
+    const struct vb_settings *settings = vb_settings();
+
+    vb_log(settings->fault || (settings->capture && !settings->capture_direct) ? VB_LOG_ERRORS
+                                                                               : VB_LOG_INFO,
+           "no RoCE (%s): only processes on this host are reached, without packets",
+           error == -EADDRINUSE ? VB_ROCE_PORT_IS_TAKEN : strerror(-error));
+}
+
+static bool can_capture(const struct vb_capture_config *config)
+{
+    struct vb_capture *capture;
+    int error = vb_capture_open(config, &capture);
+
+    if (error)
+        vb_log(VB_LOG_ERRORS, "nothing is captured into %s: %s", config->path,
+               vb_capture_problem(error));
+    else
+        vb_capture_close(capture);
+    return !error;
+}
+
+static void log_refusals(void *argument, const char *line)
+{
+    (void)argument;
+    vb_log(VB_LOG_DEBUG, "packets refused: %s", line);
+}
+
 /* Under opened_mutex. */
 static int open_adapter(void)
 {
-    struct vb_direct_config config = {.heap = vb_process_heap(), .force = vb_settings()->copy};
+    const struct vb_settings *settings = vb_settings();
+    struct vb_host_config config = {
+        .direct = {.heap = vb_process_heap(), .force = settings->copy},
+        .roce = {.event = tell_contexts, .log = log_refusals, .fault = settings->fault},
+        .packets_only = settings->port == VB_PORT_ROCE,
+        .direct_only = settings->port == VB_PORT_DIRECT,
+    };
+    const struct vb_capture_config capture = {.path = settings->capture,
+                                              .bytes = settings->capture_bytes,
+                                              .epoch = vb_capture_epoch_of_monotonic()};
     static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+    int error;
 
-    if (adapter)
+    if (host)
         return 0;
-    if (!config.heap)
+    if (settings->capture && can_capture(&capture)) {
+        config.roce.capture = &capture;
+        config.capture_direct = settings->capture_direct ? &capture : NULL;
+    }
+    if (!config.direct.heap)
         vb_log(VB_LOG_INFO, "no shared memory for applications (%s): copies take longer",
                strerror(errno));
     pthread_once(&forks_once, watch_forks);
-    return vb_direct_open(&config, &adapter);
+    error = vb_host_open(&config, &host);
+    if (!error && host->roce_error)
+        say_without_packets(host->roce_error);
+    return error;
 }
 
 static void enter(struct vb_open *made)
 {
-    made->direct = adapter;
+    made->host = host;
     made->next = opened;
     opened = made;
+}
+
+/* Under opened_mutex: the adapter, if no context is open. It is to be closed without the mutex, for
+ * which one of its threads may wait. */
+static struct vb_host *take_unused(void)
+{
+    struct vb_host *unused = opened ? NULL : host;
+
+    if (unused)
+        host = NULL;
+    return unused;
 }
 
 static int open_context(struct vb_open *made)
 {
     struct ibv_context *context = &made->verbs.context;
+    struct vb_host *unused;
     int error;
 
     pthread_mutex_lock(&opened_mutex);
     error = open_adapter();
     if (!error)
-        error = vb_context_open(&adapter->adapter, context, &made->core);
+        error = vb_context_open(&host->direct->adapter, context, &made->core);
     if (!error) {
         context->async_fd = made->core->async_fd;
         enter(made);
-    } else if (adapter && !opened) {
-        vb_direct_close(adapter);
-        adapter = NULL;
     }
+    unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
+    if (unused)
+        vb_host_close(unused);
     return error;
 }
 
@@ -223,16 +296,16 @@ static void leave(struct vb_open *closed)
 VB_EXPORT int ibv_close_device(struct ibv_context *context)
 {
     struct vb_open *closed = vb_open_of(context);
+    struct vb_host *unused;
 
     pthread_mutex_lock(&opened_mutex);
     leave(closed);
     if (closed->core)
         vb_context_close(closed->core);
-    if (!opened && adapter) {
-        vb_direct_close(adapter);
-        adapter = NULL;
-    }
+    unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
+    if (unused)
+        vb_host_close(unused);
     vb_open_fini(closed);
     free(closed);
     return 0;

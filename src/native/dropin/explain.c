@@ -15,5 +15,5 @@ VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t s
 {
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
-    return vb_direct_describe(vb_open_of(context)->direct, json, size);
+    return vb_host_describe(vb_open_of(context)->host, json, size);
 }

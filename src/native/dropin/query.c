@@ -16,6 +16,7 @@ enum {
     WIDTH_4X = 2, /* VB_PORT_RATE */
     SPEED_EDR = 32,
     RATE_100MBPS = 1000,
+    PHYS_DISABLED = 3,
     PHYS_LINK_UP = 5,
     ACK_DELAY = 8, /* 4.096 µs · 2^8 = 1 ms: a peer's thread that waits for its turn */
     VENDOR_NONE = 0xffffff,
@@ -80,13 +81,21 @@ VB_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_at
     return 0;
 }
 
+/* enum ibv_mtu counts powers of two from 256. */
+static enum ibv_mtu mtu_of(uint16_t bytes)
+{
+    return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
+}
+
 static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr)
 {
+    bool active = vb_addresses_active(direct->addresses);
+
     *attr = (struct ibv_port_attr){
-        .state = IBV_PORT_ACTIVE,
+        .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
-        .active_mtu = IBV_MTU_4096,
-        .gid_tbl_len = direct->gid_count,
+        .active_mtu = mtu_of(vb_addresses_port_mtu(direct->addresses)),
+        .gid_tbl_len = vb_addresses_count(direct->addresses),
         .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
         .qkey_viol_cntr = atomic_load(&direct->adapter.self.header->qkey_violations),
@@ -94,7 +103,7 @@ static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr
         .max_vl_num = 1,
         .active_width = WIDTH_4X,
         .active_speed = SPEED_EDR,
-        .phys_state = PHYS_LINK_UP,
+        .phys_state = active ? PHYS_LINK_UP : PHYS_DISABLED,
         .link_layer = IBV_LINK_LAYER_ETHERNET,
         .flags = IBV_QPF_GRH_REQUIRED,
         .active_speed_ex = SPEED_EDR,
@@ -111,7 +120,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
         return VB_ERROR_FORKED;
     if (port_num != PORT)
         return EINVAL;
-    fill_port(vb_open_of(context)->direct, &all);
+    fill_port(vb_open_of(context)->host->direct, &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;
@@ -136,18 +145,18 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 
 /* ---- GIDs ---- */
 
-/* 0; EINVAL outside the table, which has no empty entry. */
+/* 0; EINVAL outside the table; ENODATA where the entry is empty. */
 static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
-                    const struct vb_gid **gid)
+                    struct vb_gid *gid)
 {
-    const struct vb_direct *direct = vb_open_of(context)->direct;
+    struct vb_addresses *addresses;
 
     if (!vb_core(context))
         return VB_ERROR_FORKED;
-    if (port_num != PORT || index >= (uint32_t)direct->gid_count)
+    addresses = vb_gids(context);
+    if (port_num != PORT || index >= (uint32_t)vb_addresses_count(addresses))
         return EINVAL;
-    *gid = &direct->gids[index];
-    return 0;
+    return vb_addresses_get(addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
 static int minus_one(int error)
@@ -159,24 +168,27 @@ static int minus_one(int error)
 VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
                             union ibv_gid *gid)
 {
-    const struct vb_gid *found;
+    struct vb_gid found;
     int error = find_gid(context, port_num, (uint32_t)index, &found);
 
-    if (error)
+    if (error && error != ENODATA)
         return minus_one(error);
-    memcpy(gid->raw, found->raw, sizeof(gid->raw));
+    if (error) /* as the kernel shows an empty entry */
+        memset(gid->raw, 0, sizeof(gid->raw));
+    else
+        memcpy(gid->raw, found.raw, sizeof(gid->raw));
     return 0;
 }
 
 int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
                       unsigned int *type)
 {
-    const struct vb_gid *found;
+    struct vb_gid found;
     int error = find_gid(context, port_num, index, &found);
 
     if (error)
         return minus_one(error);
-    *type = found->type;
+    *type = found.type;
     return 0;
 }
 
@@ -202,7 +214,7 @@ static void put_entry(const struct vb_gid *gid, uint32_t index, void *to, size_t
 VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
                                 struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-    const struct vb_gid *found;
+    struct vb_gid found;
     int error = find_gid(context, port_num, gid_index, &found);
 
     if (flags)
@@ -211,25 +223,32 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
         return EINVAL;
     if (error)
         return error;
-    put_entry(found, gid_index, entry, entry_size);
+    put_entry(&found, gid_index, entry, entry_size);
     return 0;
 }
 
 VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
                                        size_t max_entries, uint32_t flags, size_t entry_size)
 {
-    const struct vb_direct *direct = vb_open_of(context)->direct;
+    struct vb_addresses *addresses;
+    struct vb_gid gid;
+    size_t filled = 0;
 
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
+    addresses = vb_gids(context);
     if (flags)
         return -EOPNOTSUPP;
-    if (entry_size < sizeof(*entries) || max_entries < (size_t)direct->gid_count)
+    if (entry_size < sizeof(*entries))
         return -EINVAL;
-    for (int i = 0; i < direct->gid_count; ++i)
-        put_entry(&direct->gids[i], (uint32_t)i, (char *)entries + (size_t)i * entry_size,
-                  entry_size);
-    return direct->gid_count;
+    for (int i = 0; i < vb_addresses_count(addresses); ++i) {
+        if (!vb_addresses_get(addresses, i, &gid))
+            continue;
+        if (filled == max_entries)
+            return -EINVAL;
+        put_entry(&gid, (uint32_t)i, (char *)entries + filled++ * entry_size, entry_size);
+    }
+    return (ssize_t)filled;
 }
 
 /* ---- partition keys: one, the default partition with full membership ---- */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "port/wrap/capture.h"
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vb_settings settings;
 
@@ -48,7 +50,7 @@ static int choice(const char *variable, const char *const *words, int fallback)
     return fallback;
 }
 
-static unsigned number(const char *variable, unsigned long most)
+static unsigned number(const char *variable, unsigned least, unsigned most, const char *of)
 {
     const char *value = getenv(variable);
     char *end;
@@ -58,22 +60,50 @@ static unsigned number(const char *variable, unsigned long most)
         return 0;
     errno = 0;
     parsed = strtoul(value, &end, 10);
-    if (*end || *value == '-' || errno || parsed > most) {
-        complain("%s=%s is not a number from 0 to %lu and ignored", variable, value, most);
+    if (*end || *value == '-' || errno || parsed < least || parsed > most) {
+        complain("%s=%s is not a number of %s from %u to %u and ignored", variable, value, of,
+                 least, most);
         return 0;
     }
     return (unsigned)parsed;
+}
+
+static const char *text(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value && *value ? strdup(value) : NULL;
+}
+
+static const char *fault_rules(void)
+{
+    const char *value = text("VERBENA_FAULT");
+    struct vb_fault_rules rules;
+    char error[256];
+
+    if (!vb_fault_parse(value, &rules, error, sizeof(error)))
+        return value;
+    complain("VERBENA_FAULT is ignored: %s", error);
+    return NULL;
 }
 
 static void read_settings(void)
 {
     static const char *const levels[] = {"errors", "info", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
+    static const char *const ports[] = {"auto", "direct", "roce", NULL};
+    static const char *const answers[] = {"no", "yes", NULL};
 
     settings.log = (enum vb_log_level)choice("VERBENA_LOG", levels, VB_LOG_ERRORS);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
-    settings.spin_us = number("VERBENA_SPIN_US", 1000000);
-    settings.part_id = number("VERBENA_PART_ID", UINT32_MAX);
+    settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
+    settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
+    settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
+    settings.fault = fault_rules();
+    settings.capture = text("VERBENA_CAPTURE");
+    settings.capture_bytes =
+        number("VERBENA_CAPTURE_BYTES", VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST, "bytes");
+    settings.capture_direct = choice("VERBENA_CAPTURE_DIRECT", answers, 0);
 }
 
 const struct vb_settings *vb_settings(void)

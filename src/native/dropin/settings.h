@@ -3,15 +3,23 @@
 #ifndef VB_DROPIN_SETTINGS_H
 #define VB_DROPIN_SETTINGS_H
 
-#include "port/direct/direct.h"
+#include <stdbool.h>
 
+#include "port/host.h"
+
+enum vb_which_port { VB_PORT_AUTO, VB_PORT_DIRECT, VB_PORT_ROCE };
 enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_DEBUG };
 
 struct vb_settings {
-    enum vb_log_level log; /* VERBENA_LOG=errors|info|debug */
-    enum vb_way copy;      /* VERBENA_COPY=shared|cma|bounce */
-    unsigned spin_us;      /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
-    unsigned part_id;      /* VERBENA_PART_ID: what query_device says */
+    enum vb_log_level log;   /* VERBENA_LOG=errors|info|debug */
+    enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
+    enum vb_which_port port; /* VERBENA_PORT=direct|roce */
+    unsigned spin_us;        /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
+    unsigned part_id;        /* VERBENA_PART_ID: what query_device says */
+    const char *fault;       /* VERBENA_FAULT: rules, which are right (docs/faults.md); or NULL */
+    const char *capture;     /* VERBENA_CAPTURE: a file; or NULL */
+    unsigned capture_bytes;  /* VERBENA_CAPTURE_BYTES: of each packet; 0: all */
+    bool capture_direct;     /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
 };
 
 /* Read once; a value that is not understood is reported and left out. */

@@ -23,4 +23,22 @@ int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text
 /* JSON about the device's slot, its heap and its peers; length as snprintf, or -errno. */
 int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
+/* Are these fault rules right? 0, or -EINVAL and `error` says which word is not. */
+int verbena_check_fault(const char *text, char *error, size_t size);
+
+/*
+ * Rules in place of the device's present ones; NULL or "": none. 0, -EINVAL and `error` as above,
+ * -EOPNOTSUPP: the device sends no packets, -ENOMEM, -ENODEV: a forked child.
+ */
+int verbena_set_fault(struct ibv_context *context, const char *text, char *error, size_t size);
+
+/* How often each rule matched and acted, a line each; length as snprintf, or -errno as above. */
+int verbena_fault_counters(struct ibv_context *context, char *text, size_t size);
+
+/*
+ * Makes an empty capture of this file, over an earlier one. 0, or -errno and `error` says why not;
+ * a file that is no capture of ours is left alone.
+ */
+int verbena_begin_capture(const char *path, char *error, size_t size);
+
 #endif

@@ -34,13 +34,9 @@ void vb_pool_return(struct vb_pool *pool, uint32_t number)
     pool->free[pool->free_count++] = number;
 }
 
-/* xorshift64*, seeded by the caller from the system's generator. */
 uint32_t vb_random(struct vb_adapter *adapter)
 {
-    adapter->random ^= adapter->random >> 12;
-    adapter->random ^= adapter->random << 25;
-    adapter->random ^= adapter->random >> 27;
-    return (uint32_t)((adapter->random * 0x2545f4914f6cdd1dull) >> 32);
+    return (uint32_t)vb_random_next(&adapter->random);
 }
 
 int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset)
@@ -101,13 +97,11 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->heap = heap;
     adapter->port = port;
     adapter->instance = instance;
-    adapter->random = seed | 1;
+    adapter->random.key[0] = seed;
     adapter->barriers = vb_barrier_register();
     adapter->qp_pool.limit = VB_MAX_QP;
     adapter->cq_pool.limit = VB_MAX_CQ;
     adapter->srq_pool.limit = VB_MAX_SRQ;
-    adapter->mr_pool.limit = VB_MAX_MR;
-    adapter->mr_pool.next = 1; /* key 0 stays invalid */
     adapter->pd_pool.limit = VB_MAX_PD;
     adapter->qps = calloc(VB_MAX_QP, sizeof(*adapter->qps));
     adapter->cqs = calloc(VB_MAX_CQ, sizeof(*adapter->cqs));
@@ -125,7 +119,7 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     free(adapter->qp_pool.free);
     free(adapter->cq_pool.free);
     free(adapter->srq_pool.free);
-    free(adapter->mr_pool.free);
+    vb_keys_free(&adapter->keys);
     free(adapter->pd_pool.free);
     free(adapter->qps);
     free(adapter->cqs);

@@ -10,12 +10,15 @@
 #include <stdint.h>
 
 #include "abi/verbs.h"
+#include "hca/keys.h"
 #include "hca/layout.h"
+#include "hca/random.h"
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
+struct vb_engine;
 struct vb_heap;
 struct vb_port;
 struct vb_qp;
@@ -40,16 +43,18 @@ struct vb_adapter {
     bool barriers;    /* the kernel offers what biased locks need */
     atomic_bool gone; /* never set: what a waiter on an own lock looks at */
     const struct vb_port *port;
-    struct vb_heap *segment;  /* tables and rings */
-    struct vb_heap *heap;     /* memory for applications; may be NULL */
-    pthread_mutex_t mutex;    /* the pools and tables below */
+    const struct vb_engine *engine; /* the packet engine, where there is one */
+    struct vb_heap *segment;        /* tables and rings */
+    struct vb_heap *heap;           /* memory for applications; may be NULL */
+    pthread_mutex_t mutex;          /* the pools and tables below */
     pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
-    struct vb_pool qp_pool, cq_pool, srq_pool, mr_pool, pd_pool;
-    struct vb_qp **qps; /* by table index; NULL where none is */
+    struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
+    struct vb_keys keys; /* of memory regions */
+    struct vb_qp **qps;  /* by table index; NULL where none is */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint32_t channel_serial;
-    uint64_t random; /* state of the generator behind keys and PSNs */
+    struct vb_random random; /* behind keys */
 };
 
 struct vb_object {

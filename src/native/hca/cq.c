@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/port.h"
 #include "hca/qp.h"
 #include "memory/heap.h"
 
@@ -260,6 +261,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     atomic_thread_fence(memory_order_seq_cst);
     if (!solicited_only && cq->channel)
         wake_at_once(cq);
+    if (VB_UNLIKELY(atomic_load(&cq->waiting)) && cq->context->adapter->port->armed)
+        cq->context->adapter->port->armed(cq);
 }
 
 /* Makes the entries up to tail reachable in the new ring under their positions. */

@@ -156,7 +156,8 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
-        cq->context->adapter->port->progress(cq);
+        if (!ready_entry(cq, cq->taken)) /* what is there first: progress may cost a system call */
+            cq->context->adapter->port->progress(cq);
     }
     if (ready_entry(cq, cq->taken))
         return poll_entries(cq, count, wc);

@@ -27,20 +27,29 @@ static struct vb_event *unlink_first(struct vb_event **list, const void *element
     return NULL;
 }
 
-void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)
+static void queue(struct vb_context *context, const struct ibv_async_event *what)
 {
     struct vb_event *event = calloc(1, sizeof(*event));
     uint64_t one = 1;
 
     if (!event)
         return;
-    event->event.event_type = type;
-    event->event.element.cq = element;
+    event->event = *what;
     pthread_mutex_lock(&context->mutex);
     append(&context->events, event);
     pthread_mutex_unlock(&context->mutex);
     if (write(context->async_fd, &one, sizeof(one)) < 0)
         return; /* the counter is full: it is readable anyway */
+}
+
+void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)
+{
+    queue(context, &(struct ibv_async_event){.event_type = type, .element.cq = element});
+}
+
+void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, int port_num)
+{
+    queue(context, &(struct ibv_async_event){.event_type = type, .element.port_num = port_num});
 }
 
 /* Moves the oldest event to those that wait for their acknowledgement. */

@@ -14,8 +14,9 @@ struct vb_event {
     struct ibv_async_event event;
 };
 
-/* `element` is the CQ, QP or SRQ as the program knows it, or NULL for a port or device event. */
+/* `element` is the CQ, QP or SRQ as the program knows it, or NULL for a device event. */
 void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element);
+void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, int port_num);
 
 /* Waits as the descriptor's O_NONBLOCK says. 0 or -EAGAIN, -EINTR, -EIO. */
 int vb_event_get(struct vb_context *context, struct ibv_async_event *event);

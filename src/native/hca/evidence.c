@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "abi/verbs.h"
+#include "wire/headers.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
 {
@@ -122,10 +123,92 @@ static void say_key(struct text *text, const struct vb_evidence *e, unsigned che
     }
 }
 
+/* What the peer's NAK means, and where to look. */
+static void say_refused(struct text *text, const struct vb_evidence *e)
+{
+    static const char *const meanings[] = {
+        [VB_NAK_INVALID_REQUEST] =
+            "invalid request: the QP's access flags do not allow it, it has too few READ "
+            "resources, "
+            "the message is longer than the receive request that it met, or the address of an "
+            "atomic is not a multiple of 8",
+        [VB_NAK_REMOTE_ACCESS] =
+            "remote access error: the rkey names no region of that QP's protection domain that "
+            "covers the range and grants the access",
+        [VB_NAK_REMOTE_OPERATION] =
+            "remote operational error: something of its own failed, as the lkey of its receive "
+            "request or a full completion queue",
+    };
+    const char *meaning =
+        e->count < sizeof(meanings) / sizeof(*meanings) ? meanings[e->count] : NULL;
+
+    say(text, "QP 0x%x refused the %s ", e->peer_qp_num, request_name(e->wr_opcode));
+    if (e->key) {
+        say(text, "to ");
+        say_range(text, e->addr, e->length);
+        say(text, " by rkey 0x%x ", e->key);
+    } else {
+        say(text, "of %" PRIu64 " bytes ", e->length);
+    }
+    say(text, "at PSN %u: %s", e->psn, meaning ? meaning : "it gave no reason");
+}
+
+static void say_retries(struct text *text, const struct vb_evidence *e)
+{
+    say(text,
+        "packets to QP 0x%x or its responses were lost again and again from PSN %u on, during "
+        "%" PRIu64 " us: %u sequence errors and %u timeouts since the last answer (retry_cnt %u)",
+        e->peer_qp_num, e->psn, e->microseconds, e->naks, e->timeouts, e->count);
+}
+
+/* Checks that only packets meet. */
+static bool say_packet_check(struct text *text, const struct vb_evidence *e)
+{
+    const char *name = request_name(e->wr_opcode);
+
+    switch (e->check) {
+    case VB_CHECK_SEQUENCE_RETRIES:
+        say_retries(text, e);
+        return true;
+    case VB_CHECK_REFUSED:
+        say_refused(text, e);
+        return true;
+    case VB_CHECK_BAD_RESPONSE:
+        say(text,
+            "QP 0x%x answered the %s with a packet that does not fit it (opcode 0x%x, PSN %u)",
+            e->peer_qp_num, name, e->count, e->psn);
+        return true;
+    case VB_CHECK_BAD_SEQUENCE:
+        say(text,
+            "QP 0x%x sent a packet that may not follow the one before it, or whose operation "
+            "is not served (opcode 0x%x, PSN %u)",
+            e->qp_num, e->count, e->psn);
+        return true;
+    case VB_CHECK_BAD_LENGTH:
+        say(text,
+            "QP 0x%x sent a %s packet whose payload does not agree with the announced length "
+            "or the path MTU (%" PRIu64 " bytes, PSN %u)",
+            e->qp_num, name, e->length, e->psn);
+        return true;
+    case VB_CHECK_TOO_MANY_READS:
+        say(text,
+            "QP 0x%x had more READs and atomics outstanding than max_dest_rd_atomic of QP 0x%x",
+            e->qp_num, e->peer_qp_num);
+        return true;
+    case VB_CHECK_INVALIDATE:
+        say(text, "the SEND asked to invalidate rkey 0x%x, which is no key that may be", e->key);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void say_check(struct text *text, const struct vb_evidence *e)
 {
     const char *name = request_name(e->wr_opcode);
 
+    if (say_packet_check(text, e))
+        return;
     switch (e->check) {
     case VB_CHECK_QP_ACCESS:
         say(text, "QP 0x%x does not allow it: the %s needs ", e->peer_qp_num, name);
@@ -154,6 +237,8 @@ static void say_check(struct text *text, const struct vb_evidence *e)
             "QP 0x%x did not answer during %" PRIu64 " us (retry_cnt %u). It does not exist, is "
             "not in RTR or RTS, or is connected to another QP than 0x%x",
             e->peer_qp_num, e->microseconds, e->count, e->qp_num);
+        if (e->timeouts)
+            say(text, ". Unanswered since PSN %u, after %u timeouts", e->psn, e->timeouts);
         break;
     case VB_CHECK_PEER_DIED:
         say(text, "the process of QP 0x%x ended while the QP was connected", e->peer_qp_num);

@@ -32,6 +32,14 @@ enum vb_check {
     VB_CHECK_LOCAL_MEMORY_GONE, /* the same of the request's own buffer */
     VB_CHECK_RECV_MEMORY_GONE,  /* of a receive request's buffer, found when it was polled */
     VB_CHECK_NO_ROOM,           /* no memory for a copy through the peer's help */
+    /* packets only */
+    VB_CHECK_SEQUENCE_RETRIES, /* packets or responses went missing more often than retry_cnt */
+    VB_CHECK_REFUSED,          /* the peer's NAK; `count` is its code (enum vb_nak) */
+    VB_CHECK_BAD_RESPONSE,     /* a response that does not fit the request; `count`: its opcode */
+    VB_CHECK_BAD_SEQUENCE,     /* a request packet in the wrong place; `count`: its opcode */
+    VB_CHECK_BAD_LENGTH,       /* payload and announced length do not agree */
+    VB_CHECK_TOO_MANY_READS,   /* more READs and atomics than max_dest_rd_atomic */
+    VB_CHECK_INVALIDATE,       /* the key to invalidate is none that may be */
 };
 
 /* Keeps a copy; returns its id (never 0) for vendor_err. */

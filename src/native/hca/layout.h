@@ -22,7 +22,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 2u
+#define VB_LAYOUT_VERSION 3u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -36,8 +36,8 @@ enum {
     VB_MAX_WR = 1 << 15,
     VB_MAX_CQE = 1 << 22,
     VB_MAX_INLINE = 1024,
-    VB_MAX_RD_ATOMIC = 16,
-    VB_SLOT_BITS = 12, /* a QP number is a slot and 12 bits within the slot */
+    VB_MAX_RD_ATOMIC = 128, /* as soft-RoCE has it, whose programs ask for no less */
+    VB_SLOT_BITS = 12,      /* a QP number is a slot and 12 bits within the slot */
     VB_SLOTS = 1 << VB_SLOT_BITS,
     VB_QPS_PER_SLOT = 1 << 12,
     VB_MAX_SLOTS = VB_MAX_QP / VB_QPS_PER_SLOT,
@@ -182,7 +182,10 @@ struct vb_evidence {
     uint64_t mr_addr;
     uint64_t mr_length;
     uint64_t microseconds;
-    uint64_t reserved[6];
+    uint32_t psn;
+    uint32_t naks;     /* sequence errors, asked for or implied by a lost response… */
+    uint32_t timeouts; /* …and expired timers since the last answer */
+    uint32_t reserved[9];
 };
 
 struct vb_segment_header {
@@ -195,6 +198,7 @@ struct vb_segment_header {
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
+    _Atomic uint32_t mr_window;       /* no region's entry was ever at or beyond this */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 
@@ -215,6 +219,17 @@ struct vb_view {
     struct vb_srq_shared *srq;
     struct vb_evidence *evidence;
 };
+
+/*
+ * The entry of view->mr that a key names. Of one that nobody can have been given, entry 0, which is
+ * no region's: a page of the table must not come into being by a guess.
+ */
+static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint32_t key)
+{
+    uint32_t window = atomic_load_explicit(&view->header->mr_window, memory_order_relaxed);
+
+    return &view->mr[key >> 8 < window ? key >> 8 : 0];
+}
 
 static inline void *vb_at(const struct vb_view *view, uint64_t offset)
 {

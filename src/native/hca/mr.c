@@ -51,13 +51,13 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
     entry->heap_offset = entry->in_heap ? vb_heap_offset(adapter->heap, addr) : 0;
 }
 
-/* The low byte counts on from a random one: a stale key of a reused entry is refused for long. */
+/* The low byte is random too, and never that of the entry's last key, which is stale. */
 static uint32_t new_key(struct vb_adapter *adapter, uint32_t index)
 {
     struct vb_mr_shared *entry = &adapter->self.mr[index];
-    uint32_t low = entry->last_key ? entry->last_key + 1 : vb_random(adapter);
+    uint32_t step = 1 + vb_random(adapter) % 255;
 
-    return entry->last_key = index << 8 | (low & 0xff);
+    return entry->last_key = index << 8 | ((entry->last_key + step) & 0xff);
 }
 
 static void publish(struct vb_mr *mr, uint32_t key)
@@ -99,9 +99,11 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsign
         return -ENOMEM;
     made->pd = pd;
     pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->mr_pool, &made->index);
-    if (!error)
+    error = vb_keys_take(&adapter->keys, &adapter->random, &made->index);
+    if (!error) {
+        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
         key = new_key(adapter, made->index);
+    }
     pthread_mutex_unlock(&adapter->mutex);
     if (error) {
         free(made);
@@ -144,7 +146,7 @@ int vb_mr_dereg(struct vb_mr *mr)
     vb_object_remove(mr->pd->context, &mr->object);
     atomic_fetch_sub(&mr->pd->users, 1);
     pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->mr_pool, mr->index);
+    vb_keys_return(&adapter->keys, mr->index);
     pthread_mutex_unlock(&adapter->mutex);
     free(mr);
     return 0;

@@ -41,7 +41,7 @@ static inline enum vb_check vb_mr_check(const struct vb_view *view, uint32_t pd,
                                         uint64_t iova, uint64_t length, uint32_t need,
                                         const struct vb_mr_shared **entry)
 {
-    const struct vb_mr_shared *mr = &view->mr[key >> 8];
+    const struct vb_mr_shared *mr = vb_mr_entry(view, key);
 
     *entry = mr;
     if (VB_UNLIKELY(atomic_load_explicit(&mr->key, memory_order_acquire) != key || key == 0))

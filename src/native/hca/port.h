@@ -25,8 +25,7 @@ struct vb_outcome {
 struct vb_port {
     /* The table index of a new QP has no number yet: gives it one. -ENOMEM: none is left. */
     int (*number)(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num);
-    /* INIT to RTR of a connected QP: find the peer. An absent peer is not an error (it may come).
-     */
+    /* INIT to RTR. A connected QP: find the peer. An absent one is not an error (it may come). */
     int (*connect)(struct vb_qp *qp);
     /* To RESET, or destroyed: forget the peer. */
     void (*disconnect)(struct vb_qp *qp);
@@ -44,6 +43,14 @@ struct vb_port {
     void (*attend)(struct vb_qp *qp);
     /* Requests of QPs on this CQ wait: try them now. */
     void (*progress)(struct vb_cq *cq);
+    /*
+     * Only where the port carries QPs by packets (vb_qp.by_packets): such a QP has new requests, or
+     * another state. Without its sq_lock; the port takes the engine's lock, calls vb_engine_attend
+     * and sends what is ready.
+     */
+    void (*kick)(struct vb_qp *qp);
+    /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
+    void (*armed)(struct vb_cq *cq);
 };
 
 #endif

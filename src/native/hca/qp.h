@@ -10,17 +10,23 @@
 #include "hca/srq.h"
 
 struct vb_peer;
+struct vb_endpoint;
 
 /* A send request that waits: its copy, the elements, inline data. */
 struct vb_sq_wqe {
     struct ibv_send_wr wr;
     struct ibv_sge *sge;
     uint8_t *inline_data;
+    /* the packet engine's, once it has begun it (requester.h) */
+    uint32_t first_psn;
+    uint32_t packets;
+    uint32_t length;
+    uint32_t ssn;
 };
 
 /* Why the head of the send queue waits, and until when. */
 struct vb_wait {
-    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER } reason;
+    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER, VB_WAIT_ANSWER } reason;
     uint64_t since; /* ns */
     uint64_t last_try;
 };
@@ -50,8 +56,10 @@ struct vb_qp {
     struct vb_sq_wqe *sq;
     void *sq_store;
     struct vb_wait wait;
-    bool counted_waiting; /* in send_cq->waiting */
-    bool drain_event;     /* SQD entered with notification, not yet raised */
+    bool counted_waiting;   /* in send_cq->waiting */
+    bool by_packets;        /* carried by the packet engine, not by the poster */
+    atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
+    bool drain_event;       /* SQD entered with notification, not yet raised */
 
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
@@ -60,6 +68,8 @@ struct vb_qp {
     uint32_t rq_flushed; /* ERR: requests before this position have their flush entry */
     uint8_t *rq_ring;
     uint8_t *rq_stage;
+
+    struct vb_endpoint *endpoint; /* of the packet engine, if it carries the QP */
 
     /* the port's */
     struct vb_peer *peer;
@@ -117,6 +127,13 @@ void vb_rq_put_back(struct vb_qp *qp);
 bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position);
 /* Flushes whatever ERR still owes; false when it must be tried again (busy, or not quiet). */
 bool vb_qp_try_flush(struct vb_qp *qp);
+
+/* Without sq_lock: what a QP that is carried by packets owes its port after a change. */
+static inline void vb_qp_kick(struct vb_qp *qp)
+{
+    if (VB_UNLIKELY(qp->by_packets))
+        qp->context->adapter->port->kick(qp);
+}
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type);
 

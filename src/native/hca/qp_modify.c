@@ -146,10 +146,9 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         fail(qp);
         break;
     case IBV_QPS_RTR:
-        if (vb_qp_connected_type(qp->ibv.qp_type)) {
+        error = qp->context->adapter->port->connect(qp);
+        if (!error && vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets)
             vb_qp_stage(qp);
-            error = qp->context->adapter->port->connect(qp);
-        }
         if (!error)
             set_state(qp, IBV_QPS_RTR);
         break;
@@ -176,6 +175,7 @@ int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
         keep_requester(qp, attr, mask);
         share_responder(qp, attr, mask);
         error = enter(qp, transition, attr, mask);
+        vb_qp_kick(qp);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);
     return error;

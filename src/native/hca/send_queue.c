@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The send queue. The poster's own thread carries a request out before post_send returns; only
- * what has to wait (receiver not ready, peer not there yet) is copied into the queue.
+ * what has to wait (receiver not ready, peer not there yet) is copied into the queue. Where the QP
+ * is carried by packets everything is, until the packet engine completes it.
  */
 #include <errno.h>
 #include <string.h>
@@ -199,7 +200,7 @@ void vb_sq_run(struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    while (qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
+    while (!qp->by_packets && qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
         struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
@@ -213,7 +214,8 @@ void vb_sq_run(struct vb_qp *qp)
     }
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
-    count_waiting(qp, qp->sq_next != qp->sq_posted && qp->wait.reason != VB_WAIT_NONE);
+    count_waiting(qp, !qp->by_packets && qp->sq_next != qp->sq_posted &&
+                          qp->wait.reason != VB_WAIT_NONE);
     raise_drained(qp);
 }
 
@@ -221,7 +223,7 @@ void vb_qp_fail(struct vb_qp *qp)
 {
     enter_error(qp);
     flush_queue(qp);
-    if (qp->ibv.state == IBV_QPS_ERR)
+    if (qp->ibv.state == IBV_QPS_ERR && !qp->by_packets)
         qp->context->adapter->port->attend(qp);
 }
 
@@ -255,7 +257,7 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
         return -ENOMEM;
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
-    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted)) {
+    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || qp->by_packets)) {
         enqueue(qp, wr);
         vb_sq_run(qp);
         return 0;
@@ -283,5 +285,6 @@ int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
         }
     }
     vb_sq_unlock(qp);
+    vb_qp_kick(qp);
     return error;
 }

@@ -19,7 +19,11 @@
  * A guarded function is never inlined or cloned, holds no lock and owns nothing while it may
  * fault, and returns 0. Its code lies in a section of its own, where the handler looks for it.
  */
+#ifdef __clang__ /* knows no noipa */
+#define VB_GUARDED __attribute__((noinline, section("vb_guarded")))
+#else
 #define VB_GUARDED __attribute__((noipa, section("vb_guarded")))
+#endif
 
 /* Installs the handler; each start is matched by a stop. Without it a fault ends the program. */
 void vb_guard_start(void);

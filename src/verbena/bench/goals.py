@@ -9,7 +9,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
-from verbena.bench.perftest import Perftest
+from verbena.bench.iperf import Iperf
+from verbena.bench.perftest import PACKETS_ONLY, Perftest
 from verbena.bench.scripts import OpenDevice, Script, Wakeup, Walk
 from verbena.bench.ucx import Ucx
 
@@ -26,6 +27,7 @@ class Section(Enum):
     SHARED = "C programs with `verbena run --shared-heap`"
     OWN = "C programs with their own memory"
     PYTHON = "From Python"
+    PACKETS = "RoCE v2 packets over loopback"
     WAITING = "Waiting"
     REFERENCE = "For reference, without a goal"
 
@@ -100,7 +102,7 @@ def shortened(goal: Goal) -> Goal:
 
 
 def all_goals() -> list[Goal]:
-    return [*shared(), *own(), *python(), *waiting(), *reference()]
+    return [*shared(), *own(), *python(), *packets(), *waiting(), *reference()]
 
 
 def shared() -> Iterator[Goal]:
@@ -185,6 +187,42 @@ def python_bandwidth(size: int, memory: Memory) -> Goal:
     where = "own memory" if memory is Memory.OWN else "pd.alloc"
     peer = Perftest("write_bw", size, memory)
     return Goal(Section.PYTHON, f"WRITE bandwidth, {size_text(size)}, {where}", ours, peer, ALIKE)
+
+
+def packets() -> Iterator[Goal]:
+    """Everything as packets, the ICRC made and checked; beside what travels over TCP."""
+    section = Section.PACKETS
+    for kind in ("write", "send"):
+        for mtu in (4096, 1024):
+            ours = Perftest(f"{kind}_bw", MIB, path_mtu=mtu)
+            quick = kind == "write" and mtu == 4096
+            name = f"{kind.upper()} bandwidth, 1 MiB, path MTU {mtu}, against"
+            put = Ucx("ucp_put_bw", MIB, over_tcp=True)
+            yield Goal(section, f"{name} UCX", ours, put, 1.2, quick=quick)
+            yield Goal(section, f"{name} large writes to TCP", ours, Iperf("1M"), 0.9)
+            yield Goal(section, f"{name} TCP", ours, Iperf(), 2.0)
+    ours = Perftest("read_bw", MIB, path_mtu=4096)
+    yield Goal(section, "READ bandwidth, 1 MiB, path MTU 4096", ours, Iperf("1M"), None)
+    yield Goal(section, COLD, cold_packets(), None, COLD_BOUND)
+    ours = Perftest("send_lat", path_mtu=1024)
+    peer = Ucx("tag_lat", over_tcp=True)
+    yield Goal(section, "SEND latency, 8 B, half round trip", ours, peer, 1.0, Better.LOWER, True)
+    for kind, test in (("write", "ucp_put_bw"), ("send", "tag_bw")):
+        ours, peer = Perftest(f"{kind}_bw", path_mtu=1024), Ucx(test, over_tcp=True)
+        yield Goal(section, f"{kind.upper()} rate, 8 B", ours, peer, 3.0, quick=kind == "send")
+
+
+COLD = "WRITE bandwidth, cold: 1 MiB each, walking 1 GiB, path MTU 4096"
+COLD_BOUND = round(4.5e9 / MIB)
+
+
+def cold_packets() -> Walk:
+    return Walk(
+        "write_cold",
+        "verbs, 1 MiB WRITEs",
+        arguments=(("own", True), ("path_mtu", 4096)),
+        environment=tuple(PACKETS_ONLY.items()),
+    )
 
 
 def waiting() -> Iterator[Goal]:

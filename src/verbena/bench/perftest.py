@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from verbena import launch
+from verbena import launch, verbs
 from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, size_text
 from verbena.bench.cores import Cores
-from verbena.bench.processes import MeasureError, Program, free_port, run_server_and_client
+from verbena.bench.processes import (
+    MeasureError,
+    Program,
+    SkipError,
+    free_port,
+    run_server_and_client,
+)
 
 TIMEOUT = 30.0
 # Every address handle of a RoCE device has a GRH; GID 1 is the RoCE v2 one that always exists.
@@ -21,6 +27,8 @@ GID_INDEX = "1"
 # Operations per second and bytes per second of a modest machine: the first run is a short one.
 EXPECTED = {Memory.SHARED: (10e6, 10e9), Memory.OWN: (1e6, 5e9)}
 EXPECTED_EVENTS = 20e3
+EXPECTED_PACKETS = (100e3, 1e9)
+PACKETS_ONLY = {"VERBENA_PORT": "roce"}
 LATENCY_COLUMN, AVERAGE_COLUMN = 4, 5
 BANDWIDTH_COLUMN, RATE_COLUMN = 3, 4
 PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest"}
@@ -32,7 +40,8 @@ class Perftest:
 
     WRITE and SEND latencies are half round trips, READ and atomic ones whole operations, as
     perftest reports them. `events` sleeps on a completion channel, after `spin_us` of spinning.
-    `average` takes the average latency instead, where the clock's steps are too coarse.
+    `average` takes the average latency instead, where the clock's steps are too coarse. With a
+    `path_mtu` everything travels as RoCE packets over loopback.
     """
 
     test: str
@@ -41,6 +50,7 @@ class Perftest:
     events: bool = False
     spin_us: int = 0
     average: bool = False
+    path_mtu: int = 0
 
     @property
     def unit(self) -> Unit:
@@ -51,12 +61,12 @@ class Perftest:
     @property
     def label(self) -> str:
         events = " -e" if self.events else ""
-        return f"ib_{self.test}{events}, {size_text(self.size)}"
+        packets = f", MTU {self.path_mtu}" if self.path_mtu else ""
+        return f"ib_{self.test}{events}, {size_text(self.size)}{packets}"
 
     def measure(self, effort: Effort, cores: Cores) -> Sample:
-        expected = EXPECTED_EVENTS if self.events else expected_rate(
-            self.size, *EXPECTED[self.memory]
-        )  # fmt: skip
+        usual = EXPECTED_PACKETS if self.path_mtu else EXPECTED[self.memory]
+        expected = EXPECTED_EVENTS if self.events else expected_rate(self.size, *usual)
         words = self.words(effort.iterations(expected))
         _, said = run_pair(words, cores, self.environment())
         return self.sample(data_row(said))
@@ -65,13 +75,18 @@ class Perftest:
         size = [] if self.test.startswith("atomic") else ["-s", str(self.size)]
         events = ["-e"] if self.events else []
         cycles = ["-C"] if self.test.endswith("_lat") and cycles_per_us() else []
-        common = ["-F", "-x", GID_INDEX, "-n", str(iterations)]
+        common = ["-F", "-n", str(iterations), *self.way()]
         return [find(f"ib_{self.test}"), *common, *size, *events, *cycles]
 
+    def way(self) -> list[str]:
+        if not self.path_mtu:
+            return ["-x", GID_INDEX]
+        return ["-x", str(loopback_gid()), "-m", str(self.path_mtu)]
+
     def environment(self) -> dict[str, str]:
-        return launch.environment(
-            shared_heap=self.memory is Memory.SHARED, spin_us=self.spin_us or None
-        )
+        shared = self.memory is Memory.SHARED and not self.path_mtu
+        made = launch.environment(shared_heap=shared, spin_us=self.spin_us or None)
+        return made | (PACKETS_ONLY if self.path_mtu else {})
 
     def sample(self, row: list[float]) -> Sample:
         if self.unit is Unit.MICROSECONDS:
@@ -99,6 +114,16 @@ def cycles_per_us() -> float | None:
     if "constant_tsc" not in fields.get("flags", "").split():
         return None
     return float(fields["bogomips"]) / 2
+
+
+@cache
+def loopback_gid() -> int:
+    """The index of the GID that stands for 127.0.0.1. Raises SkipError when there is none."""
+    with verbs.open_device() as context:
+        for entry in context.query_gid_table():
+            if entry.gid.raw[12:] == bytes([127, 0, 0, 1]) and entry.gid.is_ipv4_mapped:
+                return entry.gid_index
+    raise SkipError("the loopback interface has no address 127.0.0.1")
 
 
 def find(name: str) -> str:

@@ -56,6 +56,7 @@ class Walk:
     label: str
     total: int = GIB
     arguments: tuple[tuple[str, Any], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
     unit: Unit = field(default=Unit.BANDWIDTH, init=False)
 
     def measure(self, effort: Effort, cores: Cores) -> Sample:
@@ -66,7 +67,7 @@ class Walk:
                 f"GiB of memory, {free / GIB:.1f} GiB are free"
             )
         arguments = {"seconds": effort.seconds, "total": self.total, **dict(self.arguments)}
-        return Sample(float(run(self.name, cores, **arguments)))
+        return Sample(float(run(self.name, cores, dict(self.environment), **arguments)))
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,22 @@ class OpenDevice:
         return Sample(statistics.median(times))
 
 
-def run(name: str, cores: Cores, **arguments: Any) -> Any:
+def run(
+    name: str, cores: Cores, environment: dict[str, str] | None = None, **arguments: Any
+) -> Any:
     """Run a script of worker.SCRIPTS in two processes; what the first one returned.
+
+    `environment` is added to this process's.
 
     A list `fds` among the arguments is inherited by both. Raises MeasureError.
     """
     text = json.dumps(arguments)
     fds = tuple(arguments.get("fds", ()))
     with linked() as (a, b):
-        first, second = worker(name, "first", a, text, fds), worker(name, "second", b, text, fds)
+        first, second = (
+            worker(name, role, fd, text, fds, environment or {})
+            for role, fd in (("first", a), ("second", b))
+        )
         said, _ = run_together(first, second, cores, TIMEOUT)
     try:
         return json.loads(said.splitlines()[-1])
@@ -123,9 +131,16 @@ def linked() -> Iterator[tuple[int, int]]:
         yield a.fileno(), b.fileno()
 
 
-def worker(name: str, role: str, fd: int, arguments: str, fds: tuple[int, ...]) -> Program:
+def worker(
+    name: str,
+    role: str,
+    fd: int,
+    arguments: str,
+    fds: tuple[int, ...],
+    environment: dict[str, str],
+) -> Program:
     words = [sys.executable, "-m", "verbena.bench.worker", name, role, str(fd), arguments]
-    return Program(words, os.environ, (fd, *fds))
+    return Program(words, os.environ | environment, (fd, *fds))
 
 
 def available_memory() -> int:

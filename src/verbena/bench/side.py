@@ -68,17 +68,21 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint(side: Side, nbytes: int, *, own: bool = False, depth: int = 256) -> Iterator[Endpoint]:
+def endpoint(
+    side: Side, nbytes: int, *, own: bool = False, depth: int = 256, path_mtu: int = 0
+) -> Iterator[Endpoint]:
     """Open the device and connect to the other side.
 
-    The region has `nbytes` and is allocated by Verbena, or with `own` by this process.
+    The region has `nbytes` and is allocated by Verbena, or with `own` by this process. A
+    `path_mtu` takes the place of the device's.
     """
     with verbs.open_device() as context:
         pd = context.alloc_pd()
         cq = context.create_cq(2 * depth)
         qp = pd.create_qp(send_cq=cq, max_send_wr=depth, max_recv_wr=depth)
         mr = region(pd, nbytes, own)
-        verbs.connect_rc(qp, side.socket)
+        mtu = verbs.MTU[f"MTU_{path_mtu}"] if path_mtu else None
+        verbs.connect_rc(qp, side.socket, path_mtu=mtu)
         remote_addr, rkey = side.exchange([mr.addr, mr.rkey])
         yield Endpoint(context, pd, cq, qp, mr, remote_addr, rkey)
         side.meet()  # a QP that goes away early would end the peer's

@@ -22,9 +22,11 @@ from verbena.bench.processes import (
 
 DISTRIBUTION = "libucx-cu12"
 TIMEOUT = 30.0
+TCP = "tcp"
 # posix reaches only memory that UCX allocated; cma is what it has for a program's own.
 TRANSPORTS = {Memory.SHARED: "posix,self", Memory.OWN: "posix,cma"}
 EXPECTED = {Memory.SHARED: (5e6, 10e9), Memory.OWN: (1e6, 5e9)}
+EXPECTED_TCP = (100e3, 1e9)
 MAX_WARM_UP = 10_000
 COUNT, MEDIAN, AVERAGE = "iterations", "50.0_percentile_lat", "overall_lat"
 BANDWIDTH, RATE = "overall_bw", "overall_mr"
@@ -38,6 +40,11 @@ class Ucx:
     size: int = SMALL
     memory: Memory = Memory.SHARED
     average: bool = False
+    over_tcp: bool = False
+
+    @property
+    def transports(self) -> str:
+        return TCP if self.over_tcp else TRANSPORTS[self.memory]
 
     @property
     def unit(self) -> Unit:
@@ -47,11 +54,12 @@ class Ucx:
 
     @property
     def label(self) -> str:
-        transports = TRANSPORTS[self.memory].replace(",self", "").replace(",", "+")
+        transports = self.transports.replace(",self", "").replace(",", "+")
         return f"UCX {transports} {self.test}"
 
     def measure(self, effort: Effort, cores: Cores) -> Sample:
-        count = effort.iterations(expected_rate(self.size, *EXPECTED[self.memory]))
+        usual = EXPECTED_TCP if self.over_tcp else EXPECTED[self.memory]
+        count = effort.iterations(expected_rate(self.size, *usual))
         port = free_port()
         server = self.program("-p", str(port))
         client = self.program(*self.words(count), "-p", str(port), "127.0.0.1")
@@ -68,7 +76,7 @@ class Ucx:
         root = package_dir()
         changed = {
             "LD_LIBRARY_PATH": str(root / "lib"),  # or Debian's older UCX is taken
-            "UCX_TLS": TRANSPORTS[self.memory],
+            "UCX_TLS": self.transports,
             "UCX_WARN_UNUSED_ENV_VARS": "n",
         }
         mine = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

@@ -138,9 +138,11 @@ def write_bandwidth(side: Side, seconds: float, size: int, own: bool) -> float |
         return rate_of(end, [requests(end, size, BATCH)], seconds)
 
 
-def write_cold(side: Side, seconds: float, total: int, own: bool) -> float | None:
+def write_cold(
+    side: Side, seconds: float, total: int, own: bool, path_mtu: int = 0
+) -> float | None:
     """MiB/s of 1 MiB WRITEs that walk over `total` bytes, so that no cache helps."""
-    with endpoint(side, total, own=own) as end:
+    with endpoint(side, total, own=own, path_mtu=path_mtu) as end:
         end.mr.array()[:] = 1  # every page is there, on both sides
         side.meet()
         if not side.first:

@@ -37,6 +37,7 @@ def findings() -> Iterator[Finding]:
     """Every finding about software."""
     yield libraries()
     yield device()
+    yield roce_port()
     yield programs()
     yield cross_process_copy()
     yield real_devices()
@@ -74,6 +75,27 @@ def device() -> Finding:
         return Finding(
             "device", Verdict.BAD, f"it does not open: {error}", "Set VERBENA_LOG=debug to see why."
         )
+
+
+def roce_port() -> Finding:
+    """UDP port 4791, by which other hosts are reached."""
+    name = "RoCE port"
+    try:
+        from verbena import verbs
+
+        with verbs.open_device() as context:
+            found = (context.describe() or {}).get("roce", {})
+    except (ImportError, OSError) as error:
+        return Finding(name, Verdict.NOTE, f"not looked at, for the device does not open: {error}")
+    if "udp_port" in found:
+        return good(name, f"UDP port {found['udp_port']} is ours: other hosts are reached by RoCE")
+    return Finding(
+        name,
+        Verdict.NOTE,
+        f"{found.get('reason', 'none')}; only processes on this host are reached",
+        "Who has it: ss -ulnpe 'sport = :4791'; soft-RoCE: rdma link show, rdma link delete NAME.\n"
+        "Processes share the port if they belong to one user. It must not be VERBENA_PORT=direct.",
+    )
 
 
 def present(evidence: str) -> bool:

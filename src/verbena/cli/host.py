@@ -26,6 +26,10 @@ COPY_FEATURES = {
 }
 # A peer costs a process a few descriptors: its socket, its segments, its channels.
 FEW_DESCRIPTORS = 1024
+# What the RoCE port asks for, and what a few connections at full speed use.
+WANTED_BUFFER, SMALL_BUFFER = 16 * MIB, 4 * MIB
+# asm-generic/socket.h
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
 def findings() -> Iterator[Finding]:
@@ -39,6 +43,7 @@ def findings() -> Iterator[Finding]:
     yield processors()
     yield copy_features()
     yield addresses()
+    yield packet_buffers()
 
 
 def memory_file() -> int:
@@ -198,4 +203,30 @@ def addresses() -> Finding:
         Verdict.NOTE,
         "none: the only GIDs are link-local, and programs that exchange addresses over TCP fail",
         "ip link set lo up",
+    )
+
+
+def buffer_had(option: int, forced: int) -> int:
+    """The bytes that a UDP socket gets which asks as the RoCE port does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+        try:
+            tried.setsockopt(socket.SOL_SOCKET, forced, WANTED_BUFFER)
+        except OSError:  # it takes CAP_NET_ADMIN
+            tried.setsockopt(socket.SOL_SOCKET, option, WANTED_BUFFER)
+        return tried.getsockopt(socket.SOL_SOCKET, option) // 2  # Linux says the double
+
+
+def packet_buffers() -> Finding:
+    """Packets from other hosts wait in a socket's buffer; what finds it full is lost."""
+    name = "packet buffers"
+    received = buffer_had(socket.SO_RCVBUF, SO_RCVBUFFORCE)
+    sent = buffer_had(socket.SO_SNDBUF, SO_SNDBUFFORCE)
+    text = f"{received // 1024} KiB to receive, {sent // 1024} KiB to send"
+    if min(received, sent) >= SMALL_BUFFER:
+        return good(name, text)
+    return Finding(
+        name,
+        Verdict.SLOW,
+        f"{text}: packets from other hosts are lost when they come fast, and sent again",
+        f"sudo sysctl -w net.core.rmem_max={WANTED_BUFFER} net.core.wmem_max={WANTED_BUFFER}",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena info`: the device, its limits and GIDs, and how peers' memory is reached here."""
+"""`verbena info`: the device, its limits and GIDs, the ways to peers and to their memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from verbena import verbs
 from verbena.cli.devices import gid_rows
 from verbena.cli.probe import ProbeError, Reach, probe
 from verbena.cli.survey import DeviceView, devices
@@ -21,7 +22,8 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena info",
         description="Describe Verbena's device as a program of this user sees it here, and try "
         "between two processes how they reach each other's memory.",
-        epilog="VERBENA_COPY=shared, cma or bounce forces a way, for tests.",
+        epilog="VERBENA_PORT=direct or roce forces a way to peers, VERBENA_COPY=shared, cma or "
+        "bounce one to their memory, for tests.",
     )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
@@ -53,34 +55,61 @@ def device_text(device: DeviceView, path: str) -> str:
         ["library", path],
     ]
     for port in device.ports:
-        rows.append([f"port {port.number}", f"{port.state}, {port.link_layer}, MTU {port.mtu} B"])
+        rows.append(
+            [f"port {port.number}", f"{port.state}, {port.link_layer}, active MTU {port.mtu} B"]
+        )
         rows.append(["longest message", f"{port.max_message} B"])
     return aligned(rows)
+
+
+def roce() -> dict[str, Any]:
+    """Of the device as this process has it: "udp_port" and "local_peers", or "reason"."""
+    with verbs.open_device() as context:
+        return dict((context.describe() or {}).get("roce", {}))
+
+
+def roce_text(found: dict[str, Any]) -> str:
+    """Which way peers go, here and elsewhere."""
+    if "udp_port" not in found:
+        rows = [
+            ["other hosts", f"not reached: {found.get('reason', 'the library has no RoCE port')}"],
+            ["this host", "direct, without packets"],
+        ]
+    else:
+        port = f"RoCE v2 packets, UDP port {found['udp_port']}"
+        by_packets = "packets too (VERBENA_PORT=roce)"
+        rows = [
+            ["other hosts", port],
+            ["this host", by_packets if found["local_peers"] else "direct, without packets"],
+        ]
+    return "Ways to peers:\n" + aligned(rows, "  ")
 
 
 def limits_text(device: DeviceView) -> str:
     return "Limits:\n" + aligned([[k, str(v)] for k, v in device.limits.items()], "  ")
 
 
-def as_json(found: list[DeviceView], path: str, reach: Reach) -> dict[str, Any]:
+def as_json(
+    found: list[DeviceView], path: str, ways: dict[str, Any], reach: Reach
+) -> dict[str, Any]:
     listed = [asdict(device) for device in found]
-    return {"library": path, "devices": listed, "peer_memory": asdict(reach)}
+    return {"library": path, "devices": listed, "roce": ways, "peer_memory": asdict(reach)}
 
 
 def main(arguments: list[str]) -> int:
     """Runs `verbena info`."""
     options = parser().parse_args(arguments)
-    path, found = library.find(), devices()
+    path, found, ways = library.find(), devices(), roce()
     try:
         reach = probe()
     except ProbeError as error:
         print(f"verbena info: {error}. verbena doctor may say why.", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(as_json(found, path, reach), indent=2))
+        print(json.dumps(as_json(found, path, ways, reach), indent=2))
         return 0
     for device in found:
         gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
         print(device_text(device, path), gids, limits_text(device), sep="\n\n")
-    print(f"\n{reach_text(reach)}")
+    print(f"\n{roce_text(ways)}\n\n{reach_text(reach)}")
     return 0

@@ -10,11 +10,15 @@ import shutil
 import sys
 from pathlib import Path
 
-from verbena import launch
+from verbena import capture, fault, launch
 from verbena.cli.elf import obstacle
 
 # What shells say: the program was found and cannot be run; it was not found.
-CANNOT_RUN, NOT_FOUND = 126, 127
+USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
+
+
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "part-id=", "fault=",
+           "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
 
 
 class ProgramError(Exception):
@@ -28,11 +32,15 @@ class ProgramError(Exception):
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
-        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--part-id N] [--] PROGRAM "
-        "[ARGUMENT ...]",
+        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--part-id N]\n"
+        "                   [--fault RULES]\n"
+        "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
+        "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
         "in turn. The program takes the place of this process: its exit status is the result.",
-        epilog="Exit status 127: there is no such program; 126: it cannot run over Verbena.",
+        epilog="Peers on this host are reached directly, others by RoCE v2 packets; with the "
+        "variable VERBENA_PORT=roce all by packets, with VERBENA_PORT=direct only those here. "
+        "Exit status 127: there is no such program; 126: it cannot run over Verbena.",
     )
     made.add_argument(
         "--shared-heap",
@@ -59,20 +67,47 @@ def parser() -> argparse.ArgumentParser:
         help="the vendor_part_id that the device reports: perftest, for one, offers inline data "
         "and the ibv_wr_* calls only to adapters that it knows (4119 is one)",
     )
+    add_packet_options(made)
     return made
+
+
+def add_packet_options(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--fault",
+        metavar="RULES",
+        type=fault_rules,
+        help="harm packets on purpose, as in 'drop 1%%; delay 2ms opcode=read-response; seed 7'",
+    )
+    made.add_argument(
+        "--capture",
+        metavar="FILE",
+        help="write the packets of all processes into FILE, which Wireshark opens",
+    )
+    made.add_argument(
+        "--capture-direct",
+        action="store_true",
+        help="with --capture: also what reaches a peer on this host without packets, as the "
+        "packets that it would have been",
+    )
+    made.add_argument(
+        "--capture-bytes",
+        metavar="N",
+        type=capture_bytes,
+        help="with --capture: keep the first N bytes of each packet",
+    )
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the program's words: all from the first that is no option, untouched."""
     options = parser()
     try:
-        _, words = getopt.getopt(
-            arguments, "h", ["help", "shared-heap", "log=", "spin=", "part-id="]
-        )
+        _, words = getopt.getopt(arguments, "h", OPTIONS)
     except getopt.GetoptError as error:
         options.error(str(error))
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
     parsed = options.parse_args(ours)
+    if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
+        options.error("name the file to capture into: --capture FILE")
     if not words:
         options.error("name the program to start, as in: verbena run -- ibv_devices")
     return parsed, words
@@ -90,6 +125,31 @@ def part_number(text: str) -> int:
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 32 bits")
     return value
+
+
+def fault_rules(text: str) -> str:
+    try:
+        fault.check(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def capture_bytes(text: str) -> int:
+    allowed = launch.CAPTURE_BYTES
+    value = int(text) if text.isdecimal() else -1
+    if value not in allowed:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of bytes from {allowed[0]} to {allowed[-1]}"
+        )
+    return value
+
+
+def begin_capture(file: str) -> None:
+    try:
+        capture.begin(file)
+    except OSError as error:
+        raise ProgramError(USAGE, f"cannot capture into {file}: {error.strerror}") from error
 
 
 def find_program(name: str, path: str) -> Path:
@@ -146,10 +206,16 @@ def main(arguments: list[str]) -> int:
         log=options.log,
         spin_us=options.spin,
         part_id=options.part_id,
+        faults=options.fault,
+        capture=options.capture,
+        capture_direct=options.capture_direct,
+        capture_bytes=options.capture_bytes,
     )
     try:
         program = find_program(words[0], environment["PATH"])
         check(program)
+        if options.capture:
+            begin_capture(options.capture)
         start(program, words, environment)
     except ProgramError as error:
         print(f"verbena run: {error}", file=sys.stderr)

@@ -305,6 +305,8 @@ cdef extern from "_symbols.h" nogil:
         void (*heap_free)(void *) noexcept nogil
         int (*explain)(ibv_context *, uint32_t, char *, size_t) noexcept nogil
         int (*describe)(ibv_context *, char *, size_t) noexcept nogil
+        int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil
+        int (*fault_counters)(ibv_context *, char *, size_t) noexcept nogil
 
     const char *vb_resolve(void *handle, vb_symbols *table)
     const char *vb_in_front()

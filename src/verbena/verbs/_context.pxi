@@ -281,6 +281,39 @@ cdef class Context:
             raise failed("describe", length)
         return json.loads(bytes(text[:length]).decode())
 
+    def set_fault(self, str text):
+        """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
+
+        Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
+        no packets or is not Verbena's.
+        """
+        self._check()
+        if self.library.call.set_fault is NULL:
+            raise failed("set_fault", EOPNOTSUPP)
+        cdef char error[256]
+        cdef bytes rules = text.encode()
+        error[0] = 0
+        cdef int code = self.library.call.set_fault(self.context, rules, error, sizeof(error))
+        if code == -EINVAL:
+            raise ValueError((<bytes>error).decode("utf-8", "replace"))
+        if code:
+            raise failed("set_fault", code)
+
+    def fault_counters(self):
+        """How often each fault rule matched and acted: a line for each.
+
+        Raises VerbsError(EOPNOTSUPP) as set_fault does.
+        """
+        self._check()
+        if self.library.call.fault_counters is NULL:
+            raise failed("fault_counters", EOPNOTSUPP)
+        cdef char text[8192]
+        cdef int size = <int>sizeof(text)
+        cdef int length = self.library.call.fault_counters(self.context, text, size)
+        if length < 0:
+            raise failed("fault_counters", length)
+        return (<bytes>text[:min(length, size - 1)]).decode("utf-8", "replace")
+
 
 cdef inline void errno_before_call() noexcept:
     """For calls that return -1 and may leave errno as it was."""

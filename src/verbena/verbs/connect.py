@@ -50,6 +50,7 @@ _BODY = struct.Struct(
 )  # type, mtu, initiator depth, responder resources, qpn, psn, lid
 _VERDICT = struct.Struct("!BH")  # READY or FAILED, bytes of text that follow
 _READY, _FAILED = 1, 2
+_READS = 16  # under way at a time: what adapters usually offer, and QPs keep room for
 HEAD_SIZE = _HEAD.size
 VERDICT_SIZE = _VERDICT.size
 
@@ -57,12 +58,14 @@ VERDICT_SIZE = _VERDICT.size
 class ConnectOptions(TypedDict, total=False):
     """Keywords of ``connect_rc``, ``connect_pair`` and ``bring_up``.
 
-    ``access`` is what the peer may do with this QP (default: everything). The last four are codes
+    ``access`` is what the peer may do with this QP (default: everything). ``path_mtu`` is the
+    lesser of both ports' unless both sides name another. The last four are codes
     of ibv_modify_qp(3): ``timeout`` is 4.096 µs times 2**timeout (14), ``retry_cnt`` (7),
     ``rnr_retry`` (7: for ever), ``min_rnr_timer`` (12: 0.64 ms).
     """
 
     port: int
+    path_mtu: MTU | None
     access: int
     pkey_index: int
     sl: int
@@ -75,6 +78,7 @@ class ConnectOptions(TypedDict, total=False):
 
 _DEFAULTS: ConnectOptions = {
     "port": 1,
+    "path_mtu": None,
     "access": ALL_ACCESS,
     "pkey_index": 0,
     "sl": 0,
@@ -158,14 +162,19 @@ def local_qp_info(
     info = QPInfo(
         qp_type=qp.qp_type,
         qp_num=qp.qp_num,
-        psn=int.from_bytes(os.urandom(3), "big") if psn is None else psn,
+        psn=_random_psn() if psn is None else psn,
         lid=port_attr.lid,
         gid=context.query_gid(port, gid_index).raw,
         mtu=port_attr.active_mtu,
-        max_rd_atomic=min(device.max_qp_init_rd_atom, 255),
-        max_dest_rd_atomic=min(device.max_qp_rd_atom, 255),
+        max_rd_atomic=min(device.max_qp_init_rd_atom, _READS),
+        max_dest_rd_atomic=min(device.max_qp_rd_atom, _READS),
     )
     return info, gid_index
+
+
+def _random_psn() -> int:
+    """24 bits that nobody can guess, so that nobody can put packets into a connection."""
+    return int.from_bytes(os.urandom(3), "big")
 
 
 def best_gid_index(context: Context, port: int, port_attr: PortAttr) -> int:
@@ -203,7 +212,7 @@ def bring_up(
         dest_qp_num=remote.qp_num,
         rq_psn=remote.psn,
         ah_attr=_address_of(remote, gid_index, chosen),
-        path_mtu=min(local.mtu, remote.mtu),
+        path_mtu=chosen["path_mtu"] or min(local.mtu, remote.mtu),
         max_dest_rd_atomic=min(local.max_dest_rd_atomic, remote.max_rd_atomic),
         min_rnr_timer=chosen["min_rnr_timer"],
     )
@@ -344,11 +353,11 @@ def connect_pair(
     bring_up(b, info_b, info_a, index_b, **options)
 
 
-def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int = 0) -> None:
-    """Bring a UD QP from RESET to RTS. Raises VerbsError."""
+def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int | None = None) -> None:
+    """Bring a UD QP from RESET to RTS; ``psn`` defaults to a random one. Raises VerbsError."""
     qp.to_init(port, qkey=qkey)
     qp.to_rtr()
-    qp.to_rts(sq_psn=psn)
+    qp.to_rts(sq_psn=_random_psn() if psn is None else psn)
 
 
 def address_of(info: QPInfo, gid_index: int, **options: Unpack[ConnectOptions]) -> AHAttr:

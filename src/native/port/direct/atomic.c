@@ -4,17 +4,10 @@
 #include <errno.h>
 #include <sys/uio.h>
 
+#include "hca/atomic.h"
 #include "hca/lock.h"
-#include "memory/guard.h"
 #include "port/direct/direct.h"
 #include "port/direct/place.h"
-
-static int by_processor(void *word, bool swap, uint64_t compare_add, uint64_t swap_value,
-                        uint64_t *result)
-{
-    return swap ? vb_guarded_compare_swap(word, compare_add, swap_value, result)
-                : vb_guarded_fetch_add(word, compare_add, result);
-}
 
 static uint64_t next_value(uint64_t old, bool swap, uint64_t compare_add, uint64_t swap_value)
 {
@@ -49,22 +42,10 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
     return error;
 }
 
-enum { PATIENCE = 1000 };
-
 int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
                   uint64_t swap_value, uint64_t *result)
 {
-    _Atomic uint32_t *lock = &direct->adapter.self.header->atomic_lock;
-    int error;
-
-    for (unsigned round = 0; !vb_trylock(lock, direct->adapter.instance);) {
-        if (round > PATIENCE)
-            return -EBUSY;
-        vb_backoff(&round);
-    }
-    error = by_processor(word, swap, compare_add, swap_value, result);
-    vb_unlock(lock);
-    return error;
+    return vb_atomic_locked(&direct->adapter, word, swap, compare_add, swap_value, result);
 }
 
 static int here_patiently(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
@@ -85,7 +66,7 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
     uint64_t addr = mr->addr + (iova - mr->iova);
 
     if (mr->in_heap && here)
-        return by_processor(here, swap, compare_add, swap_value, result);
+        return vb_atomic_by_processor(here, swap, compare_add, swap_value, result);
     if (here)
         return here_patiently(direct, here, swap, compare_add, swap_value, result);
     /* Heap memory that this process could not map stays with the processor, the owner's. */

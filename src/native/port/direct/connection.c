@@ -28,7 +28,7 @@ int vb_connection_open(struct vb_qp *qp)
     struct vb_peer *peer;
 
     vb_connection_close(qp);
-    if (!is_reachable(qp))
+    if (!vb_qp_connected_type(qp->ibv.qp_type) || !is_reachable(qp))
         return 0;
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)

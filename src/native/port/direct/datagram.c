@@ -128,11 +128,11 @@ static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_s
                      uint8_t grh[GRH_SIZE], struct vb_spans *all)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    int index = ah->attr.grh.sgid_index;
+    struct vb_gid source;
 
-    if (index >= direct->gid_count)
+    if (!vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source))
         return false;
-    write_grh(grh, &direct->gids[index], &ah->attr, payload->total);
+    write_grh(grh, &source, &ah->attr, payload->total);
     all->count = 0;
     all->total = 0;
     vb_spans_add(all, grh, 0, GRH_SIZE);
@@ -147,11 +147,11 @@ static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_s
  */
 static uint8_t header_type(const struct vb_direct *direct, int sgid_index)
 {
-    const struct vb_gid *gid = &direct->gids[sgid_index];
+    struct vb_gid gid;
 
-    if (gid->type == VB_GID_ROCE_V1)
+    if (!vb_addresses_get(direct->addresses, sgid_index, &gid) || gid.type == VB_GID_ROCE_V1)
         return 0;
-    return is_ipv4(gid->raw) ? 0xa : 0x9;
+    return is_ipv4(gid.raw) ? 0xa : 0x9;
 }
 
 /* Into the receive request's buffers. -EACCES: they are not what they were registered as. */
@@ -205,15 +205,6 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
     vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }
 
-static int refuse_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
-                         struct vb_outcome *outcome)
-{
-    struct vb_evidence evidence = {
-        .check = VB_CHECK_TOO_LONG, .length = length, .mr_length = DATAGRAM_MAX};
-
-    return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
-}
-
 int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
@@ -225,7 +216,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
     if (payload.total > DATAGRAM_MAX)
-        return refuse_length(qp, wr, payload.total, outcome);
+        return vb_refuse_length(qp, wr, payload.total, DATAGRAM_MAX, outcome);
     if (!vb_direct_is_local(direct, &ah->attr.grh.dgid))
         return 0;
     to = find(qp, wr->wr.ud.remote_qpn);

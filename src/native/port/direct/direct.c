@@ -35,10 +35,7 @@ uint64_t vb_direct_now(void)
 
 bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid)
 {
-    for (int i = 0; i < direct->gid_count; ++i)
-        if (memcmp(direct->gids[i].raw, gid->raw, sizeof(gid->raw)) == 0)
-            return true;
-    return false;
+    return vb_addresses_has(direct->addresses, gid->raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
@@ -109,7 +106,7 @@ static void progress(struct vb_cq *cq)
     pthread_mutex_unlock(&adapter->lifetime);
 }
 
-static const struct vb_port port = {
+const struct vb_port vb_direct_port = {
     .number = number,
     .connect = vb_connection_open,
     .disconnect = disconnect,
@@ -164,6 +161,7 @@ static void open_self_peer(struct vb_direct *direct)
 
 static int open_adapter(struct vb_direct *direct)
 {
+    const struct vb_port *port = direct->config.port ? direct->config.port : &vb_direct_port;
     struct vb_heap *segment;
     uint32_t instance;
     uint64_t seed;
@@ -173,8 +171,7 @@ static int open_adapter(struct vb_direct *direct)
         error = vb_heap_create(SEGMENT_SIZE, &segment);
     if (error)
         return error;
-    error =
-        vb_adapter_create(segment, direct->config.heap, &port, instance, seed, &direct->adapter);
+    error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
     if (error)
         vb_heap_destroy(segment);
     return error;
@@ -214,8 +211,12 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     pthread_mutex_init(&made->peers_mutex, NULL);
     pthread_mutex_init(&made->serve_mutex, NULL);
     pthread_mutex_init(&made->links_mutex, NULL);
-    made->gid_count = vb_gid_table(made->gids, VB_GID_MAX);
-    error = made->gid_count < 0 ? made->gid_count : open_adapter(made);
+    error = vb_addresses_open(&made->addresses);
+    if (!error) {
+        error = open_adapter(made);
+        if (error)
+            vb_addresses_close(made->addresses);
+    }
     if (error) {
         free(made);
         return error;
@@ -227,6 +228,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     if (error) {
         vb_guard_stop();
         close_adapter(made);
+        vb_addresses_close(made->addresses);
         free(made);
         return error;
     }
@@ -240,6 +242,7 @@ void vb_direct_close(struct vb_direct *direct)
     vb_service_stop(direct);
     vb_guard_stop();
     close_adapter(direct);
+    vb_addresses_close(direct->addresses);
     pthread_mutex_destroy(&direct->connect_mutex);
     pthread_mutex_destroy(&direct->peers_mutex);
     pthread_mutex_destroy(&direct->serve_mutex);
@@ -252,6 +255,7 @@ void vb_direct_close(struct vb_direct *direct)
 void vb_direct_abandon(struct vb_direct *direct)
 {
     vb_service_abandon(direct);
+    vb_addresses_abandon(direct->addresses);
 }
 
 static const char *why_bounce(int error)
@@ -297,7 +301,7 @@ static void wrote(struct room *room, int n)
     room->left -= step;
 }
 
-int vb_direct_describe(struct vb_direct *direct, char *json, size_t size)
+int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, size_t size)
 {
     struct vb_heap *heap = direct->adapter.heap;
     struct room room = {json, size, 0};
@@ -316,6 +320,6 @@ int vb_direct_describe(struct vb_direct *direct, char *json, size_t size)
         between = ",";
     }
     pthread_mutex_unlock(&direct->peers_mutex);
-    wrote(&room, snprintf(room.at, room.left, "]}"));
+    wrote(&room, snprintf(room.at, room.left, "]%s%s}", *more ? "," : "", more));
     return room.length;
 }

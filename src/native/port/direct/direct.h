@@ -17,8 +17,8 @@
 
 #include "hca/adapter.h"
 #include "hca/port.h"
+#include "port/address.h"
 #include "port/direct/peer.h"
-#include "port/gid.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
@@ -26,7 +26,12 @@ enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 struct vb_direct_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
     enum vb_way force;    /* VB_WAY_ANY: probe */
+    /* The adapter's port, where this one is a part of it (port/host.h); NULL: this one alone. */
+    const struct vb_port *port;
+    void *whole; /* that port's own */
 };
+
+extern const struct vb_port vb_direct_port;
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
@@ -46,9 +51,8 @@ struct vb_direct {
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;
-    struct vb_gid gids[VB_GID_MAX];
-    int gid_count;
-    uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
+    struct vb_addresses *addresses; /* the port's GIDs */
+    uint64_t probe[2];              /* what a peer reads and writes to see whether it can */
 
     pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
@@ -81,8 +85,9 @@ void vb_direct_close(struct vb_direct *direct);
  */
 void vb_direct_abandon(struct vb_direct *direct);
 
-/* JSON about slots, heap and peers; returns the length as snprintf does. */
-int vb_direct_describe(struct vb_direct *direct, char *json, size_t size);
+/* JSON about slots, heap and peers, and `more` as its last member; returns the length as snprintf
+ * does. */
+int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, size_t size);
 
 static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
 {

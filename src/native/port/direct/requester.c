@@ -9,40 +9,6 @@
 #include "port/direct/responder.h"
 #include "port/direct/unplaced.h"
 
-int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-              struct vb_evidence *evidence, struct vb_outcome *outcome)
-{
-    evidence->wr_opcode = (uint16_t)wr->opcode;
-    evidence->qp_num = qp->ibv.qp_num;
-    evidence->peer_qp_num = qp->shared->dest_qp_num;
-    outcome->status = status;
-    outcome->evidence = vb_evidence_put(&qp->context->adapter->self, evidence);
-    return 0;
-}
-
-static VB_COLD bool refuse_local(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                                 const struct ibv_sge *sge, enum vb_check check, uint32_t need,
-                                 const struct vb_mr_shared *mr, struct vb_outcome *outcome)
-{
-    struct vb_evidence evidence = {
-        .check = check | VB_CHECK_LOCAL,
-        .key = sge->lkey,
-        .addr = sge->addr,
-        .length = sge->length,
-        .wanted = need,
-        .pd = qp->pd->number,
-    };
-
-    if (check != VB_CHECK_KEY) {
-        evidence.access = mr->access;
-        evidence.mr_pd = mr->pd;
-        evidence.mr_addr = mr->iova;
-        evidence.mr_length = mr->length;
-    }
-    vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
-    return false;
-}
-
 static void inline_spans(const struct ibv_send_wr *wr, struct vb_spans *spans)
 {
     for (int i = 0; i < wr->num_sge; ++i)
@@ -67,7 +33,7 @@ bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need
             continue; /* its key is not looked at */
         check = vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr);
         if (VB_UNLIKELY(check))
-            return refuse_local(qp, wr, sge, check, need, mr, outcome);
+            return vb_refuse_element(qp, wr, sge, check, need, mr, outcome);
         vb_spans_add(spans, vb_mr_pointer(mr, sge->addr), 0, sge->length);
     }
     return true;
@@ -119,17 +85,6 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
         evidence.check = VB_CHECK_NO_ROOM;
     return vb_refuse(qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
-}
-
-enum { MESSAGE_MAX = 0x7fffffff };
-
-static VB_COLD int refuse_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
-                                 struct vb_outcome *outcome)
-{
-    struct vb_evidence evidence = {
-        .check = VB_CHECK_TOO_LONG, .length = length, .mr_length = MESSAGE_MAX};
-
-    return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
 }
 
 /* A remote check failed: RC answers with a NAK and both sides fail; UC drops in silence. */
@@ -292,8 +247,8 @@ static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     vb_deliver_expect(qp);
     if (!vb_local_spans(qp, wr, 0, &local, outcome))
         return 0;
-    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
-        return refuse_length(qp, wr, local.total, outcome);
+    if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
+        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
     error = vb_take_recv(qp, &taken);
     if (VB_UNLIKELY(error))
         return no_receive(qp, wr, error, outcome);
@@ -330,8 +285,8 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
 
     if (!vb_local_spans(qp, wr, 0, &local, outcome))
         return 0;
-    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
-        return refuse_length(qp, wr, local.total, outcome);
+    if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
+        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
     check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
@@ -378,8 +333,8 @@ static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
         return refuse_rd_atomic(qp, wr, outcome);
     if (!vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
         return 0;
-    if (VB_UNLIKELY(local.total > MESSAGE_MAX))
-        return refuse_length(qp, wr, local.total, outcome);
+    if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
+        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
     check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_READ, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))

@@ -4,6 +4,7 @@
 #define VB_PORT_DIRECT_REQUESTER_H
 
 #include "hca/qp.h"
+#include "hca/refusal.h"
 #include "port/direct/direct.h"
 #include "port/direct/place.h"
 
@@ -32,10 +33,6 @@ static inline bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr
     vb_spans_add(spans, vb_mr_pointer(mr, sge->addr), 0, sge->length);
     return true;
 }
-
-/* Ends the request with a status and the evidence behind it; returns 0 for execute to return. */
-int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-              struct vb_evidence *evidence, struct vb_outcome *outcome);
 
 /* A failed copy as a completion, or a wait: memory gone on one side, or the peer does not help. */
 int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,

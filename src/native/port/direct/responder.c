@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hca/channel.h"
+#include "hca/refusal.h"
 #include "port/direct/message.h"
 #include "port/direct/notice.h"
 
@@ -162,30 +163,6 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     return vb_deliver_end(qp, taken, slot, solicited);
 }
 
-static void note_region(struct vb_evidence *evidence, const struct vb_mr_shared *mr)
-{
-    evidence->access = mr->access;
-    evidence->mr_pd = mr->pd;
-    evidence->mr_addr = mr->iova;
-    evidence->mr_length = mr->length;
-}
-
-static VB_COLD enum vb_check note_key(struct vb_evidence *evidence, enum vb_check check,
-                                      uint32_t pd, uint32_t key, uint64_t addr, uint64_t length,
-                                      uint32_t need, const struct vb_mr_shared *mr)
-{
-    memset(evidence, 0, sizeof(*evidence));
-    evidence->check = (uint16_t)check;
-    evidence->pd = pd;
-    evidence->key = key;
-    evidence->addr = addr;
-    evidence->length = length;
-    evidence->wanted = need;
-    if (mr && check != VB_CHECK_KEY)
-        note_region(evidence, mr);
-    return check;
-}
-
 enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence)
@@ -200,8 +177,8 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
                                           IBV_ACCESS_LOCAL_WRITE, &mr);
 
         if (VB_UNLIKELY(check && part))
-            return note_key(evidence, check | VB_CHECK_RECV, remote->pd, wqe->sge[i].lkey, addr,
-                            part, IBV_ACCESS_LOCAL_WRITE, mr);
+            return vb_note_key(evidence, check | VB_CHECK_RECV, remote->pd, wqe->sge[i].lkey, addr,
+                               part, IBV_ACCESS_LOCAL_WRITE, mr);
         vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova), part);
         length -= part;
     }
@@ -212,7 +189,7 @@ VB_COLD enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uin
                                       uint64_t addr, uint64_t length, uint32_t need,
                                       const struct vb_mr_shared *mr, struct vb_evidence *evidence)
 {
-    note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
+    vb_note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
     if (check == VB_CHECK_QP_ACCESS)
         evidence->access = qp->remote->access;
     return check;

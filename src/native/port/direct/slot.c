@@ -39,8 +39,9 @@ int vb_slot_claim(uint32_t start, uint32_t *slot)
         return -errno;
     for (uint32_t i = 0; i < VB_SLOTS; ++i) {
         *slot = (start + i) % VB_SLOTS;
-        if (*slot == 0)
-            continue; /* QP numbers 0 and 1 are the management QPs' */
+        /* QP numbers 0 and 1 are the management QPs', and 0xffffff is any multicast group's. */
+        if (*slot == 0 || *slot == VB_SLOTS - 1)
+            continue;
         error = bind_slot(fd, *slot);
         if (error != -EADDRINUSE)
             break;

@@ -3,14 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hca/delays.h"
 #include "port/direct/requester.h"
-
-/* RNR NAK timer codes in units of 10 us (IBA table 45); code 0 is the longest. */
-static const uint32_t rnr_timer[32] = {
-    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,    32,
-    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024,  1536,
-    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-};
 
 static uint64_t waited(struct vb_qp *qp, unsigned reason)
 {
@@ -38,19 +32,18 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 {
     uint64_t since = waited(qp, VB_WAIT_RNR);
     uint32_t retries = qp->attr.rnr_retry;
-    uint64_t timer = rnr_timer[qp->remote->min_rnr_timer % 32] * 10000ull;
+    uint64_t timer = vb_rnr_delay(qp->remote->min_rnr_timer);
 
     if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
     return give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
-/* 4.096 us * 2^timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3).
- */
+/* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */
 int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     uint64_t since = waited(qp, VB_WAIT_PEER);
-    uint64_t attempt = 4096ull << qp->attr.timeout;
+    uint64_t attempt = vb_ack_timeout(qp->attr.timeout);
 
     if (qp->peer && atomic_load(&qp->peer->gone))
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->attr.retry_cnt, since, outcome);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Faults and captures: what Python and `verbena run` ask for. */
+#include <stdio.h>
+
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "dropin/verbena.h"
+#include "port/wrap/capture_file.h"
+#include "port/wrap/wrap.h"
+
+/* What stands in front of the device's packet port; NULL: it has none. */
+static struct vb_wrap *wrap_of(struct ibv_context *context)
+{
+    struct vb_roce *roce = vb_open_of(context)->host->roce;
+
+    return roce ? vb_roce_wrap(roce) : NULL;
+}
+
+VB_EXPORT int verbena_check_fault(const char *text, char *error, size_t size)
+{
+    struct vb_fault_rules rules;
+
+    return vb_fault_parse(text, &rules, error, size);
+}
+
+VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *text, char *error,
+                                size_t size)
+{
+    struct vb_wrap *wrap;
+
+    if (!vb_core(context))
+        return -VB_ERROR_FORKED;
+    wrap = wrap_of(context);
+    if (wrap) {
+        int result = vb_wrap_set_fault(wrap, text, error, size);
+
+        vb_roce_wrapped(vb_open_of(context)->host->roce);
+        return result;
+    }
+    snprintf(error, size, "the device sends no packets that faults could meet");
+    return -EOPNOTSUPP;
+}
+
+VB_EXPORT int verbena_fault_counters(struct ibv_context *context, char *text, size_t size)
+{
+    struct vb_wrap *wrap;
+
+    if (!vb_core(context))
+        return -VB_ERROR_FORKED;
+    wrap = wrap_of(context);
+    return wrap ? vb_wrap_fault_text(wrap, text, size) : -EOPNOTSUPP;
+}
+
+VB_EXPORT int verbena_begin_capture(const char *path, char *error, size_t size)
+{
+    int result = vb_capture_file_renew(path);
+
+    if (result)
+        snprintf(error, size, "%s", vb_capture_problem(result));
+    return result;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/completer.h"
+
+#include "hca/credits.h"
+#include "hca/pieces.h"
+#include "hca/requester.h"
+#include "hca/retry.h"
+
+static struct vb_sq_wqe *head_of(struct vb_endpoint *ep)
+{
+    return vb_sq_at(ep->qp, ep->qp->sq_next);
+}
+
+static void complete_head(struct vb_endpoint *ep, uint32_t byte_len)
+{
+    const struct vb_outcome outcome = {.status = IBV_WC_SUCCESS, .byte_len = byte_len};
+
+    vb_requester_complete(ep, &outcome);
+}
+
+/*
+ * All packets up to and including `upto` have arrived there. False: among them is a READ or an
+ * atomic whose response has not come, so it is lost (IBA 9.7.5.1.1, implied NAK).
+ */
+static bool acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    bool progress = false, whole = true;
+
+    while (vb_psn_diff(upto, r->una) >= 0) {
+        const struct vb_sq_wqe *head = head_of(ep);
+        uint32_t last = vb_psn_add(head->first_psn, head->packets - 1);
+
+        if (vb_is_read_or_atomic(&head->wr)) {
+            whole = false;
+            break;
+        }
+        progress = true;
+        if (vb_psn_diff(upto, last) < 0) {
+            r->una = vb_psn_add(upto, 1);
+            break;
+        }
+        r->una = vb_psn_add(last, 1);
+        complete_head(ep, 0);
+    }
+    if (progress) {
+        vb_requester_catch_up(ep);
+        vb_retry_progress(ep, now);
+    }
+    return whole;
+}
+
+/*
+ * Once for each gap: what follows it in the same stream says nothing new. A stream's end that
+ * comes again belongs to the repeated stream, so that has a gap as well.
+ */
+static void lost(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_requester *r = &ep->requester;
+    uint32_t psn = in->bth.psn;
+    bool end_again = (in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(psn, r->gap_psn) <= 0;
+
+    if (r->implied && !end_again) {
+        if (vb_psn_diff(psn, r->gap_psn) > 0)
+            r->gap_psn = psn;
+        return;
+    }
+    vb_retry_lost_response(ep, in->now);
+    r->gap_psn = psn;
+}
+
+/* LSN = MSN + credits; it never goes back (IBA 9.7.7.2.5). */
+static void take_credits(struct vb_endpoint *ep, const struct vb_aeth *aeth)
+{
+    struct vb_requester *r = &ep->requester;
+    uint32_t lsn;
+
+    if (aeth->kind != VB_AETH_ACK || r->unlimited)
+        return;
+    if (aeth->value == VB_CREDITS_UNLIMITED) {
+        r->unlimited = true;
+    } else {
+        lsn = vb_psn_add(aeth->msn, vb_credits_decode(aeth->value));
+        if (vb_psn_diff(lsn, r->lsn) <= 0)
+            return;
+        r->lsn = lsn;
+    }
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+static VB_COLD void bad_response(const struct vb_incoming *in)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_BAD_RESPONSE, .count = in->bth.opcode};
+
+    ++in->engine->counters.bad_responses;
+    vb_retry_refuse(in->endpoint, IBV_WC_BAD_RESP_ERR, &evidence);
+}
+
+/* The request fails on memory of its own. */
+static VB_COLD void fail_locally(struct vb_endpoint *ep, const struct vb_outcome *outcome)
+{
+    vb_requester_complete(ep, outcome);
+}
+
+static VB_COLD void on_nak(const struct vb_incoming *in, uint8_t code)
+{
+    static const uint8_t status[] = {
+        [VB_NAK_INVALID_REQUEST] = IBV_WC_REM_INV_REQ_ERR,
+        [VB_NAK_REMOTE_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+        [VB_NAK_REMOTE_OPERATION] = IBV_WC_REM_OP_ERR,
+    };
+    struct vb_evidence evidence = {.check = VB_CHECK_REFUSED, .count = code};
+
+    if (code == VB_NAK_PSN_SEQUENCE) {
+        ++in->engine->counters.nak_sequence_received;
+        vb_retry_sequence(in->endpoint, in->now);
+    } else if (code < sizeof(status)) {
+        ++in->engine->counters.nak_fatal_received;
+        vb_retry_refuse(in->endpoint, status[code], &evidence);
+    } else {
+        ++in->engine->counters.drop_syndrome;
+    }
+}
+
+/* Everything before its packet has arrived; that one is to be sent again, or ends in error. */
+static VB_COLD void on_refusal(const struct vb_incoming *in, const struct vb_aeth *aeth)
+{
+    struct vb_endpoint *ep = in->endpoint;
+
+    if (!acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now)) {
+        lost(in);
+        return;
+    }
+    if (aeth->kind == VB_AETH_NAK) {
+        on_nak(in, aeth->value);
+        return;
+    }
+    ++in->engine->counters.nak_rnr_received;
+    vb_retry_not_ready(ep, aeth->value, in->now);
+}
+
+static void on_acknowledge(const struct vb_incoming *in)
+{
+    struct vb_aeth aeth = vb_aeth_read(in->extended);
+
+    ++in->engine->counters.acks_received;
+    if (VB_UNLIKELY(aeth.kind != VB_AETH_ACK)) {
+        if (aeth.kind == VB_AETH_RNR || aeth.kind == VB_AETH_NAK)
+            on_refusal(in, &aeth);
+        else
+            ++in->engine->counters.drop_syndrome;
+        return;
+    }
+    take_credits(in->endpoint, &aeth);
+    if (!acknowledge(in->endpoint, in->bth.psn, in->now))
+        lost(in);
+}
+
+/* The response that this is must be the first that is missing. False: it is not. */
+static bool is_next(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+
+    if (acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now) &&
+        ep->requester.una == in->bth.psn)
+        return true;
+    lost(in);
+    return false;
+}
+
+/*
+ * Is this packet of a READ response where the request, or a repetition, puts one of its kind? Only
+ * the last place to resume at can be the first that is missing: a READ is resumed nowhere else.
+ */
+static bool fits(const struct vb_incoming *in, const struct vb_sq_wqe *head, uint32_t index)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    uint32_t end = vb_requester_read_end(ep, head, index), mtu = ep->path.mtu;
+    bool starts = index == 0 || vb_requester_read_end(ep, head, index - 1) == index;
+    bool first = in->opcode->flags & VB_OPCODE_FIRST, last = in->opcode->flags & VB_OPCODE_LAST;
+    uint32_t left = head->length - index * mtu, length = left < mtu ? left : mtu;
+
+    if (in->length != length || last != (index + 1 == end))
+        return false;
+    return first ? starts || in->bth.psn == ep->requester.resumed_psn : !starts;
+}
+
+static void on_read_response(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_requester *r = &ep->requester;
+    struct vb_outcome outcome = {0};
+    struct vb_sq_wqe *head;
+    struct vb_aeth aeth;
+    uint32_t index;
+
+    if (!is_next(in))
+        return;
+    head = head_of(ep);
+    index = vb_psn_count(head->first_psn, in->bth.psn);
+    if (head->wr.opcode != IBV_WR_RDMA_READ || !fits(in, head, index)) {
+        bad_response(in);
+        return;
+    }
+    if (!vb_elements_scatter(ep->qp, &head->wr, (uint64_t)index * ep->path.mtu, in->payload,
+                             in->length, &outcome)) {
+        fail_locally(ep, &outcome);
+        return;
+    }
+    in->engine->counters.payload_received += in->length;
+    r->una = vb_psn_add(r->una, 1);
+    if ((in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(r->next_psn, r->una) >= 0 &&
+        r->rd_outstanding)
+        --r->rd_outstanding;
+    if (index + 1 == head->packets)
+        complete_head(ep, head->length);
+    vb_requester_catch_up(ep);
+    vb_retry_progress(ep, in->now);
+    if (in->opcode->flags & VB_OPCODE_AETH) {
+        aeth = vb_aeth_read(in->extended);
+        take_credits(ep, &aeth);
+    }
+}
+
+static void on_atomic_response(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_requester *r = &ep->requester;
+    struct vb_aeth aeth = vb_aeth_read(in->extended);
+    uint64_t result = vb_get64(in->extended + VB_AETH);
+    const uint8_t *bytes = in->engine->config.virtual_payload ? NULL : (const uint8_t *)&result;
+    struct vb_outcome outcome = {0};
+    struct vb_sq_wqe *head;
+
+    if (!is_next(in))
+        return;
+    head = head_of(ep);
+    if (!vb_is_read_or_atomic(&head->wr) || head->wr.opcode == IBV_WR_RDMA_READ) {
+        bad_response(in);
+        return;
+    }
+    if (!vb_elements_scatter(ep->qp, &head->wr, 0, bytes, sizeof(result), &outcome)) {
+        fail_locally(ep, &outcome);
+        return;
+    }
+    r->una = vb_psn_add(r->una, 1);
+    if (vb_psn_diff(r->next_psn, r->una) >= 0 && r->rd_outstanding)
+        --r->rd_outstanding;
+    complete_head(ep, sizeof(result));
+    vb_requester_catch_up(ep);
+    vb_retry_progress(ep, in->now);
+    take_credits(ep, &aeth);
+}
+
+static bool is_outstanding(const struct vb_incoming *in)
+{
+    const struct vb_requester *r = &in->endpoint->requester;
+
+    return r->started && vb_psn_diff(in->bth.psn, r->una) >= 0 &&
+           vb_psn_diff(in->bth.psn, r->sent_psn) < 0;
+}
+
+/* The last acknowledgement once more: it may bring credits. */
+static bool is_credit_update(const struct vb_incoming *in)
+{
+    return in->bth.opcode == (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) &&
+           vb_psn_add(in->bth.psn, 1) == in->endpoint->requester.una;
+}
+
+void vb_completer_receive(const struct vb_incoming *in)
+{
+    struct vb_aeth aeth;
+
+    if (!is_outstanding(in)) {
+        ++in->engine->counters.drop_ghost;
+        if (is_credit_update(in)) {
+            aeth = vb_aeth_read(in->extended);
+            take_credits(in->endpoint, &aeth);
+        }
+        return;
+    }
+    switch (in->bth.opcode & VB_OP_MASK) {
+    case VB_OP_ACKNOWLEDGE:
+        on_acknowledge(in);
+        break;
+    case VB_OP_ATOMIC_ACKNOWLEDGE:
+        on_atomic_response(in);
+        break;
+    default:
+        on_read_response(in);
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/datagram.h"
+
+#include "hca/pieces.h"
+#include "hca/receive.h"
+#include "hca/refusal.h"
+
+enum { NEXT_IS_UDP = 17, IPV4_HEADER = 20, UDP_HEADER = 8 };
+
+/* IPv6-mapped GIDs mean IPv4: its header stands in the last 20 of the 40 bytes (RoCE v2, A17). */
+static bool is_ipv4(const uint8_t gid[16])
+{
+    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    return memcmp(gid, prefix, sizeof(prefix)) == 0;
+}
+
+static void write_ipv4(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
+{
+    uint8_t *at = grh + VB_GRH - IPV4_HEADER;
+
+    at[0] = 0x45;
+    at[1] = arrival->traffic_class;
+    vb_put16(at + 2, (uint16_t)(length + IPV4_HEADER));
+    at[8] = arrival->hop_limit;
+    at[9] = NEXT_IS_UDP;
+    memcpy(at + 12, arrival->sgid + 12, 4);
+    memcpy(at + 16, arrival->dgid + 12, 4);
+}
+
+static void write_ipv6(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
+{
+    vb_put32(grh,
+             6u << 28 | (uint32_t)arrival->traffic_class << 20 | (arrival->flow_label & 0xfffff));
+    vb_put16(grh + 4, length);
+    grh[6] = NEXT_IS_UDP;
+    grh[7] = arrival->hop_limit;
+    memcpy(grh + 8, arrival->sgid, 16);
+    memcpy(grh + 24, arrival->dgid, 16);
+}
+
+static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
+{
+    const struct vb_arrival *arrival = in->arrival;
+    uint32_t length = UDP_HEADER + in->opcode->header_length + in->length + in->bth.pad + VB_ICRC;
+
+    if (arrival->grh) {
+        memcpy(grh, arrival->grh, VB_GRH);
+        return;
+    }
+    memset(grh, 0, VB_GRH);
+    if (is_ipv4(arrival->sgid) && is_ipv4(arrival->dgid))
+        write_ipv4(grh, arrival, (uint16_t)length);
+    else
+        write_ipv6(grh, arrival, (uint16_t)length);
+}
+
+/* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
+static uint8_t header_type(const struct vb_arrival *arrival)
+{
+    return is_ipv4(arrival->dgid) ? 0xa : 0x9;
+}
+
+static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct vb_recv_wqe *wqe)
+{
+    bool is_virtual = in->engine->config.virtual_payload;
+    struct vb_evidence evidence;
+    uint8_t grh[VB_GRH];
+
+    make_grh(grh, in);
+    return !vb_receive_place(qp, wqe, 0, is_virtual ? NULL : grh, VB_GRH, &evidence) &&
+           !vb_receive_place(qp, wqe, VB_GRH, in->payload, in->length, &evidence);
+}
+
+/* Under rq_lock: senders of this host write to the same queue (port/direct/datagram.c). */
+static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
+{
+    bool imm = in->opcode->flags & VB_OPCODE_IMM;
+    struct vb_receive taken;
+    struct vb_cqe entry = {
+        .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
+        .byte_len = VB_GRH + in->length,
+        .extra = source_qp,
+        .data = {header_type(in->arrival)},
+    };
+
+    if (!vb_receive_take(qp, &taken)) {
+        ++in->engine->counters.drop_no_receive;
+        return;
+    }
+    if (imm)
+        memcpy(&entry.imm, in->extended + VB_DETH, VB_IMM);
+    if (entry.byte_len > taken.wqe->length)
+        entry.status = IBV_WC_LOC_LEN_ERR;
+    else if (!place(in, qp, taken.wqe))
+        entry.status = IBV_WC_LOC_PROT_ERR;
+    if (entry.status) {
+        entry.flags = 0;
+        entry.extra = 0;
+    } else {
+        in->engine->counters.payload_received += in->length;
+    }
+    vb_receive_complete(qp, &taken, &entry, in->bth.solicited);
+}
+
+void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = in->engine->adapter;
+    struct vb_deth deth = vb_deth_read(in->extended);
+    enum ibv_qp_state state;
+
+    vb_lock(&qp->shared->rq_lock, adapter->instance);
+    state = vb_qp_state(qp);
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
+        ++in->engine->counters.drop_state;
+    } else if (deth.qkey != qp->shared->qkey) {
+        ++in->engine->counters.drop_qkey;
+        atomic_fetch_add(&adapter->self.header->qkey_violations, 1);
+    } else {
+        deliver(in, qp, deth.source_qp);
+    }
+    vb_unlock(&qp->shared->rq_lock);
+}
+
+/* A Q_Key with its top bit set stands for the sending QP's own (IBA 10.2.5). */
+static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
+}
+
+static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
+                          struct vb_packet *packet)
+{
+    bool imm = wr->opcode == IBV_WR_SEND_WITH_IMM;
+    struct vb_bth bth = {
+        .opcode = (uint8_t)(VB_TRANSPORT_UD | (imm ? VB_OP_SEND_ONLY_IMM : VB_OP_SEND_ONLY)),
+        .solicited = wr->send_flags & IBV_SEND_SOLICITED,
+        .migrated = true,
+        .pad = packet->pad,
+        .pkey = vb_engine_pkey(qp->context->adapter->engine),
+        .dest_qp = wr->wr.ud.remote_qpn & VB_QPN_MASK,
+        .psn = vb_psn_add(qp->attr.sq_psn, qp->sq_next),
+    };
+    struct vb_deth deth = {qkey_of(qp, wr), qp->ibv.qp_num};
+
+    vb_bth_write(packet->header, &bth);
+    vb_deth_write(packet->header + VB_BTH, &deth);
+    packet->header_length = VB_BTH + VB_DETH;
+    if (!imm)
+        return;
+    memcpy(packet->header + packet->header_length, &wr->imm_data, VB_IMM);
+    packet->header_length += VB_IMM;
+}
+
+int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_path *path,
+                       struct vb_packet *packet, struct vb_outcome *outcome)
+{
+    uint64_t length = vb_elements_length(wr);
+
+    *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
+    packet->path = path;
+    packet->qp_num = qp->ibv.qp_num;
+    packet->header_length = 0;
+    packet->reason = VB_PACKET_NEW;
+    packet->payload_length = 0;
+    packet->piece_count = 0;
+    packet->pad = -(uint32_t)length & 3;
+    if (!vb_elements_check(qp, wr, 0, outcome))
+        return 0;
+    if (length > path->mtu)
+        return vb_refuse_length(qp, wr, length, path->mtu, outcome);
+    if (qp->context->adapter->engine->config.virtual_payload)
+        vb_packet_add(packet, NULL, (uint32_t)length);
+    else if (!vb_elements_gather(qp, wr, 0, (uint32_t)length, packet, outcome))
+        return 0;
+    write_headers(qp, wr, packet);
+    return 0;
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hca/completer.h"
+#include "hca/datagram.h"
+#include "hca/replies.h"
+#include "hca/requester.h"
+#include "hca/responder.h"
+#include "hca/retry.h"
+
+enum {
+    WINDOW_BYTES = 1 << 20,
+    ACK_BYTES = 64 << 10,
+    BURST = 64,
+    DEFAULT_PKEY = 0xffff,
+};
+
+int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *config,
+                     struct vb_engine **engine)
+{
+    struct vb_engine *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    made->adapter = adapter;
+    made->config = *config;
+    if (!config->window_bytes)
+        made->config.window_bytes = WINDOW_BYTES;
+    if (!config->ack_bytes)
+        made->config.ack_bytes = ACK_BYTES;
+    if (!config->burst)
+        made->config.burst = BURST;
+    if (!config->pkey)
+        made->config.pkey = DEFAULT_PKEY;
+    vb_ready_init(&made->replying);
+    vb_ready_init(&made->requesting);
+    vb_ready_init(&made->finishing);
+    adapter->engine = made;
+    *engine = made;
+    return 0;
+}
+
+void vb_engine_destroy(struct vb_engine *engine)
+{
+    engine->adapter->engine = NULL;
+    vb_timers_free(&engine->timers);
+    free(engine);
+}
+
+void vb_engine_set_members(struct vb_engine *engine, vb_members_fn *members, void *context)
+{
+    engine->members = members;
+    engine->members_context = context;
+}
+
+const struct vb_counters *vb_engine_counters(const struct vb_engine *engine)
+{
+    return &engine->counters;
+}
+
+static bool is_mtu(uint32_t mtu)
+{
+    return mtu >= 256 && mtu <= 4096 && (mtu & (mtu - 1)) == 0;
+}
+
+static uint32_t window_of(const struct vb_engine *engine, uint32_t mtu)
+{
+    uint32_t packets = engine->config.window_bytes / mtu;
+
+    if (packets > VB_WINDOW_MAX / 2) /* a READ may go beyond, by as much again */
+        packets = VB_WINDOW_MAX / 2;
+    return packets ? packets : 1;
+}
+
+static void free_endpoint(struct vb_endpoint *ep)
+{
+    free(ep->replies.record);
+    free(ep);
+}
+
+int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+    int error;
+
+    if (!vb_qp_connected_type(qp->ibv.qp_type))
+        return 0;
+    if (!is_mtu(path->mtu))
+        return -EINVAL;
+    if (ep) { /* another path; packets under way keep their size */
+        uint16_t mtu = ep->path.mtu;
+
+        ep->path = *path;
+        ep->path.mtu = mtu;
+        return 0;
+    }
+    ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return -ENOMEM;
+    ep->engine = engine;
+    ep->qp = qp;
+    ep->path = *path;
+    ep->base = qp->ibv.qp_type == IBV_QPT_UC ? VB_TRANSPORT_UC : VB_TRANSPORT_RC;
+    error = vb_replies_fit(ep);
+    if (!error)
+        error = vb_timer_join(&engine->timers, &ep->timer);
+    if (error) {
+        free_endpoint(ep);
+        return error;
+    }
+    ep->window = window_of(engine, path->mtu);
+    ep->responder.epsn = qp->attr.rq_psn;
+    qp->endpoint = ep;
+    qp->by_packets = true;
+    return 0;
+}
+
+void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+
+    if (!ep)
+        return;
+    vb_ready_remove(&ep->replying);
+    vb_ready_remove(&ep->requesting);
+    vb_ready_remove(&ep->finishing);
+    vb_timer_leave(&engine->timers, &ep->timer);
+    if (ep->responder.has_taken && qp->srq)
+        vb_rq_put_back(qp);
+    qp->by_packets = false;
+    qp->endpoint = NULL;
+    free_endpoint(ep);
+}
+
+static bool requests(enum ibv_qp_state state)
+{
+    return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+}
+
+/* After whatever may have failed the QP: nobody is at its receive queue, so that is flushed now. */
+static void settle(struct vb_endpoint *ep)
+{
+    if (VB_LIKELY(!ep->requester.flush_owed))
+        return;
+    ep->requester.flush_owed = false;
+    if (vb_qp_state(ep->qp) != IBV_QPS_ERR)
+        return;
+    vb_responder_stop(ep);
+    vb_rq_flush(ep->qp);
+}
+
+/* UC requests whose packets have left. */
+static void finish(struct vb_engine *engine)
+{
+    struct vb_link *link;
+
+    while (VB_UNLIKELY((link = vb_ready_first(&engine->finishing)) != NULL)) {
+        struct vb_endpoint *ep = vb_endpoint_of(link, finishing);
+
+        vb_ready_remove(link);
+        vb_sq_lock(ep->qp);
+        vb_requester_finish(ep);
+        vb_sq_unlock(ep->qp);
+        settle(ep);
+    }
+}
+
+void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+    enum ibv_qp_state state;
+
+    finish(engine);
+    if (!ep)
+        return;
+    vb_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
+    vb_sq_lock(qp);
+    vb_requester_sync(ep, now);
+    state = vb_qp_state(qp);
+    vb_sq_unlock(qp);
+    if (requests(state))
+        vb_ready_add(&engine->requesting, &ep->requesting);
+    else if (state == IBV_QPS_ERR)
+        vb_responder_stop(ep);
+}
+
+/* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
+struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
+{
+    struct vb_qp **qps = engine->adapter->qps;
+
+    for (uint32_t i = qp_num % VB_QPS_PER_SLOT; i < VB_MAX_QP; i += VB_QPS_PER_SLOT) {
+        struct vb_qp *qp = __atomic_load_n(&qps[i], __ATOMIC_ACQUIRE);
+
+        if (qp && qp->ibv.qp_num == qp_num)
+            return qp;
+    }
+    return NULL;
+}
+
+/* Equal, and not both limited members (IBA 10.9.3). */
+static bool pkey_matches(const struct vb_engine *engine, uint16_t pkey)
+{
+    uint16_t ours = engine->config.pkey;
+
+    return ((pkey ^ ours) & 0x7fff) == 0 && ((pkey | ours) & 0x8000);
+}
+
+static void count_congestion(const struct vb_incoming *in)
+{
+    struct vb_counters *counters = &in->engine->counters;
+
+    counters->fecn_received += in->bth.fecn;
+    counters->becn_received += in->bth.becn;
+    counters->ecn_received += (in->arrival->traffic_class & 3) == 3;
+}
+
+/* Lengths and header fields: the packet is one that could be for us; NULL or what to count. */
+static uint64_t *parse(struct vb_incoming *in)
+{
+    const struct vb_arrival *arrival = in->arrival;
+    struct vb_counters *counters = &in->engine->counters;
+    uint32_t headers;
+
+    if (arrival->length < VB_BTH)
+        return &counters->drop_malformed;
+    in->bth = vb_bth_read(arrival->bytes);
+    in->opcode = &vb_opcodes[in->bth.opcode];
+    in->extended = arrival->bytes + VB_BTH;
+    headers = in->opcode->header_length;
+    if (in->bth.version)
+        return &counters->drop_version;
+    if (!in->opcode->name)
+        return &counters->drop_opcode;
+    if (in->engine->config.virtual_payload) {
+        in->length = arrival->virtual_payload;
+        in->payload = NULL;
+        return arrival->length < headers ? &counters->drop_malformed : NULL;
+    }
+    if (arrival->length < headers + in->bth.pad)
+        return &counters->drop_malformed;
+    in->length = arrival->length - headers - in->bth.pad;
+    in->payload = arrival->bytes + headers;
+    if (in->length && !(in->opcode->flags & VB_OPCODE_PAYLOAD))
+        return &counters->drop_malformed;
+    return NULL;
+}
+
+static void receive_multicast(struct vb_incoming *in)
+{
+    struct vb_engine *engine = in->engine;
+    struct vb_qp *qp;
+
+    if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD || !engine->members) {
+        ++engine->counters.drop_no_qp;
+        return;
+    }
+    for (uint32_t n = 0;
+         (qp = engine->members(engine->members_context, in->arrival->dgid, n)) != NULL; ++n)
+        vb_datagram_receive(in, qp);
+}
+
+static bool is_from_peer(const struct vb_incoming *in)
+{
+    const struct vb_path *path = &in->endpoint->path;
+
+    return memcmp(in->arrival->sgid, path->dgid, sizeof(path->dgid)) == 0 &&
+           memcmp(in->arrival->dgid, path->sgid, sizeof(path->sgid)) == 0;
+}
+
+static void receive_response(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+
+    vb_sq_lock(ep->qp);
+    if (VB_LIKELY(requests(vb_qp_state(ep->qp))))
+        vb_completer_receive(in);
+    else
+        ++in->engine->counters.drop_state;
+    vb_sq_unlock(ep->qp);
+    settle(ep);
+}
+
+/* Of a QP's congestion: counted, and has no part in its sequence of packets (IBA A17.9.3). */
+static bool is_cnp(const struct vb_incoming *in)
+{
+    return (in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
+}
+
+static void receive_connected(struct vb_incoming *in)
+{
+    struct vb_counters *counters = &in->engine->counters;
+    enum ibv_qp_state state = vb_qp_state(in->endpoint->qp);
+
+    if ((in->bth.opcode & VB_TRANSPORT_MASK) != in->endpoint->base && !is_cnp(in))
+        ++counters->drop_transport;
+    else if (!is_from_peer(in))
+        ++counters->drop_source;
+    else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE)
+        ++counters->drop_state;
+    else if (is_cnp(in))
+        ++counters->cnp_received;
+    else if (in->opcode->flags & VB_OPCODE_RESPONSE)
+        receive_response(in);
+    else
+        vb_responder_receive(in);
+}
+
+static void receive_unicast(struct vb_incoming *in)
+{
+    struct vb_counters *counters = &in->engine->counters;
+    struct vb_qp *qp = vb_engine_find(in->engine, in->bth.dest_qp);
+
+    if (!qp) {
+        ++counters->drop_no_qp;
+    } else if (qp->endpoint) {
+        in->endpoint = qp->endpoint;
+        receive_connected(in);
+    } else if (qp->ibv.qp_type != IBV_QPT_UD) {
+        ++counters->drop_state;
+    } else if (is_cnp(in)) {
+        ++counters->cnp_received;
+    } else if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD) {
+        ++counters->drop_transport;
+    } else {
+        vb_datagram_receive(in, qp);
+    }
+}
+
+void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arrival, uint64_t now)
+{
+    struct vb_incoming in = {.engine = engine, .arrival = arrival, .now = now};
+    uint64_t *refused;
+
+    finish(engine);
+    ++engine->counters.packets_received;
+    refused = parse(&in);
+    if (VB_UNLIKELY(refused != NULL)) {
+        ++*refused;
+        return;
+    }
+    count_congestion(&in);
+    if (VB_UNLIKELY(!pkey_matches(engine, in.bth.pkey)))
+        ++engine->counters.drop_pkey;
+    else if (VB_UNLIKELY(in.bth.dest_qp == VB_MULTICAST_QPN))
+        receive_multicast(&in);
+    else
+        receive_unicast(&in);
+}
+
+/* The QP had its packet; is the next one's turn? */
+static void take_turn(struct vb_engine *engine, struct vb_ready *list)
+{
+    if (++engine->turn < engine->config.burst)
+        return;
+    engine->turn = 0;
+    vb_ready_rotate(list);
+}
+
+static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
+{
+    struct vb_link *link;
+
+    while ((link = vb_ready_first(&engine->replying)) != NULL) {
+        struct vb_endpoint *ep = vb_endpoint_of(link, replying);
+        bool made = vb_replies_next(ep, packet);
+
+        if (!vb_replies_owed(&ep->replies))
+            vb_ready_remove(link);
+        if (!made)
+            continue;
+        take_turn(engine, &engine->replying);
+        return true;
+    }
+    return false;
+}
+
+static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_link *link;
+
+    while ((link = vb_ready_first(&engine->requesting)) != NULL) {
+        struct vb_endpoint *ep = vb_endpoint_of(link, requesting);
+        bool made;
+
+        vb_sq_lock(ep->qp);
+        made = vb_requester_next(ep, packet, now);
+        vb_sq_unlock(ep->qp);
+        if (made) {
+            take_turn(engine, &engine->requesting);
+            return true;
+        }
+        vb_ready_remove(link);
+        settle(ep);
+    }
+    return false;
+}
+
+/* Replies go first; in a long row of them (READ responses) every other packet is a request. */
+static bool next_packet(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    if (engine->replies_in_row >= engine->config.burst) {
+        engine->replies_in_row = engine->config.burst - 1;
+        if (next_request(engine, packet, now))
+            return true;
+    }
+    if (next_reply(engine, packet)) {
+        ++engine->replies_in_row;
+        return true;
+    }
+    engine->replies_in_row = 0;
+    return next_request(engine, packet, now);
+}
+
+bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    bool made = next_packet(engine, packet, now);
+
+    engine->counters.packets_sent += made;
+    return made;
+}
+
+uint64_t vb_engine_deadline(const struct vb_engine *engine)
+{
+    return vb_ready_first(&engine->finishing) ? 0 : vb_timers_next(&engine->timers);
+}
+
+void vb_engine_expire(struct vb_engine *engine, uint64_t now)
+{
+    struct vb_timer *timer;
+
+    finish(engine);
+    while ((timer = vb_timers_expire(&engine->timers, now)) != NULL) {
+        struct vb_endpoint *ep = vb_endpoint_of(timer, timer);
+
+        vb_sq_lock(ep->qp);
+        if (requests(vb_qp_state(ep->qp)))
+            vb_retry_expired(ep, now);
+        vb_sq_unlock(ep->qp);
+        settle(ep);
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The packet engine: InfiniBand's transport between an adapter's queues and packets (DESIGN: hca).
+ *
+ * Sans-I/O: it opens nothing, reads no clock and allocates nothing per packet. A port, live or
+ * simulated, feeds it arrivals, takes packets out of it, and comes back at its deadline. Time is in
+ * nanoseconds from any origin and never goes back. Calls on one engine exclude each other by the
+ * port's lock; the engine takes a QP's sq_lock inside that, never the other way round: whoever
+ * holds an sq_lock must not call it.
+ */
+#ifndef VB_HCA_ENGINE_H
+#define VB_HCA_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hca/adapter.h"
+#include "hca/packet.h"
+#include "hca/port.h"
+
+struct vb_engine;
+struct vb_qp;
+
+struct vb_engine_config {
+    bool virtual_payload;  /* lengths without bytes: nothing is read or placed */
+    uint32_t window_bytes; /* per QP in flight at most; 0: 1 MiB */
+    uint32_t ack_bytes;    /* an acknowledgement is asked for at least this often; 0: 64 KiB */
+    uint32_t burst;        /* packets of one QP before the next one's turn; 0: 64 */
+    uint16_t pkey;         /* 0: the default partition, 0xffff */
+};
+
+int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *config,
+                     struct vb_engine **engine);
+void vb_engine_destroy(struct vb_engine *engine);
+
+/*
+ * Who belongs to a multicast group: its n-th UD QP, or NULL after the last one. Called within
+ * vb_engine_receive; without such a function multicast packets are dropped.
+ */
+typedef struct vb_qp *vb_members_fn(void *context, const uint8_t group[16], uint32_t n);
+void vb_engine_set_members(struct vb_engine *engine, vb_members_fn *members, void *context);
+
+/* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
+int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);
+/* To RESET, or destroyed. After it the engine holds nothing of the QP. */
+void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp);
+/* Requests were posted, or the QP's state or attributes changed. */
+void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now);
+
+/* The adapter's QP with this number, or NULL. */
+struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num);
+
+void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arrival, uint64_t now);
+/*
+ * The next packet to send, responses before requests; false: none is ready now. What the packet
+ * points to stays until another function than this one is called for the engine: by then, with the
+ * port's lock held all the while, it has been sent. (UC requests complete only then; until they
+ * have, the deadline is now.)
+ */
+bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
+/* When vb_engine_expire has something to do; UINT64_MAX: never. */
+uint64_t vb_engine_deadline(const struct vb_engine *engine);
+void vb_engine_expire(struct vb_engine *engine, uint64_t now);
+
+/*
+ * One datagram of a UD QP, under its sq_lock and without the engine's lock. 0: `packet` is to be
+ * sent along `path`, or `outcome` tells an error (then packet->header_length is 0).
+ */
+int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_path *path,
+                       struct vb_packet *packet, struct vb_outcome *outcome);
+
+#endif

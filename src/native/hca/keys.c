@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/keys.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/layout.h"
+
+enum { WINDOW_MIN = 1 << 16, WORD = 64, GUESSES = 8 };
+
+static bool is_set(const uint64_t *bits, uint32_t n)
+{
+    return bits[n / WORD] >> n % WORD & 1;
+}
+
+static void put(uint64_t *bits, uint32_t n, bool value)
+{
+    uint64_t bit = 1ull << n % WORD;
+
+    bits[n / WORD] = value ? bits[n / WORD] | bit : bits[n / WORD] & ~bit;
+}
+
+static void mark(struct vb_keys *keys, uint32_t index, bool taken)
+{
+    put(keys->taken, index, taken);
+    put(keys->full, index / WORD, keys->taken[index / WORD] == UINT64_MAX);
+}
+
+/* From so many bits to so many, the new ones 0. */
+static bool extend(uint64_t **words, uint32_t from, uint32_t to)
+{
+    uint64_t *grown = realloc(*words, to / 8);
+
+    if (!grown)
+        return false;
+    memset((uint8_t *)grown + from / 8, 0, (to - from) / 8);
+    *words = grown;
+    return true;
+}
+
+/* Doubles the window when half of it is in use. */
+static int widen(struct vb_keys *keys)
+{
+    uint32_t window = keys->window ? keys->window * 2 : WINDOW_MIN;
+
+    if (window > VB_MAX_MR || keys->count < keys->window / 2)
+        return 0;
+    if (!extend(&keys->taken, keys->window, window) ||
+        !extend(&keys->full, keys->window / WORD, window / WORD))
+        return -ENOMEM;
+    if (!keys->window) {
+        mark(keys, 0, true); /* key 0 stays invalid */
+        keys->count = 1;
+    }
+    keys->window = window;
+    return 0;
+}
+
+/* The first 0 of `count` bits, some of which are 0, from `n` on and around. */
+static uint32_t next_zero(const uint64_t *bits, uint32_t count, uint32_t n)
+{
+    uint32_t word = n / WORD;
+    uint64_t zeros = ~bits[word] & ~0ull << n % WORD;
+
+    while (!zeros) {
+        word = (word + 1) % (count / WORD);
+        zeros = ~bits[word];
+    }
+    return word * WORD + (uint32_t)__builtin_ctzll(zeros);
+}
+
+/* Half are free, so that a few guesses do. Only the largest window can be fuller. */
+static uint32_t choose(const struct vb_keys *keys, struct vb_random *random)
+{
+    uint32_t guess = 0, word;
+
+    for (int i = 0; i < GUESSES; ++i) {
+        guess = (uint32_t)vb_random_next(random) & (keys->window - 1);
+        if (!is_set(keys->taken, guess))
+            return guess;
+    }
+    word = next_zero(keys->full, keys->window / WORD, guess / WORD);
+    return word * WORD + (uint32_t)__builtin_ctzll(~keys->taken[word]);
+}
+
+int vb_keys_take(struct vb_keys *keys, struct vb_random *random, uint32_t *index)
+{
+    int error = widen(keys);
+
+    if (error && !keys->window)
+        return error;
+    if (keys->count == keys->window)
+        return -ENOMEM;
+    *index = choose(keys, random);
+    mark(keys, *index, true);
+    ++keys->count;
+    return 0;
+}
+
+void vb_keys_return(struct vb_keys *keys, uint32_t index)
+{
+    mark(keys, index, false);
+    --keys->count;
+}
+
+void vb_keys_free(struct vb_keys *keys)
+{
+    free(keys->taken);
+    free(keys->full);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which entries of the region table are in use. A new region gets a random one, since the key that
+ * its peer is told holds the entry's number: among at least 2^16 entries, and at least twice as
+ * many as there are regions. So the table's pages in use are at most 4 MiB, or 256 bytes for each
+ * of the most regions that there were at a time; a bit and a 64th for each entry come to that.
+ */
+#ifndef VB_HCA_KEYS_H
+#define VB_HCA_KEYS_H
+
+#include <stdint.h>
+
+#include "hca/random.h"
+
+struct vb_keys {
+    uint64_t *taken; /* a bit for each entry below `window` */
+    uint64_t *full;  /* a bit for each word of those */
+    uint32_t window; /* a power of two, or 0 before the first */
+    uint32_t count;
+};
+
+/* An entry that is free, never 0. -ENOMEM: there is none left, or no memory. */
+int vb_keys_take(struct vb_keys *keys, struct vb_random *random, uint32_t *index);
+void vb_keys_return(struct vb_keys *keys, uint32_t index);
+void vb_keys_free(struct vb_keys *keys);
+
+#endif

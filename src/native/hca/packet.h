@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A transport packet on its way out of the engine, and one on its way in: from BTH to pad. */
+#ifndef VB_HCA_PACKET_H
+#define VB_HCA_PACKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hca/layout.h"
+#include "wire/headers.h"
+
+/* Where the packets of a connection, or of an address handle, go. */
+struct vb_path {
+    uint8_t sgid[16], dgid[16];
+    uint32_t flow_label;
+    uint16_t source_port; /* UDP; one per flow, so that networks spread flows (entropy) */
+    uint16_t mtu;         /* path MTU in bytes: 256 to 4096 */
+    uint8_t sgid_index;
+    uint8_t traffic_class;
+    uint8_t hop_limit;
+    uint8_t sl;
+};
+
+/* Why a packet leaves: what captures and traces say about it. */
+enum vb_packet_reason {
+    VB_PACKET_NEW = 0,
+    VB_PACKET_AFTER_TIMEOUT,       /* the local ACK timeout expired */
+    VB_PACKET_AFTER_SEQUENCE_NAK,  /* the responder missed a packet */
+    VB_PACKET_AFTER_RNR,           /* the responder had no receive request */
+    VB_PACKET_AFTER_LOST_RESPONSE, /* a response of READ or atomic is missing (implied NAK) */
+    VB_PACKET_REPLAYED_RESPONSE,   /* the requester asked again */
+};
+
+struct vb_piece {
+    const uint8_t *bytes; /* NULL: a virtual payload, only its length is meant */
+    uint32_t length;
+};
+
+enum { VB_PIECES = VB_MAX_SGE };
+
+struct vb_packet {
+    const struct vb_path *path; /* how long this and the pieces stay: vb_engine_next */
+    uint32_t qp_num;            /* the sender */
+    uint16_t header_length;
+    uint8_t pad;
+    uint8_t reason;          /* enum vb_packet_reason */
+    uint32_t payload_length; /* sum over the pieces */
+    uint32_t piece_count;
+    uint8_t header[VB_HEADERS_MAX]; /* BTH and extended headers, complete but for ECN marks */
+    struct vb_piece piece[VB_PIECES];
+};
+
+struct vb_arrival {
+    const uint8_t *bytes; /* from the BTH to the last pad byte, without the ICRC */
+    uint32_t length;      /* bytes at hand: headers only where the payload is virtual */
+    uint32_t virtual_payload;
+    uint8_t sgid[16], dgid[16]; /* the sender's and ours, as in the packet's address header */
+    uint8_t traffic_class;      /* with the ECN bits */
+    uint8_t hop_limit;
+    uint32_t flow_label;
+    const uint8_t *grh; /* 40 bytes for a datagram's buffer (IPv4: in the last 20), or NULL: made
+                           from the fields above */
+};
+
+#endif

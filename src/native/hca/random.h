@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Random numbers from a seed: the same for the same seed, and who does not know it learns nothing
+ * of the next ones by seeing others (peers see keys, and must not guess more of them).
+ */
+#ifndef VB_HCA_RANDOM_H
+#define VB_HCA_RANDOM_H
+
+#include <stdint.h>
+
+struct vb_random {
+    uint64_t key[2];
+    uint64_t count; /* of numbers taken */
+};
+
+/* SipHash-2-4 of the next count (Aumasson and Bernstein, 2012). */
+uint64_t vb_random_next(struct vb_random *random);
+
+#endif

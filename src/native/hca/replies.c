@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/replies.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hca/credits.h"
+#include "hca/pieces.h"
+#include "hca/receive.h"
+#include "hca/refusal.h"
+
+static void owe(struct vb_endpoint *ep)
+{
+    vb_ready_add(&ep->engine->replying, &ep->replying);
+}
+
+static struct vb_record *record_at(const struct vb_replies *replies, uint32_t number)
+{
+    return &replies->record[number & (replies->room - 1)];
+}
+
+int vb_replies_fit(struct vb_endpoint *ep)
+{
+    struct vb_replies *old = &ep->replies, grown = *old;
+    uint8_t wanted = ep->qp->shared->max_dest_rd_atomic;
+
+    if (vb_endpoint_is_uc(ep) || (old->room && wanted <= old->room))
+        return 0;
+    grown.room = vb_round_up_pow2(wanted);
+    grown.record = calloc(grown.room, sizeof(*grown.record));
+    if (!grown.record)
+        return -ENOMEM;
+    for (uint32_t i = old->count - old->kept; i != old->count; ++i)
+        *record_at(&grown, i) = *record_at(old, i);
+    free(old->record);
+    *old = grown;
+    return 0;
+}
+
+void vb_replies_owe_ack(struct vb_endpoint *ep)
+{
+    ep->replies.ack = true;
+    ep->replies.ack_limited = false;
+    owe(ep);
+}
+
+/* The first kept record after this PSN. */
+static const struct vb_record *first_after(const struct vb_replies *replies, uint32_t psn)
+{
+    for (uint32_t i = replies->count - replies->kept; i != replies->count; ++i)
+        if (vb_psn_diff(record_at(replies, i)->psn, psn) > 0)
+            return record_at(replies, i);
+    return NULL;
+}
+
+void vb_replies_owe_duplicate_ack(struct vb_endpoint *ep, uint32_t psn)
+{
+    struct vb_replies *replies = &ep->replies;
+    const struct vb_record *after = first_after(replies, psn);
+
+    if (!after) {
+        vb_replies_owe_ack(ep);
+        return;
+    }
+    if (replies->ack && !replies->ack_limited)
+        return;
+    replies->ack = replies->ack_limited = true;
+    replies->ack_psn = vb_psn_add(after->psn, VB_PSN_MASK);
+    owe(ep);
+}
+
+void vb_replies_owe_nak(struct vb_endpoint *ep, enum vb_aeth_kind kind, uint8_t value)
+{
+    ep->replies.nak = (uint8_t)(kind << 5 | value);
+    ep->replies.nak_psn = ep->responder.epsn;
+    ep->replies.ack = false; /* the NAK acknowledges as much */
+    owe(ep);
+}
+
+void vb_replies_cancel_nak(struct vb_endpoint *ep)
+{
+    if (ep->replies.nak && !ep->responder.dying)
+        ep->replies.nak = 0;
+}
+
+static bool is_pending(const struct vb_replies *replies)
+{
+    return replies->next != replies->end;
+}
+
+/* Makes room. If the oldest was to be repeated, the requester will have to ask again. */
+static void evict(struct vb_replies *replies)
+{
+    if (replies->kept < replies->room) {
+        ++replies->kept;
+        return;
+    }
+    if (is_pending(replies) && replies->next == replies->count - replies->room) {
+        ++replies->next;
+        replies->first_index = replies->index = 0;
+    }
+}
+
+bool vb_replies_full(const struct vb_endpoint *ep)
+{
+    const struct vb_replies *replies = &ep->replies;
+
+    return replies->unanswered >= ep->qp->shared->max_dest_rd_atomic ||
+           replies->unanswered >= replies->room;
+}
+
+void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record)
+{
+    struct vb_replies *replies = &ep->replies;
+
+    evict(replies);
+    if (!is_pending(replies)) {
+        replies->next = replies->count;
+        replies->first_index = replies->index = 0;
+    }
+    *record_at(replies, replies->count) = *record;
+    replies->end = ++replies->count;
+    ++replies->unanswered;
+    replies->ack = false; /* the response acknowledges what came before */
+    owe(ep);
+}
+
+static uint32_t packets_of(const struct vb_endpoint *ep, const struct vb_record *record)
+{
+    return record->is_atomic ? 1 : vb_packets_of(record->length, ep->path.mtu);
+}
+
+const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t psn, uint32_t *index)
+{
+    const struct vb_replies *replies = &ep->replies;
+
+    for (uint32_t i = replies->count - replies->kept; i != replies->count; ++i) {
+        const struct vb_record *record = record_at(replies, i);
+
+        *index = vb_psn_count(record->psn, psn);
+        if (*index < packets_of(ep, record))
+            return record;
+    }
+    return NULL;
+}
+
+void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index)
+{
+    struct vb_replies *replies = &ep->replies;
+    uint32_t slot = (uint32_t)(record - replies->record);
+    uint32_t number = replies->count - 1 - ((replies->count - 1 - slot) & (replies->room - 1));
+
+    if (!is_pending(replies)) {
+        replies->next = number;
+        replies->end = number + 1;
+        replies->first_index = replies->index = index;
+    } else if ((int32_t)(number - replies->next) < 0) {
+        replies->next = number;
+        replies->first_index = replies->index = index;
+    } else if (number == replies->next) {
+        if (index < replies->index)
+            replies->first_index = replies->index = index;
+    } else if ((int32_t)(number - replies->end) >= 0) {
+        replies->end = number + 1;
+    }
+    if (replies->ack && replies->ack_limited && vb_psn_diff(record->psn, replies->ack_psn) > 0)
+        replies->ack = false;
+    owe(ep);
+}
+
+void vb_replies_drop(struct vb_endpoint *ep)
+{
+    ep->replies.next = ep->replies.end;
+    ep->replies.ack = false;
+    ep->replies.nak = 0;
+}
+
+static uint8_t credits(const struct vb_endpoint *ep)
+{
+    uint32_t count;
+
+    if (ep->qp->srq)
+        return VB_CREDITS_UNLIMITED;
+    count = vb_receive_count(ep->qp);
+    return vb_credits_encode(ep->responder.has_taken ? count - 1 : count);
+}
+
+static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    packet->path = &ep->path;
+    packet->qp_num = ep->qp->ibv.qp_num;
+    packet->header_length = VB_BTH;
+    packet->pad = 0;
+    packet->reason = VB_PACKET_NEW;
+    packet->payload_length = 0;
+    packet->piece_count = 0;
+}
+
+static void write_bth(const struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
+                      uint32_t psn)
+{
+    struct vb_bth bth = {
+        .opcode = (uint8_t)(ep->base | operation),
+        .migrated = true,
+        .pad = packet->pad,
+        .pkey = vb_engine_pkey(ep->engine),
+        .dest_qp = ep->qp->shared->dest_qp_num,
+        .psn = psn,
+    };
+
+    vb_bth_write(packet->header, &bth);
+}
+
+static void add_aeth(struct vb_packet *packet, uint8_t syndrome, uint32_t msn)
+{
+    struct vb_aeth aeth = {syndrome >> 5, syndrome & 0x1f, msn};
+
+    vb_aeth_write(packet->header + packet->header_length, &aeth);
+    packet->header_length += VB_AETH;
+}
+
+/* The record is done with: to the next one. */
+static void next_record(struct vb_replies *replies, struct vb_record *record)
+{
+    if (!record->answered) {
+        record->answered = true;
+        --replies->unanswered;
+    }
+    ++replies->next;
+    replies->first_index = replies->index = 0;
+}
+
+/* The region may have gone since the request was accepted. */
+static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *record, uint64_t offset,
+                            uint32_t length, struct vb_packet *packet, struct vb_evidence *evidence)
+{
+    const struct vb_mr_shared *mr;
+    uint64_t addr = record->addr + offset;
+    enum vb_check check;
+
+    if (!length)
+        return true;
+    check = vb_mr_check(&ep->engine->adapter->self, ep->qp->pd->number, record->rkey, addr, length,
+                        IBV_ACCESS_REMOTE_READ, &mr);
+    if (VB_UNLIKELY(check)) {
+        vb_note_key(evidence, check, ep->qp->pd->number, record->rkey, addr, length,
+                    IBV_ACCESS_REMOTE_READ, mr);
+        return false;
+    }
+    if (ep->engine->config.virtual_payload) {
+        vb_packet_add(packet, NULL, length);
+        return true;
+    }
+    if (VB_UNLIKELY(!vb_is_mapped(vb_mr_pointer(mr, addr), length, false))) {
+        *evidence =
+            (struct vb_evidence){.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = length};
+        return false;
+    }
+    vb_packet_add(packet, vb_mr_pointer(mr, addr), length);
+    return true;
+}
+
+/* False: the region is gone, and with it the record or the connection. */
+static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+    uint32_t mtu = ep->path.mtu, index = replies->index, offset = index * mtu;
+    uint32_t left = record->length - offset, length = left < mtu ? left : mtu;
+    uint32_t psn = vb_psn_add(record->psn, index);
+    bool first = index == replies->first_index, last = left <= mtu;
+    uint8_t operation = VB_OP_READ_RESPONSE_MIDDLE;
+    struct vb_evidence evidence;
+
+    if (!point_to_region(ep, record, offset, length, packet, &evidence)) {
+        if (record->answered || ep->responder.dying)
+            next_record(replies, record);
+        else
+            vb_responder_fail_read(ep, psn, &evidence);
+        return false;
+    }
+    if (first)
+        operation = last ? VB_OP_READ_RESPONSE_ONLY : VB_OP_READ_RESPONSE_FIRST;
+    else if (last)
+        operation = VB_OP_READ_RESPONSE_LAST;
+    packet->pad = -length & 3;
+    if (first || last)
+        add_aeth(packet, credits(ep), record->msn);
+    write_bth(ep, packet, operation, psn);
+    ++replies->index;
+    if (last)
+        next_record(replies, record);
+    return true;
+}
+
+static void next_of_atomic(struct vb_endpoint *ep, struct vb_record *record,
+                           struct vb_packet *packet)
+{
+    add_aeth(packet, credits(ep), record->msn);
+    vb_put64(packet->header + packet->header_length, record->addr);
+    packet->header_length += VB_ATOMICACKETH;
+    write_bth(ep, packet, VB_OP_ATOMIC_ACKNOWLEDGE, record->psn);
+    next_record(&ep->replies, record);
+}
+
+static bool next_of_record(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+    struct vb_record *record = record_at(replies, replies->next);
+    bool repeated = record->answered;
+
+    if (record->is_atomic)
+        next_of_atomic(ep, record, packet);
+    else if (!next_of_read(ep, record, packet))
+        return false;
+    if (repeated) {
+        packet->reason = VB_PACKET_REPLAYED_RESPONSE;
+        ++ep->engine->counters.duplicate_responses;
+    }
+    ep->engine->counters.payload_sent += packet->payload_length;
+    return true;
+}
+
+static void count_nak(struct vb_counters *counters, uint8_t syndrome)
+{
+    if (syndrome >> 5 == VB_AETH_RNR) {
+        ++counters->nak_rnr_sent;
+        return;
+    }
+    switch (syndrome & 0x1f) {
+    case VB_NAK_PSN_SEQUENCE:
+        ++counters->nak_sequence_sent;
+        break;
+    case VB_NAK_INVALID_REQUEST:
+        ++counters->nak_invalid_sent;
+        break;
+    case VB_NAK_REMOTE_ACCESS:
+        ++counters->nak_access_sent;
+        break;
+    default:
+        ++counters->nak_operation_sent;
+    }
+}
+
+static void make_nak(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+
+    count_nak(&ep->engine->counters, replies->nak);
+    add_aeth(packet, replies->nak, ep->responder.msn);
+    write_bth(ep, packet, VB_OP_ACKNOWLEDGE, replies->nak_psn);
+    replies->nak = 0;
+    if (ep->responder.dying) {
+        ep->responder.dying = false;
+        vb_replies_drop(ep);
+    }
+}
+
+static void make_ack(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+    uint32_t last = vb_psn_add(ep->responder.epsn, VB_PSN_MASK);
+
+    ++ep->engine->counters.acks_sent;
+    add_aeth(packet, credits(ep), ep->responder.msn);
+    write_bth(ep, packet, VB_OP_ACKNOWLEDGE, replies->ack_limited ? replies->ack_psn : last);
+    replies->ack = false;
+}
+
+static bool may_answer(const struct vb_endpoint *ep)
+{
+    enum ibv_qp_state state = vb_qp_state(ep->qp);
+
+    return (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) || ep->responder.dying;
+}
+
+/*
+ * A program that has its last message may destroy the QP before the acknowledgement has left; the
+ * requester has a right to it.
+ */
+static bool owes_last_ack(const struct vb_endpoint *ep)
+{
+    return vb_qp_state(ep->qp) == IBV_QPS_RESET && ep->replies.ack && !is_pending(&ep->replies);
+}
+
+bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+
+    open_packet(ep, packet);
+    if (!may_answer(ep)) {
+        if (owes_last_ack(ep)) {
+            make_ack(ep, packet);
+            return true;
+        }
+        vb_replies_drop(ep);
+        return false;
+    }
+    while (is_pending(replies))
+        if (next_of_record(ep, packet))
+            return true;
+    if (replies->nak)
+        make_nak(ep, packet);
+    else if (replies->ack)
+        make_ack(ep, packet);
+    else
+        return false;
+    return true;
+}

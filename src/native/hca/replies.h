@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the responder owes: noted while packets come in, sent when the port asks for packets, and
+ * always in the order of PSNs (IBA 9.7.5.1). READs and atomics are kept for repetition.
+ */
+#ifndef VB_HCA_REPLIES_H
+#define VB_HCA_REPLIES_H
+
+#include "hca/transport.h"
+
+/* The next response packet; false: nothing is owed. */
+bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet);
+
+static inline bool vb_replies_owed(const struct vb_replies *replies)
+{
+    return replies->next != replies->end || replies->nak || replies->ack;
+}
+
+/* Room for as many READs and atomics as the QP's max_dest_rd_atomic says; never less. -ENOMEM. */
+int vb_replies_fit(struct vb_endpoint *ep);
+
+/* An acknowledgement of everything that was executed. */
+void vb_replies_owe_ack(struct vb_endpoint *ep);
+/* Of a duplicate: not beyond a READ or atomic after it that the requester may be asking again. */
+void vb_replies_owe_duplicate_ack(struct vb_endpoint *ep, uint32_t psn);
+void vb_replies_owe_nak(struct vb_endpoint *ep, enum vb_aeth_kind kind, uint8_t value);
+/* The packet that a NAK would ask for has come. */
+void vb_replies_cancel_nak(struct vb_endpoint *ep);
+
+/* No further READ or atomic may come: max_dest_rd_atomic of them are not answered. */
+bool vb_replies_full(const struct vb_endpoint *ep);
+/* A new READ or atomic, to be answered; not when they are full. */
+void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record);
+/* The kept one in whose packets `psn` lies, and which of them it is; NULL: none. */
+const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t psn,
+                                        uint32_t *index);
+/* Answers that again, from packet `index` on. */
+void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index);
+/* Nothing is owed any more. */
+void vb_replies_drop(struct vb_endpoint *ep);
+
+/* A READ response cannot be given: the QP fails with this (responder.c). */
+void vb_responder_fail_read(struct vb_endpoint *ep, uint32_t psn, struct vb_evidence *evidence);
+
+#endif

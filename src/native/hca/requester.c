@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/requester.h"
+
+#include "hca/delays.h"
+#include "hca/pieces.h"
+#include "hca/refusal.h"
+
+enum { CHARGE_MIN = 1024 }; /* many small packets ask as often as few large ones */
+
+static bool takes_receive(const struct ibv_send_wr *wr)
+{
+    return wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM ||
+           wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static bool has_imm(const struct ibv_send_wr *wr)
+{
+    return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static bool is_write(const struct ibv_send_wr *wr)
+{
+    return wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* How far a message number is beyond the responder's credits; 1: it may go as a limited one. */
+static int32_t beyond_credits(const struct vb_requester *r, uint32_t ssn)
+{
+    return r->unlimited ? 0 : vb_psn_diff(ssn, r->lsn);
+}
+
+/* The limited one goes when no answer is awaited that could bring credits: RNR then decides. */
+static bool lacks_credit(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+    int32_t beyond = beyond_credits(r, r->ssn + 1);
+    bool lacks = beyond > 1 || (beyond == 1 && vb_requester_outstanding(r));
+
+    if (lacks && !r->stalled)
+        ++ep->engine->counters.credit_stalls;
+    return r->stalled = lacks;
+}
+
+/* Fence, READ resources, credits. UC knows none of them. */
+static bool must_wait(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
+{
+    const struct vb_requester *r = &ep->requester;
+    uint8_t limit = ep->qp->attr.max_rd_atomic;
+
+    if (vb_endpoint_is_uc(ep))
+        return false;
+    if ((wr->send_flags & IBV_SEND_FENCE) && r->rd_outstanding)
+        return true;
+    if (vb_is_read_or_atomic(wr))
+        return limit && r->rd_outstanding >= limit;
+    return takes_receive(wr) && lacks_credit(ep);
+}
+
+static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
+                                 struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_ATOMIC_LENGTH, .addr = wr->wr.atomic.remote_addr, .length = length};
+
+    vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+    return false;
+}
+
+static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+{
+    struct vb_outcome *outcome = &ep->requester.failure;
+    const struct ibv_send_wr *wr = &wqe->wr;
+    bool reads = vb_is_read_or_atomic(wr);
+    struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
+    uint64_t length = vb_elements_length(wr);
+
+    if (reads && !ep->qp->attr.max_rd_atomic) {
+        vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
+        return false;
+    }
+    if (!vb_elements_check(ep->qp, wr, reads ? IBV_ACCESS_LOCAL_WRITE : 0, outcome))
+        return false;
+    if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
+        vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
+        return false;
+    }
+    wqe->length = (uint32_t)length;
+    if (!reads || wr->opcode == IBV_WR_RDMA_READ)
+        return true;
+    if (length < sizeof(uint64_t))
+        return refuse_atomic_length(ep->qp, wr, length, outcome);
+    wqe->length = sizeof(uint64_t);
+    return true;
+}
+
+/* Packets that one READ request asks for: half a window, so that two can be under way. */
+static uint32_t read_part(const struct vb_endpoint *ep)
+{
+    return ep->window / 2 ? ep->window / 2 : 1;
+}
+
+/* By how much the responder will count the request in its MSN. */
+static uint32_t messages_of(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
+{
+    if (wqe->wr.opcode != IBV_WR_RDMA_READ || wqe->packets <= ep->window)
+        return 1;
+    return (wqe->packets + read_part(ep) - 1) / read_part(ep);
+}
+
+/* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
+static bool begin_next(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+    struct vb_qp *qp = ep->qp;
+    struct vb_sq_wqe *wqe = vb_sq_at(qp, r->begun);
+    uint32_t messages;
+
+    if (r->begun == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
+        must_wait(ep, &wqe->wr))
+        return false;
+    if (VB_UNLIKELY(!check_request(ep, wqe))) {
+        r->failed = true;
+        return false;
+    }
+    wqe->first_psn = r->fresh_psn;
+    wqe->packets = vb_packets_of(wqe->length, ep->path.mtu);
+    messages = messages_of(ep, wqe);
+    wqe->ssn = r->ssn = vb_psn_add(r->ssn, messages);
+    if (!r->unlimited && !takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
+        r->lsn = vb_psn_add(r->lsn, messages);
+    r->fresh_psn = vb_psn_add(r->fresh_psn, wqe->packets);
+    ++r->begun;
+    qp->wait.reason = VB_WAIT_ANSWER;
+    return true;
+}
+
+static uint32_t in_flight(const struct vb_requester *r)
+{
+    return vb_psn_count(r->una, r->next_psn);
+}
+
+/* The cursor moves over `count` packets. */
+static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t count)
+{
+    struct vb_requester *r = &ep->requester;
+
+    r->index += count;
+    r->next_psn = vb_psn_add(r->next_psn, count);
+    if (r->index == wqe->packets) {
+        ++r->position;
+        r->index = 0;
+    }
+    if (vb_psn_diff(r->next_psn, r->sent_psn) > 0)
+        r->sent_psn = r->next_psn;
+}
+
+/*
+ * Is an acknowledgement to be asked for with this packet, which has been counted? At the end of a
+ * message unless another one follows at once, when the window or a limited request's first packet
+ * (IBA 9.7.7.2.5) is all that may be sent, and every ack_bytes.
+ */
+static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first, bool last)
+{
+    struct vb_requester *r = &ep->requester;
+    bool ask = r->ask || r->unasked >= ep->engine->config.ack_bytes || in_flight(r) >= ep->window;
+
+    if (first && takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
+        ask = true;
+    if (last && r->position == r->begun && !begin_next(ep))
+        ask = true;
+    if (ask) {
+        r->ask = false;
+        r->unasked = 0;
+    }
+    return ask;
+}
+
+/* An acknowledgement is awaited from the first packet on. */
+static void start_timer(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (ep->timer.due != VB_NEVER)
+        return;
+    r->since = now;
+    if (ep->qp->attr.timeout)
+        vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_ack_timeout(ep->qp->attr.timeout));
+}
+
+static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
+                      uint32_t psn, bool ask, bool solicited)
+{
+    struct vb_bth bth = {
+        .opcode = (uint8_t)(ep->base | operation),
+        .solicited = solicited,
+        .migrated = true,
+        .pad = packet->pad,
+        .pkey = vb_engine_pkey(ep->engine),
+        .dest_qp = ep->qp->shared->dest_qp_num,
+        .ack_request = ask,
+        .psn = psn,
+    };
+
+    vb_bth_write(packet->header, &bth);
+}
+
+static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    packet->path = &ep->path;
+    packet->qp_num = ep->qp->ibv.qp_num;
+    packet->header_length = VB_BTH;
+    packet->pad = 0;
+    packet->reason = VB_PACKET_NEW;
+    packet->payload_length = 0;
+    packet->piece_count = 0;
+    if (VB_UNLIKELY(vb_psn_diff(r->next_psn, r->sent_psn) < 0)) {
+        packet->reason = r->reason;
+        ++ep->engine->counters.packets_resent;
+    }
+}
+
+/* What all request packets have in common once their headers stand. */
+static void close_packet(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
+{
+    ep->engine->counters.payload_sent += packet->payload_length;
+    if (vb_endpoint_is_uc(ep))
+        ep->requester.una = ep->requester.next_psn;
+    else
+        start_timer(ep, now);
+}
+
+static uint8_t message_operation(const struct ibv_send_wr *wr, bool first, bool last)
+{
+    uint8_t operation = is_write(wr) ? VB_OP_WRITE_FIRST : VB_OP_SEND_FIRST;
+
+    if (last)
+        operation =
+            (uint8_t)(operation + (first ? VB_OP_SEND_ONLY : VB_OP_SEND_LAST) + has_imm(wr));
+    else if (!first)
+        operation += VB_OP_SEND_MIDDLE;
+    return operation;
+}
+
+static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe *wqe, bool first,
+                                bool last)
+{
+    if (first && is_write(&wqe->wr)) {
+        struct vb_reth reth = {wqe->wr.wr.rdma.remote_addr, wqe->wr.wr.rdma.rkey, wqe->length};
+
+        vb_reth_write(packet->header + packet->header_length, &reth);
+        packet->header_length += VB_RETH;
+    }
+    if (last && has_imm(&wqe->wr)) { /* it is in network order already */
+        memcpy(packet->header + packet->header_length, &wqe->wr.imm_data, VB_IMM);
+        packet->header_length += VB_IMM;
+    }
+}
+
+static bool add_payload(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t offset,
+                        uint32_t length, struct vb_packet *packet)
+{
+    packet->pad = -length & 3;
+    if (!ep->engine->config.virtual_payload)
+        return vb_elements_gather(ep->qp, &wqe->wr, offset, length, packet, &ep->requester.failure);
+    if (length)
+        vb_packet_add(packet, NULL, length);
+    return true;
+}
+
+static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                            struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    uint32_t psn = r->next_psn, offset = r->index * ep->path.mtu;
+    uint32_t left = wqe->length - offset, length = left < ep->path.mtu ? left : ep->path.mtu;
+    bool first = r->index == 0, last = r->index + 1 == wqe->packets, ask;
+
+    if (VB_UNLIKELY(!add_payload(ep, wqe, offset, length, packet)))
+        return false;
+    add_message_headers(packet, wqe, first, last);
+    r->unasked += length > CHARGE_MIN ? length : CHARGE_MIN;
+    advance(ep, wqe, 1);
+    ask = asks(ep, wqe, first, last) && !vb_endpoint_is_uc(ep);
+    write_bth(ep, packet, message_operation(&wqe->wr, first, last), psn, ask,
+              last && (wqe->wr.send_flags & IBV_SEND_SOLICITED) &&
+                  wqe->wr.opcode != IBV_WR_RDMA_WRITE);
+    close_packet(ep, packet, now);
+    return true;
+}
+
+uint32_t vb_requester_read_end(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                               uint32_t index)
+{
+    uint32_t part = read_part(ep), end = (index / part + 1) * part;
+
+    return wqe->packets <= ep->window || end > wqe->packets ? wqe->packets : end;
+}
+
+static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                         struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    uint32_t psn = r->next_psn, end = vb_requester_read_end(ep, wqe, r->index);
+    uint64_t from = (uint64_t)r->index * ep->path.mtu, to = (uint64_t)end * ep->path.mtu;
+    struct vb_reth reth = {
+        .addr = wqe->wr.wr.rdma.remote_addr + from,
+        .rkey = wqe->wr.wr.rdma.rkey,
+        .length = (uint32_t)((to < wqe->length ? to : wqe->length) - from),
+    };
+
+    if (r->index && vb_requester_read_end(ep, wqe, r->index - 1) == end)
+        r->resumed_psn = psn;
+    vb_reth_write(packet->header + VB_BTH, &reth);
+    packet->header_length += VB_RETH;
+    write_bth(ep, packet, VB_OP_READ_REQUEST, psn, true, false);
+    advance(ep, wqe, end - r->index);
+    ++r->rd_outstanding;
+    r->ask = false;
+    r->unasked = 0;
+    close_packet(ep, packet, now);
+}
+
+static void next_of_atomic(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                           struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    uint32_t psn = r->next_psn;
+    bool swap = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    struct vb_atomiceth atomic = {
+        .addr = wqe->wr.wr.atomic.remote_addr,
+        .rkey = wqe->wr.wr.atomic.rkey,
+        .swap_add = swap ? wqe->wr.wr.atomic.swap : wqe->wr.wr.atomic.compare_add,
+        .compare = swap ? wqe->wr.wr.atomic.compare_add : 0,
+    };
+
+    vb_atomiceth_write(packet->header + VB_BTH, &atomic);
+    packet->header_length += VB_ATOMICETH;
+    write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD, psn, true, false);
+    advance(ep, wqe, 1);
+    ++r->rd_outstanding;
+    r->ask = false;
+    r->unasked = 0;
+    close_packet(ep, packet, now);
+}
+
+/* A request may be begun and still have to wait with its packets. */
+static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    if (vb_endpoint_is_uc(ep))
+        return false;
+    if (in_flight(r) >= ep->window)
+        return true;
+    if (vb_is_read_or_atomic(&wqe->wr))
+        return r->rd_outstanding >= ep->qp->attr.max_rd_atomic;
+    /* Of a limited message the first packet goes alone, until it is taken. */
+    return r->index == 1 && r->una == wqe->first_psn && takes_receive(&wqe->wr) &&
+           !is_write(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0;
+}
+
+/* The request at `begun` cannot go: its turn to end has come if all before it have. */
+static void fail_if_first(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+    struct vb_outcome failure = r->failure;
+
+    if (!r->failed || ep->qp->sq_next != r->begun)
+        return;
+    r->failed = false;
+    vb_requester_complete(ep, &failure);
+}
+
+/* A key of a request under way is gone. What was sent of those before is unknown: they flush. */
+static VB_COLD void fail_under_way(struct vb_endpoint *ep)
+{
+    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_outcome failure = ep->requester.failure;
+    struct vb_qp *qp = ep->qp;
+
+    if (vb_endpoint_is_uc(ep))
+        vb_requester_finish(ep);
+    while (qp->sq_next != ep->requester.position)
+        vb_sq_complete(qp, &vb_sq_at(qp, qp->sq_next)->wr, &flushed);
+    vb_requester_complete(ep, &failure);
+}
+
+static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    enum ibv_qp_state state = vb_qp_state(ep->qp);
+    const struct vb_sq_wqe *wqe;
+
+    if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
+        return false;
+    if (r->position == r->begun && !begin_next(ep)) {
+        fail_if_first(ep);
+        return false;
+    }
+    wqe = vb_sq_at(ep->qp, r->position);
+    if (is_held(ep, wqe))
+        return false;
+    open_packet(ep, packet);
+    if (!vb_is_read_or_atomic(&wqe->wr)) {
+        if (VB_LIKELY(next_of_message(ep, wqe, packet, now)))
+            return true;
+        fail_under_way(ep);
+        return false;
+    }
+    if (wqe->wr.opcode == IBV_WR_RDMA_READ)
+        next_of_read(ep, wqe, packet, now);
+    else
+        next_of_atomic(ep, wqe, packet, now);
+    return true;
+}
+
+bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    bool made = next_packet(ep, packet, now);
+
+    if (made && vb_endpoint_is_uc(ep) && ep->qp->sq_next != ep->requester.position)
+        vb_ready_add(&ep->engine->finishing, &ep->finishing);
+    return made;
+}
+
+void vb_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason)
+{
+    struct vb_requester *r = &ep->requester;
+
+    r->reason = (uint8_t)reason;
+    r->position = ep->qp->sq_next;
+    r->index = vb_psn_count(vb_sq_at(ep->qp, r->position)->first_psn, r->una);
+    r->next_psn = r->una;
+    r->rd_outstanding = 0;
+    r->ask = true;
+    r->unasked = 0;
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+void vb_requester_catch_up(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (vb_psn_diff(r->una, r->next_psn) <= 0)
+        return;
+    r->position = ep->qp->sq_next;
+    r->index = r->position == r->begun
+                   ? 0
+                   : vb_psn_count(vb_sq_at(ep->qp, r->position)->first_psn, r->una);
+    r->next_psn = r->una;
+}
+
+/* Nothing is under way any more, and the next PSN is one that was never used. */
+static void forget_requests(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+
+    r->position = r->begun = ep->qp->sq_next;
+    r->index = 0;
+    r->una = r->next_psn = r->fresh_psn = r->sent_psn;
+    r->rd_outstanding = 0;
+    r->failed = r->rnr_wait = r->implied = false;
+}
+
+static void start(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+
+    r->sent_psn = ep->qp->attr.sq_psn;
+    forget_requests(ep);
+    r->started = true;
+}
+
+void vb_requester_sync(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    enum ibv_qp_state state = vb_qp_state(ep->qp);
+
+    if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+        forget_requests(ep);
+        vb_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
+        return;
+    }
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD)
+        return;
+    if (!r->started)
+        start(ep);
+    else if ((int32_t)(ep->qp->sq_next - r->position) > 0) /* flushed in SQE */
+        forget_requests(ep);
+    if (!vb_requester_outstanding(r)) {
+        r->retry_left = ep->qp->attr.retry_cnt;
+        r->rnr_left = ep->qp->attr.rnr_retry;
+        r->since = now;
+    }
+}
+
+void vb_requester_complete(struct vb_endpoint *ep, const struct vb_outcome *outcome)
+{
+    struct vb_requester *r = &ep->requester;
+    struct vb_qp *qp = ep->qp;
+
+    vb_sq_complete(qp, &vb_sq_at(qp, qp->sq_next)->wr, outcome);
+    if (VB_UNLIKELY(outcome->status != IBV_WC_SUCCESS)) {
+        forget_requests(ep);
+        r->flush_owed = true;
+        vb_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
+        return;
+    }
+    if (qp->sq_next != r->begun)
+        return;
+    qp->wait.reason = VB_WAIT_NONE;
+    fail_if_first(ep);
+    if (VB_UNLIKELY(vb_qp_state(qp) == IBV_QPS_SQD))
+        vb_sq_run(qp); /* drained */
+}
+
+void vb_requester_finish(struct vb_endpoint *ep)
+{
+    const struct vb_outcome done = {.status = IBV_WC_SUCCESS};
+
+    while ((int32_t)(ep->requester.position - ep->qp->sq_next) > 0)
+        vb_requester_complete(ep, &done);
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/retry.h"
+
+#include "hca/delays.h"
+#include "hca/refusal.h"
+#include "hca/requester.h"
+
+static void restart_timer(struct vb_endpoint *ep, uint64_t now)
+{
+    uint8_t code = ep->qp->attr.timeout;
+    bool runs = code && vb_requester_outstanding(&ep->requester);
+
+    vb_timer_set(&ep->engine->timers, &ep->timer, runs ? now + vb_ack_timeout(code) : VB_NEVER);
+}
+
+void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    r->retry_left = ep->qp->attr.retry_cnt;
+    r->rnr_left = ep->qp->attr.rnr_retry;
+    r->naks = r->timeouts = 0;
+    r->since = now;
+    r->implied = false;
+    if (!r->rnr_wait)
+        restart_timer(ep, now);
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+/* The cold parts fill in what the request asked and how often it was tried. */
+static void describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                     struct vb_evidence *evidence)
+{
+    bool atomic = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                  wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+    evidence->psn = ep->requester.una;
+    evidence->naks = ep->requester.naks;
+    evidence->timeouts = ep->requester.timeouts;
+    evidence->length = wqe->length;
+    if (wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM)
+        return;
+    evidence->addr = atomic ? wqe->wr.wr.atomic.remote_addr : wqe->wr.wr.rdma.remote_addr;
+    evidence->key = atomic ? wqe->wr.wr.atomic.rkey : wqe->wr.wr.rdma.rkey;
+}
+
+VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
+                             struct vb_evidence *evidence)
+{
+    struct vb_sq_wqe *wqe = vb_sq_at(ep->qp, ep->qp->sq_next);
+    struct vb_outcome outcome = {0};
+
+    describe(ep, wqe, evidence);
+    vb_refuse(ep->qp, &wqe->wr, status, evidence, &outcome);
+    vb_requester_complete(ep, &outcome);
+}
+
+static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
+{
+    struct vb_evidence evidence = {.check = (uint16_t)check,
+                                   .count = ep->qp->attr.retry_cnt,
+                                   .microseconds = (now - ep->requester.since) / 1000};
+
+    if (check == VB_CHECK_RNR) {
+        evidence.count = ep->qp->attr.rnr_retry;
+        ++ep->engine->counters.rnr_retries_exhausted;
+    } else {
+        ++ep->engine->counters.retries_exhausted;
+    }
+    vb_retry_refuse(ep, check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
+                    &evidence);
+}
+
+/* One retry less; false: there was none left. */
+static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
+{
+    if (ep->requester.retry_left == 0) {
+        give_up(ep, check, now);
+        return false;
+    }
+    --ep->requester.retry_left;
+    return true;
+}
+
+void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now)
+{
+    if (ep->requester.rnr_wait)
+        return;
+    ++ep->requester.naks;
+    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    vb_requester_go_back(ep, VB_PACKET_AFTER_SEQUENCE_NAK);
+    restart_timer(ep, now);
+}
+
+void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
+{
+    if (ep->requester.rnr_wait)
+        return;
+    ++ep->requester.naks;
+    ++ep->engine->counters.lost_responses;
+    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    vb_requester_go_back(ep, VB_PACKET_AFTER_LOST_RESPONSE);
+    ep->requester.implied = true;
+    restart_timer(ep, now);
+}
+
+void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait)
+        return;
+    if (ep->qp->attr.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
+        if (r->rnr_left == 0) {
+            give_up(ep, VB_CHECK_RNR, now);
+            return;
+        }
+        --r->rnr_left;
+    }
+    r->rnr_wait = true;
+    vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_rnr_delay(timer_code));
+}
+
+void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait) {
+        r->rnr_wait = false;
+        if (vb_requester_outstanding(r))
+            vb_requester_go_back(ep, VB_PACKET_AFTER_RNR);
+        vb_ready_add(&ep->engine->requesting, &ep->requesting);
+        restart_timer(ep, now);
+        return;
+    }
+    if (!vb_requester_outstanding(r))
+        return;
+    ++r->timeouts;
+    ++ep->engine->counters.timeouts;
+    if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
+        return;
+    vb_requester_go_back(ep, VB_PACKET_AFTER_TIMEOUT);
+    restart_timer(ep, now);
+}

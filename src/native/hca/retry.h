@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Retries of the requester: how often, how long, and how it ends. All under sq_lock. */
+#ifndef VB_HCA_RETRY_H
+#define VB_HCA_RETRY_H
+
+#include "hca/transport.h"
+
+/* Something was acknowledged: all retries are there again (IBA 9.7.6.1.3). */
+void vb_retry_progress(struct vb_endpoint *ep, uint64_t now);
+/* The responder misses the first unanswered packet, and has said so. */
+void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now);
+/* Part of a READ's or atomic's response is missing. */
+void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now);
+/* The responder has no receive request: silence for as long as its timer code says. */
+void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now);
+/* The QP's timer is due. */
+void vb_retry_expired(struct vb_endpoint *ep, uint64_t now);
+/* The first unanswered request ends with this status. */
+void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
+                     struct vb_evidence *evidence);
+
+#endif

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the packet engine keeps: itself, and of each connected QP its two halves. The requester's
+ * half is touched under the QP's sq_lock, everything else under the engine's lock alone.
+ */
+#ifndef VB_HCA_TRANSPORT_H
+#define VB_HCA_TRANSPORT_H
+
+#include "hca/counters.h"
+#include "hca/engine.h"
+#include "hca/qp.h"
+#include "hca/ready.h"
+#include "hca/timer.h"
+#include "wire/opcode.h"
+
+/* PSNs in flight at most: a quarter of their circle, so that old and new never meet. */
+enum { VB_WINDOW_MAX = 1 << 22 };
+
+/*
+ * The requests of the send queue from the first unanswered packet on. Those before `begun` have
+ * their PSNs (vb_sq_wqe). The cursor, `position` and `index`, is the packet to send next; going
+ * back, after whatever loss, means putting it on `una`.
+ */
+struct vb_requester {
+    uint32_t una;       /* first PSN that is not acknowledged, or READ byte not received */
+    uint32_t next_psn;  /* the cursor's */
+    uint32_t sent_psn;  /* one after the last that was ever sent */
+    uint32_t fresh_psn; /* the first that no request has */
+    uint32_t position;  /* the cursor: a request of the send queue… */
+    uint32_t index;     /* …and a packet (for READ, of the response) of it */
+    uint32_t begun;
+    uint32_t ssn;            /* of the last request that was begun */
+    uint32_t lsn;            /* up to which the responder's credits go (IBA 9.7.7.2.5) */
+    uint32_t rd_outstanding; /* READ and atomic requests sent and not answered */
+    uint32_t unasked;        /* bytes since an acknowledgement was asked for */
+    uint32_t resumed_psn;    /* the last READ request that began amid its part, at `una` then */
+    uint32_t gap_psn;        /* the furthest response beyond the one that is missing */
+    uint32_t naks, timeouts; /* since the last progress */
+    uint64_t since;          /* the last progress, or the first packet after a pause */
+    uint8_t reason;          /* why packets are sent again (enum vb_packet_reason) */
+    uint8_t retry_left, rnr_left;
+    bool started;   /* PSNs are set: the QP has been in RTS */
+    bool unlimited; /* the responder reports no credits */
+    bool stalled;   /* for lack of credits */
+    bool ask;       /* the next packet asks for an acknowledgement */
+    bool rnr_wait;  /* silent until the timer */
+    bool implied;   /* going back for a lost response, and no progress since */
+    bool failed;    /* the request at `begun` ends with `failure` when it is the first */
+    bool flush_owed;
+    struct vb_outcome failure;
+};
+
+/* A READ or atomic of the peer, kept to be answered and, once more or often, to be repeated. */
+struct vb_record {
+    uint64_t addr; /* READ: where it reads; atomic: what stood there */
+    uint32_t rkey;
+    uint32_t length;
+    uint32_t psn;
+    uint32_t msn;
+    bool is_atomic;
+    bool answered;
+};
+
+/* What is owed to the peer; in PSN order: the records' responses, then one NAK or ACK. */
+struct vb_replies {
+    struct vb_record *record;    /* by number modulo… */
+    uint32_t room;               /* …this, a power of two (UC has none) */
+    uint32_t count;              /* records ever made */
+    uint32_t kept;               /* the last so many are there */
+    uint32_t next, end;          /* numbers of those to be sent */
+    uint32_t first_index, index; /* packets of the next one: from, and now */
+    uint32_t unanswered;
+    uint32_t ack_psn;
+    uint32_t nak_psn;
+    uint8_t nak; /* the syndrome; 0: none */
+    bool ack;
+    bool ack_limited; /* not beyond ack_psn: a record that is not answered again lies there */
+};
+
+/* Which packets may follow (packets.md 6.2). */
+enum vb_expect { VB_EXPECT_ANY = 0, VB_EXPECT_SEND, VB_EXPECT_WRITE };
+
+struct vb_responder {
+    uint32_t epsn;
+    uint32_t msn;
+    uint8_t expect;    /* enum vb_expect */
+    bool nak_sent;     /* nothing more is said until the expected packet comes */
+    bool skipping;     /* UC: until the next message */
+    bool has_taken;    /* a receive request is in hand */
+    bool dying;        /* in ERR; the NAK that says so has not left yet */
+    uint32_t received; /* bytes of the message under way */
+    struct vb_reth write;
+    const struct vb_recv_wqe *wqe; /* the one in hand */
+    uint32_t wqe_position;
+};
+
+struct vb_endpoint {
+    struct vb_engine *engine;
+    struct vb_qp *qp;
+    struct vb_link replying, requesting, finishing;
+    struct vb_timer timer;
+    uint32_t window; /* packets */
+    uint8_t base;    /* VB_TRANSPORT_RC or VB_TRANSPORT_UC */
+    struct vb_path path;
+    struct vb_requester requester;
+    struct vb_responder responder;
+    struct vb_replies replies;
+};
+
+enum { VB_PATH_STEPS = 16 };
+
+struct vb_engine {
+    struct vb_adapter *adapter;
+    struct vb_engine_config config;
+    struct vb_timers timers;
+    struct vb_ready replying, requesting;
+    struct vb_ready finishing; /* UC: handed out to the end, not completed yet */
+    uint32_t turn;             /* packets of the QP whose turn it is */
+    uint32_t replies_in_row;
+    struct vb_counters counters;
+    vb_members_fn *members;
+    void *members_context;
+    uint8_t path[VB_PATH_STEPS]; /* of the last request packet: enum vb_responder_state */
+    uint32_t path_length;
+};
+
+/* A packet that came in and passed the checks that need no connection. */
+struct vb_incoming {
+    struct vb_engine *engine;
+    struct vb_endpoint *endpoint; /* NULL for datagrams */
+    const struct vb_arrival *arrival;
+    struct vb_bth bth;
+    const struct vb_opcode *opcode;
+    const uint8_t *extended; /* the headers after the BTH */
+    const uint8_t *payload;  /* NULL: virtual */
+    uint32_t length;         /* of the payload */
+    uint64_t now;
+};
+
+#define vb_endpoint_of(link_pointer, member)                                                       \
+    ((struct vb_endpoint *)((char *)(link_pointer) - offsetof(struct vb_endpoint, member)))
+
+static inline bool vb_endpoint_is_uc(const struct vb_endpoint *ep)
+{
+    return ep->base == VB_TRANSPORT_UC;
+}
+
+static inline uint32_t vb_psn_add(uint32_t psn, uint32_t n)
+{
+    return (psn + n) & VB_PSN_MASK;
+}
+
+/* Packets from `from` on up to `to`. */
+static inline uint32_t vb_psn_count(uint32_t from, uint32_t to)
+{
+    return (to - from) & VB_PSN_MASK;
+}
+
+/* A message of this length in packets: at least one. */
+static inline uint32_t vb_packets_of(uint32_t length, uint32_t mtu)
+{
+    return length ? (uint32_t)(((uint64_t)length + mtu - 1) / mtu) : 1;
+}
+
+static inline uint16_t vb_engine_pkey(const struct vb_engine *engine)
+{
+    return engine->config.pkey;
+}
+
+static inline struct vb_sq_wqe *vb_sq_at(struct vb_qp *qp, uint32_t position)
+{
+    return &qp->sq[position & qp->sq_mask];
+}
+
+#endif

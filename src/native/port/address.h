@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The port's GID table as the host's addresses come and go. An address that stays keeps its index,
+ * an index that became free is given to the next new address; until then its entry is empty.
+ *
+ * The table may be read from any thread, also while it is updated.
+ */
+#ifndef VB_PORT_ADDRESS_H
+#define VB_PORT_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "port/gid.h"
+
+struct vb_addresses;
+
+/* Begins as vb_gid_table has it. -ENOMEM, or what the system said. */
+int vb_addresses_open(struct vb_addresses **addresses);
+void vb_addresses_close(struct vb_addresses *addresses);
+void vb_addresses_abandon(struct vb_addresses *addresses);
+
+/* Readable when addresses or interfaces changed. -1 without netlink: the table stays as it is. */
+int vb_addresses_fd(const struct vb_addresses *addresses);
+
+/* What vb_addresses_update found. */
+enum vb_address_change {
+    VB_GIDS_CHANGED = 1 << 0,   /* IBV_EVENT_GID_CHANGE */
+    VB_PORT_CAME_UP = 1 << 1,   /* IBV_EVENT_PORT_ACTIVE */
+    VB_PORT_WENT_DOWN = 1 << 2, /* IBV_EVENT_PORT_ERR */
+};
+
+unsigned vb_addresses_update(struct vb_addresses *addresses);
+
+/* One more than the last index in use. */
+int vb_addresses_count(struct vb_addresses *addresses);
+/* False where the entry is empty, or beyond the table. */
+bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid);
+/* Is the GID in the table, by an address or made from the GUID? */
+bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
+/* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
+int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
+
+/*
+ * The port is up while an interface that has an address and is no loopback has its carrier; where
+ * there is only loopback, it counts.
+ */
+bool vb_addresses_active(struct vb_addresses *addresses);
+/* The path MTU, 256 to 4096, that the interface behind a GID allows; 0: none, or it is gone. */
+uint16_t vb_addresses_mtu(struct vb_addresses *addresses, int index);
+/* The port's: the least of all interfaces that have an address and are no loopback; of the loopback
+ * where it is alone. */
+uint16_t vb_addresses_port_mtu(struct vb_addresses *addresses);
+
+/*
+ * The largest path MTU (256 to 4096) whose packets fit an interface's MTU, which counts the IP
+ * header: room for every extended header is left, as Linux does. 0: none fits.
+ */
+uint16_t vb_path_mtu(uint32_t interface_mtu);
+
+/*
+ * Can packets go from one GID to another, and with which path MTU at most? `interface`: of the
+ * source, for link-local addresses. 0; -EADDRNOTAVAIL: the source is not the host's;
+ * -ENETUNREACH, -EHOSTUNREACH: no route; -EAFNOSUPPORT: IPv4 to IPv6; -EMSGSIZE: the route's MTU is
+ * too small. Whether the next hop answers (ARP, neighbour discovery) shows only when packets go.
+ */
+int vb_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
+             uint16_t *mtu);
+
+#endif

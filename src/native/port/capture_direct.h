@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Captures what the direct port carries, as the packets that it would have been. PSNs count from
+ * each QP's sq_psn as if packets went. Where one is open the host's port executes through it; where
+ * none is, nothing of it is on a request's path.
+ */
+#ifndef VB_PORT_CAPTURE_DIRECT_H
+#define VB_PORT_CAPTURE_DIRECT_H
+
+#include "hca/qp.h"
+#include "port/wrap/capture.h"
+
+struct vb_capture_direct;
+
+/* Errors as vb_capture_open. */
+int vb_capture_direct_open(const struct vb_capture_config *config,
+                           struct vb_capture_direct **capture);
+/* NULL: nothing. */
+void vb_capture_direct_close(struct vb_capture_direct *capture);
+
+/* INIT to RTR: its PSNs begin anew. */
+void vb_capture_direct_connect(struct vb_capture_direct *capture, const struct vb_qp *qp);
+
+/* vb_direct_port.execute, and the packets of it. */
+int vb_capture_direct_execute(struct vb_capture_direct *capture, struct vb_qp *qp,
+                              const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+
+#endif

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The host's port: direct to peers on this host, by RoCE packets to all others. Which way a
+ * connection goes is decided at INIT to RTR, and a datagram's by its address handle: direct if the
+ * destination GID is one of the host's own.
+ */
+#ifndef VB_PORT_HOST_H
+#define VB_PORT_HOST_H
+
+#include "port/direct/direct.h"
+#include "port/roce/roce.h"
+
+/* Of -EADDRINUSE. */
+#define VB_ROCE_PORT_IS_TAKEN                                                                      \
+    "UDP port 4791 is taken, by another user's process or the kernel's soft-RoCE driver"
+
+struct vb_host_config {
+    struct vb_direct_config direct; /* `port` and `whole` are filled in */
+    struct vb_roce_config roce;     /* `adapter` and `addresses` are filled in */
+    bool packets_only;              /* peers on this host are reached by packets too */
+    bool direct_only;               /* and no others */
+    const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
+};
+
+struct vb_host {
+    struct vb_direct *direct;
+    struct vb_roce *roce; /* NULL: port 4791 could not be had… */
+    int roce_error;       /* …because of this; only peers on this host are reached */
+    bool packets_only;
+    uint32_t slots;                    /* of direct's that the RoCE port knows */
+    struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
+    struct vb_port port;               /* the adapter's */
+};
+
+/* As vb_direct_open; with `packets_only` also what vb_roce_open returns. */
+int vb_host_open(const struct vb_host_config *config, struct vb_host **host);
+void vb_host_close(struct vb_host *host);
+void vb_host_abandon(struct vb_host *host);
+
+static inline struct vb_host *vb_host_of(struct vb_adapter *adapter)
+{
+    return vb_direct_of(adapter)->config.whole;
+}
+
+/* JSON about slots, heap, peers and the RoCE port; returns the length as snprintf does. */
+int vb_host_describe(struct vb_host *host, char *json, size_t size);
+
+/* Does what goes to this GID go direct? */
+bool vb_host_is_direct(struct vb_host *host, const union ibv_gid *gid);
+
+#endif

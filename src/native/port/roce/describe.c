@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the port has counted, as text: JSON of all, and a line of what was refused lately. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hca/counters.h"
+#include "port/roce/state.h"
+
+enum { UDP_FIRST = VB_COUNTER_COUNT, STEER_FIRST = UDP_FIRST + VB_UDP_COUNTS };
+
+_Static_assert(STEER_FIRST + (int)VB_STEER_COUNTS == (int)VB_ROCE_COUNTS, "one place for each");
+
+static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
+{
+    const struct vb_counters *engine = vb_engine_counters(roce->engine);
+    uint64_t value;
+
+    if (n >= STEER_FIRST)
+        return vb_steer_counter(roce->steer, n - STEER_FIRST);
+    if (n >= UDP_FIRST)
+        return vb_udp_counter(roce->udp, n - UDP_FIRST);
+    memcpy(&value, (const char *)engine + n * sizeof(value), sizeof(value));
+    return value;
+}
+
+static const char *name_of(uint32_t n)
+{
+    if (n >= STEER_FIRST)
+        return vb_steer_counter_name(n - STEER_FIRST);
+    if (n >= UDP_FIRST)
+        return vb_udp_counter_name(n - UDP_FIRST);
+    return vb_counter_names[n].name;
+}
+
+/* snprintf's way to count beyond the room. */
+struct text {
+    char *at;
+    size_t left;
+    int length;
+};
+
+static void wrote(struct text *text, int n)
+{
+    size_t step = (size_t)n < text->left ? (size_t)n : text->left;
+
+    text->length += n;
+    text->at += step;
+    text->left -= step;
+}
+
+static void put_part(struct text *text, const struct vb_roce *roce, const char *part,
+                     uint32_t first, uint32_t end)
+{
+    const char *between = "";
+
+    wrote(text, snprintf(text->at, text->left, "\"%s\":{", part));
+    for (uint32_t n = first; n < end; ++n) {
+        uint64_t value = value_of(roce, n);
+
+        if (!value)
+            continue;
+        wrote(text, snprintf(text->at, text->left, "%s\"%s\":%llu", between, name_of(n),
+                             (unsigned long long)value));
+        between = ",";
+    }
+    wrote(text, snprintf(text->at, text->left, "}"));
+}
+
+int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
+{
+    struct text text = {json, size, 0};
+
+    vb_roce_enter(roce);
+    wrote(&text, snprintf(text.at, text.left, "\"counters\":{"));
+    put_part(&text, roce, "engine", 0, UDP_FIRST);
+    wrote(&text, snprintf(text.at, text.left, ","));
+    put_part(&text, roce, "udp", UDP_FIRST, STEER_FIRST);
+    wrote(&text, snprintf(text.at, text.left, ","));
+    put_part(&text, roce, "steer", STEER_FIRST, VB_ROCE_COUNTS);
+    wrote(&text, snprintf(text.at, text.left, "}"));
+    vb_roce_leave(roce);
+    return text.length;
+}
+
+/* ---- refusals, for the log ---- */
+
+enum { PAUSE_NS = 1000000000 };
+
+static bool is_refusal(uint32_t n)
+{
+    static const char *const beginnings[] = {"drop_", "refused_", "bad_", "receive_bad_"};
+
+    for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); ++i)
+        if (strncmp(name_of(n), beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_roce_log *log = &roce->log;
+    char line[512];
+    struct text text = {line, sizeof(line), 0};
+
+    if (!roce->config.log || (log->at && now - log->at < PAUSE_NS))
+        return;
+    for (uint32_t n = 0; n < VB_ROCE_COUNTS; ++n) {
+        uint64_t value = value_of(roce, n), more = value - log->told[n];
+
+        log->told[n] = value;
+        if (more && is_refusal(n))
+            wrote(&text, snprintf(text.at, text.left, "%s%s +%llu", text.length ? ", " : "",
+                                  name_of(n), (unsigned long long)more));
+    }
+    if (!text.length)
+        return;
+    log->at = now;
+    roce->config.log(roce->config.argument, line);
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Packets that reached the wrong process of this host, on their way to the right one: over the
+ * abstract socket that is named after the slot, with what came with them. Only processes of the
+ * same user do that for each other.
+ *
+ * SOCK_SEQPACKET: a datagram socket would queue ten messages by default (net.unix.max_dgram_qlen),
+ * these as many as the buffer holds.
+ */
+#ifndef VB_PORT_ROCE_FORWARD_H
+#define VB_PORT_ROCE_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hca/packet.h"
+
+struct vb_forward;
+
+typedef void vb_deliver(void *argument, const struct vb_arrival *arrival, uint64_t now);
+
+int vb_forward_open(uint16_t port, vb_deliver *deliver, void *argument,
+                    struct vb_forward **forward);
+void vb_forward_close(struct vb_forward *forward);
+/* In a forked child. */
+void vb_forward_abandon(struct vb_forward *forward);
+
+/* Packets for this slot may be sent here. -EADDRINUSE: another process holds the name. */
+int vb_forward_accept(struct vb_forward *forward, uint32_t slot);
+/* To the owner of the slot: 0, -ENOENT (there is none), -EAGAIN (it takes no more), -EACCES. */
+int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_arrival *arrival,
+                    uint64_t now);
+
+/* Readable when vb_forward_serve has something to deliver. */
+int vb_forward_fd(const struct vb_forward *forward);
+void vb_forward_serve(struct vb_forward *forward, uint64_t now);
+
+#endif

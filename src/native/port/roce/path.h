@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VB_PORT_ROCE_PATH_H
+#define VB_PORT_ROCE_PATH_H
+
+#include "port/roce/roce.h"
+
+/*
+ * Everything but the path MTU; `interface`: the source's. -EINVAL: the GID index is empty, of RoCE
+ * v1, or made from the GUID.
+ */
+int vb_path_make(struct vb_roce *roce, const struct ibv_ah_attr *attr, uint32_t qp_num,
+                 uint32_t dest_qp_num, struct vb_path *path, uint32_t *interface);
+
+#endif

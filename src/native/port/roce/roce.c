@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/roce/roce.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hca/ah.h"
+#include "port/roce/path.h"
+#include "port/roce/state.h"
+#include "wire/opcode.h"
+
+uint64_t vb_roce_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- work, under the lock ---- */
+
+enum {
+    BURSTS = 32,       /* sent in one turn: 4 MiB, then what came in must be looked at */
+    AGAIN_NS = 100000, /* after the system took no more */
+};
+
+/* Polling its CQs makes progress, or not any more. */
+static void count_poller(struct vb_qp *qp, bool polls)
+{
+    uint32_t change = polls ? 1 : -1u;
+
+    if (atomic_exchange(&qp->polls_port, polls) == polls)
+        return;
+    atomic_fetch_add(&qp->send_cq->waiting, change);
+    atomic_fetch_add(&qp->recv_cq->waiting, change);
+}
+
+/* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
+ * to their own host. */
+static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
+{
+    struct vb_qp *qp;
+
+    if ((arrival->bytes[0] & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD)
+        return;
+    qp = vb_engine_find(roce->engine, vb_bth_read(arrival->bytes).dest_qp);
+    if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
+        count_poller(qp, true);
+}
+
+static struct vb_wrap_frame frame_of(struct vb_udp_seen seen)
+{
+    return (struct vb_wrap_frame){.source_port = seen.source_port, .ip_id = seen.ip_id};
+}
+
+static void hand_over(struct vb_roce *roce, const struct vb_wrap_in *in, uint64_t now)
+{
+    greet(roce, in->arrival);
+    vb_engine_receive(roce->engine, in->arrival, now);
+    vb_wrap_received(&roce->wrap, in, NULL, now);
+}
+
+static void take(struct vb_roce *roce, const struct vb_arrival *arrival,
+                 const struct vb_wrap_frame *frame, uint64_t now)
+{
+    struct vb_wrap_in in;
+
+    if (vb_wrap_incoming(&roce->wrap, arrival, frame, now, &in))
+        hand_over(roce, &in, now);
+}
+
+static void take_due(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_wrap_in in;
+
+    while (vb_wrap_due_in(&roce->wrap, now, &in))
+        hand_over(roce, &in, now);
+}
+
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_arrival arrival;
+
+    if (!vb_udp_receive(roce->udp))
+        return false;
+    while (vb_udp_next(roce->udp, &arrival)) {
+        struct vb_wrap_frame frame = frame_of(vb_udp_last(roce->udp));
+
+        if (vb_steer_takes(roce->steer, &arrival, now))
+            take(roce, &arrival, &frame, now);
+        take_due(roce, now);
+    }
+    return true;
+}
+
+/* A port's part of vb_udp_config: a datagram with a wrong ICRC. */
+static void refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
+{
+    struct vb_roce *roce = argument;
+    struct vb_wrap_frame frame = frame_of(seen);
+
+    frame.icrc = arrival->bytes + arrival->length;
+    vb_wrap_refused(&roce->wrap, arrival, &frame, "dropped: the ICRC is wrong", vb_roce_now());
+}
+
+/* A packet that the wrapper holds goes at once: its bytes are the wrapper's again. */
+static void stage(struct vb_roce *roce, const struct vb_wrap_out *out, uint64_t now)
+{
+    struct vb_udp_seen seen = vb_udp_stage(roce->udp, out->packet);
+
+    if (out->icrc_flip)
+        vb_udp_spoil(roce->udp, out->icrc_flip);
+    if (out->held)
+        vb_udp_flush(roce->udp);
+    vb_wrap_sent(&roce->wrap, out, seen.source_port, seen.ip_id, now);
+}
+
+static void stage_due(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_wrap_out out;
+
+    while (vb_udp_has_room(roce->udp) && vb_wrap_due_out(&roce->wrap, now, &out))
+        stage(roce, &out, now);
+}
+
+/* True: there may be more. */
+static bool send_burst(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_packet packet;
+    struct vb_wrap_out out;
+    bool any = false;
+
+    stage_due(roce, now);
+    while (vb_udp_has_room(roce->udp) && vb_engine_next(roce->engine, &packet, now)) {
+        if (vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
+            stage(roce, &out, now);
+        stage_due(roce, now);
+        any = true;
+    }
+    if (vb_udp_flush(roce->udp) == 0)
+        return any;
+    roce->again = now + AGAIN_NS;
+    return false;
+}
+
+void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
+{
+    bool more = true;
+
+    take_due(roce, now);
+    roce->again = UINT64_MAX;
+    for (int i = 0; i < BURSTS && more; ++i) {
+        if (vb_engine_deadline(roce->engine) <= now)
+            vb_engine_expire(roce->engine, now);
+        more = send_burst(roce, now);
+    }
+    /* UC's requests end when their packets have left, and are due at once. */
+    if (vb_engine_deadline(roce->engine) <= now)
+        vb_engine_expire(roce->engine, now);
+    if (more)
+        roce->again = now;
+}
+
+static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
+{
+    struct vb_roce *roce = argument;
+
+    take(roce, arrival, &(struct vb_wrap_frame){.source_port = VB_ROCE_PORT}, now);
+}
+
+/* ---- the lock ---- */
+
+static void serve_kicked(struct vb_roce *roce)
+{
+    uint64_t now = vb_roce_now();
+
+    atomic_store(&roce->kicked, false);
+    for (uint32_t word = 0; word < VB_KICK_WORDS; ++word) {
+        uint64_t bits = atomic_load_explicit(&roce->kicks[word], memory_order_relaxed);
+
+        if (!bits)
+            continue;
+        for (bits = atomic_exchange(&roce->kicks[word], 0); bits; bits &= bits - 1) {
+            uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct vb_qp *qp = roce->config.adapter->qps[index];
+
+            if (qp && qp->by_packets)
+                vb_engine_attend(roce->engine, qp, now);
+        }
+    }
+    vb_roce_transmit(roce, now);
+}
+
+void vb_roce_enter(struct vb_roce *roce)
+{
+    atomic_fetch_add(&roce->queued, 1);
+    pthread_mutex_lock(&roce->lock);
+    atomic_fetch_sub(&roce->queued, 1);
+}
+
+bool vb_roce_try_enter(struct vb_roce *roce)
+{
+    return pthread_mutex_trylock(&roce->lock) == 0;
+}
+
+static uint64_t earliest(struct vb_roce *roce)
+{
+    uint64_t at = vb_engine_deadline(roce->engine), steer = vb_steer_deadline(roce->steer);
+
+    uint64_t held = vb_wrap_deadline(&roce->wrap);
+
+    if (steer < at)
+        at = steer;
+    if (held < at)
+        at = held;
+    return roce->again < at ? roce->again : at;
+}
+
+void vb_roce_leave(struct vb_roce *roce)
+{
+    do {
+        if (atomic_load(&roce->kicked))
+            serve_kicked(roce);
+        vb_roce_thread_wake_at(roce, earliest(roce));
+        pthread_mutex_unlock(&roce->lock);
+        /* Who found the lock taken has left its mark before we look. */
+        atomic_thread_fence(memory_order_seq_cst);
+    } while (atomic_load(&roce->kicked) && vb_roce_try_enter(roce));
+}
+
+/* ---- a port's calls ---- */
+
+enum {
+    DEFER_ABOVE = 8,    /* requests under way: who posts so many will post more, or poll */
+    DEFER_AT_MOST = 32, /* requests of which none was sent */
+    DEFER_NS = 100000,  /* if neither happens */
+};
+
+/* May the new request wait for others, to leave with them in one system call? */
+static bool may_defer(const struct vb_qp *qp)
+{
+    uint32_t under_way = qp->sq_posted - __atomic_load_n(&qp->sq_next, __ATOMIC_RELAXED);
+
+    return under_way > DEFER_ABOVE && qp->sq_posted % DEFER_AT_MOST != 0;
+}
+
+void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
+{
+    if (vb_roce_try_enter(roce)) {
+        uint64_t now = vb_roce_now();
+
+        vb_engine_attend(roce->engine, qp, now);
+        if (!may_defer(qp))
+            vb_roce_transmit(roce, now);
+        else if (roce->again > now + DEFER_NS)
+            roce->again = now + DEFER_NS;
+        vb_roce_leave(roce);
+        return;
+    }
+    atomic_fetch_or(&roce->kicks[qp->index / 64], 1ull << qp->index % 64);
+    atomic_store(&roce->kicked, true);
+    if (vb_roce_try_enter(roce))
+        vb_roce_leave(roce);
+}
+
+void vb_roce_progress(struct vb_roce *roce)
+{
+    uint64_t now;
+
+    atomic_store_explicit(&roce->polls,
+                          atomic_load_explicit(&roce->polls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
+        return;
+    now = vb_roce_now();
+    /*
+     * A program that has just received will answer, and the acknowledgement leaves with the answer
+     * in one system call; or it polls again. If it does neither, the thread finds that out.
+     */
+    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back;
+    if (!roce->held_back)
+        vb_roce_transmit(roce, now);
+    vb_roce_leave(roce);
+}
+
+void vb_roce_armed(struct vb_roce *roce)
+{
+    if (vb_roce_try_enter(roce)) { /* it polls no more: what was held back leaves now */
+        if (roce->held_back)
+            vb_roce_transmit(roce, vb_roce_now());
+        roce->held_back = false;
+        vb_roce_leave(roce);
+    }
+    atomic_store(&roce->armed_at, atomic_load(&roce->polls));
+    if (atomic_load(&roce->unwatched))
+        vb_roce_thread_watch(roce);
+}
+
+void vb_roce_settle(struct vb_roce *roce)
+{
+    vb_roce_enter(roce);
+    vb_roce_leave(roce);
+}
+
+bool vb_roce_quiet(struct vb_roce *roce)
+{
+    if (!vb_roce_try_enter(roce))
+        return false;
+    vb_roce_leave(roce);
+    return true;
+}
+
+static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
+{
+    uint32_t interface;
+    uint16_t route_mtu;
+    int error = vb_path_make(roce, &qp->attr.ah_attr, qp->ibv.qp_num, qp->shared->dest_qp_num, path,
+                             &interface);
+
+    if (!error)
+        error = vb_route(path->sgid, path->dgid, interface, &route_mtu);
+    if (error)
+        return error;
+    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    return path->mtu > route_mtu ? -EMSGSIZE : 0;
+}
+
+int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
+{
+    struct vb_path path;
+    int error;
+
+    if (!vb_qp_connected_type(qp->ibv.qp_type))
+        return 0; /* see greet */
+    error = way_to(roce, qp, &path);
+    if (error)
+        return error;
+    vb_roce_enter(roce);
+    error = vb_engine_connect(roce->engine, qp, &path);
+    vb_roce_leave(roce);
+    if (!error)
+        count_poller(qp, true);
+    return error;
+}
+
+void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
+{
+    vb_roce_enter(roce);
+    vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
+    vb_engine_disconnect(roce->engine, qp);
+    vb_udp_forget(roce->udp, qp->ibv.qp_num);
+    atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
+    vb_roce_leave(roce);
+    count_poller(qp, false);
+}
+
+/* ---- datagrams ---- */
+
+enum { SEND_TRIES = 10, SEND_WAIT_MS = 1 };
+
+/* The network is at fault if it goes nowhere, but the sender's own queue is only full. */
+static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
+{
+    int error = vb_udp_send(roce->udp, packet);
+
+    for (int i = 0; i < SEND_TRIES && error == -EAGAIN; ++i) {
+        poll(NULL, 0, SEND_WAIT_MS);
+        error = vb_udp_send(roce->udp, packet);
+    }
+    return error;
+}
+
+/* Under an sq_lock: the port's lock must not be taken, so its thread sees to what is held. */
+static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
+{
+    uint64_t now = vb_wrap_is_active(&roce->wrap) ? vb_roce_now() : 0;
+    struct vb_wrap_out out;
+    int error = 0;
+
+    if (vb_wrap_outgoing(&roce->wrap, packet, now, &out)) {
+        error = out.icrc_flip ? 0 : send_datagram(roce, out.packet);
+        vb_wrap_sent(&roce->wrap, &out, out.packet->path->source_port, 0, now);
+    }
+    if (vb_wrap_deadline(&roce->wrap) != UINT64_MAX)
+        vb_roce_wrapped(roce);
+    return error;
+}
+
+int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
+                     struct vb_outcome *outcome)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    struct vb_packet packet;
+    struct vb_path path;
+    uint32_t interface;
+
+    if (vb_path_make(roce, &ah->attr, qp->ibv.qp_num, wr->wr.ud.remote_qpn, &path, &interface))
+        return 0;
+    count_poller(qp, true);
+    path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);
+    vb_engine_datagram(qp, wr, &path, &packet, outcome);
+    if (packet.header_length && pass_datagram(roce, &packet) == -EFAULT)
+        outcome->status = IBV_WC_LOC_PROT_ERR;
+    return 0;
+}
+
+struct vb_wrap *vb_roce_wrap(struct vb_roce *roce)
+{
+    return &roce->wrap;
+}
+
+/* The thread takes a turn, which sets its timer. */
+void vb_roce_wrapped(struct vb_roce *roce)
+{
+    atomic_store(&roce->unwatched, true);
+    if (write(roce->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+        return;
+}
+
+/* ---- open and close ---- */
+
+static uint32_t interface_of(void *argument, uint8_t sgid_index)
+{
+    struct vb_roce *roce = argument;
+    struct vb_gid gid;
+
+    return vb_addresses_get(roce->addresses, sgid_index, &gid) ? gid.ndev_ifindex : 0;
+}
+
+static int open_udp(struct vb_roce *roce)
+{
+    struct vb_udp_config config = {.port = roce->config.port,
+                                   .without = roce->config.without,
+                                   .prepare = vb_steer_prepare,
+                                   .refused = refused,
+                                   .interface = interface_of,
+                                   .argument = roce};
+
+    return vb_udp_open(&config, &roce->udp);
+}
+
+static int open_steer(struct vb_roce *roce)
+{
+    struct vb_steer_config config = {.group = vb_udp_fd(roce->udp),
+                                     .port = roce->config.port,
+                                     .deliver = deliver,
+                                     .argument = roce};
+
+    if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
+        return -EIO;
+    return vb_steer_open(&config, &roce->steer);
+}
+
+static int open_parts(struct vb_roce *roce)
+{
+    int error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
+
+    if (!error && roce->config.fault)
+        error = vb_wrap_set_fault(&roce->wrap, roce->config.fault, NULL, 0);
+    if (!error && roce->config.capture)
+        error = vb_wrap_set_capture(&roce->wrap, roce->config.capture);
+    if (!error)
+        error = open_udp(roce);
+    if (!error)
+        error = open_steer(roce);
+    return error ? error : vb_roce_thread_start(roce);
+}
+
+/* The socket leaves its group before the others are told. */
+static void close_parts(struct vb_roce *roce)
+{
+    if (roce->udp)
+        vb_udp_close(roce->udp);
+    if (roce->steer)
+        vb_steer_close(roce->steer);
+    if (roce->engine)
+        vb_engine_destroy(roce->engine);
+    pthread_mutex_destroy(&roce->lock);
+    vb_wrap_fini(&roce->wrap);
+    free(roce);
+}
+
+int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
+{
+    struct vb_roce *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    made->config = *config;
+    made->addresses = config->addresses;
+    made->timer = made->again = UINT64_MAX;
+    pthread_mutex_init(&made->lock, NULL);
+    vb_wrap_init(&made->wrap);
+    error = open_parts(made);
+    if (error) {
+        close_parts(made);
+        return error;
+    }
+    *roce = made;
+    return 0;
+}
+
+void vb_roce_close(struct vb_roce *roce)
+{
+    vb_roce_thread_stop(roce);
+    close_parts(roce);
+}
+
+void vb_roce_abandon(struct vb_roce *roce)
+{
+    vb_roce_thread_abandon(roce);
+    vb_udp_abandon(roce->udp);
+    vb_steer_abandon(roce->steer);
+}
+
+int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
+{
+    int error;
+
+    vb_roce_enter(roce);
+    error = vb_steer_add_slot(roce->steer, slot, vb_roce_now());
+    vb_roce_leave(roce);
+    return error;
+}
+
+struct vb_engine *vb_roce_engine(struct vb_roce *roce)
+{
+    return roce->engine;
+}
+
+struct vb_udp *vb_roce_udp(struct vb_roce *roce)
+{
+    return roce->udp;
+}
+
+struct vb_steer *vb_roce_steer(struct vb_roce *roce)
+{
+    return roce->steer;
+}
+
+uint64_t vb_roce_wakeups(const struct vb_roce *roce)
+{
+    return atomic_load_explicit(&roce->wakeups, memory_order_relaxed);
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The port's own thread. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "memory/guard.h"
+#include "port/roce/state.h"
+
+enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
+
+enum {
+    LOOK_MS = 1,             /* between looks at whether somebody polls */
+    POLLS_AFTER_ARMING = 64, /* a program that polls on has not gone to sleep after all */
+    BATCHES = 64,            /* in one turn with the lock */
+};
+
+static int watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u32 = source};
+
+    return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+/* One event, then none until this is called again. */
+void vb_roce_thread_watch(struct vb_roce *roce)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
+
+    atomic_store(&roce->unwatched, false);
+    epoll_ctl(roce->epoll_fd, EPOLL_CTL_MOD, vb_udp_fd(roce->udp), &event);
+}
+
+void vb_roce_thread_wake_at(struct vb_roce *roce, uint64_t at)
+{
+    struct itimerspec when = {0};
+
+    if (at >= roce->timer)
+        return;
+    roce->timer = at;
+    if (at == 0)
+        at = 1; /* 0 would stop the timer */
+    when.it_value.tv_sec = (time_t)(at / 1000000000);
+    when.it_value.tv_nsec = (long)(at % 1000000000);
+    timerfd_settime(roce->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* ---- turns ---- */
+
+static void drain(int fd)
+{
+    uint64_t count;
+
+    if (read(fd, &count, sizeof(count)) < 0)
+        return;
+}
+
+static void report(struct vb_roce *roce, unsigned changes)
+{
+    static const struct {
+        unsigned change;
+        enum ibv_event_type type;
+    } events[] = {
+        {VB_PORT_WENT_DOWN, IBV_EVENT_PORT_ERR},
+        {VB_GIDS_CHANGED, IBV_EVENT_GID_CHANGE},
+        {VB_PORT_CAME_UP, IBV_EVENT_PORT_ACTIVE},
+    };
+
+    for (size_t i = 0; i < sizeof(events) / sizeof(*events) && roce->config.event; ++i)
+        if (changes & events[i].change)
+            roce->config.event(roce->config.argument, events[i].type);
+}
+
+/* True: datagrams are left for another turn. */
+static bool serve(struct vb_roce *roce)
+{
+    bool more = true;
+
+    vb_roce_enter(roce);
+    for (int i = 0; i < BATCHES && more; ++i) {
+        uint64_t now = vb_roce_now();
+
+        vb_steer_serve(roce->steer, now);
+        more = vb_roce_receive(roce, now);
+        vb_roce_transmit(roce, now);
+        vb_roce_log_refusals(roce, now);
+    }
+    vb_roce_leave(roce);
+    return more;
+}
+
+static void serve_timer(struct vb_roce *roce)
+{
+    uint64_t now;
+
+    drain(roce->timer_fd);
+    vb_roce_enter(roce);
+    now = vb_roce_now();
+    roce->timer = UINT64_MAX;
+    vb_steer_serve(roce->steer, now);
+    vb_roce_transmit(roce, now);
+    vb_roce_leave(roce);
+}
+
+static void serve_steer(struct vb_roce *roce)
+{
+    uint64_t now;
+
+    vb_roce_enter(roce);
+    now = vb_roce_now();
+    vb_steer_serve(roce->steer, now);
+    vb_roce_transmit(roce, now);
+    vb_roce_leave(roce);
+}
+
+/* What this thread last saw of those who poll. */
+struct looks {
+    uint32_t polls;
+};
+
+static bool is_polled(struct vb_roce *roce, struct looks *looks)
+{
+    uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
+    bool moved = polls != looks->polls;
+
+    looks->polls = polls;
+    return moved && polls - atomic_load(&roce->armed_at) > POLLS_AFTER_ARMING;
+}
+
+/* With datagrams at hand, or nobody watching for them. */
+static void attend(struct vb_roce *roce, struct looks *looks)
+{
+    if (is_polled(roce, looks))
+        return;
+    while (serve(roce) && !atomic_load(&roce->stopping))
+        ;
+    vb_roce_thread_watch(roce);
+}
+
+static void handle(struct vb_roce *roce, enum source source)
+{
+    switch (source) {
+    case FROM_UDP:
+        atomic_store(&roce->unwatched, true);
+        break;
+    case FROM_STEER:
+        serve_steer(roce);
+        break;
+    case FROM_ADDRESSES:
+        report(roce, vb_addresses_update(roce->addresses));
+        break;
+    case FROM_TIMER:
+        serve_timer(roce);
+        break;
+    case FROM_WAKE:
+        drain(roce->wake_fd);
+        break;
+    }
+}
+
+static void *run(void *argument)
+{
+    struct vb_roce *roce = argument;
+    struct looks looks = {0};
+    struct epoll_event events[8];
+
+    while (!atomic_load(&roce->stopping)) {
+        int patience = atomic_load(&roce->unwatched) ? LOOK_MS : -1;
+        int count = epoll_wait(roce->epoll_fd, events, 8, patience);
+
+        atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
+        for (int i = 0; i < count; ++i)
+            handle(roce, events[i].data.u32);
+        if (atomic_load(&roce->unwatched))
+            attend(roce, &looks);
+    }
+    return NULL;
+}
+
+/* ---- start and stop ---- */
+
+static int open_descriptors(struct vb_roce *roce)
+{
+    int error;
+
+    roce->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    roce->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    roce->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (roce->epoll_fd < 0 || roce->timer_fd < 0 || roce->wake_fd < 0)
+        return -errno;
+    error = watch(roce, roce->wake_fd, FROM_WAKE, EPOLLIN);
+    if (!error)
+        error = watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
+    if (!error)
+        error = watch(roce, vb_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
+    if (!error)
+        error = watch(roce, vb_addresses_fd(roce->addresses), FROM_ADDRESSES, EPOLLIN);
+    if (!error)
+        error = watch(roce, vb_udp_fd(roce->udp), FROM_UDP, EPOLLIN | EPOLLONESHOT);
+    return error;
+}
+
+static void close_descriptors(struct vb_roce *roce)
+{
+    int fds[] = {roce->epoll_fd, roce->timer_fd, roce->wake_fd};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); ++i)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+int vb_roce_thread_start(struct vb_roce *roce)
+{
+    int error = open_descriptors(roce);
+
+    if (!error)
+        error = vb_guarded_thread(&roce->thread, run, roce);
+    if (error)
+        close_descriptors(roce);
+    return error;
+}
+
+void vb_roce_thread_stop(struct vb_roce *roce)
+{
+    uint64_t one = 1;
+
+    atomic_store(&roce->stopping, true);
+    if (write(roce->wake_fd, &one, sizeof(one)) == sizeof(one))
+        pthread_join(roce->thread, NULL);
+    close_descriptors(roce);
+}
+
+void vb_roce_thread_abandon(struct vb_roce *roce)
+{
+    close_descriptors(roce);
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "port/gid.h"
+#include "port/roce/start.h"
+#include "port/roce/udp_state.h"
+
+enum { BUFFERS = 16, BUFFER_BYTES = 65536, CONTROL_BYTES = 256 };
+enum { FLOW_LABEL = 0xfffff };
+
+union control {
+    struct cmsghdr align;
+    char room[CONTROL_BYTES];
+};
+
+/* The buffer that is being cut: where its next segment begins, and what all have in common. */
+struct cursor {
+    const uint8_t *at;
+    uint32_t left;
+    uint32_t segment;
+    uint16_t id;                  /* of the last packet */
+    struct vb_icrc_unseen unseen; /* of the next segment's IPv4 header, most likely */
+    struct vb_icrc_flow flow;
+    struct vb_arrival common;
+};
+
+struct vb_udp_in {
+    int wanted; /* buffers in the next call: one while single datagrams come, for a fast answer */
+    int filled, next;
+    struct vb_start start;
+    struct cursor cursor;
+    struct mmsghdr messages[BUFFERS];
+    struct iovec parts[BUFFERS];
+    union vb_socket_address from[BUFFERS];
+    union control controls[BUFFERS];
+    uint8_t *bytes;
+};
+
+int vb_udp_in_open(struct vb_udp *udp)
+{
+    struct vb_udp_in *in = calloc(1, sizeof(*in));
+
+    udp->in = in;
+    if (!in)
+        return -ENOMEM;
+    in->wanted = 1;
+    in->bytes = aligned_alloc(64, (size_t)BUFFERS * BUFFER_BYTES);
+    if (!in->bytes)
+        return -ENOMEM;
+    for (int i = 0; i < BUFFERS; ++i) {
+        struct msghdr *header = &in->messages[i].msg_hdr;
+
+        in->parts[i].iov_base = in->bytes + (size_t)i * BUFFER_BYTES;
+        in->parts[i].iov_len = BUFFER_BYTES;
+        header->msg_iov = &in->parts[i];
+        header->msg_iovlen = 1;
+        header->msg_name = &in->from[i];
+        header->msg_control = in->controls[i].room;
+    }
+    return 0;
+}
+
+void vb_udp_in_close(struct vb_udp *udp)
+{
+    if (udp->in)
+        free(udp->in->bytes);
+    free(udp->in);
+}
+
+static int receive_one(struct vb_udp *udp)
+{
+    struct mmsghdr *message = &udp->in->messages[0];
+    ssize_t length = recvmsg(udp->fd, &message->msg_hdr, MSG_DONTWAIT);
+
+    if (length < 0)
+        return -1;
+    message->msg_len = (unsigned)length;
+    return 1;
+}
+
+static int receive_some(struct vb_udp *udp, int wanted)
+{
+    int count;
+
+    if (wanted == 1)
+        return receive_one(udp);
+    count = recvmmsg(udp->fd, udp->in->messages, (unsigned)wanted, MSG_DONTWAIT, NULL);
+    if (count < 0 && errno == ENOSYS) {
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_BATCHES);
+        return receive_one(udp);
+    }
+    return count;
+}
+
+/* More at once while every buffer was needed, fewer again when most were not. */
+static void adapt(struct vb_udp *udp, int count)
+{
+    struct vb_udp_in *in = udp->in;
+
+    if (vb_udp_lacks(udp, VB_UDP_WITHOUT_BATCHES))
+        in->wanted = 1;
+    else if (count == in->wanted && in->wanted < BUFFERS)
+        in->wanted *= 2;
+    else if (count < in->wanted / 2)
+        in->wanted /= 2;
+}
+
+int vb_udp_receive(struct vb_udp *udp)
+{
+    struct vb_udp_in *in = udp->in;
+    int count;
+
+    for (int i = 0; i < in->wanted; ++i) {
+        in->messages[i].msg_hdr.msg_namelen = sizeof(in->from[i]);
+        in->messages[i].msg_hdr.msg_controllen = CONTROL_BYTES;
+    }
+    do
+        count = receive_some(udp, in->wanted);
+    while (count < 0 && errno == EINTR);
+    adapt(udp, count < 0 ? 0 : count);
+    in->filled = count < 0 ? 0 : count;
+    in->next = 0;
+    in->cursor.left = 0;
+    if (in->filled)
+        vb_udp_count(udp, VB_UDP_RECEIVED_CALLS, 1);
+    return in->filled;
+}
+
+/* ---- what came with a datagram ---- */
+
+static void map_ipv4(const void *address, uint8_t gid[16])
+{
+    memset(gid, 0, 10);
+    memset(gid + 10, 0xff, 2);
+    memcpy(gid + 12, address, 4);
+}
+
+static int number(const struct cmsghdr *field)
+{
+    int value;
+
+    memcpy(&value, CMSG_DATA(field), sizeof(value));
+    return value;
+}
+
+static void read_ipv4_field(const struct cmsghdr *field, struct cursor *cursor)
+{
+    struct in_pktinfo info;
+
+    if (field->cmsg_type == IP_PKTINFO) {
+        memcpy(&info, CMSG_DATA(field), sizeof(info));
+        map_ipv4(&info.ipi_addr, cursor->flow.target);
+    } else if (field->cmsg_type == IP_TOS) {
+        cursor->common.traffic_class = *CMSG_DATA(field);
+    } else if (field->cmsg_type == IP_TTL) {
+        cursor->common.hop_limit = (uint8_t)number(field);
+    }
+}
+
+static void read_ipv6_field(const struct cmsghdr *field, struct cursor *cursor)
+{
+    struct in6_pktinfo info;
+
+    if (field->cmsg_type == IPV6_PKTINFO) {
+        memcpy(&info, CMSG_DATA(field), sizeof(info));
+        memcpy(cursor->flow.target, &info.ipi6_addr, 16);
+    } else if (field->cmsg_type == IPV6_TCLASS) {
+        cursor->common.traffic_class = (uint8_t)number(field);
+    } else if (field->cmsg_type == IPV6_HOPLIMIT) {
+        cursor->common.hop_limit = (uint8_t)number(field);
+    } else if (field->cmsg_type == VB_IPV6_FLOWINFO) {
+        cursor->common.flow_label = ntohl((uint32_t)number(field)) & FLOW_LABEL;
+    }
+}
+
+static void read_fields(struct msghdr *header, struct cursor *cursor)
+{
+    for (struct cmsghdr *field = CMSG_FIRSTHDR(header); field; field = CMSG_NXTHDR(header, field)) {
+        if (field->cmsg_level == IPPROTO_IP)
+            read_ipv4_field(field, cursor);
+        else if (field->cmsg_level == IPPROTO_IPV6)
+            read_ipv6_field(field, cursor);
+        else if (field->cmsg_level == VB_SOL_UDP && field->cmsg_type == VB_UDP_GRO)
+            cursor->segment = (uint32_t)number(field);
+    }
+}
+
+static void read_source(const union vb_socket_address *from, struct vb_icrc_flow *flow)
+{
+    flow->source_port = ntohs(from->ipv4.sin_port);
+    if (from->any.sa_family == AF_INET)
+        map_ipv4(&from->ipv4.sin_addr, flow->source);
+    else
+        memcpy(flow->source, &from->ipv6.sin6_addr, 16);
+}
+
+static void open_buffer(struct vb_udp *udp, int index)
+{
+    struct vb_udp_in *in = udp->in;
+    struct mmsghdr *message = &in->messages[index];
+    struct cursor *cursor = &in->cursor;
+
+    memset(cursor, 0, sizeof(*cursor));
+    cursor->at = in->parts[index].iov_base;
+    cursor->left = message->msg_len;
+    cursor->segment = message->msg_len;
+    cursor->flow.target_port = udp->port;
+    read_source(&in->from[index], &cursor->flow);
+    read_fields(&message->msg_hdr, cursor);
+    if (cursor->segment == 0)
+        cursor->segment = cursor->left;
+    memcpy(cursor->common.sgid, cursor->flow.source, 16);
+    memcpy(cursor->common.dgid, cursor->flow.target, 16);
+}
+
+/* ---- packets ---- */
+
+enum { SHORTEST = VB_BTH + VB_ICRC };
+
+/* The likely identification first; then the one that explains the ICRC. */
+static bool icrc_holds(struct vb_udp_in *in, const uint8_t *at, uint32_t length)
+{
+    struct cursor *cursor = &in->cursor;
+    uint32_t start = vb_start_udp(&in->start, &cursor->flow, cursor->unseen.id, length);
+    uint32_t computed = vb_icrc_transport(start, at, length);
+    uint32_t received = vb_icrc_read(at + length);
+
+    if (computed == received)
+        return true;
+    cursor->unseen.dont_fragment = true;
+    return vb_gid_is_ipv4(cursor->flow.target) &&
+           vb_icrc_explain(computed, received, length, &cursor->unseen) == 0;
+}
+
+static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
+{
+    const struct cursor *cursor = &udp->in->cursor;
+    struct vb_arrival arrival = cursor->common;
+
+    arrival.bytes = at;
+    arrival.length = length;
+    if (udp->config.refused)
+        udp->config.refused(udp->config.argument, &arrival,
+                            (struct vb_udp_seen){cursor->flow.source_port, cursor->unseen.id});
+}
+
+static bool is_packet(struct vb_udp *udp, const uint8_t *at, uint32_t length)
+{
+    struct cursor *cursor = &udp->in->cursor;
+
+    if (length < SHORTEST || length % 4) {
+        vb_udp_count(udp, VB_UDP_BAD_LENGTH, 1);
+        return false;
+    }
+    if (!icrc_holds(udp->in, at, length - VB_ICRC)) {
+        vb_udp_count(udp, VB_UDP_BAD_ICRC, 1);
+        refuse(udp, at, length - VB_ICRC);
+        return false;
+    }
+    cursor->id = cursor->unseen.id;
+    ++cursor->unseen.id; /* as a batch is numbered when it is cut (udp.h) */
+    return true;
+}
+
+/* The next segment of the open buffer; NULL: none is left. */
+static const uint8_t *next_segment(struct cursor *cursor, uint32_t *length)
+{
+    const uint8_t *at = cursor->at;
+
+    if (cursor->left == 0)
+        return NULL;
+    *length = cursor->left < cursor->segment ? cursor->left : cursor->segment;
+    cursor->at += *length;
+    cursor->left -= *length;
+    return at;
+}
+
+bool vb_udp_next(struct vb_udp *udp, struct vb_arrival *arrival)
+{
+    struct vb_udp_in *in = udp->in;
+    const uint8_t *at;
+    uint32_t length;
+
+    for (;;) {
+        while ((at = next_segment(&in->cursor, &length))) {
+            if (!is_packet(udp, at, length))
+                continue;
+            *arrival = in->cursor.common;
+            arrival->bytes = at;
+            arrival->length = length - VB_ICRC;
+            vb_udp_tally(udp, VB_UDP_RECEIVED);
+            return true;
+        }
+        if (in->next == in->filled)
+            return false;
+        open_buffer(udp, in->next++);
+    }
+}
+
+struct vb_udp_seen vb_udp_last(const struct vb_udp *udp)
+{
+    const struct cursor *cursor = &udp->in->cursor;
+
+    return (struct vb_udp_seen){cursor->flow.source_port, cursor->id};
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes packets into a pcapng file that Wireshark opens. From any thread; a capture belongs to
+ * the process that opened it: in a forked child nothing is written.
+ */
+#ifndef VB_PORT_WRAP_CAPTURE_H
+#define VB_PORT_WRAP_CAPTURE_H
+
+#include "port/wrap/fault_rules.h"
+#include "port/wrap/frame.h"
+
+struct vb_capture;
+
+/* How much of a packet is kept, from its Ethernet header on. The most is more than RoCE has. */
+enum { VB_CAPTURE_BYTES_LEAST = 64, VB_CAPTURE_BYTES_MOST = 4352 };
+
+struct vb_capture_config {
+    const char *path;
+    uint32_t bytes; /* of each packet at most; 0: all */
+    uint64_t epoch; /* ns from 1970 to the moment that `now` counts from */
+};
+
+/* Errors as vb_capture_file_open; -ERANGE: `bytes`. */
+int vb_capture_open(const struct vb_capture_config *config, struct vb_capture **capture);
+void vb_capture_close(struct vb_capture *capture);
+/* `epoch` for times of CLOCK_MONOTONIC. */
+uint64_t vb_capture_epoch_of_monotonic(void);
+/* Why it could not be opened, in words. */
+const char *vb_capture_problem(int error);
+
+/* `comment`: NULL for none. What cannot be written is counted. */
+void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
+                      enum vb_wrap_direction direction, const char *comment, uint64_t now);
+uint64_t vb_capture_lost(const struct vb_capture *capture);
+
+/* What is known of a datagram that neither vb_packet nor vb_arrival says. */
+struct vb_wrap_frame {
+    uint16_t source_port;
+    uint16_t ip_id;
+    bool may_fragment;   /* IPv4: DF was not set */
+    const uint8_t *icrc; /* as it came: 4 bytes; NULL: it was right */
+};
+
+/* `icrc_flip`: bits of the ICRC, as a number, that are wrong. `note`: why else it is remarkable. */
+void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packet,
+                       const struct vb_wrap_frame *frame, uint32_t icrc_flip, const char *note,
+                       uint64_t now);
+void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,
+                        const struct vb_wrap_frame *frame, uint32_t icrc_flip, const char *note,
+                        uint64_t now);
+
+/* What the reason of a packet means: "retransmitted: no acknowledgement within the timeout". */
+const char *vb_packet_reason_text(enum vb_packet_reason reason);
+
+#endif

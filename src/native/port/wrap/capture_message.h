@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A request that was carried out without packets, captured as the packets it would have been. */
+#ifndef VB_PORT_WRAP_CAPTURE_MESSAGE_H
+#define VB_PORT_WRAP_CAPTURE_MESSAGE_H
+
+#include "abi/verbs.h"
+#include "port/wrap/capture.h"
+#include "wire/opcode.h"
+
+struct vb_capture_message {
+    const struct vb_path *path;  /* to the responder; 0 as source port: made from the QP numbers */
+    enum vb_transport transport; /* RC, UC or UD */
+    uint32_t qp_num, dest_qp_num;
+    uint32_t psn;  /* of the first packet */
+    uint32_t msn;  /* in the answer: the responder's, this message counted */
+    uint16_t pkey; /* 0: 0xffff */
+    enum ibv_wr_opcode opcode;
+    bool solicited;
+    __be32 imm;
+    uint32_t invalidate_rkey;
+    uint64_t addr; /* WRITE, READ, atomics: remote */
+    uint32_t rkey;
+    uint64_t compare, swap_add;   /* atomics… */
+    uint64_t original;            /* …and what was there before */
+    uint32_t qkey;                /* UD */
+    uint32_t length;              /* sum over the pieces */
+    const struct vb_piece *piece; /* sent or, for READ, received; an atomic has none */
+    uint32_t piece_count;
+    /* How an RC request was answered: VB_AETH_ACK, VB_AETH_RNR (a timer code) or VB_AETH_NAK (enum
+     * vb_nak) with its value. */
+    enum vb_aeth_kind answer;
+    uint8_t answer_value;
+    bool unanswered;  /* no answer came */
+    const char *note; /* the comment of the request's packets; NULL: none */
+};
+
+/*
+ * Writes request and answer. Returns how many PSNs they take; 0: an opcode or a transport that has
+ * no packets, and nothing is written.
+ */
+uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_message *message,
+                            uint64_t now);
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The transport headers, as numbers and as bytes (IBA 9.2 to 9.3; lengths in bytes). */
+#ifndef VB_WIRE_HEADERS_H
+#define VB_WIRE_HEADERS_H
+
+#include <stdbool.h>
+
+#include "wire/bytes.h"
+
+enum {
+    VB_BTH = 12,
+    VB_RDETH = 4,
+    VB_DETH = 8,
+    VB_XRCETH = 4,
+    VB_FETH = 4,
+    VB_RETH = 16,
+    VB_ATOMICETH = 28,
+    VB_AETH = 4,
+    VB_ATOMICACKETH = 8,
+    VB_IMM = 4,
+    VB_IETH = 4,
+    VB_ICRC = 4,
+    VB_GRH = 40,
+    VB_LRH = 8,
+    VB_HEADERS_MAX = 64, /* room for any BTH with its extended headers */
+    VB_CNP_RESERVED = 16,
+};
+
+enum { VB_PSN_MASK = 0xffffff, VB_QPN_MASK = 0xffffff, VB_MULTICAST_QPN = 0xffffff };
+
+struct vb_bth {
+    uint8_t opcode;
+    bool solicited;
+    bool migrated; /* M: 1 is the normal value of a data QP */
+    uint8_t pad;   /* 0..3 bytes after the payload */
+    uint8_t version;
+    uint16_t pkey;
+    bool fecn, becn;
+    uint32_t dest_qp;
+    bool ack_request;
+    uint32_t psn;
+};
+
+static inline void vb_bth_write(uint8_t *at, const struct vb_bth *bth)
+{
+    at[0] = bth->opcode;
+    at[1] = (uint8_t)(bth->solicited << 7 | bth->migrated << 6 | bth->pad << 4 | bth->version);
+    vb_put16(at + 2, bth->pkey);
+    at[4] = (uint8_t)(bth->fecn << 7 | bth->becn << 6);
+    vb_put24(at + 5, bth->dest_qp);
+    at[8] = (uint8_t)(bth->ack_request << 7);
+    vb_put24(at + 9, bth->psn);
+}
+
+static inline struct vb_bth vb_bth_read(const uint8_t *at)
+{
+    return (struct vb_bth){
+        .opcode = at[0],
+        .solicited = at[1] >> 7,
+        .migrated = at[1] >> 6 & 1,
+        .pad = at[1] >> 4 & 3,
+        .version = at[1] & 0xf,
+        .pkey = vb_get16(at + 2),
+        .fecn = at[4] >> 7,
+        .becn = at[4] >> 6 & 1,
+        .dest_qp = vb_get24(at + 5),
+        .ack_request = at[8] >> 7,
+        .psn = vb_get24(at + 9),
+    };
+}
+
+struct vb_reth {
+    uint64_t addr;
+    uint32_t rkey;
+    uint32_t length;
+};
+
+static inline void vb_reth_write(uint8_t *at, const struct vb_reth *reth)
+{
+    vb_put64(at, reth->addr);
+    vb_put32(at + 8, reth->rkey);
+    vb_put32(at + 12, reth->length);
+}
+
+static inline struct vb_reth vb_reth_read(const uint8_t *at)
+{
+    return (struct vb_reth){vb_get64(at), vb_get32(at + 8), vb_get32(at + 12)};
+}
+
+struct vb_atomiceth {
+    uint64_t addr;
+    uint32_t rkey;
+    uint64_t swap_add;
+    uint64_t compare;
+};
+
+static inline void vb_atomiceth_write(uint8_t *at, const struct vb_atomiceth *atomic)
+{
+    vb_put64(at, atomic->addr);
+    vb_put32(at + 8, atomic->rkey);
+    vb_put64(at + 12, atomic->swap_add);
+    vb_put64(at + 20, atomic->compare);
+}
+
+static inline struct vb_atomiceth vb_atomiceth_read(const uint8_t *at)
+{
+    return (struct vb_atomiceth){vb_get64(at), vb_get32(at + 8), vb_get64(at + 12),
+                                 vb_get64(at + 20)};
+}
+
+/* Bits 7:5 of the syndrome; the other five are its value (IBA 9.7.5.2.1). */
+enum vb_aeth_kind { VB_AETH_ACK = 0, VB_AETH_RNR = 1, VB_AETH_RESERVED = 2, VB_AETH_NAK = 3 };
+
+enum vb_nak {
+    VB_NAK_PSN_SEQUENCE = 0,
+    VB_NAK_INVALID_REQUEST = 1,
+    VB_NAK_REMOTE_ACCESS = 2,
+    VB_NAK_REMOTE_OPERATION = 3,
+    VB_NAK_INVALID_RD_REQUEST = 4,
+};
+
+enum { VB_CREDITS_UNLIMITED = 31 };
+
+struct vb_aeth {
+    uint8_t kind;  /* above 3: reserved, the packet is ignored */
+    uint8_t value; /* credit code, RNR timer code or enum vb_nak */
+    uint32_t msn;
+};
+
+static inline void vb_aeth_write(uint8_t *at, const struct vb_aeth *aeth)
+{
+    at[0] = (uint8_t)(aeth->kind << 5 | aeth->value);
+    vb_put24(at + 1, aeth->msn);
+}
+
+static inline struct vb_aeth vb_aeth_read(const uint8_t *at)
+{
+    return (struct vb_aeth){at[0] >> 5, at[0] & 0x1f, vb_get24(at + 1)};
+}
+
+struct vb_deth {
+    uint32_t qkey;
+    uint32_t source_qp;
+};
+
+static inline void vb_deth_write(uint8_t *at, const struct vb_deth *deth)
+{
+    vb_put32(at, deth->qkey);
+    at[4] = 0;
+    vb_put24(at + 5, deth->source_qp);
+}
+
+static inline struct vb_deth vb_deth_read(const uint8_t *at)
+{
+    return (struct vb_deth){vb_get32(at), vb_get24(at + 5)};
+}
+
+/* a - b of sequence numbers, signed (IBA 9.7.2). */
+static inline int32_t vb_psn_diff(uint32_t a, uint32_t b)
+{
+    return (int32_t)((a - b) << 8) >> 8;
+}
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The invariant CRC (IBA 7.8.1, annexes A16 and A17): CRC-32 from the LRH, or from eight bytes of
+ * ones in its place, to the last pad byte. Fields that a switch may change count as ones.
+ *
+ * The vb_icrc_start_… functions give the running register of crc32.h before the BTH. It depends on
+ * the path and the packet's length alone, so a sender may keep it. From there on vb_icrc_transport,
+ * or vb_crc32 over header, payload and pad piece by piece; then vb_icrc_write.
+ */
+#ifndef VB_WIRE_ICRC_H
+#define VB_WIRE_ICRC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/bytes.h"
+#include "wire/crc32.h"
+
+enum { VB_ROCE_PORT = 4791 };
+
+/* A RoCE v2 flow: what its packets have in common. */
+struct vb_icrc_flow {
+    uint8_t source[16], target[16]; /* as GIDs: IPv6, or IPv4 as ::ffff:a.b.c.d */
+    uint16_t source_port, target_port;
+};
+
+/* Whether it is one of IPv4: its target address says so. */
+bool vb_icrc_is_ipv4(const struct vb_icrc_flow *flow);
+
+/*
+ * `length`: bytes from the BTH to the last pad byte, at most 65495, and so in all of this file. For
+ * IPv4 the identification is 0 and fragmenting allowed; vb_icrc_with makes it another.
+ */
+uint32_t vb_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length);
+
+/* Of IPv4's header, what a socket does not show its reader. */
+struct vb_icrc_unseen {
+    uint16_t id;
+    bool dont_fragment;
+};
+
+/* What vb_icrc_start_udp gave for IPv4, now with these. Costs a few table look-ups. */
+uint32_t vb_icrc_with(uint32_t start, struct vb_icrc_unseen unseen);
+
+/* All of it from a packet's own headers; `ip_length`: with options. */
+uint32_t vb_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp);
+uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp);
+/* RoCE v1. */
+uint32_t vb_icrc_start_grh(const uint8_t *grh);
+/* InfiniBand; no `grh`: a packet within the subnet. */
+uint32_t vb_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh);
+
+/*
+ * Byte 4 of the BTH, with FECN and BECN, counts as ones. A start register has that in it for a byte
+ * that is zero; for another, the register to begin with is this one.
+ */
+uint32_t vb_icrc_mask(uint32_t start, uint8_t bth_byte_4);
+
+/* The register after `length` bytes from the BTH on. */
+static inline uint32_t vb_icrc_transport(uint32_t start, const uint8_t *bth, uint32_t length)
+{
+    return vb_crc32(bth[4] ? vb_icrc_mask(start, bth[4]) : start, bth, length);
+}
+
+/* On the wire the sum's lowest byte comes first, unlike all other fields. */
+static inline void vb_icrc_write(uint8_t *at, uint32_t crc)
+{
+    vb_put32(at, __builtin_bswap32(~crc));
+}
+
+/* The register that a packet's ICRC stands for. */
+static inline uint32_t vb_icrc_read(const uint8_t *at)
+{
+    return ~__builtin_bswap32(vb_get32(at));
+}
+
+/*
+ * The ICRC covers IPv4's identification and its "don't fragment", which a reader of a UDP socket
+ * does not see. `computed` is the register with an `unseen` that was assumed, `received` that of
+ * the packet. Finds the one value of both that explains the difference and stores it in `unseen`;
+ * -EBADMSG: none does, the packet is damaged.
+ *
+ * The check is weaker for it: a damaged packet passes once in 2^15 times instead of once in 2^32,
+ * and once in 2^16 if the caller insists on a `dont_fragment`. A caller who knows which
+ * identifications may come (often the last one plus one) should assume that, which also costs
+ * nothing when it is right, and may refuse what is far from it.
+ */
+int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
+                    struct vb_icrc_unseen *unseen);
+
+/*
+ * A packet of a UDP socket over IPv4: `length` bytes from the BTH to the pad, four of ICRC behind
+ * them, and what vb_icrc_start_udp gives for its flow and length. 0, or -EBADMSG. `unseen` is what
+ * is assumed, and on success what it is.
+ */
+int vb_icrc_check_ipv4(uint32_t start, const uint8_t *bth, uint32_t length,
+                       struct vb_icrc_unseen *unseen);
+
+#endif

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a capture, which programs started with ``verbena run --capture`` write."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from verbena import _native
+
+__all__ = ["begin"]
+
+
+def begin(file: str | os.PathLike[str]) -> None:
+    """Make an empty capture, over an earlier one.
+
+    Raises OSError when that cannot be done, also when the file is there and no capture of
+    Verbena's: it is left as it is.
+    """
+    error = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(error))
+    code = _native.core().verbena_begin_capture(os.fsencode(file), error, size)
+    if code:
+        raise OSError(-code, error.value.decode("utf-8", "replace"), os.fspath(file))

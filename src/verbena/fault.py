@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that harm packets: they drop, duplicate, reorder, delay, corrupt or truncate them.
+
+    from verbena import fault
+
+    rules = fault.text(fault.Drop(chance=0.01), fault.Delay(0.002, opcode="read-response"), seed=7)
+    fault.set_rules(context, rules)        # an open device, at run time
+    print(fault.counters(context))
+
+The same text is what ``verbena run --fault`` and the variable ``VERBENA_FAULT`` take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from verbena import _native
+
+__all__ = [
+    "Corrupt",
+    "Counter",
+    "Delay",
+    "Direction",
+    "Drop",
+    "Duplicate",
+    "Reorder",
+    "Rule",
+    "Truncate",
+    "check",
+    "counters",
+    "set_rules",
+    "text",
+]
+
+
+class Direction(StrEnum):
+    """Which packets of a process a rule sees."""
+
+    OUT = "out"
+    IN = "in"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What all rules have: which packets they choose. What is left out lets every packet through.
+
+    ``chance`` is from 0 to 1. ``qp`` is the number of this side's queue pair. ``psn`` is one
+    sequence number or the first and last of a range. ``opcode`` is a name, a number or several of
+    them (docs/faults.md lists the names). ``nth``: only the n-th packet that fits; ``every``: each
+    n-th; ``limit``: so many times and no more.
+    """
+
+    _: KW_ONLY
+    chance: float | None = None
+    direction: Direction | str | None = None
+    qp: int | None = None
+    psn: int | tuple[int, int] | None = None
+    opcode: str | int | Sequence[str | int] | None = None
+    nth: int | None = None
+    every: int | None = None
+    limit: int | None = None
+
+    verb: ClassVar[str]
+
+    def __str__(self) -> str:
+        return " ".join([self.verb, *self._own(), *self._selectors()])
+
+    def _own(self) -> Iterator[str]:
+        """The words that only this kind of rule has."""
+        return iter(())
+
+    def _selectors(self) -> Iterator[str]:
+        if self.chance is not None:
+            yield f"{_decimal(self.chance * 100)}%"
+        if self.direction is not None:
+            yield f"dir={self.direction}"
+        if self.qp is not None:
+            yield f"qp={self.qp}"
+        if self.psn is not None:
+            yield f"psn={_joined('-', self.psn)}"
+        if self.opcode is not None:
+            yield f"opcode={_joined(',', self.opcode)}"
+        for name in ("nth", "every", "limit"):
+            if (value := getattr(self, name)) is not None:
+                yield f"{name}={value}"
+
+
+@dataclass(frozen=True)
+class Drop(Rule):
+    """The packet is lost."""
+
+    verb: ClassVar[str] = "drop"
+
+
+@dataclass(frozen=True)
+class Duplicate(Rule):
+    """The packet is sent ``copies`` times more."""
+
+    copies: int = 1
+
+    verb: ClassVar[str] = "duplicate"
+
+    def _own(self) -> Iterator[str]:
+        yield f"copies={self.copies}"
+
+
+@dataclass(frozen=True)
+class Reorder(Rule):
+    """The packet waits until ``by`` later ones of its queue pair have passed, or ``within``
+    seconds."""
+
+    by: int = 1
+    within: float = 0.01
+
+    verb: ClassVar[str] = "reorder"
+
+    def _own(self) -> Iterator[str]:
+        yield f"by={self.by}"
+        yield f"within={_time(self.within)}"
+
+
+@dataclass(frozen=True)
+class Delay(Rule):
+    """The packet is late by ``seconds``, or by a random time from there to ``most``."""
+
+    seconds: float
+    most: float | None = None
+
+    verb: ClassVar[str] = "delay"
+
+    def _own(self) -> Iterator[str]:
+        most = "" if self.most is None else f"-{_time(self.most)}"
+        yield f"{_time(self.seconds)}{most}"
+
+
+@dataclass(frozen=True)
+class Corrupt(Rule):
+    """One bit is flipped: of the byte ``at``, counted from the BTH's first, or of any.
+
+    The ICRC stays as it was, so the receiver drops the packet. With ``good_icrc`` it fits what is
+    left, and the receiver has to cope.
+    """
+
+    at: int | None = None
+    good_icrc: bool = False
+
+    verb: ClassVar[str] = "corrupt"
+
+    def _own(self) -> Iterator[str]:
+        if self.at is not None:
+            yield f"at={self.at}"
+        if self.good_icrc:
+            yield "icrc=good"
+
+
+@dataclass(frozen=True)
+class Truncate(Rule):
+    """The packet ends early: after ``to`` bytes from the BTH on, or anywhere behind the BTH.
+
+    ``good_icrc`` as in Corrupt.
+    """
+
+    to: int | None = None
+    good_icrc: bool = False
+
+    verb: ClassVar[str] = "truncate"
+
+    def _own(self) -> Iterator[str]:
+        if self.to is not None:
+            yield f"to={self.to}"
+        if self.good_icrc:
+            yield "icrc=good"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """How many packets a rule's selectors chose, and to how many it did something."""
+
+    rule: str
+    matched: int
+    acted: int
+
+
+def text(*rules: Rule | str, seed: int | None = None, hold: int | None = None) -> str:
+    """The rules as text, in their order.
+
+    ``seed`` decides what chance decides; ``hold`` is how many packets are held at once. Raises
+    ValueError when something in them makes no sense.
+    """
+    settings = [f"seed {seed}"] if seed is not None else []
+    settings += [f"hold {hold}"] if hold is not None else []
+    made = "; ".join([*settings, *map(str, rules)])
+    check(made)
+    return made
+
+
+def check(rules: str) -> None:
+    """Raises ValueError, naming the word, when `rules` is not the text of fault rules."""
+    error = ctypes.create_string_buffer(512)
+    if "\0" in rules:
+        raise ValueError("fault rules: a zero byte is no part of them")
+    if _native.core().verbena_check_fault(rules.encode(), error, ctypes.c_size_t(len(error))):
+        raise ValueError(f"fault rules: {error.value.decode('utf-8', 'replace')}")
+
+
+class Device(Protocol):
+    """What an open device of verbena.verbs offers here."""
+
+    def set_fault(self, text: str) -> None: ...
+    def fault_counters(self) -> str: ...
+
+
+def set_rules(context: Device, *rules: Rule | str, seed: int | None = None) -> None:
+    """Rules in place of those that the open device has; none: packets pass again.
+
+    Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP) when the device sends no packets.
+    """
+    context.set_fault(text(*rules, seed=seed))
+
+
+def counters(context: Device) -> list[Counter]:
+    """What the rules of the open device did up to now. Raises VerbsError(EOPNOTSUPP)."""
+    found = []
+    for line in context.fault_counters().splitlines():
+        rule, _, counts = line.rpartition(": matched ")
+        if rule:
+            matched, _, acted = counts.partition(", acted ")
+            found.append(Counter(rule, int(matched), int(acted)))
+    return found
+
+
+def _joined(separator: str, value: str | int | Sequence[str | int]) -> str:
+    return str(value) if isinstance(value, str | int) else separator.join(map(str, value))
+
+
+def _decimal(value: float) -> str:
+    """Without an exponent, in as many places as the grammar has."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def _time(seconds: float) -> str:
+    return f"{round(seconds * 1e9)}ns"

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/* UC and UD: what is delivered, and that everything else is dropped and counted. */
+#include "check.h"
+#include "fabric.h"
+
+enum { QKEY = 17, GRH = 40 };
+
+static struct fabric fabric;
+static struct vb_qp *qp[2];
+
+static void begin(enum ibv_qp_type type, bool srq)
+{
+    struct qp_options options = fabric_defaults();
+
+    options.type = type;
+    options.srq[1] = srq;
+    fabric_open(&fabric, (struct fabric_options){.seed = 1});
+    fabric_pair(&fabric, options, qp);
+}
+
+static uint32_t lose_number;
+
+static enum verdict lose_nth(struct fabric *f, struct flight *flight)
+{
+    (void)flight;
+    return f->logged == lose_number ? LOSE : PASS;
+}
+
+/* Five messages of five packets; which ones arrive when packet n is lost? */
+static void lose_of_25(uint32_t n, bool srq)
+{
+    uint32_t got = 0;
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_UC, srq);
+    lose_number = n;
+    fabric.rule = lose_nth;
+    for (uint64_t i = 0; i < 5; ++i) {
+        struct ibv_send_wr wr = fabric_request(&fabric, 0, IBV_WR_SEND, 0);
+
+        fabric_post_recv(&fabric, qp[1], i, i * 8192, 5000);
+        memset(fabric.side[0].memory + i * 8192, (int)i + 1, 5000);
+        wr.wr_id = i;
+        CHECK_EQ(fabric_post(&fabric, qp[0], wr, i * 8192, 5000), 0);
+    }
+    for (int i = 0; i < 5; ++i)
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    fabric_run(&fabric, 1000000);
+    for (; fabric_poll(fabric.side[1].recv_cq, &wc); ++got) {
+        uint32_t message = got >= n / 5 ? got + 1 : got;
+
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.wr_id, got); /* the broken message's request served the next one */
+        CHECK_EQ(wc.byte_len, 5000);
+        CHECK_EQ(fabric.side[1].memory[got * 8192], message + 1);
+        CHECK_EQ(fabric.side[1].memory[got * 8192 + 4999], message + 1);
+    }
+    CHECK_EQ(got, 4);
+    CHECK_EQ(fabric_count(&fabric, 1, -1), 0);
+    CHECK(!fabric_has_event(&fabric, 1));
+    fabric_close(&fabric);
+}
+
+static void a_gap_costs_its_message_and_no_other(void)
+{
+    for (uint32_t n = 0; n < 25; ++n) {
+        lose_of_25(n, false);
+        lose_of_25(n, true);
+    }
+}
+
+static void what_uc_refuses_is_dropped(void)
+{
+    struct ibv_send_wr wr;
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_UC, false);
+    /* no receive request, wrong key, too long: silence; then it works */
+    CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 3000), 0);
+    fabric_run(&fabric, 100000);
+    wr = fabric_request(&fabric, 0, IBV_WR_RDMA_WRITE, 0);
+    wr.wr.rdma.rkey ^= 1;
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 3000), 0);
+    fabric_post_recv(&fabric, qp[1], 1, 0, 2999);
+    CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 3000), 0);
+    fabric_run(&fabric, 100000);
+    CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
+    CHECK_EQ(fabric_counters(&fabric, 1)->refused_key, 1);
+    CHECK_EQ(fabric_counters(&fabric, 1)->drop_no_receive, 1);
+    CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 2999), 0);
+    wc = fabric_wait(&fabric, fabric.side[1].recv_cq);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.wr_id, 1);
+    CHECK_EQ(wc.byte_len, 2999);
+    CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);
+    fabric_close(&fabric);
+}
+
+static struct vb_ah *make_ah(void)
+{
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    struct vb_ah *ah;
+
+    memcpy(attr.grh.dgid.raw, fabric.side[1].gid, 16);
+    CHECK_EQ(vb_ah_create(fabric.side[0].pd, &attr, &ah), 0);
+    return ah;
+}
+
+static void post_datagram(struct vb_ah *ah, uint32_t qkey, uint32_t length, bool imm)
+{
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .opcode = imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
+                             .imm_data = 0x11223344,
+                             .send_flags = IBV_SEND_SIGNALED};
+
+    wr.wr.ud.ah = &ah->ibv;
+    wr.wr.ud.remote_qpn = qp[1]->ibv.qp_num;
+    wr.wr.ud.remote_qkey = qkey;
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, length), 0);
+}
+
+static void a_datagram_arrives_behind_its_header(void)
+{
+    static const uint32_t lengths[] = {0, 1, 5, 1024};
+
+    for (int i = 0; i < 8; ++i) {
+        uint32_t length = lengths[i / 2];
+        const uint8_t *at;
+        struct ibv_wc wc;
+
+        begin(IBV_QPT_UD, i & 1);
+        at = fabric.side[1].memory;
+        for (uint32_t n = 0; n < 1024; ++n)
+            fabric.side[0].memory[n] = (uint8_t)(n * 3);
+        fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 1024);
+        post_datagram(make_ah(), i & 2 ? 0x80000000 : QKEY, length, i & 1);
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+        wc = fabric_wait(&fabric, fabric.side[1].recv_cq);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.byte_len, GRH + length);
+        CHECK_EQ(wc.src_qp, qp[0]->ibv.qp_num);
+        CHECK_EQ(wc.wc_flags, IBV_WC_GRH | (i & 1 ? IBV_WC_WITH_IMM : 0));
+        CHECK_EQ(wc.sl, 0xa);
+        if (i & 1)
+            CHECK_EQ(wc.imm_data, 0x11223344);
+        CHECK_EQ(at[20], 0x45);
+        CHECK_EQ(at[29], 17);
+        CHECK_EQ(memcmp(at + 32, fabric.side[0].gid + 12, 4), 0);
+        CHECK_EQ(memcmp(at + 36, fabric.side[1].gid + 12, 4), 0);
+        CHECK_EQ(memcmp(at + GRH, fabric.side[0].memory, length), 0);
+        CHECK_EQ(at[GRH + length], 0);
+        fabric_close(&fabric);
+    }
+}
+
+static void datagrams_that_are_not_delivered(void)
+{
+    struct vb_ah *ah;
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_UD, false);
+    ah = make_ah();
+    post_datagram(ah, QKEY, 8, false); /* no receive request */
+    fabric_run(&fabric, 100000);
+    CHECK_EQ(fabric_counters(&fabric, 1)->drop_no_receive, 1);
+    fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 7);
+    post_datagram(ah, QKEY + 1, 8, false);
+    fabric_run(&fabric, 100000);
+    CHECK_EQ(fabric_counters(&fabric, 1)->drop_qkey, 1);
+    CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->qkey_violations), 1);
+    CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
+    post_datagram(ah, QKEY, 8, false);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_LOC_LEN_ERR);
+    CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);
+    for (int i = 0; i < 3; ++i)
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    post_datagram(ah, QKEY, 1025, false);
+    wc = fabric_wait(&fabric, fabric.side[0].send_cq);
+    CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
+    fabric_expect_text(&fabric, 0, wc.vendor_err, "1025 bytes; at most 1024");
+    CHECK_EQ(vb_qp_state(qp[0]), IBV_QPS_SQE);
+    fabric_close(&fabric);
+}
+
+static struct vb_qp *members(void *context, const uint8_t group[16], uint32_t n)
+{
+    (void)context;
+    CHECK_EQ(memcmp(group, fabric.side[1].gid, 16), 0); /* the test's channel knows no other */
+    return n == 0 ? qp[1] : NULL;
+}
+
+static void a_multicast_goes_to_the_members(void)
+{
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+
+    begin(IBV_QPT_UD, false);
+    wr.wr.ud.ah = &make_ah()->ibv;
+    wr.wr.ud.remote_qpn = VB_MULTICAST_QPN;
+    wr.wr.ud.remote_qkey = QKEY;
+    fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 64);
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 64), 0);
+    fabric_run(&fabric, 100000);
+    CHECK_EQ(fabric_counters(&fabric, 1)->drop_no_qp, 1);
+    vb_engine_set_members(fabric.side[1].engine, members, NULL);
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 64), 0);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_SUCCESS);
+    fabric_close(&fabric);
+}
+
+int main(void)
+{
+    RUN(a_gap_costs_its_message_and_no_other);
+    RUN(what_uc_refuses_is_dropped);
+    RUN(a_datagram_arrives_behind_its_header);
+    RUN(datagrams_that_are_not_delivered);
+    RUN(a_multicast_goes_to_the_members);
+    return 0;
+}

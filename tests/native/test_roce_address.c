@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The GID table follows the host's addresses, and each address keeps its index while it is there.
+ */
+#include <poll.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "network.h"
+#include "port/address.h"
+
+static struct vb_addresses *table;
+
+static int index_of(const char *address)
+{
+    uint8_t gid[16];
+
+    network_gid(address, gid);
+    return vb_addresses_find(table, gid);
+}
+
+/* All that happens within a short while. */
+static unsigned changes(void)
+{
+    struct pollfd news = {.fd = vb_addresses_fd(table), .events = POLLIN};
+    unsigned all = 0;
+
+    while (poll(&news, 1, 50) == 1)
+        all |= vb_addresses_update(table);
+    return all;
+}
+
+static void expect_same_as_at_open(void)
+{
+    static struct vb_gid fresh[VB_GID_MAX];
+    struct vb_gid gid;
+    int count = vb_gid_table(fresh, VB_GID_MAX);
+
+    CHECK_EQ(vb_addresses_count(table), count);
+    for (int i = 0; i < count; ++i) {
+        CHECK(vb_addresses_get(table, i, &gid));
+        CHECK(memcmp(&gid, &fresh[i], sizeof(gid)) == 0);
+    }
+    CHECK(!vb_addresses_get(table, count, &gid));
+    CHECK(!vb_addresses_get(table, -1, &gid));
+}
+
+static void test_begins_like_the_host(void)
+{
+    expect_same_as_at_open();
+    CHECK_EQ(index_of("127.0.0.1"), 2);
+    CHECK_EQ(index_of("10.2.0.1"), -1);
+    CHECK(vb_addresses_active(table));
+}
+
+static void test_indices_stay(void)
+{
+    struct vb_gid gid;
+    int first, second, third;
+
+    CHECK(network_run("ip addr add 10.2.0.1/24 dev va && ip addr add 10.2.0.2/24 dev va && "
+                      "ip addr add fd02::1/64 dev va nodad"));
+    network_await("fd02::1");
+    CHECK(changes() & VB_GIDS_CHANGED);
+    first = index_of("10.2.0.1");
+    second = index_of("10.2.0.2");
+    third = index_of("fd02::1");
+    CHECK(first > 2 && second > 2 && third > 2);
+    CHECK_EQ(index_of("127.0.0.1"), 2);
+
+    /* One goes: the others stay where they are, and its entry is empty. */
+    CHECK(network_run("ip addr del 10.2.0.2/24 dev va"));
+    CHECK_EQ(changes(), VB_GIDS_CHANGED);
+    CHECK_EQ(index_of("10.2.0.1"), first);
+    CHECK_EQ(index_of("10.2.0.2"), -1);
+    CHECK_EQ(index_of("fd02::1"), third);
+    CHECK(!vb_addresses_get(table, second, &gid));
+
+    /* The next one gets the free index. */
+    CHECK(network_run("ip addr add 10.2.0.3/24 dev va"));
+    CHECK_EQ(changes(), VB_GIDS_CHANGED);
+    CHECK_EQ(index_of("10.2.0.3"), second);
+    CHECK(vb_addresses_get(table, second, &gid));
+    CHECK(strcmp(gid.ndev, "va") == 0 && gid.type == VB_GID_ROCE_V2);
+}
+
+/* What happens to other things is no news. */
+static void test_no_change(void)
+{
+    CHECK(network_run("ip link set va txqueuelen 500"));
+    CHECK_EQ(changes(), 0);
+}
+
+static void test_port_state(void)
+{
+    CHECK(vb_addresses_active(table));
+    CHECK(network_run("ip link set vb down"));
+    CHECK(changes() & VB_PORT_WENT_DOWN);
+    CHECK(!vb_addresses_active(table));
+    CHECK(network_run("ip link set vb up"));
+    CHECK(changes() & VB_PORT_CAME_UP);
+    CHECK(vb_addresses_active(table));
+    /* Without the interface, loopback is the port. */
+    CHECK(network_run("ip link del va"));
+    CHECK(changes() & VB_GIDS_CHANGED);
+    CHECK(vb_addresses_active(table));
+    CHECK_EQ(index_of("10.2.0.1"), -1);
+    CHECK_EQ(index_of("127.0.0.1"), 2);
+    CHECK(network_run("ip link set lo down"));
+    CHECK(changes() & VB_PORT_WENT_DOWN);
+    CHECK(network_run("ip link set lo up"));
+    CHECK(changes() & VB_PORT_CAME_UP);
+}
+
+static void make_veth(void)
+{
+    CHECK(network_run("ip link add va type veth peer name vb && "
+                      "ip link set va addrgenmode none && ip link set vb addrgenmode none && "
+                      "ip link set vb up && ip link set va up"));
+}
+
+static void test_mtu(void)
+{
+    int index = index_of("10.2.0.1");
+
+    CHECK_EQ(vb_addresses_mtu(table, index), 1024);
+    CHECK(network_run("ip link set va mtu 4200"));
+    CHECK_EQ(changes(), 0);
+    CHECK_EQ(vb_addresses_mtu(table, index), 4096);
+    CHECK(network_run("ip link set va mtu 576"));
+    changes(); /* so little that Linux takes away IPv6 */
+    CHECK_EQ(vb_addresses_mtu(table, index), 256);
+    CHECK(network_run("ip link set va mtu 1500"));
+    changes();
+    CHECK_EQ(vb_addresses_mtu(table, index_of("127.0.0.1")), 4096);
+    CHECK_EQ(vb_addresses_mtu(table, 200), 0);
+}
+
+static int route(const char *from, const char *to, uint16_t *mtu)
+{
+    uint8_t source[16], destination[16];
+
+    network_gid(from, source);
+    network_gid(to, destination);
+    return vb_route(source, destination, 0, mtu);
+}
+
+static void test_routes(void)
+{
+    uint16_t mtu;
+
+    CHECK_EQ(route("10.2.0.1", "10.2.0.9", &mtu), 0);
+    CHECK_EQ(mtu, 1024);
+    CHECK_EQ(route("fd02::1", "fd02::9", &mtu), 0);
+    CHECK_EQ(mtu, 1024);
+    CHECK_EQ(route("10.2.0.1", "10.2.0.1", &mtu), 0);
+    CHECK_EQ(mtu, 4096);
+    CHECK_EQ(route("10.2.0.1", "192.0.2.1", &mtu), -ENETUNREACH);
+    CHECK_EQ(route("fd02::1", "2001:db8::1", &mtu), -ENETUNREACH);
+    CHECK_EQ(route("10.2.0.77", "10.2.0.9", &mtu), -EADDRNOTAVAIL);
+    CHECK_EQ(route("fd02::1", "10.2.0.9", &mtu), -EAFNOSUPPORT);
+    CHECK(network_run("ip route add unreachable 10.7.0.0/16"));
+    CHECK_EQ(route("10.2.0.1", "10.7.0.1", &mtu), -EHOSTUNREACH);
+    CHECK(network_run("ip route add 10.8.0.0/16 dev va mtu 600"));
+    CHECK_EQ(route("10.2.0.1", "10.8.0.1", &mtu), 0);
+    CHECK_EQ(mtu, 256);
+}
+
+int main(void)
+{
+    network_enter();
+    make_veth();
+    CHECK_EQ(vb_addresses_open(&table), 0);
+    CHECK(vb_addresses_fd(table) >= 0);
+    RUN(test_begins_like_the_host);
+    RUN(test_indices_stay);
+    RUN(test_no_change);
+    RUN(test_routes);
+    RUN(test_mtu);
+    RUN(test_port_state);
+    vb_addresses_close(table);
+    return 0;
+}

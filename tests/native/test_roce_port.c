@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Queue pairs over the RoCE port: who makes the progress, who sleeps, and what ends badly. */
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "hca/counters.h"
+#include "network.h"
+#include "station.h"
+
+static struct station here;
+static struct vb_qp *pair[2]; /* of this process, connected to each other */
+static struct station_card cards[2];
+
+static const struct station_route home;
+
+static void open_pair(enum ibv_qp_type type, struct station_route route)
+{
+    station_open(&here, NULL);
+    for (int i = 0; i < 2; ++i) {
+        pair[i] = station_qp(&here, type);
+        cards[i] = station_card(&here, pair[i]);
+    }
+    for (int i = 0; i < 2; ++i)
+        station_connect(&here, pair[i], &cards[1 - i], route);
+}
+
+static void fill(uint32_t length)
+{
+    for (uint32_t i = 0; i < length; ++i)
+        here.memory[i] = (uint8_t)(i * 7 + (i >> 8));
+    memset(here.memory + STATION_BYTES / 2, 0, length);
+}
+
+static bool has_arrived(uint32_t length)
+{
+    return memcmp(here.memory, here.memory + STATION_BYTES / 2, length) == 0;
+}
+
+static void expect(struct ibv_wc wc, enum ibv_wc_opcode opcode)
+{
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, opcode);
+}
+
+static void requests_are_carried_out(const char *address, enum ibv_mtu mtu)
+{
+    const uint32_t length = 300001;
+
+    open_pair(IBV_QPT_RC, (struct station_route){.from = address, .to = address, .mtu = mtu});
+    CHECK(pair[0]->by_packets && pair[1]->by_packets);
+    fill(length);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, length, &cards[1]);
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    CHECK(has_arrived(length));
+    memset(here.memory, 0, length);
+    station_post(&here, pair[1], IBV_WR_RDMA_READ, length, &cards[0]);
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_READ);
+    CHECK(has_arrived(length) && here.memory[300] != 0);
+    fill(8000);
+    station_post_recv(&here, pair[1], STATION_BYTES / 2, 8000);
+    station_post(&here, pair[0], IBV_WR_SEND, 8000, &cards[1]);
+    station_wait(here.cq, 5);
+    station_wait(here.cq, 5);
+    CHECK(has_arrived(8000));
+    CHECK_EQ(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_BAD_ICRC), 0);
+    station_close(&here);
+}
+
+static void test_requests(void)
+{
+    requests_are_carried_out("127.0.0.1", IBV_MTU_4096);
+    requests_are_carried_out("127.0.0.1", IBV_MTU_256);
+    requests_are_carried_out("fd00::1", IBV_MTU_1024);
+}
+
+static void test_unreliable(void)
+{
+    open_pair(IBV_QPT_UC, home);
+    fill(50000);
+    station_post_recv(&here, pair[1], STATION_BYTES / 2, 50000);
+    station_post(&here, pair[0], IBV_WR_SEND, 50000, &cards[1]);
+    station_wait(here.cq, 5);
+    station_wait(here.cq, 5);
+    CHECK(has_arrived(50000));
+    station_close(&here);
+}
+
+static void test_datagrams(void)
+{
+    struct ibv_ah_attr address;
+    struct vb_ah *ah;
+    struct ibv_wc wc;
+
+    open_pair(IBV_QPT_UD, home);
+    address = station_address(&here, home);
+    CHECK_EQ(vb_ah_create(here.pd, &address, &ah), 0);
+    fill(1000);
+    station_post_recv(&here, pair[1], STATION_BYTES / 2 - 40, 4096);
+    {
+        struct ibv_sge sge = {(uintptr_t)here.memory, 1000, here.mr->ibv.lkey};
+        struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
+
+        wr.wr.ud.ah = &ah->ibv;
+        wr.wr.ud.remote_qpn = pair[1]->ibv.qp_num;
+        wr.wr.ud.remote_qkey = 0x1234;
+        CHECK_EQ(vb_post_send(pair[0], &wr, &bad), 0);
+    }
+    wc = station_wait(here.cq, 5);
+    expect(wc, IBV_WC_RECV);
+    CHECK_EQ(wc.byte_len, 1040);
+    CHECK_EQ(wc.src_qp, pair[0]->ibv.qp_num);
+    CHECK(has_arrived(1000));
+    station_close(&here);
+}
+
+/* Nobody polls: the port's thread receives, answers and wakes. */
+static void test_sleeper(void)
+{
+    open_pair(IBV_QPT_RC, home);
+    fill(5000);
+    for (int i = 0; i < 20; ++i) {
+        station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
+        expect(station_sleep(&here, 5), IBV_WC_RDMA_WRITE);
+    }
+    CHECK(has_arrived(5000));
+    station_close(&here);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static void test_idle(void)
+{
+    uint64_t wakeups;
+    double cpu;
+
+    open_pair(IBV_QPT_RC, home);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 100, &cards[1]);
+    station_wait(here.cq, 5);
+    usleep(200000);
+    wakeups = vb_roce_wakeups(here.host->roce);
+    cpu = cpu_seconds();
+    usleep(500000);
+    CHECK_EQ(vb_roce_wakeups(here.host->roce), wakeups);
+    CHECK(cpu_seconds() - cpu < 0.01);
+    station_close(&here);
+}
+
+/* The thread looks about once a millisecond and does nothing else. */
+static void test_polling_program(void)
+{
+    struct vb_roce *roce;
+    uint64_t wakeups, begin;
+    unsigned done = 0;
+
+    open_pair(IBV_QPT_RC, home);
+    roce = here.host->roce;
+    for (int i = 0; i < 100; ++i) {
+        station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 64, &cards[1]);
+        station_wait(here.cq, 5);
+    }
+    wakeups = vb_roce_wakeups(roce);
+    begin = vb_roce_now();
+    while (vb_roce_now() - begin < 200000000) {
+        station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 64, &cards[1]);
+        station_wait(here.cq, 5);
+        ++done;
+    }
+    wakeups = vb_roce_wakeups(roce) - wakeups;
+    printf("%u writes in 0.2 s by one thread to itself, %llu wake-ups\n", done,
+           (unsigned long long)wakeups);
+    CHECK(wakeups < 400);
+    CHECK(wakeups < done);
+    station_close(&here);
+}
+
+/* ---- two processes ---- */
+
+struct other {
+    pid_t pid;
+    int socket;
+    struct station_card card;
+};
+
+static void swap_cards(int socket, const struct station_card *mine, struct station_card *theirs)
+{
+    CHECK_EQ(write(socket, mine, sizeof(*mine)), sizeof(*mine));
+    CHECK_EQ(read(socket, theirs, sizeof(*theirs)), sizeof(*theirs));
+}
+
+static void meet(int socket)
+{
+    char token = 0;
+
+    CHECK_EQ(write(socket, &token, 1), 1);
+    CHECK_EQ(read(socket, &token, 1), 1);
+}
+
+static struct vb_qp *join(int socket, struct station_card *card, struct station_route route)
+{
+    struct vb_qp *qp;
+    struct station_card mine;
+
+    station_open(&here, NULL);
+    qp = station_qp(&here, IBV_QPT_RC);
+    mine = station_card(&here, qp);
+    swap_cards(socket, &mine, card);
+    station_connect(&here, qp, card, route);
+    meet(socket);
+    return qp;
+}
+
+/* A target whose memory is gone, as its thread finds. */
+static void be_target_without_memory(int socket)
+{
+    struct station_card card;
+
+    join(socket, &card, home);
+    munmap(here.memory, STATION_BYTES);
+    meet(socket);
+    meet(socket); /* still there */
+    pause();
+}
+
+/* A target: it polls for a while if it is told to, and then does nothing until it is killed. */
+static void be_target(int socket, unsigned poll_ms)
+{
+    struct station_card card;
+    uint64_t end;
+    struct ibv_wc wc;
+
+    join(socket, &card, home);
+    end = vb_roce_now() + poll_ms * 1000000ull;
+    while (vb_roce_now() < end)
+        vb_cq_poll(here.cq, 1, &wc);
+    meet(socket);
+    pause();
+}
+
+enum { WITHOUT_MEMORY = -1 };
+
+static struct other start_target(int poll_ms)
+{
+    struct other other;
+    int ends[2];
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    other.pid = fork();
+    CHECK(other.pid >= 0);
+    if (other.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        if (poll_ms == WITHOUT_MEMORY)
+            be_target_without_memory(ends[1]);
+        else
+            be_target(ends[1], (unsigned)poll_ms);
+        _exit(1);
+    }
+    close(ends[1]);
+    other.socket = ends[0];
+    return other;
+}
+
+static void end_target(struct other *other)
+{
+    kill(other->pid, SIGKILL);
+    CHECK_EQ(waitpid(other->pid, NULL, 0), other->pid);
+    close(other->socket);
+}
+
+/* The target's thread answers for a program that is busy elsewhere. */
+static void test_passive_target(void)
+{
+    struct other other = start_target(0);
+    struct vb_qp *qp = join(other.socket, &other.card, home);
+
+    meet(other.socket);
+    for (int i = 0; i < 100; ++i) {
+        station_post(&here, qp, IBV_WR_RDMA_WRITE, 10000, &other.card);
+        expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    }
+    station_close(&here);
+    end_target(&other);
+}
+
+static void targets_memory_is_gone(enum ibv_wr_opcode opcode)
+{
+    struct other other = start_target(WITHOUT_MEMORY);
+    struct vb_qp *qp = join(other.socket, &other.card, home);
+    uint32_t length = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 10000;
+
+    meet(other.socket);
+    station_post(&here, qp, opcode, length, &other.card);
+    CHECK_EQ(station_wait(here.cq, 5).status, IBV_WC_REM_OP_ERR);
+    meet(other.socket);
+    station_close(&here);
+    end_target(&other);
+}
+
+static void own_memory_is_gone(enum ibv_wr_opcode opcode)
+{
+    struct other other = start_target(0);
+    struct vb_qp *qp = join(other.socket, &other.card, home);
+
+    meet(other.socket);
+    munmap(here.memory, STATION_BYTES);
+    station_post(&here, qp, opcode, 10000, &other.card);
+    CHECK_EQ(station_wait(here.cq, 5).status, IBV_WC_LOC_PROT_ERR);
+    station_close(&here);
+    end_target(&other);
+}
+
+static void test_memory_that_is_gone(void)
+{
+    targets_memory_is_gone(IBV_WR_RDMA_WRITE);
+    targets_memory_is_gone(IBV_WR_ATOMIC_FETCH_AND_ADD);
+    own_memory_is_gone(IBV_WR_RDMA_WRITE);
+    own_memory_is_gone(IBV_WR_RDMA_READ);
+    targets_memory_is_gone(IBV_WR_RDMA_READ);
+}
+
+/* From one who polls to the thread, within a millisecond or so. */
+static void test_takeover(void)
+{
+    struct other other = start_target(50);
+    struct vb_qp *qp = join(other.socket, &other.card, home);
+    uint64_t longest = 0;
+    bool polls = true;
+
+    for (int i = 0; i < 400; ++i) {
+        uint64_t begin = vb_roce_now();
+
+        station_post(&here, qp, IBV_WR_RDMA_WRITE, 8, &other.card);
+        expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+        if (vb_roce_now() - begin > longest)
+            longest = vb_roce_now() - begin;
+        if (i == 300 && polls)
+            usleep(60000);
+    }
+    printf("longest of 400 writes while the target goes from polling to sleeping: %.2f ms\n",
+           (double)longest / 1e6);
+    CHECK(longest < 15000000); /* before the local ACK timeout, so nothing was lost */
+    station_close(&here);
+    end_target(&other);
+}
+
+/* Nobody polls here either: the thread's timer ends the request. */
+static void test_killed_peer(void)
+{
+    struct other other = start_target(0);
+    struct station_route route = {.timeout = 8};
+    struct vb_qp *qp = join(other.socket, &other.card, route);
+    struct ibv_wc wc;
+
+    meet(other.socket);
+    end_target(&other);
+    station_post(&here, qp, IBV_WR_RDMA_WRITE, 10000, &other.card);
+    wc = station_sleep(&here, 5);
+    CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+    CHECK_EQ(vb_qp_state(qp), IBV_QPS_ERR);
+    station_close(&here);
+}
+
+/* ---- what goes wrong at once ---- */
+
+static int refusal(const char *from, const char *to, enum ibv_mtu mtu)
+{
+    struct vb_qp *qp = station_qp(&here, IBV_QPT_RC);
+    struct station_card nobody = {0x123456, 0, 0};
+    int error = station_to_rtr(&here, qp, &nobody,
+                               (struct station_route){.from = from, .to = to, .mtu = mtu});
+
+    CHECK(error == 0 || vb_qp_state(qp) == IBV_QPS_INIT);
+    CHECK_EQ(vb_qp_destroy(qp), 0);
+    return error;
+}
+
+static void test_refusals(void)
+{
+    station_open(&here, NULL);
+    CHECK_EQ(refusal("127.0.0.1", "127.0.0.1", IBV_MTU_4096), 0);
+    CHECK_EQ(refusal("10.99.0.1", "127.0.0.1", IBV_MTU_1024), -EINVAL); /* index 255 */
+    CHECK_EQ(refusal("10.3.0.1", "192.0.2.1", IBV_MTU_1024), -ENETUNREACH);
+    CHECK_EQ(refusal("fd00::1", "10.3.0.1", IBV_MTU_1024), -EAFNOSUPPORT);
+    CHECK_EQ(refusal("10.3.0.1", "10.3.0.2", IBV_MTU_1024), 0);
+    CHECK_EQ(refusal("10.3.0.1", "10.3.0.2", IBV_MTU_2048), -EMSGSIZE);
+    station_close(&here);
+}
+
+static _Atomic unsigned raised[64];
+
+static void count_event(void *argument, enum ibv_event_type type)
+{
+    (void)argument;
+    ++raised[type];
+}
+
+static bool is_raised(enum ibv_event_type type)
+{
+    for (int i = 0; i < 200 && !raised[type]; ++i)
+        usleep(10000);
+    return raised[type] != 0;
+}
+
+static void test_events(void)
+{
+    struct vb_host_config config = {.packets_only = true, .roce = {.event = count_event}};
+
+    station_open(&here, &config);
+    CHECK(network_run("ip addr add 10.3.0.7/24 dev va"));
+    CHECK(is_raised(IBV_EVENT_GID_CHANGE));
+    CHECK(!raised[IBV_EVENT_PORT_ERR]);
+    CHECK(network_run("ip link set vb down"));
+    CHECK(is_raised(IBV_EVENT_PORT_ERR));
+    CHECK(network_run("ip link set vb up"));
+    CHECK(is_raised(IBV_EVENT_PORT_ACTIVE));
+    station_close(&here);
+}
+
+/* A peer on this host goes direct unless packets are asked for. */
+static void test_ways(void)
+{
+    struct vb_host_config config = {.packets_only = false};
+
+    station_open(&here, &config);
+    for (int i = 0; i < 2; ++i) {
+        pair[i] = station_qp(&here, IBV_QPT_RC);
+        cards[i] = station_card(&here, pair[i]);
+    }
+    for (int i = 0; i < 2; ++i)
+        station_connect(&here, pair[i], &cards[1 - i], home);
+    CHECK(!pair[0]->by_packets);
+    fill(5000);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    CHECK(has_arrived(5000));
+    CHECK_EQ(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_SENT), 0);
+    station_close(&here);
+}
+
+int main(void)
+{
+    network_enter();
+    CHECK(network_run("ip addr add fd00::1/64 dev lo nodad && "
+                      "ip link add va type veth peer name vb && ip link set vb up && "
+                      "ip link set va up && ip addr add 10.3.0.1/24 dev va"));
+    network_await("fd00::1");
+    setlinebuf(stdout);
+    RUN(test_requests);
+    RUN(test_unreliable);
+    RUN(test_datagrams);
+    RUN(test_sleeper);
+    RUN(test_idle);
+    RUN(test_polling_program);
+    RUN(test_passive_target);
+    RUN(test_memory_that_is_gone);
+    RUN(test_takeover);
+    RUN(test_killed_peer);
+    RUN(test_refusals);
+    RUN(test_events);
+    RUN(test_ways);
+    return 0;
+}

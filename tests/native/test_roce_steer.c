@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Processes that share port 4791: each gets its own packets and no other's, whoever comes or dies.
+ */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "network.h"
+#include "port/gid.h"
+#include "port/roce/steer.h"
+#include "port/roce/udp.h"
+
+enum { MEMBERS = 4, FIRST_SLOT = 0x700, STRANGER_SLOT = 0xabc, PSNS = 1 << 16 };
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- a member, which is a process ---- */
+
+struct report {
+    uint32_t packets, repeated, foreign, members;
+    uint64_t counts[VB_STEER_COUNTS];
+};
+
+struct member {
+    pid_t pid;
+    int socket;
+    uint32_t slot;
+};
+
+struct inside {
+    uint32_t slot;
+    struct vb_udp *udp;
+    struct vb_steer *steer;
+    struct report report;
+    uint8_t seen[PSNS];
+};
+
+static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
+{
+    struct inside *in = argument;
+    struct vb_bth bth = vb_bth_read(arrival->bytes);
+
+    (void)now;
+    in->report.foreign += bth.dest_qp >> VB_SLOT_BITS != in->slot;
+    in->report.repeated += in->seen[bth.psn % PSNS]++ != 0;
+    CHECK(vb_gid_is_ipv4(arrival->sgid) && arrival->sgid[12] == 127);
+    CHECK_EQ(arrival->traffic_class, 0x28);
+    ++in->report.packets;
+}
+
+static void receive(struct inside *in)
+{
+    struct vb_arrival arrival;
+
+    while (vb_udp_receive(in->udp))
+        while (vb_udp_next(in->udp, &arrival))
+            if (vb_steer_takes(in->steer, &arrival, now_ns()))
+                deliver(in, &arrival, now_ns());
+}
+
+static void open_member(struct inside *in, bool with_program)
+{
+    struct vb_udp_config udp = {.prepare = with_program ? vb_steer_prepare : NULL};
+    struct vb_steer_config config = {
+        .no_program = !with_program, .deliver = deliver, .argument = in};
+
+    CHECK_EQ(vb_udp_open(&udp, &in->udp), 0);
+    config.group = vb_udp_fd(in->udp);
+    CHECK_EQ(getrandom(&config.instance, sizeof(config.instance), 0), sizeof(config.instance));
+    CHECK_EQ(vb_steer_open(&config, &in->steer), 0);
+    CHECK_EQ(vb_steer_add_slot(in->steer, in->slot, now_ns()), 0);
+}
+
+static int patience_ms(const struct inside *in)
+{
+    uint64_t deadline = vb_steer_deadline(in->steer), now = now_ns();
+
+    if (deadline == UINT64_MAX)
+        return -1;
+    return deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
+}
+
+static void tell(struct inside *in, int socket)
+{
+    for (int i = 0; i < VB_STEER_COUNTS; ++i)
+        in->report.counts[i] = vb_steer_counter(in->steer, i);
+    in->report.members = vb_steer_members(in->steer);
+    CHECK_EQ(write(socket, &in->report, sizeof(in->report)), sizeof(in->report));
+}
+
+/* Serves until its parent says 'q'; 'r' asks for a report. */
+static void be_member(uint32_t slot, int socket, bool with_program)
+{
+    static struct inside in;
+    char order = 0;
+
+    in.slot = slot;
+    open_member(&in, with_program);
+    tell(&in, socket);
+    while (order != 'q') {
+        struct pollfd fds[] = {{vb_udp_fd(in.udp), POLLIN, 0},
+                               {vb_steer_fd(in.steer), POLLIN, 0},
+                               {socket, POLLIN, 0}};
+
+        CHECK(poll(fds, 3, patience_ms(&in)) >= 0);
+        receive(&in);
+        vb_steer_serve(in.steer, now_ns());
+        if (!fds[2].revents)
+            continue;
+        if (read(socket, &order, 1) != 1)
+            break;
+        if (order == 'r')
+            tell(&in, socket);
+    }
+    vb_udp_close(in.udp);
+    vb_steer_close(in.steer);
+    _exit(0);
+}
+
+static struct report hear(const struct member *member)
+{
+    struct report report;
+
+    CHECK_EQ(read(member->socket, &report, sizeof(report)), sizeof(report));
+    return report;
+}
+
+static struct report ask(const struct member *member)
+{
+    CHECK_EQ(write(member->socket, "r", 1), 1);
+    return hear(member);
+}
+
+static struct member start_as(uint32_t slot, bool with_program)
+{
+    struct member member = {.slot = slot};
+    int ends[2];
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    member.pid = fork();
+    CHECK(member.pid >= 0);
+    if (member.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        be_member(slot, ends[1], with_program);
+    }
+    close(ends[1]);
+    member.socket = ends[0];
+    hear(&member);
+    return member;
+}
+
+static struct member start(uint32_t slot)
+{
+    return start_as(slot, true);
+}
+
+static void stop(struct member *member)
+{
+    int status;
+
+    CHECK_EQ(write(member->socket, "q", 1), 1);
+    CHECK_EQ(waitpid(member->pid, &status, 0), member->pid);
+    CHECK_EQ(status, 0);
+    close(member->socket);
+    member->socket = -1;
+}
+
+static void kill_member(struct member *member)
+{
+    CHECK_EQ(kill(member->pid, SIGKILL), 0);
+    CHECK_EQ(waitpid(member->pid, NULL, 0), member->pid);
+    close(member->socket);
+    member->socket = -1;
+}
+
+/* ---- what is sent to them ---- */
+
+static int sender_fd = -1;
+static uint16_t sender_port;
+
+/* Another flow: where the kernel chooses by the flow, another member. */
+static void new_flow(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001)};
+    socklen_t size = sizeof(address);
+    int tos = 0x28, probe = IP_PMTUDISC_PROBE;
+
+    if (sender_fd >= 0)
+        close(sender_fd);
+    sender_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(bind(sender_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(getsockname(sender_fd, (struct sockaddr *)&address, &size), 0);
+    sender_port = ntohs(address.sin_port);
+    CHECK_EQ(setsockopt(sender_fd, IPPROTO_IP, IP_TOS, &tos, sizeof(tos)), 0);
+    CHECK_EQ(setsockopt(sender_fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe)), 0);
+}
+
+static void send_packet(uint32_t slot, uint32_t psn)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(VB_ROCE_PORT),
+                             .sin_addr.s_addr = htonl(0x7f000001)};
+    struct vb_icrc_flow flow = {.source_port = sender_port, .target_port = VB_ROCE_PORT};
+    struct vb_bth bth = {.opcode = 4, .dest_qp = slot << VB_SLOT_BITS | (psn & 0xfff), .psn = psn};
+    uint8_t packet[VB_BTH + 16 + VB_ICRC] = {0};
+    const uint32_t length = VB_BTH + 16;
+    uint32_t crc;
+
+    network_gid("127.0.0.1", flow.source);
+    network_gid("127.0.0.1", flow.target);
+    vb_bth_write(packet, &bth);
+    crc = vb_icrc_with(vb_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
+    vb_icrc_write(packet + length, vb_icrc_transport(crc, packet, length));
+    CHECK_EQ(sendto(sender_fd, packet, sizeof(packet), 0, (struct sockaddr *)&to, sizeof(to)),
+             sizeof(packet));
+}
+
+static void pause_ms(unsigned count)
+{
+    usleep(count * 1000);
+}
+
+static uint64_t rebuilds(const struct member *member)
+{
+    return ask(member).counts[VB_STEER_REBUILDS];
+}
+
+/* Until a rebuild since `before` (of each) found so many. A socket of -1 is one that has gone. */
+static void await_rebuild(const struct member *members, const uint64_t *before, int count,
+                          uint32_t expected)
+{
+    for (int i = 0; i < 200; ++i) {
+        for (int m = 0; m < count; ++m) {
+            struct report report = {0};
+
+            if (members[m].socket >= 0)
+                report = ask(&members[m]);
+            if (report.members == expected && report.counts[VB_STEER_REBUILDS] > before[m])
+                return;
+        }
+        pause_ms(10);
+    }
+    CHECK(!"no rebuild found as many members as there are");
+}
+
+/* With one that is stopped, the number of members that it finds is not certain. */
+static void await_own_rebuild(const struct member *member)
+{
+    for (int i = 0; i < 200 && rebuilds(member) == 0; ++i)
+        pause_ms(10);
+    CHECK(ask(member).members > MEMBERS);
+}
+
+/* Until it has so many packets, all of them its own, each once. */
+static struct report await_packets(const struct member *member, uint32_t count)
+{
+    struct report report = ask(member);
+
+    for (int i = 0; i < 200 && report.packets < count; ++i) {
+        pause_ms(10);
+        report = ask(member);
+    }
+    CHECK_EQ(report.packets, count);
+    CHECK_EQ(report.foreign, 0);
+    CHECK_EQ(report.repeated, 0);
+    return report;
+}
+
+static void start_four(struct member members[MEMBERS])
+{
+    for (uint32_t i = 0; i < MEMBERS; ++i)
+        members[i] = start(FIRST_SLOT + i * 0x111);
+    await_rebuild(&members[MEMBERS - 1], &(uint64_t){0}, 1, MEMBERS);
+}
+
+/* ---- tests ---- */
+
+static void test_each_gets_its_own(void)
+{
+    struct member members[MEMBERS];
+    uint64_t strays[MEMBERS];
+
+    start_four(members);
+    for (int i = 0; i < MEMBERS; ++i)
+        strays[i] = ask(&members[i]).counts[VB_STEER_STRAYS];
+    for (uint32_t psn = 0; psn < 500; ++psn) {
+        if (psn % 50 == 0)
+            new_flow();
+        for (int i = 0; i < MEMBERS; ++i)
+            send_packet(members[i].slot, psn);
+    }
+    for (int i = 0; i < MEMBERS; ++i)
+        CHECK_EQ(await_packets(&members[i], 500).counts[VB_STEER_STRAYS], strays[i]);
+    for (int i = 0; i < MEMBERS; ++i)
+        stop(&members[i]);
+}
+
+/* In the middle of their traffic, at each place in the group. */
+static void test_one_is_killed(void)
+{
+    for (int victim = 0; victim < MEMBERS; ++victim) {
+        struct member members[MEMBERS];
+        uint64_t before[MEMBERS];
+
+        start_four(members);
+        for (int i = 0; i < MEMBERS; ++i)
+            before[i] = rebuilds(&members[i]);
+        for (uint32_t psn = 0; psn < 1000; ++psn) {
+            if (psn % 100 == 0)
+                new_flow();
+            if (psn == 300)
+                kill_member(&members[victim]);
+            if (psn % 50 == 0)
+                pause_ms(1);
+            for (int i = 0; i < MEMBERS; ++i)
+                send_packet(members[i].slot, psn);
+        }
+        for (int i = 0; i < MEMBERS; ++i)
+            if (i != victim)
+                await_packets(&members[i], 1000);
+        /* The index of the one that moved has been learned. */
+        await_rebuild(members, before, MEMBERS, MEMBERS - 1);
+        for (int i = 0; i < MEMBERS; ++i)
+            if (i != victim)
+                stop(&members[i]);
+    }
+}
+
+/* A member that leaves in order leaves a program behind in which it is not. */
+static void test_one_leaves(void)
+{
+    struct member members[MEMBERS];
+    uint64_t before[MEMBERS];
+
+    start_four(members);
+    for (int i = 0; i < MEMBERS; ++i)
+        before[i] = rebuilds(&members[i]);
+    stop(&members[0]);
+    await_rebuild(members, before, MEMBERS, MEMBERS - 1);
+    new_flow();
+    for (uint32_t psn = 0; psn < 300; ++psn)
+        for (int i = 1; i < MEMBERS; ++i)
+            send_packet(members[i].slot, psn);
+    for (int i = 1; i < MEMBERS; ++i)
+        CHECK_EQ(await_packets(&members[i], 300).counts[VB_STEER_STRAYS], 0);
+    for (int i = 1; i < MEMBERS; ++i)
+        stop(&members[i]);
+}
+
+/* Two stay and have traffic while others come, and go in order or not. */
+static void test_storm(void)
+{
+    enum { GUESTS = 6, ROUNDS = 8 };
+    struct member hosts[2] = {start(FIRST_SLOT), start(FIRST_SLOT + 1)}, guests[GUESTS];
+    uint32_t psn = 0;
+
+    for (uint32_t round = 0; round < ROUNDS; ++round) {
+        new_flow();
+        for (uint32_t i = 0; i < GUESTS; ++i) {
+            guests[i] = start(0x100 + round * GUESTS + i);
+            for (int packets = 0; packets < 20; ++packets, ++psn) {
+                send_packet(hosts[0].slot, psn);
+                send_packet(hosts[1].slot, psn);
+            }
+        }
+        for (uint32_t i = 0; i < GUESTS; ++i) {
+            if ((i + round) % 2)
+                kill_member(&guests[i]);
+            else
+                stop(&guests[i]);
+            for (int packets = 0; packets < 20; ++packets, ++psn) {
+                send_packet(hosts[0].slot, psn);
+                send_packet(hosts[1].slot, psn);
+            }
+        }
+    }
+    for (int i = 0; i < 2; ++i) {
+        struct report report = ask(&hosts[i]);
+
+        pause_ms(50);
+        report = ask(&hosts[i]);
+        CHECK_EQ(report.foreign, 0);
+        CHECK_EQ(report.repeated, 0);
+        printf("storm: %u of %u arrived, %llu rebuilds\n", report.packets, psn,
+               (unsigned long long)report.counts[VB_STEER_REBUILDS]);
+        /* What waited in a guest's socket when it was killed is lost with it. */
+        CHECK(report.packets + psn / 100 >= psn);
+    }
+    stop(&hosts[0]);
+    stop(&hosts[1]);
+}
+
+/* Where the kernel steers nothing, all that reaches the wrong process is forwarded. */
+static void test_without_program(void)
+{
+    struct member members[3];
+    uint64_t forwarded = 0;
+
+    for (uint32_t i = 0; i < 3; ++i)
+        members[i] = start_as(FIRST_SLOT + i, false);
+    for (uint32_t psn = 0; psn < 300; ++psn) {
+        if (psn % 10 == 0)
+            new_flow();
+        for (int i = 0; i < 3; ++i)
+            send_packet(members[i].slot, psn);
+    }
+    for (int i = 0; i < 3; ++i)
+        forwarded += await_packets(&members[i], 300).counts[VB_STEER_FORWARDED];
+    CHECK(forwarded > 100);
+    for (int i = 0; i < 3; ++i)
+        stop(&members[i]);
+}
+
+/* A process that is stopped answers nobody; the others do not wait for it, and its packets do. */
+static void test_one_is_stopped(void)
+{
+    struct member members[MEMBERS], late;
+
+    start_four(members);
+    kill(members[1].pid, SIGSTOP);
+    late = start(STRANGER_SLOT);
+    /* Before that, the kernel may choose the one that is stopped for the late one's packets. */
+    await_own_rebuild(&late);
+    new_flow();
+    for (uint32_t psn = 0; psn < 200; ++psn) {
+        for (int i = 0; i < MEMBERS; ++i)
+            send_packet(members[i].slot, psn);
+        send_packet(late.slot, psn);
+    }
+    await_packets(&late, 200);
+    await_packets(&members[0], 200);
+    await_packets(&members[2], 200);
+    await_packets(&members[3], 200);
+    kill(members[1].pid, SIGCONT);
+    await_packets(&members[1], 200);
+    for (int i = 0; i < MEMBERS; ++i)
+        stop(&members[i]);
+    stop(&late);
+}
+
+/* Packets for a slot that nobody has are dropped, and do not keep the members busy. */
+static void test_nobody_has_the_slot(void)
+{
+    struct member member = start(FIRST_SLOT);
+    struct report before, after;
+
+    await_rebuild(&member, &(uint64_t){0}, 1, 1);
+    new_flow();
+    before = ask(&member);
+    for (uint32_t psn = 0; psn < 2000; ++psn) {
+        send_packet(STRANGER_SLOT, psn);
+        if (psn % 20 == 0)
+            pause_ms(2);
+    }
+    pause_ms(50);
+    after = ask(&member);
+    CHECK_EQ(after.counts[VB_STEER_DROP_ABSENT] - before.counts[VB_STEER_DROP_ABSENT], 2000);
+    CHECK(after.counts[VB_STEER_REBUILDS] - before.counts[VB_STEER_REBUILDS] < 12);
+    stop(&member);
+}
+
+static void test_another_user(void)
+{
+    struct member member;
+    int status;
+    pid_t pid;
+
+    if (geteuid() != 0 || access("/proc/self/uid_map", F_OK)) {
+        printf("not root: no process of another user\n");
+        return;
+    }
+    member = start(FIRST_SLOT);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct vb_udp_config config = {.prepare = vb_steer_prepare};
+        struct vb_udp *udp;
+
+        if (setuid(1000))
+            _exit(0); /* the user namespace has no other user */
+        _exit(vb_udp_open(&config, &udp) == -EADDRINUSE ? 0 : 1);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    stop(&member);
+}
+
+int main(void)
+{
+    network_enter();
+    signal(SIGPIPE, SIG_IGN);
+    RUN(test_each_gets_its_own);
+    RUN(test_one_is_killed);
+    RUN(test_one_leaves);
+    RUN(test_storm);
+    RUN(test_without_program);
+    RUN(test_one_is_stopped);
+    RUN(test_nobody_has_the_slot);
+    RUN(test_another_user);
+    return 0;
+}

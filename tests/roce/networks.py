@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts on one machine: network namespaces joined by a veth pair, made and removed here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.programs.pairs import TCP_LISTEN, Pair, Running
+from tests.support import clean_environment, verbena_command
+
+Environment = dict[str, str]
+
+
+def reason_not_to() -> str | None:
+    """Why namespaces cannot be made here, or None."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not shutil.which("ip"):
+        return "ip (Debian: iproute2) is not installed"
+    tried = subprocess.run(["ip", "netns", "add", f"vbtry{os.getpid()}"], capture_output=True)
+    if tried.returncode:
+        return f"network namespaces are forbidden here: {tried.stderr.decode().strip()}"
+    subprocess.run(["ip", "netns", "del", f"vbtry{os.getpid()}"], check=True)
+    return None
+
+
+@dataclass(frozen=True)
+class Host:
+    """One namespace and its addresses."""
+
+    namespace: str
+    ipv4: str
+    ipv6: str
+
+    def command(self, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self.namespace, *words]
+
+    def run(self, *words: str, env: Environment | None = None) -> str:
+        done = subprocess.run(
+            self.command(*words),
+            env=clean_environment() | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(
+        self, *program: str, options: tuple[str, ...] = (), env: Environment | None = None
+    ) -> subprocess.Popen[str]:
+        """A program over Verbena on this host."""
+        return subprocess.Popen(
+            self.command(*verbena_command("run", *options, "--", *program)),
+            env=clean_environment() | (env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def gid_index(self, address: str) -> int:
+        """The RoCE v2 GID that stands for this address of the host."""
+        (device,) = json.loads(self.run(*verbena_command("devices", "--json")))
+        for gid in device["ports"][0]["gids"]:
+            if gid["type"] == "RoCE v2" and gid["address"].removeprefix("::ffff:") == address:
+                return int(gid["index"])
+        raise LookupError(f"{address} is no GID of {device['ports'][0]['gids']}")
+
+    def wait_listening(
+        self, process: subprocess.Popen[str], port: int, seconds: float = 20
+    ) -> None:
+        """Until something on this host listens on the TCP port, or the process has ended."""
+        deadline = time.monotonic() + seconds
+        while process.poll() is None and not self.listens(process.pid, port):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{process.args!r} does not listen on port {port}")
+            time.sleep(0.01)
+
+    @staticmethod
+    def listens(pid: int, port: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            for table in ("tcp", "tcp6"):
+                for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                    _, local, _, state, *_ = line.split()
+                    if state == TCP_LISTEN and local.endswith(f":{port:04X}"):
+                        return True
+        return False
+
+
+class Network:
+    """Two hosts and the link between them; `mtu` is the link's."""
+
+    PORT = 20_500
+
+    def __init__(self, mtu: int = 1500, name: str = "net") -> None:
+        mark = f"vb{os.getpid()}{name}"
+        self.mtu = mtu
+        self.hosts = (
+            Host(f"{mark}a", "10.88.0.1", "fd00:88::1"),
+            Host(f"{mark}b", "10.88.0.2", "fd00:88::2"),
+        )
+
+    def __enter__(self) -> Self:
+        first, second = self.hosts
+        for host in self.hosts:
+            subprocess.run(["ip", "netns", "add", host.namespace], check=True)
+        link = ["type", "veth", "peer", "name", "eth0", "netns", second.namespace]
+        subprocess.run(first.command("ip", "link", "add", "eth0", *link), check=True)
+        for host in self.hosts:
+            ip = host.command("ip")
+            for words in (
+                ["link", "set", "lo", "up"],
+                ["link", "set", "eth0", "mtu", str(self.mtu), "up"],
+                ["addr", "add", f"{host.ipv4}/24", "dev", "eth0"],
+                ["addr", "add", f"{host.ipv6}/64", "dev", "eth0", "nodad"],
+            ):
+                subprocess.run([*ip, *words], check=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for host in self.hosts:
+            subprocess.run(["ip", "netns", "del", host.namespace], check=True)
+
+    def pair(
+        self,
+        *program: str,
+        gid: str = "-x",
+        ipv6: bool = False,
+        options: tuple[str, ...] = (),
+        env: Environment | None = None,
+        server_env: Environment | None = None,
+        timeout: float = 60,
+    ) -> Pair:
+        """`PROGRAM` on the first host and `PROGRAM ADDRESS` on the second, by the convention that
+        perftest and the pingpongs share; `gid` is their option for the GID's index."""
+        server, client = self.hosts
+        words = (*program, "-p", str(self.PORT))
+
+        def index(host: Host) -> tuple[str, str]:
+            return gid, str(host.gid_index(host.ipv6 if ipv6 else host.ipv4))
+
+        listener = server.start(*words, *index(server), options=options, env=server_env or env)
+        server.wait_listening(listener, self.PORT)
+        caller = client.start(*words, *index(client), server.ipv4, options=options, env=env)
+        return Running(listener, caller).finish(timeout)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures of Debian's programs, two processes into one file, as tshark reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Start
+from tests.native.test_tshark import FLAWS, NO_GUESSES, frames, icrc_by_zlib
+from tests.programs.pairs import Pair, start_pair
+from tests.support import plain_environment
+from verbena import capture, verbs
+
+pytestmark = pytest.mark.debian
+
+CHECKS = ("-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE")
+FIELDS = {
+    "opcode": "infiniband.bth.opcode",
+    "psn": "infiniband.bth.psn",
+    "dest": "infiniband.bth.destqp",
+    "payload": "udp.length",
+    "direction": "frame.packet_flags_direction",
+    "comment": "frame.comment",
+}
+# BTH opcodes.
+SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0, 1, 2, 4
+WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 6, 7, 8, 10
+READ_REQUEST, READ_FIRST, READ_MIDDLE, READ_LAST = 12, 13, 14, 15
+ACK, ATOMIC_ACK, FETCH_ADD = 17, 18, 20
+UD_SEND = 100
+INBOUND, OUTBOUND = 1, 2
+ITERATIONS = 20
+SIZE = 3000  # three packets at a path MTU of 1024
+UDP_BTH_ICRC = 8 + 12 + 4
+RETRANSMISSION = "retransmitted: "
+NO_RECEIVE = "retransmitted: the responder had no receive request (RNR NAK)"
+# AETH syndromes: bits 6:5, and a NAK's code.
+ACKNOWLEDGED, RNR, NAK = 0, 1, 3
+REMOTE_ACCESS = 2
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What tshark says of one packet."""
+
+    opcode: int
+    psn: int
+    dest: int
+    payload: int
+    direction: int
+    comment: str
+
+
+def opcodes(packets: list[Packet]) -> Counter[int]:
+    return Counter(packet.opcode for packet in packets)
+
+
+def times(count: int, *names: int) -> Counter[int]:
+    return Counter(dict.fromkeys(names, count))
+
+
+class Captured:
+    """Runs pairs of programs that append to one file, and reads it."""
+
+    def __init__(self, start: Start, find: Callable[[str], str], file: Path) -> None:
+        self.start, self.find, self.file = start, find, file
+
+    def run(
+        self, name: str, *words: str, env: dict[str, str] | None = None, fault: str = ""
+    ) -> Pair:
+        capture.begin(self.file)
+        settings = {"VERBENA_CAPTURE": str(self.file)} | (env or {})
+        options = ("--fault", fault) if fault else ()
+        running = start_pair(self.start, self.find(name), *words, options=options, env=settings)
+        pair = running.finish()
+        assert [side.status for side in pair.sides] == [0, 0], str(pair)
+        assert "verbena:" not in str(pair)
+        return pair
+
+    def tshark(self, *options: str) -> list[str]:
+        done = subprocess.run(
+            [self.find("tshark"), "-r", str(self.file), *NO_GUESSES, *CHECKS, *options],
+            env=plain_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "cut short" not in done.stderr
+        return done.stdout.splitlines()
+
+    def packets(self) -> list[Packet]:
+        """Those of the file, which must be without a flaw."""
+        assert self.tshark("-Y", FLAWS) == []
+        for frame in frames(self.file):
+            assert frame[-4:] == icrc_by_zlib(frame)
+        wanted = [word for field in FIELDS.values() for word in ("-e", field)]
+        found = []
+        for line in self.tshark("-T", "fields", *wanted):
+            *numbers, comment = line.split("\t")
+            found.append(Packet(*(int(text, 0) for text in numbers), comment))
+        assert found
+        return found
+
+
+@pytest.fixture
+def captured(
+    verbena_start: Start, debian_program: Callable[[str], str], tmp_path: Path
+) -> Captured:
+    return Captured(verbena_start, debian_program, tmp_path / "out.pcapng")
+
+
+def gid_of_loopback() -> str:
+    """A GID index with an address behind it, on which packets can go."""
+    with verbs.open_device() as context:
+        table = context.query_gid_table()
+    ipv4 = bytes(10) + b"\xff\xff" + bytes([127, 0, 0, 1])
+    return str(next(entry.gid_index for entry in table if entry.gid.raw == ipv4))
+
+
+# ---- without packets: what they would have been -------------------------------------------------
+
+DIRECT = {"VERBENA_CAPTURE_DIRECT": "yes"}
+PERFTEST = ("-F", "-x", "1", "-m", "1024", "-n", str(ITERATIONS))
+CASES = {
+    "ib_write_bw": ("-s", SIZE, (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, ACK)),
+    "ib_send_bw": ("-s", SIZE, (SEND_FIRST, SEND_MIDDLE, SEND_LAST, ACK)),
+    "ib_read_bw": ("-s", SIZE, (READ_REQUEST, READ_FIRST, READ_MIDDLE, READ_LAST)),
+    "ib_atomic_bw": ("", 8, (FETCH_ADD, ATOMIC_ACK)),
+}
+# What stands before a payload, besides the BTH.
+EXTENDED = {WRITE_FIRST: 16, READ_FIRST: 4, READ_LAST: 4}
+DATA = (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, SEND_FIRST, SEND_MIDDLE, SEND_LAST,
+        READ_FIRST, READ_MIDDLE, READ_LAST)  # fmt: skip
+
+
+def carried(packets: list[Packet]) -> int:
+    """Bytes of payload."""
+    return sum(
+        packet.payload - UDP_BTH_ICRC - EXTENDED.get(packet.opcode, 0)
+        for packet in packets
+        if packet.opcode in DATA
+    )
+
+
+@pytest.mark.parametrize("port", ["auto", "direct"])
+@pytest.mark.parametrize("name", CASES)
+def test_direct_requests(captured: Captured, name: str, port: str) -> None:
+    """`direct` stands for a host whose UDP port 4791 cannot be had."""
+    option, size, expected = CASES[name]
+    words = (option, str(size)) if option else ()
+    captured.run(name, *PERFTEST, *words, env=DIRECT | {"VERBENA_PORT": port})
+    packets = captured.packets()
+    assert opcodes(packets) == times(ITERATIONS, *expected)
+    if option:
+        assert carried(packets) == SIZE * ITERATIONS
+    assert not any(packet.comment for packet in packets)
+
+
+def test_direct_sequence_numbers_follow_each_other(captured: Captured) -> None:
+    captured.run("ib_write_bw", *PERFTEST, "-s", str(SIZE), env=DIRECT)
+    psns = [packet.psn for packet in captured.packets() if packet.opcode != ACK]
+    assert len(psns) == 3 * ITERATIONS
+    assert psns == [(psns[0] + i) % (1 << 24) for i in range(len(psns))]
+
+
+def test_direct_payload_is_the_programs(captured: Captured) -> None:
+    """The pingpong writes a pattern into its buffer and -c checks it at the other end."""
+    captured.run("ibv_rc_pingpong", "-g", "1", "-c", "-s", "64", "-n", "4", env=DIRECT)
+    sent = [frame for frame in frames(captured.file) if frame[62] == 4]  # IPv6; SEND Only
+    assert len(sent) == 8
+    assert all(frame[74:-4][0] == 0 for frame in sent)
+
+
+def test_direct_datagrams(captured: Captured) -> None:
+    captured.run("ibv_ud_pingpong", "-g", "1", "-n", "5", "-s", "100", env=DIRECT)
+    packets = captured.packets()
+    assert opcodes(packets) == times(10, UD_SEND)
+    assert {packet.payload for packet in packets} == {UDP_BTH_ICRC + 8 + 100}
+
+
+# A SEND that finds no receive request at first, and a WRITE with an rkey of nothing.
+FAILURES = """
+import time
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(near, far)
+    memory = pd.alloc(64)
+    near.send(memory, length=8)
+    time.sleep(0.01)
+    assert not cq.poll(1)
+    far.recv(memory, 32, 8)
+    assert [done.status.name for done in cq.wait(2)] == ["SUCCESS"] * 2
+    near.write(memory, memory.addr, 0x77777777, length=8)
+    assert cq.wait()[0].status.name == "REM_ACCESS_ERR"
+"""
+
+
+def test_direct_failures_are_what_the_responder_would_have_said(captured: Captured) -> None:
+    capture.begin(captured.file)
+    env = DIRECT | {"VERBENA_CAPTURE": str(captured.file)}
+    process = captured.start(sys.executable, "-c", FAILURES, env=env)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    packets = captured.packets()
+    assert [packet.opcode for packet in packets] == [SEND_ONLY, ACK] * 2 + [WRITE_ONLY, ACK]
+    psns = [packet.psn - packets[0].psn for packet in packets]
+    assert psns == [0, 0, 0, 0, 1, 1]
+    answers = [frame[-8] for frame in frames(captured.file)][1::2]
+    assert [syndrome >> 5 for syndrome in answers] == [RNR, ACKNOWLEDGED, NAK]
+    assert answers[2] & 31 == REMOTE_ACCESS
+    comments = [packet.comment for packet in packets]
+    assert comments == ["", "", NO_RECEIVE, "", "", ""]
+
+
+# ---- packets of two processes on this host ------------------------------------------------------
+
+ROCE = {"VERBENA_PORT": "roce"}
+
+
+def both_ways(packets: list[Packet]) -> tuple[Counter[int], Counter[int]]:
+    """The opcodes of packets as they left and as they came."""
+    return (
+        opcodes([packet for packet in packets if packet.direction == OUTBOUND]),
+        opcodes([packet for packet in packets if packet.direction == INBOUND]),
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_packets_of_both_processes(captured: Captured, name: str) -> None:
+    option, size, expected = CASES[name]
+    words = (option, str(size)) if option else ()
+    numbers = ("-F", "-x", gid_of_loopback(), "-m", "1024", "-n", str(ITERATIONS))
+    captured.run(name, *numbers, *words, env=ROCE)
+    packets = captured.packets()
+    left, came = both_ways(packets)
+    assert left == came
+    for opcode in expected:
+        assert left[opcode] == ITERATIONS or opcode == ACK
+    assert set(left) == set(expected)
+
+
+def test_comments_say_why_packets_were_sent_again(captured: Captured) -> None:
+    words = ("-g", gid_of_loopback(), "-c", "-n", "300")
+    captured.run("ibv_rc_pingpong", *words, env=ROCE, fault="drop 2%; seed 5")
+    comments = Counter(packet.comment for packet in captured.packets())
+    assert [text for text in comments if text.startswith("dropped by the fault rule: drop 2%")]
+    # A packet that was sent again may be dropped once more: then both are said.
+    again = {text.split("; ")[0] for text in comments if text.startswith(RETRANSMISSION)}
+    assert again
+    assert again <= {
+        "retransmitted: no acknowledgement within the timeout",
+        "retransmitted: the responder missed a packet (NAK: PSN sequence error)",
+        NO_RECEIVE,
+    }
