@@ -48,7 +48,6 @@ def unresolved(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ELF")
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.debian
 def test_debian_package_binds_all_symbols(package: str) -> None:

@@ -179,7 +179,11 @@ def test_program_that_gains_rights(verbena_run: Run, tmp_path: Path) -> None:
         shutil.chown(program, 65534)
         program.chmod(0o4755)
     else:  # only root can give files away: any set-user-ID program of root's will do
-        program = Path(shutil.which("su") or shutil.which("mount") or pytest.skip("none here"))
+        program = Path(
+            shutil.which("su")
+            or shutil.which("mount")
+            or pytest.skip("neither su nor mount is here, and only root makes set-user-ID programs")
+        )
     done = verbena_run(str(program))
     assert done.returncode == CANNOT_RUN
     assert "gains rights when it starts" in done.stdout

@@ -180,6 +180,19 @@ int end_role(int argc, char **argv, const char *role)
     return argc == 3 && strcmp(argv[1], role) == 0 ? atoi(argv[2]) : -1;
 }
 
+bool end_play(int argc, char **argv, const struct end_play *plays, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        int socket = end_role(argc, argv, plays[i].role);
+
+        if (socket < 0)
+            continue;
+        plays[i].run(socket);
+        return true;
+    }
+    return false;
+}
+
 void end_kill(pid_t child, int socket)
 {
     int status;

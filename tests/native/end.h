@@ -62,6 +62,14 @@ struct ibv_wc end_wait(struct vb_cq *cq, double seconds);
 pid_t end_spawn(const char *role, int *socket);
 /* The socket of a process that end_spawn started in this role, or -1. */
 int end_role(int argc, char **argv, const char *role);
+
+struct end_play {
+    const char *role;
+    void (*run)(int socket);
+};
+
+/* Plays the role that this process was started in; false: in none. */
+bool end_play(int argc, char **argv, const struct end_play *plays, size_t count);
 void end_kill(pid_t child, int socket);
 
 #endif

@@ -413,10 +413,7 @@ static void senders_of_datagrams_are_killed_at_once(void)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(int socket);
-} roles[] = {
+static const struct end_play roles[] = {
     {"before_the_wake_up", before_the_wake_up},       {"asleep", asleep},
     {"with_a_shared_request", with_a_shared_request}, {"with_a_datagram", with_a_datagram},
     {"with_the_shared_queue", with_the_shared_queue}, {"with_the_atomics", with_the_atomics},
@@ -424,22 +421,9 @@ static const struct {
     {"datagrams_for_ever", datagrams_for_ever},
 };
 
-static bool play_role(int argc, char **argv)
-{
-    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); ++i) {
-        int socket = end_role(argc, argv, roles[i].name);
-
-        if (socket < 0)
-            continue;
-        roles[i].run(socket);
-        return true;
-    }
-    return false;
-}
-
 int main(int argc, char **argv)
 {
-    if (play_role(argc, argv))
+    if (end_play(argc, argv, roles, sizeof(roles) / sizeof(*roles)))
         return 0;
     alarm(60); /* a hang is a failure */
     RUN(a_sleeper_wakes_when_its_peer_is_killed);

@@ -438,10 +438,7 @@ static void no_request_is_lost_without_a_barrier(void)
     close_pair(&pair);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(int socket);
-} roles[] = {
+static const struct end_play roles[] = {
     {"waits", waits},
     {"waits_with_srq", waits_with_srq},
     {"sends_and_waits", sends_and_waits},
@@ -452,22 +449,9 @@ static const struct {
     {"two_threads_without_a_barrier", two_threads_without_a_barrier},
 };
 
-static bool play_role(int argc, char **argv)
-{
-    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); ++i) {
-        int socket = end_role(argc, argv, roles[i].name);
-
-        if (socket < 0)
-            continue;
-        roles[i].run(socket);
-        return true;
-    }
-    return false;
-}
-
 int main(int argc, char **argv)
 {
-    if (play_role(argc, argv))
+    if (end_play(argc, argv, roles, sizeof(roles) / sizeof(*roles)))
         return 0;
     alarm(90); /* a hang is a failure */
     RUN(a_request_by_the_ring_ends_within_its_timeout);

@@ -7,14 +7,6 @@
 
 enum { NEXT_IS_UDP = 17, IPV4_HEADER = 20, UDP_HEADER = 8 };
 
-/* IPv6-mapped GIDs mean IPv4: its header stands in the last 20 of the 40 bytes (RoCE v2, A17). */
-static bool is_ipv4(const uint8_t gid[16])
-{
-    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-    return memcmp(gid, prefix, sizeof(prefix)) == 0;
-}
-
 static void write_ipv4(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
 {
     uint8_t *at = grh + VB_GRH - IPV4_HEADER;
@@ -49,7 +41,7 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
         return;
     }
     memset(grh, 0, VB_GRH);
-    if (is_ipv4(arrival->sgid) && is_ipv4(arrival->dgid))
+    if (vb_gid_is_ipv4(arrival->sgid) && vb_gid_is_ipv4(arrival->dgid))
         write_ipv4(grh, arrival, (uint16_t)length);
     else
         write_ipv6(grh, arrival, (uint16_t)length);
@@ -58,7 +50,7 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
 /* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
 static uint8_t header_type(const struct vb_arrival *arrival)
 {
-    return is_ipv4(arrival->dgid) ? 0xa : 0x9;
+    return vb_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
 }
 
 static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct vb_recv_wqe *wqe)

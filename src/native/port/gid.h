@@ -9,6 +9,8 @@
 #include <net/if.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "wire/headers.h"
 #include <string.h>
 
 #define VB_DEVICE_NAME  "verbena0"
@@ -36,14 +38,6 @@ struct vb_gid {
     char ndev[IF_NAMESIZE];
     enum vb_gid_type type;
 };
-
-/* ::ffff:a.b.c.d stands for the IPv4 address. */
-static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
-{
-    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-    return memcmp(gid, prefix, sizeof(prefix)) == 0;
-}
 
 /*
  * Fills `table` with the port's GIDs and returns how many, at most `capacity`; or -errno.

@@ -155,6 +155,14 @@ static inline struct vb_deth vb_deth_read(const uint8_t *at)
     return (struct vb_deth){vb_get32(at), vb_get24(at + 5)};
 }
 
+/* Is it an IPv4 address, ::ffff:a.b.c.d (annex A17)? */
+static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
+{
+    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    return memcmp(gid, prefix, sizeof(prefix)) == 0;
+}
+
 /* a - b of sequence numbers, signed (IBA 9.7.2). */
 static inline int32_t vb_psn_diff(uint32_t a, uint32_t b)
 {

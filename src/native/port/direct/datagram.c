@@ -87,21 +87,13 @@ static bool accepts(const struct destination *to, uint32_t qkey)
            state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && has_qkey(to, qkey);
 }
 
-/* IPv6-mapped GIDs mean IPv4: its header stands in the last 20 of the 40 bytes (RoCE v2, A17). */
-static bool is_ipv4(const uint8_t gid[16])
-{
-    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-    return memcmp(gid, prefix, sizeof(prefix)) == 0;
-}
-
 static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
                       const struct ibv_ah_attr *ah, size_t payload)
 {
     uint16_t length = htons((uint16_t)payload);
 
     memset(grh, 0, GRH_SIZE);
-    if (is_ipv4(source->raw) && is_ipv4(ah->grh.dgid.raw)) {
+    if (vb_gid_is_ipv4(source->raw) && vb_gid_is_ipv4(ah->grh.dgid.raw)) {
         uint16_t total = htons((uint16_t)(payload + 20));
 
         grh[20] = 0x45;
@@ -124,34 +116,26 @@ static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
     memcpy(grh + 24, ah->grh.dgid.raw, 16);
 }
 
-static bool with_grh(struct vb_qp *qp, const struct vb_ah *ah, const struct vb_spans *payload,
-                     uint8_t grh[GRH_SIZE], struct vb_spans *all)
+static void put_grh(const struct vb_gid *source, const struct vb_ah *ah,
+                    const struct vb_spans *payload, uint8_t grh[GRH_SIZE], struct vb_spans *all)
 {
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_gid source;
-
-    if (!vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source))
-        return false;
-    write_grh(grh, &source, &ah->attr, payload->total);
+    write_grh(grh, source, &ah->attr, payload->total);
     all->count = 0;
     all->total = 0;
     vb_spans_add(all, grh, 0, GRH_SIZE);
     for (uint32_t i = 0; i < payload->count; ++i)
         vb_spans_add(all, payload->span[i].here, 0, payload->span[i].length);
-    return true;
 }
 
 /*
  * What mlx5 adapters leave in a RoCE completion's `sl`, and UCX reads there: 8 for RoCE v2, plus 1
  * for an IPv6 header and 2 for an IPv4 one; 0 for RoCE v1.
  */
-static uint8_t header_type(const struct vb_direct *direct, int sgid_index)
+static uint8_t header_type(const struct vb_gid *source)
 {
-    struct vb_gid gid;
-
-    if (!vb_addresses_get(direct->addresses, sgid_index, &gid) || gid.type == VB_GID_ROCE_V1)
+    if (source->type == VB_GID_ROCE_V1)
         return 0;
-    return is_ipv4(gid.raw) ? 0xa : 0x9;
+    return vb_gid_is_ipv4(source->raw) ? 0xa : 0x9;
 }
 
 /* Into the receive request's buffers. -EACCES: they are not what they were registered as. */
@@ -169,7 +153,7 @@ static int place(struct vb_qp *qp, const struct destination *to, const struct vb
 /* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
  */
 static void deliver(struct vb_qp *qp, const struct destination *to, const struct ibv_send_wr *wr,
-                    const struct vb_spans *message, int sgid_index)
+                    const struct vb_spans *message, const struct vb_gid *source)
 {
     struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
     struct vb_taken taken;
@@ -180,7 +164,7 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->ibv.qp_num,
-        .data = {header_type(vb_direct_of(qp->context->adapter), sgid_index)},
+        .data = {header_type(source)},
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
@@ -212,6 +196,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     struct vb_spans payload, message;
     struct destination *to;
     uint8_t grh[GRH_SIZE];
+    struct vb_gid source;
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
@@ -220,12 +205,14 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     if (!vb_direct_is_local(direct, &ah->attr.grh.dgid))
         return 0;
     to = find(qp, wr->wr.ud.remote_qpn);
-    if (!to || !accepts(to, qkey_of(qp, wr)) || !with_grh(qp, ah, &payload, grh, &message))
+    if (!to || !accepts(to, qkey_of(qp, wr)) ||
+        !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source))
         return 0;
+    put_grh(&source, ah, &payload, grh, &message);
     if (!vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
         return 0;
     if (accepts(to, qkey_of(qp, wr)))
-        deliver(qp, to, wr, &message, ah->attr.grh.sgid_index);
+        deliver(qp, to, wr, &message, &source);
     vb_unlock(&to->remote->rq_lock);
     return 0;
 }

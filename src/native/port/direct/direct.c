@@ -13,6 +13,7 @@
 
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "hca/text.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/direct/connection.h"
@@ -275,51 +276,35 @@ static const char *why_bounce(int error)
     }
 }
 
-static int describe_peer(const struct vb_peer *peer, const char *between, char *json, size_t size)
+static void describe_peer(const struct vb_peer *peer, const char *between, struct vb_text *text)
 {
-    return snprintf(json, size,
-                    "%s{\"pid\":%d,\"slot\":%u,\"shared_memory\":%s,\"own_memory\":\"%s\","
-                    "\"reason\":\"%s\"}",
-                    between, (int)peer->pid, peer->slots[0], peer->heap ? "true" : "false",
-                    peer->cma ? "cross-process copy" : "bounce ring",
-                    peer->cma ? "" : why_bounce(peer->cma_error));
-}
-
-/* snprintf's way to count beyond the room. */
-struct room {
-    char *at;
-    size_t left;
-    int length;
-};
-
-static void wrote(struct room *room, int n)
-{
-    size_t step = (size_t)n < room->left ? (size_t)n : room->left;
-
-    room->length += n;
-    room->at += step;
-    room->left -= step;
+    vb_text_add(text,
+                "%s{\"pid\":%d,\"slot\":%u,\"shared_memory\":%s,\"own_memory\":\"%s\","
+                "\"reason\":\"%s\"}",
+                between, (int)peer->pid, peer->slots[0], peer->heap ? "true" : "false",
+                peer->cma ? "cross-process copy" : "bounce ring",
+                peer->cma ? "" : why_bounce(peer->cma_error));
 }
 
 int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, size_t size)
 {
     struct vb_heap *heap = direct->adapter.heap;
-    struct room room = {json, size, 0};
+    struct vb_text text = {json, size, 0};
     const char *between = "";
 
-    wrote(&room, snprintf(room.at, room.left,
-                          "{\"device\":\"%s\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
-                          "\"peers\":[",
-                          VB_DEVICE_NAME, direct->slots[0], heap ? vb_heap_size(heap) : 0,
-                          heap ? vb_heap_used(heap) : 0));
+    vb_text_add(&text,
+                "{\"device\":\"%s\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
+                "\"peers\":[",
+                VB_DEVICE_NAME, direct->slots[0], heap ? vb_heap_size(heap) : 0,
+                heap ? vb_heap_used(heap) : 0);
     pthread_mutex_lock(&direct->peers_mutex);
     for (struct vb_peer *peer = direct->peers; peer; peer = peer->next) {
         if (atomic_load(&peer->gone))
             continue;
-        wrote(&room, describe_peer(peer, between, room.at, room.left));
+        describe_peer(peer, between, &text);
         between = ",";
     }
     pthread_mutex_unlock(&direct->peers_mutex);
-    wrote(&room, snprintf(room.at, room.left, "]%s%s}", *more ? "," : "", more));
-    return room.length;
+    vb_text_add(&text, "]%s%s}", *more ? "," : "", more);
+    return text.length;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hca/counters.h"
+#include "hca/text.h"
 #include "port/roce/state.h"
 
 enum { UDP_FIRST = VB_COUNTER_COUNT, STEER_FIRST = UDP_FIRST + VB_UDP_COUNTS };
@@ -32,52 +33,35 @@ static const char *name_of(uint32_t n)
     return vb_counter_names[n].name;
 }
 
-/* snprintf's way to count beyond the room. */
-struct text {
-    char *at;
-    size_t left;
-    int length;
-};
-
-static void wrote(struct text *text, int n)
-{
-    size_t step = (size_t)n < text->left ? (size_t)n : text->left;
-
-    text->length += n;
-    text->at += step;
-    text->left -= step;
-}
-
-static void put_part(struct text *text, const struct vb_roce *roce, const char *part,
+static void put_part(struct vb_text *text, const struct vb_roce *roce, const char *part,
                      uint32_t first, uint32_t end)
 {
     const char *between = "";
 
-    wrote(text, snprintf(text->at, text->left, "\"%s\":{", part));
+    vb_text_add(text, "\"%s\":{", part);
     for (uint32_t n = first; n < end; ++n) {
         uint64_t value = value_of(roce, n);
 
         if (!value)
             continue;
-        wrote(text, snprintf(text->at, text->left, "%s\"%s\":%llu", between, name_of(n),
-                             (unsigned long long)value));
+        vb_text_add(text, "%s\"%s\":%llu", between, name_of(n), (unsigned long long)value);
         between = ",";
     }
-    wrote(text, snprintf(text->at, text->left, "}"));
+    vb_text_add(text, "}");
 }
 
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
 {
-    struct text text = {json, size, 0};
+    struct vb_text text = {json, size, 0};
 
     vb_roce_enter(roce);
-    wrote(&text, snprintf(text.at, text.left, "\"counters\":{"));
+    vb_text_add(&text, "\"counters\":{");
     put_part(&text, roce, "engine", 0, UDP_FIRST);
-    wrote(&text, snprintf(text.at, text.left, ","));
+    vb_text_add(&text, ",");
     put_part(&text, roce, "udp", UDP_FIRST, STEER_FIRST);
-    wrote(&text, snprintf(text.at, text.left, ","));
+    vb_text_add(&text, ",");
     put_part(&text, roce, "steer", STEER_FIRST, VB_ROCE_COUNTS);
-    wrote(&text, snprintf(text.at, text.left, "}"));
+    vb_text_add(&text, "}");
     vb_roce_leave(roce);
     return text.length;
 }
@@ -100,7 +84,7 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
 {
     struct vb_roce_log *log = &roce->log;
     char line[512];
-    struct text text = {line, sizeof(line), 0};
+    struct vb_text text = {line, sizeof(line), 0};
 
     if (!roce->config.log || (log->at && now - log->at < PAUSE_NS))
         return;
@@ -109,8 +93,8 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
 
         log->told[n] = value;
         if (more && is_refusal(n))
-            wrote(&text, snprintf(text.at, text.left, "%s%s +%llu", text.length ? ", " : "",
-                                  name_of(n), (unsigned long long)more));
+            vb_text_add(&text, "%s%s +%llu", text.length ? ", " : "", name_of(n),
+                        (unsigned long long)more);
     }
     if (!text.length)
         return;

@@ -45,22 +45,15 @@ void vb_frame_add(struct vb_frame *frame, const uint8_t *bytes, uint32_t length)
 
 /* ---- headers ---- */
 
-static bool is_ipv4(const uint8_t gid[16])
-{
-    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-    return memcmp(gid, prefix, sizeof(prefix)) == 0;
-}
-
 /* Multicast as RFC 1112 (6.4) and RFC 2464 (7) say; else a locally administered address. */
 static void write_mac(uint8_t *mac, const uint8_t gid[16])
 {
-    if (is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0) {
+    if (vb_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0) {
         memcpy(mac, (const uint8_t[]){0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15]}, 6);
     } else if (gid[0] == 0xff) {
         memcpy(mac, (const uint8_t[]){0x33, 0x33}, 2);
         memcpy(mac + 2, gid + 12, 4);
-    } else if (is_ipv4(gid)) {
+    } else if (vb_gid_is_ipv4(gid)) {
         memcpy(mac, (const uint8_t[]){0x02, 0x00}, 2);
         memcpy(mac + 2, gid + 12, 4);
     } else {
@@ -111,7 +104,7 @@ static size_t write_ipv6(uint8_t *ip, const struct vb_frame *frame, uint32_t pay
 /* All but the checksum of UDP. */
 static size_t write_front(uint8_t *at, const struct vb_frame *frame, uint32_t packet)
 {
-    bool ipv4 = is_ipv4(frame->dgid);
+    bool ipv4 = vb_gid_is_ipv4(frame->dgid);
     uint32_t payload = UDP + packet + VB_ICRC;
     uint8_t *ip = at + ETHERNET, *udp;
 
@@ -188,7 +181,7 @@ static bool is_virtual(const struct vb_frame *frame)
 static void write_checks(const struct vb_frame *frame, uint8_t *front, size_t length,
                          uint8_t icrc[VB_ICRC])
 {
-    bool ipv4 = is_ipv4(frame->dgid);
+    bool ipv4 = vb_gid_is_ipv4(frame->dgid);
 
     if (frame->icrc)
         memcpy(icrc, frame->icrc, VB_ICRC);

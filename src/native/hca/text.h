@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text made piece by piece into a caller's room, counted beyond it as snprintf counts. */
+#ifndef VB_HCA_TEXT_H
+#define VB_HCA_TEXT_H
+
+#include <stddef.h>
+
+struct vb_text {
+    char *at;
+    size_t left;
+    int length; /* of all pieces, also of what had no room */
+};
+
+void vb_text_add(struct vb_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif
