@@ -137,13 +137,13 @@ static void the_window_bounds_what_is_in_flight(void)
 static void acknowledgements_are_coalesced(void)
 {
     begin(fabric_defaults());
-    post(IBV_WR_RDMA_WRITE, 0, 256 * 1024, 0);
+    post(IBV_WR_RDMA_WRITE, 0, 512 * 1024, 0);
     wait_sends(1);
-    CHECK_EQ(fabric_count(&fabric, 0, -1), 256);
-    CHECK(fabric_count(&fabric, 1, -1) <= 4); /* asked for every 64 KiB, fewer for a batch */
-    for (uint32_t i = 0, asked = 0; i < 256; ++i) {
+    CHECK_EQ(fabric_count(&fabric, 0, -1), 512);
+    CHECK(fabric_count(&fabric, 1, -1) <= 2); /* asked for every 256 KiB, fewer for a batch */
+    for (uint32_t i = 0, asked = 0; i < 512; ++i) {
         asked += fabric_find(&fabric, 0, -1, i)->bth.ack_request;
-        CHECK_EQ(asked, (i + 1) / 64);
+        CHECK_EQ(asked, (i + 1) / 256);
     }
     fabric_close(&fabric);
 }

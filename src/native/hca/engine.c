@@ -13,7 +13,7 @@
 
 enum {
     WINDOW_BYTES = 1 << 20,
-    ACK_BYTES = 64 << 10,
+    ACK_BYTES = 256 << 10,
     BURST = 64,
     DEFAULT_PKEY = 0xffff,
 };
@@ -413,6 +413,11 @@ static bool next_packet(struct vb_engine *engine, struct vb_packet *packet, uint
     }
     engine->replies_in_row = 0;
     return next_request(engine, packet, now);
+}
+
+void vb_engine_answer_first(struct vb_engine *engine)
+{
+    engine->replies_in_row = engine->config.burst;
 }
 
 bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)

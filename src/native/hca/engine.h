@@ -24,7 +24,7 @@ struct vb_qp;
 struct vb_engine_config {
     bool virtual_payload;  /* lengths without bytes: nothing is read or placed */
     uint32_t window_bytes; /* per QP in flight at most; 0: 1 MiB */
-    uint32_t ack_bytes;    /* an acknowledgement is asked for at least this often; 0: 64 KiB */
+    uint32_t ack_bytes;    /* an acknowledgement is asked for at least this often; 0: 256 KiB */
     uint32_t burst;        /* packets of one QP before the next one's turn; 0: 64 */
     uint16_t pkey;         /* 0: the default partition, 0xffff */
 };
@@ -58,6 +58,11 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
  * have, the deadline is now.)
  */
 bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
+/*
+ * If a request is ready, it is the next packet, before responses: what a peer waits for leaves
+ * before the acknowledgement of what it sent, which nobody waits for.
+ */
+void vb_engine_answer_first(struct vb_engine *engine);
 /* When vb_engine_expire has something to do; UINT64_MAX: never. */
 uint64_t vb_engine_deadline(const struct vb_engine *engine);
 void vb_engine_expire(struct vb_engine *engine, uint64_t now);

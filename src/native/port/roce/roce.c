@@ -58,10 +58,15 @@ static struct vb_wrap_frame frame_of(struct vb_udp_seen seen)
     return (struct vb_wrap_frame){.source_port = seen.source_port, .ip_id = seen.ip_id};
 }
 
-static void hand_over(struct vb_roce *roce, const struct vb_wrap_in *in, uint64_t now)
+static void hand_over(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
 {
-    greet(roce, in->arrival);
-    vb_engine_receive(roce->engine, in->arrival, now);
+    greet(roce, arrival);
+    vb_engine_receive(roce->engine, arrival, now);
+}
+
+static void hand_over_wrapped(struct vb_roce *roce, const struct vb_wrap_in *in, uint64_t now)
+{
+    hand_over(roce, in->arrival, now);
     vb_wrap_received(&roce->wrap, in, NULL, now);
 }
 
@@ -71,7 +76,7 @@ static void take(struct vb_roce *roce, const struct vb_arrival *arrival,
     struct vb_wrap_in in;
 
     if (vb_wrap_incoming(&roce->wrap, arrival, frame, now, &in))
-        hand_over(roce, &in, now);
+        hand_over_wrapped(roce, &in, now);
 }
 
 static void take_due(struct vb_roce *roce, uint64_t now)
@@ -79,7 +84,16 @@ static void take_due(struct vb_roce *roce, uint64_t now)
     struct vb_wrap_in in;
 
     while (vb_wrap_due_in(&roce->wrap, now, &in))
-        hand_over(roce, &in, now);
+        hand_over_wrapped(roce, &in, now);
+}
+
+static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *arrival,
+                                 uint64_t now)
+{
+    struct vb_wrap_frame frame = frame_of(vb_udp_last(roce->udp));
+
+    take(roce, arrival, &frame, now);
+    take_due(roce, now);
 }
 
 bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
@@ -89,11 +103,12 @@ bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
     if (!vb_udp_receive(roce->udp))
         return false;
     while (vb_udp_next(roce->udp, &arrival)) {
-        struct vb_wrap_frame frame = frame_of(vb_udp_last(roce->udp));
-
-        if (vb_steer_takes(roce->steer, &arrival, now))
-            take(roce, &arrival, &frame, now);
-        take_due(roce, now);
+        if (VB_UNLIKELY(!vb_steer_takes(roce->steer, &arrival, now)))
+            continue;
+        if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
+            hand_over(roce, &arrival, now);
+        else
+            take_wrapped(roce, &arrival, now);
     }
     return true;
 }
@@ -249,6 +264,15 @@ static bool may_defer(const struct vb_qp *qp)
     return under_way > DEFER_ABOVE && qp->sq_posted % DEFER_AT_MOST != 0;
 }
 
+/* A request was posted; what a poll has held back joins it. */
+static void transmit_answer(struct vb_roce *roce, uint64_t now)
+{
+    if (roce->held_back)
+        vb_engine_answer_first(roce->engine);
+    roce->held_back = false;
+    vb_roce_transmit(roce, now);
+}
+
 void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
 {
     if (vb_roce_try_enter(roce)) {
@@ -256,7 +280,7 @@ void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
 
         vb_engine_attend(roce->engine, qp, now);
         if (!may_defer(qp))
-            vb_roce_transmit(roce, now);
+            transmit_answer(roce, now);
         else if (roce->again > now + DEFER_NS)
             roce->again = now + DEFER_NS;
         vb_roce_leave(roce);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The port's own thread. */
 #include <errno.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -15,6 +16,8 @@ enum {
     LOOK_MS = 1,             /* between looks at whether somebody polls */
     POLLS_AFTER_ARMING = 64, /* a program that polls on has not gone to sleep after all */
     BATCHES = 64,            /* in one turn with the lock */
+    BULK = 8,                /* packets in one turn: more will follow… */
+    LINGER_NS = 50000,       /* …sooner than a thread wakes up */
 };
 
 static int watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
@@ -73,9 +76,11 @@ static void report(struct vb_roce *roce, unsigned changes)
             roce->config.event(roce->config.argument, events[i].type);
 }
 
-/* True: datagrams are left for another turn. */
-static bool serve(struct vb_roce *roce)
+enum turn { NOTHING_CAME, SINGLES_CAME, BULK_CAME, MORE_WAITS };
+
+static enum turn serve(struct vb_roce *roce)
 {
+    uint64_t before = vb_udp_counter(roce->udp, VB_UDP_RECEIVED), came;
     bool more = true;
 
     vb_roce_enter(roce);
@@ -88,7 +93,10 @@ static bool serve(struct vb_roce *roce)
         vb_roce_log_refusals(roce, now);
     }
     vb_roce_leave(roce);
-    return more;
+    came = vb_udp_counter(roce->udp, VB_UDP_RECEIVED) - before;
+    if (more)
+        return MORE_WAITS;
+    return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
 }
 
 static void serve_timer(struct vb_roce *roce)
@@ -132,10 +140,18 @@ static bool is_polled(struct vb_roce *roce, struct looks *looks)
 /* With datagrams at hand, or nobody watching for them. */
 static void attend(struct vb_roce *roce, struct looks *looks)
 {
+    uint64_t until = 0;
+    enum turn turn;
+
     if (is_polled(roce, looks))
         return;
-    while (serve(roce) && !atomic_load(&roce->stopping))
-        ;
+    do {
+        turn = serve(roce);
+        if (turn >= BULK_CAME)
+            until = vb_roce_now() + LINGER_NS;
+        else if (until)
+            sched_yield(); /* to who may have been woken on this processor */
+    } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
 }
 

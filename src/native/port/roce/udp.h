@@ -101,11 +101,11 @@ struct vb_udp_seen vb_udp_last(const struct vb_udp *udp);
 
 /* May another packet be staged? False while the system takes no more. */
 bool vb_udp_has_room(const struct vb_udp *udp);
-/* Takes a packet, whose payload stays where it is until vb_udp_flush was called. */
+/* Takes a copy of a packet. */
 struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *packet);
 /* Makes the ICRC of the packet that was staged last wrong by these bits. */
 void vb_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip);
-/* 0: all are gone; -EAGAIN: the system takes no more for now, and copies of the rest are kept. */
+/* 0: all are gone; -EAGAIN: the system takes no more for now, and the rest is kept. */
 int vb_udp_flush(struct vb_udp *udp);
 /* Drops what is kept of this sender. */
 void vb_udp_forget(struct vb_udp *udp, uint32_t qp_num);

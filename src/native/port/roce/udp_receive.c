@@ -7,7 +7,7 @@
 #include "port/roce/start.h"
 #include "port/roce/udp_state.h"
 
-enum { BUFFERS = 16, BUFFER_BYTES = 65536, CONTROL_BYTES = 256 };
+enum { BUFFERS = 8, BUFFER_BYTES = 65536, CONTROL_BYTES = 256 };
 enum { FLOW_LABEL = 0xfffff };
 
 union control {

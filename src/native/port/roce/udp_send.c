@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hca/adapter.h"
 #include "memory/guard.h"
 #include "port/gid.h"
 #include "port/roce/start.h"
@@ -16,23 +17,18 @@
 enum {
     PACKETS = 256,
     TRAINS = 128,
-    VECTORS = 1024,
-    BURST_BYTES = 128 << 10, /* staged at once: what the ICRC has read is still in the cache */
+    BURST_BYTES = 128 << 10, /* staged at once: what was copied is still in the cache */
     TRAIN_PACKETS = 64,      /* UDP_MAX_SEGMENTS of the oldest kernels */
     TRAIN_BYTES = 65507,     /* a datagram's length field, less the headers */
     CONTROL_BYTES = 160,
-    LARGEST_PACKET = VB_HEADERS_MAX + 4096 + 4,
+    LARGEST_PACKET = VB_HEADERS_MAX + 4096 + VB_ICRC,
 };
 
+/* A packet in `bytes`, one behind the other: BTH to pad, then the ICRC. */
 struct staged {
-    uint8_t header[VB_HEADERS_MAX];
-    uint8_t tail[4 + VB_ICRC]; /* pad and ICRC */
+    uint32_t at;
     uint32_t qp_num;
-    uint16_t header_length;
-    uint16_t length; /* BTH to the last pad byte */
-    uint8_t pad;
-    bool is_kept;
-    uint16_t vector, vector_count; /* header, pieces, tail */
+    uint16_t length; /* without the ICRC */
 };
 
 struct train {
@@ -52,33 +48,27 @@ union control {
 };
 
 struct vb_udp_out {
-    uint32_t packets, vectors, bytes;
+    uint32_t packets, used; /* of `bytes` */
     uint32_t next_train, trains;
     bool blocked;
     struct vb_start start;
-    uint32_t kept; /* bytes of payload in `keep` */
-    uint8_t *keep; /* payload that has to wait */
     struct staged packet[PACKETS];
     struct train train[TRAINS];
-    struct iovec vector[VECTORS];
+    struct iovec vector[TRAINS];
     struct mmsghdr message[TRAINS];
     union vb_socket_address to[TRAINS];
     union control control[TRAINS];
+    uint8_t bytes[BURST_BYTES + LARGEST_PACKET];
 };
 
 int vb_udp_out_open(struct vb_udp *udp)
 {
     udp->out = calloc(1, sizeof(*udp->out));
-    if (!udp->out)
-        return -ENOMEM;
-    udp->out->keep = malloc(BURST_BYTES + LARGEST_PACKET);
-    return udp->out->keep ? 0 : -ENOMEM;
+    return udp->out ? 0 : -ENOMEM;
 }
 
 void vb_udp_out_close(struct vb_udp *udp)
 {
-    if (udp->out)
-        free(udp->out->keep);
     free(udp->out);
 }
 
@@ -190,39 +180,30 @@ static struct vb_icrc_flow flow_of(const struct vb_udp *udp, const struct vb_pat
 }
 
 /*
- * `crc`: the register before the BTH. Where the payload's memory has gone since the engine looked,
- * the sum is wrong, and the system refuses the packet (EFAULT).
+ * From BTH to pad; the length, or -EFAULT: the payload's memory has gone since the engine looked.
+ * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so that
+ * the system is given a train in one piece: many small ones cost it more than the copy costs here.
  */
-VB_GUARDED static int write_icrc(uint32_t crc, const struct staged *packet,
-                                 const struct iovec *vector, uint8_t *icrc)
+static int write_packet(const struct vb_packet *packet, uint8_t *bytes)
 {
-    crc = vb_icrc_transport(crc, packet->header, packet->header_length);
-    for (uint16_t i = 1; i + 1 < packet->vector_count; ++i)
-        crc = vb_crc32(crc, vector[i].iov_base, vector[i].iov_len);
-    vb_icrc_write(icrc, vb_crc32(crc, packet->tail, packet->pad));
-    return 0;
+    uint8_t *to = bytes;
+
+    memcpy(to, packet->header, packet->header_length);
+    to += packet->header_length;
+    for (uint32_t i = 0; i < packet->piece_count; ++i) {
+        if (vb_guarded_copy(to, packet->piece[i].bytes, packet->piece[i].length))
+            return -EFAULT;
+        to += packet->piece[i].length;
+    }
+    memset(to, 0, packet->pad);
+    return (int)(to + packet->pad - bytes);
 }
 
-/* Fills `to` and its vectors: header, pieces, pad with ICRC. Returns how many vectors. */
-static uint16_t lay_out(const struct vb_packet *from, struct staged *to, struct iovec *vector)
+static void report_fault(struct vb_udp *udp, const struct vb_packet *packet)
 {
-    uint16_t count = 0;
-
-    memcpy(to->header, from->header, from->header_length);
-    memset(to->tail, 0, sizeof(to->tail));
-    to->qp_num = from->qp_num;
-    to->pad = from->pad;
-    to->is_kept = false;
-    to->header_length = from->header_length;
-    to->length = (uint16_t)(from->header_length + from->payload_length + from->pad);
-    vector[count++] = (struct iovec){to->header, to->header_length};
-    for (uint32_t i = 0; i < from->piece_count; ++i)
-        if (from->piece[i].length)
-            vector[count++] =
-                (struct iovec){(void *)(uintptr_t)from->piece[i].bytes, from->piece[i].length};
-    vector[count++] = (struct iovec){to->tail, (size_t)to->pad + VB_ICRC};
-    to->vector_count = count;
-    return count;
+    vb_udp_count(udp, VB_UDP_DROP_FAULT, 1);
+    if (udp->config.fault)
+        udp->config.fault(udp->config.argument, packet->qp_num, vb_bth_read(packet->header).psn);
 }
 
 static uint32_t destination_qp(const uint8_t *header)
@@ -234,15 +215,15 @@ static uint32_t destination_qp(const uint8_t *header)
  * One train has one sender and one receiver: a host delivers a train that was not cut as a whole,
  * to the process that its first packet is for.
  */
-static bool may_join(const struct vb_udp *udp, const struct train *train,
+static bool may_join(const struct vb_udp_out *out, const struct train *train,
                      const struct vb_packet *packet, uint32_t size)
 {
-    const struct staged *first = &udp->out->packet[train->first];
+    const struct staged *first = &out->packet[train->first];
 
     return !train->closed && !train->single && train->count < TRAIN_PACKETS &&
            size <= train->size && train->bytes + size <= TRAIN_BYTES &&
            first->qp_num == packet->qp_num &&
-           destination_qp(first->header) == destination_qp(packet->header) &&
+           destination_qp(out->bytes + first->at) == destination_qp(packet->header) &&
            memcmp(&train->path, packet->path, sizeof(train->path)) == 0;
 }
 
@@ -252,7 +233,7 @@ static struct train *train_for(struct vb_udp *udp, const struct vb_packet *packe
     struct train *train = out->trains > out->next_train ? &out->train[out->trains - 1] : NULL;
 
     if (train && !vb_udp_lacks(udp, VB_UDP_WITHOUT_SEGMENTATION) &&
-        may_join(udp, train, packet, size))
+        may_join(out, train, packet, size))
         return train;
     train = &out->train[out->trains++];
     memset(train, 0, sizeof(*train));
@@ -267,34 +248,51 @@ bool vb_udp_has_room(const struct vb_udp *udp)
 {
     const struct vb_udp_out *out = udp->out;
 
-    return !out->blocked && out->bytes < BURST_BYTES && out->packets < PACKETS &&
-           out->trains < TRAINS && out->vectors + VB_PIECES + 2 <= VECTORS;
+    return !out->blocked && out->used < BURST_BYTES && out->packets < PACKETS &&
+           out->trains < TRAINS;
+}
+
+static void add_icrc(struct vb_udp_out *out, const struct train *train, uint16_t id,
+                     const struct staged *packet)
+{
+    uint8_t *bytes = out->bytes + packet->at;
+    uint32_t start = vb_start_udp(&out->start, &train->flow, id, packet->length);
+
+    vb_icrc_write(bytes + packet->length, vb_icrc_transport(start, bytes, packet->length));
 }
 
 struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *packet)
 {
     struct vb_udp_out *out = udp->out;
     struct staged *to = &out->packet[out->packets];
-    struct iovec *vector = &out->vector[out->vectors];
-    uint32_t size = packet->header_length + packet->payload_length + packet->pad + VB_ICRC;
-    struct train *train = train_for(udp, packet, size);
+    int length = write_packet(packet, out->bytes + out->used);
+    struct train *train;
+    uint32_t size;
 
-    to->vector = (uint16_t)out->vectors;
-    out->vectors += lay_out(packet, to, vector);
-    write_icrc(vb_start_udp(&out->start, &train->flow, train->count, to->length), to, vector,
-               to->tail + to->pad);
+    if (VB_UNLIKELY(length < 0)) {
+        report_fault(udp, packet);
+        return (struct vb_udp_seen){packet->path->source_port, 0};
+    }
+    size = (uint32_t)length + VB_ICRC;
+    train = train_for(udp, packet, size);
+    *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
+    add_icrc(out, train, train->count, to);
     ++out->packets;
+    out->used += size;
     ++train->count;
     train->bytes += size;
     train->closed = size < train->size;
-    out->bytes += size;
     return (struct vb_udp_seen){train->flow.source_port, (uint16_t)(train->count - 1)};
+}
+
+static uint8_t *icrc_of(struct vb_udp_out *out, const struct staged *packet)
+{
+    return out->bytes + packet->at + packet->length;
 }
 
 void vb_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
 {
-    struct staged *packet = &udp->out->packet[udp->out->packets - 1];
-    uint8_t *icrc = packet->tail + packet->pad;
+    uint8_t *icrc = icrc_of(udp->out, &udp->out->packet[udp->out->packets - 1]);
 
     vb_icrc_write(icrc, vb_icrc_read(icrc) ^ icrc_flip);
 }
@@ -318,8 +316,6 @@ static enum vb_udp_count name_of(int error)
         return VB_UDP_DROP_FORBIDDEN;
     case EMSGSIZE:
         return VB_UDP_DROP_TOO_LONG;
-    case EFAULT:
-        return VB_UDP_DROP_FAULT;
     case EAFNOSUPPORT:
         return VB_UDP_DROP_ADDRESS;
     default:
@@ -332,43 +328,13 @@ static bool is_passing(int error)
     return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
 
-static void report_fault(struct vb_udp *udp, const struct staged *packet)
-{
-    if (udp->config.fault)
-        udp->config.fault(udp->config.argument, packet->qp_num, vb_bth_read(packet->header).psn);
-}
-
-static void drop(struct vb_udp *udp, const struct train *train, enum vb_udp_count why)
-{
-    vb_udp_count(udp, why, train->count);
-    if (why == VB_UDP_DROP_FAULT)
-        report_fault(udp, &udp->out->packet[train->first]);
-}
-
-/*
- * Gives packet `id` of a train identification 0. A CRC is linear: what changes in the header
- * changes the ICRC by an amount that does not depend on the payload, which may be unreadable by
- * now.
- */
-static void renumber(struct vb_udp_out *out, const struct train *train, uint16_t id)
-{
-    static const uint8_t zeros[LARGEST_PACKET];
-    struct staged *packet = &out->packet[train->first + id];
-    uint8_t *icrc = packet->tail + packet->pad;
-    uint32_t change = vb_start_udp(&out->start, &train->flow, id, packet->length) ^
-                      vb_start_udp(&out->start, &train->flow, 0, packet->length);
-
-    change = vb_crc32(change, zeros, packet->length);
-    vb_icrc_write(icrc, vb_icrc_read(icrc) ^ change);
-}
-
 /* From now on its packets go one by one. */
 static void split(struct vb_udp *udp, struct train *train)
 {
     vb_udp_count(udp, VB_UDP_SPLIT, 1);
     train->single = true;
     for (uint16_t i = 1; i < train->count; ++i)
-        renumber(udp->out, train, i);
+        add_icrc(udp->out, train, 0, &udp->out->packet[train->first + i]);
 }
 
 /* A train's head, which is all of it but where it was split. */
@@ -378,14 +344,15 @@ static bool write_message(struct vb_udp *udp, uint32_t index)
     const struct train *train = &out->train[index];
     struct msghdr *header = &out->message[index].msg_hdr;
     const struct staged *first = &out->packet[train->first];
-    const struct staged *last = &out->packet[train->first + (train->single ? 1 : train->count) - 1];
     bool is_batch = train->count > 1 && !train->single;
 
     if (!address_message(udp, &train->path, is_batch ? train->size : 0, &out->to[index],
                          &out->control[index], header))
         return false;
-    header->msg_iov = &out->vector[first->vector];
-    header->msg_iovlen = (size_t)(last->vector + last->vector_count - first->vector);
+    out->vector[index].iov_base = out->bytes + first->at;
+    out->vector[index].iov_len = is_batch ? train->bytes : (size_t)first->length + VB_ICRC;
+    header->msg_iov = &out->vector[index];
+    header->msg_iovlen = 1;
     return true;
 }
 
@@ -433,7 +400,6 @@ static int fail(struct vb_udp *udp, uint32_t index, int error)
 {
     struct vb_udp_out *out = udp->out;
     struct train *train = &out->train[index];
-    struct train head = *train;
 
     if (is_passing(error)) {
         vb_udp_count(udp, VB_UDP_POSTPONED, 1);
@@ -445,8 +411,7 @@ static int fail(struct vb_udp *udp, uint32_t index, int error)
         split(udp, train);
         return 0;
     }
-    head.count = 1;
-    drop(udp, &head, name_of(error));
+    vb_udp_count(udp, name_of(error), 1);
     advance(out, train);
     return 0;
 }
@@ -490,31 +455,9 @@ static int send_next(struct vb_udp *udp)
     return 0;
 }
 
-/* Once: a program may do what it likes with the memory of a packet that counts as sent. */
-static void keep_packet(struct vb_udp_out *out, struct staged *packet)
-{
-    if (packet->is_kept)
-        return;
-    packet->is_kept = true;
-    for (uint16_t i = 1; i + 1 < packet->vector_count; ++i) {
-        struct iovec *piece = &out->vector[packet->vector + i];
-
-        memcpy(out->keep + out->kept, piece->iov_base, piece->iov_len);
-        piece->iov_base = out->keep + out->kept;
-        out->kept += (uint32_t)piece->iov_len;
-    }
-}
-
-static void keep(struct vb_udp_out *out)
-{
-    for (uint32_t i = out->next_train; i < out->trains; ++i)
-        for (uint16_t p = 0; p < out->train[i].count; ++p)
-            keep_packet(out, &out->packet[out->train[i].first + p]);
-}
-
 static void reset(struct vb_udp_out *out)
 {
-    out->packets = out->vectors = out->bytes = out->kept = 0;
+    out->packets = out->used = 0;
     out->trains = out->next_train = 0;
 }
 
@@ -526,9 +469,7 @@ int vb_udp_flush(struct vb_udp *udp)
     while (!error && out->next_train < out->trains)
         error = send_next(udp);
     out->blocked = error != 0;
-    if (error)
-        keep(out);
-    else
+    if (!error)
         reset(out);
     return error;
 }
@@ -563,24 +504,30 @@ static int send_alone(struct vb_udp *udp, const struct vb_path *path, struct msg
 
 int vb_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
 {
-    struct iovec vector[VB_PIECES + 2];
-    struct staged laid;
+    uint8_t bytes[LARGEST_PACKET];
+    struct iovec vector = {.iov_base = bytes};
     struct vb_icrc_flow flow;
     union vb_socket_address to;
     union control control;
     struct msghdr header;
-    int error = EAFNOSUPPORT;
+    int length = write_packet(packet, bytes), error = EAFNOSUPPORT;
+    uint32_t start;
 
+    if (length < 0) {
+        report_fault(udp, packet);
+        return -EFAULT;
+    }
     if (address_message(udp, packet->path, 0, &to, &control, &header)) {
-        header.msg_iov = vector;
-        header.msg_iovlen = lay_out(packet, &laid, vector);
         flow = flow_of(udp, packet->path);
-        write_icrc(vb_start_udp(&(struct vb_start){0}, &flow, 0, laid.length), &laid, vector,
-                   laid.tail + laid.pad);
+        start = vb_start_udp(&(struct vb_start){0}, &flow, 0, (uint32_t)length);
+        vb_icrc_write(bytes + length, vb_icrc_transport(start, bytes, (uint32_t)length));
+        vector.iov_len = (size_t)length + VB_ICRC;
+        header.msg_iov = &vector;
+        header.msg_iovlen = 1;
         error = send_alone(udp, packet->path, &header);
     }
     if (is_passing(error))
         return -EAGAIN;
     vb_udp_count(udp, error ? name_of(error) : VB_UDP_SENT, 1);
-    return error == EFAULT ? -EFAULT : 0;
+    return 0;
 }
