@@ -51,6 +51,7 @@ struct vb_udp_out {
     uint32_t packets, used; /* of `bytes` */
     uint32_t next_train, trains;
     bool blocked;
+    uint8_t *icrc; /* of the packet that was staged last; NULL: it could not be */
     struct vb_start start;
     struct staged packet[PACKETS];
     struct train train[TRAINS];
@@ -269,6 +270,7 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
     struct train *train;
     uint32_t size;
 
+    out->icrc = NULL;
     if (VB_UNLIKELY(length < 0)) {
         report_fault(udp, packet);
         return (struct vb_udp_seen){packet->path->source_port, 0};
@@ -277,6 +279,7 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
     train = train_for(udp, packet, size);
     *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
     add_icrc(out, train, train->count, to);
+    out->icrc = out->bytes + to->at + to->length;
     ++out->packets;
     out->used += size;
     ++train->count;
@@ -285,16 +288,12 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
     return (struct vb_udp_seen){train->flow.source_port, (uint16_t)(train->count - 1)};
 }
 
-static uint8_t *icrc_of(struct vb_udp_out *out, const struct staged *packet)
-{
-    return out->bytes + packet->at + packet->length;
-}
-
 void vb_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
 {
-    uint8_t *icrc = icrc_of(udp->out, &udp->out->packet[udp->out->packets - 1]);
+    uint8_t *icrc = udp->out->icrc;
 
-    vb_icrc_write(icrc, vb_icrc_read(icrc) ^ icrc_flip);
+    if (icrc)
+        vb_icrc_write(icrc, vb_icrc_read(icrc) ^ icrc_flip);
 }
 
 /* ---- flushing ---- */
