@@ -47,12 +47,13 @@ format: build/stamps/extra-lint ## Format Python and C as lint wants them
 	$(VENV)/bin/ruff format src tests scripts docs
 	find src tests docs -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
-generated: build/stamps/installed ## Draw the QP states, make the errors and the goodput that docs/ shows
+generated: build/stamps/installed ## Draw the QP states and the fabrics, make the errors and the goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
 	@$(VENV)/bin/cmake --build build/native-tests --target qp_table goodput >/dev/null
 	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
 	build/native-tests/docs/goodput | $(VENV)/bin/python docs/generate/goodput.py
 	$(VENV)/bin/python docs/generate/errors.py
+	$(VENV)/bin/python docs/generate/fabrics.py
 
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
@@ -88,7 +89,7 @@ build/stamps/fuzzer: FORCE
 define make_venv
 	"$(PYTHON)" -m venv $(1)
 	$(1)/bin/pip install -qq --upgrade "pip>=23.1"
-	$(1)/bin/python scripts/extras.py build test | xargs -d '\n' $(1)/bin/pip install -qq
+	$(1)/bin/python scripts/extras.py build test sim | xargs -d '\n' $(1)/bin/pip install -qq
 endef
 
 build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain

@@ -33,6 +33,7 @@ PYTHON_ROOMS = [
     {"verbs"},
     {"connect"},
     {"aio"},
+    {"fabrics"},
     {"__init__"},
     {"bench", "demo", "doctor"},
     {"cli"},

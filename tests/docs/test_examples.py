@@ -12,7 +12,10 @@ import pytest
 
 from tests.support import ROOT
 
-PAGES = ("README.md", "docs/getting-started.md", "docs/python.md", "docs/faults.md")
+PAGES = (
+    *("README.md", "docs/getting-started.md", "docs/python.md", "docs/faults.md"),
+    "docs/fabrics.md",
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [
     pytest.param(block, id=f"{page}:{number}")

@@ -67,6 +67,15 @@ def test_the_examples_of_errors_are_current() -> None:
     assert normal(page) == normal(errors.replaced(page, errors.examples())), "run: make generated"
 
 
+def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
+    generate = load("fabrics")
+    assert (DOCS / "images" / "fabrics.svg").read_text() == generate.picture(), (
+        "run: make generated"
+    )
+    page = (DOCS / "fabrics.md").read_text()
+    assert page == generate.replaced(page, generate.table()), "run: make generated"
+
+
 def normal(text: str) -> str:
     """Without what differs from run to run: addresses, keys, times, and so the ends of lines."""
     return " ".join(re.sub(r"0x[0-9a-f]+|\b\d+ us", "N", " ".join(text.split())).split())

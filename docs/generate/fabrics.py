@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws four topologies into docs/images/fabrics.svg and writes the table of docs/fabrics.md.
+
+python docs/generate/fabrics.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from verbena import fabrics
+
+DOCS = Path(__file__).parent.parent
+PAGE = DOCS / "fabrics.md"
+PICTURE = DOCS / "images" / "fabrics.svg"
+BEGIN = "<!-- table: made by generate/fabrics.py -->\n"
+END = "<!-- end of table -->"
+WIDTH, HEIGHT = 420, 250
+
+
+def shown() -> list[tuple[str, fabrics.Fabric]]:
+    return [
+        ("fat_tree(4)", fabrics.fat_tree(4)),
+        ("dragonfly(1, 4, 1)", fabrics.dragonfly(1, 4, 1)),
+        ("torus((4, 6))", fabrics.torus((4, 6))),
+        ("diamond(hosts=2, paths=2)", fabrics.diamond(hosts=2, paths=2)),
+    ]
+
+
+def picture() -> str:
+    """The four, each as ``fabrics.svg`` draws it, in a square."""
+    parts = []
+    for index, (name, made) in enumerate(shown()):
+        x, y = (WIDTH + 10) * (index % 2), (HEIGHT + 34) * (index // 2)
+        drawn = fabrics.svg(made, width=WIDTH, height=HEIGHT)
+        style = drawn[drawn.index("<style>") : drawn.index("</style>") + len("</style>")]
+        body = drawn[drawn.index("</style>") + len("</style>") : drawn.rindex("</svg>")]
+        parts.append(
+            f'<g transform="translate({x} {y + 24})">{body}</g>\n'
+            f'<text x="{x + WIDTH / 2:g}" y="{y + 16}" class="title">{name}</text>'
+        )
+    width, height = 2 * WIDTH + 10, 2 * (HEIGHT + 34)
+    title = (
+        "<style>.title { font: 600 13px monospace; fill: #1f2328; text-anchor: middle }\n"
+        "@media (prefers-color-scheme: dark) { .title { fill: #e6edf3 } }</style>"
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img" aria-label="Four topologies">',
+            "<!-- SPDX-License-Identifier: Apache-2.0. Made by docs/generate/fabrics.py. -->",
+            style,
+            title,
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def table() -> str:
+    """Engines on some fabrics: effective bisection bandwidth, lanes, and credit loops."""
+    made = [
+        fabrics.fat_tree(8),
+        fabrics.torus((6, 6), 2),
+        fabrics.dragonfly(2, 4, 2),
+        fabrics.ring(6, 4),
+    ]
+    lines = [["", *(some.name for some in made)], ["---"] + ["---"] * len(made)]
+    for engine in fabrics.ENGINES:
+        lines.append([f"`{engine}`", *(cell(some, engine) for some in made)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def cell(made: fabrics.Fabric, engine: str) -> str:
+    try:
+        routes = fabrics.route(made, engine)
+    except fabrics.FabricError as error:
+        if more := re.search(r"more than (\d+) lanes", str(error)):
+            return f"more than {more[1]} VLs"
+        return "not for it"
+    hosts = routes.tables.end_count
+    random = np.random.default_rng(1)
+    shares = []
+    for _ in range(40):
+        ends = random.permutation(hosts)
+        flows = random.integers(0, 1 << 62, hosts // 2)
+        shares.append(routes.rates(ends[: hosts // 2], ends[hosts // 2 :][: hosts // 2], flows))
+    loop = fabrics.credit_loop(routes)
+    lanes = routes.lanes.lanes
+    notes = [f"{lanes} VLs"] * (lanes > 1) + ["credit loop"] * (loop is not None)
+    return f"{np.mean(shares):.2f}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def replaced(page: str, made: str) -> str:
+    """The page with what stands between its marks replaced."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has no marks for the table")
+    return f"{head}{begin}\n{made}\n{end}{tail}"
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture())
+    PAGE.write_text(replaced(PAGE.read_text(), table()))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated fabrics: topologies, routing, and traffic.
+
+    from verbena import fabrics
+
+    fabric = fabrics.fat_tree(8, rate="100GbE", length_m=5)
+    routes = fabrics.route(fabric, "ftree")
+    routes.check()                               # loops, unreachable pairs, credit loops
+    print(routes.effective_bisection().mean())
+
+Needs networkx: ``pip install verbena[sim]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import networkx as _networkx  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"verbena.fabrics needs {error.name}: pip install verbena[sim]", name=error.name
+    ) from None
+
+from . import dot, ibnetdiscover
+from .deadlock import CreditLoop, credit_loop
+from .draw import draw, positions, svg
+from .engines import ecmp, min_hop, up_down
+from .engines import fat_tree as d_mod_k
+from .errors import FabricError
+from .fabric import Cable, Fabric
+from .flows import FLOW, Workload, flows, read_csv, write_csv
+from .lanes import LaneMap
+from .multicast import MulticastTree, multicast_tree
+from .patterns import (
+    all_to_all,
+    incast,
+    permutation,
+    poisson,
+    ring_all_reduce,
+    shift,
+    tree_all_reduce,
+)
+from .rates import Rate, ethernet, infiniband, rate
+from .routes import Hop, PortGroups, Routes
+from .sizes import PUBLISHED, Distribution, distribution, read_distribution
+from .sssp import dfsssp, sssp
+from .structured import dimension_order, dragonfly_minimal
+from .tables import LINK, Tables
+from .topologies import (
+    chain,
+    clos2,
+    clos3,
+    diamond,
+    dragonfly,
+    dumbbell,
+    fat_tree,
+    one_switch,
+    pair,
+    parking_lot,
+    ring,
+    torus,
+    xgft,
+)
+
+__all__ = [
+    "Cable",
+    "CreditLoop",
+    "Distribution",
+    "ENGINES",
+    "FLOW",
+    "Fabric",
+    "FabricError",
+    "Hop",
+    "LINK",
+    "LaneMap",
+    "MulticastTree",
+    "PUBLISHED",
+    "PortGroups",
+    "Rate",
+    "Routes",
+    "Tables",
+    "Workload",
+    "all_to_all",
+    "chain",
+    "clos2",
+    "clos3",
+    "credit_loop",
+    "diamond",
+    "distribution",
+    "dot",
+    "dragonfly",
+    "draw",
+    "dumbbell",
+    "ethernet",
+    "fat_tree",
+    "flows",
+    "ibnetdiscover",
+    "incast",
+    "infiniband",
+    "multicast_tree",
+    "one_switch",
+    "pair",
+    "parking_lot",
+    "permutation",
+    "poisson",
+    "positions",
+    "rate",
+    "read_csv",
+    "read_distribution",
+    "ring",
+    "ring_all_reduce",
+    "route",
+    "shift",
+    "svg",
+    "torus",
+    "tree_all_reduce",
+    "write_csv",
+    "xgft",
+]
+
+# Named as OpenSM names them, where it has them.
+ENGINES: dict[str, Callable[..., Routes]] = {
+    "minhop": min_hop,
+    "updn": up_down,
+    "ftree": d_mod_k,
+    "dor": dimension_order,
+    "dragonfly": dragonfly_minimal,
+    "sssp": sssp,
+    "dfsssp": dfsssp,
+    "ecmp": ecmp,
+}
+
+
+def route(fabric: Fabric, engine: str = "minhop", **options: Any) -> Routes:
+    """Routes by an engine of ENGINES; ``options`` are the engine's own.
+
+    Raises FabricError when there is no such engine, or it cannot route this fabric.
+    """
+    if engine not in ENGINES:
+        raise FabricError(f"no routing engine {engine!r}: there are {', '.join(ENGINES)}")
+    return ENGINES[engine](fabric, **options)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credit loops: circles of channels that can wait for each other for ever (Dally and Seitz 1987).
+
+A channel is a directed link with one virtual lane. A packet that holds a buffer behind one channel
+and wants the next makes the first depend on the second. If the dependencies of all paths have no
+circle, no traffic can deadlock a network with credits or pauses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .hops import MinimalHops
+from .routes import Routes
+from .tables import Tables
+
+__all__ = ["CreditLoop", "credit_loop", "dependencies", "find_cycle"]
+
+LANES = 16
+CHUNK = 1 << 20  # paths that are followed at once
+
+
+@dataclass(frozen=True)
+class CreditLoop:
+    """Channels in a circle, each waiting for the next and the last for the first.
+
+    ``channels``: link and VL; ``names``: the links as one reads them; ``switches``: the names of
+    the switches that the circle goes around.
+    """
+
+    channels: tuple[tuple[int, int], ...]
+    names: tuple[str, ...]
+    switches: tuple[str, ...]
+
+    def __str__(self) -> str:
+        around = " -> ".join((*self.switches, self.switches[0]))
+        waits = [
+            f"{name} on VL {vl}" for name, (_, vl) in zip(self.names, self.channels, strict=True)
+        ]
+        chain = ", which waits for ".join((*waits, waits[0]))
+        return f"credit loop {around}: {chain}"
+
+
+def credit_loop(routes: Routes) -> CreditLoop | None:
+    """A circle in the channel dependency graph of the routes, or None if there is none.
+
+    Every pair of hosts counts. With equal-cost sets, every choice does.
+    """
+    before, after = dependencies(routes)
+    cycle = find_cycle(before, after)
+    return None if cycle is None else _named(routes.tables, cycle)
+
+
+def dependencies(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of channels, the first waiting for the second; a channel is 16 * link + VL."""
+    if routes.groups is not None:
+        return _of_sets(routes.tables)
+    return _of_paths(routes)
+
+
+def _of_paths(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Follows every path, from each switch with hosts to each destination, all at once."""
+    tables = routes.tables
+    leaves = tables.leaves
+    found = [np.zeros(0, np.int64)]
+    span = max(1, CHUNK // max(1, len(leaves)))
+    channels = LANES * len(tables.links)
+    for first in range(0, tables.end_count, span):
+        ends = np.arange(first, min(first + span, tables.end_count))
+        found += [_followed(routes, leaves, ends, channels)]
+    key = np.unique(np.concatenate(found))
+    return key // channels, key % channels
+
+
+def _followed(
+    routes: Routes, leaves: NDArray[np.int32], ends: NDArray[np.int64], channels: int
+) -> NDArray[np.int64]:
+    tables, lanes = routes.tables, routes.lanes
+    switch, end = (a.ravel() for a in np.meshgrid(leaves, ends, indexing="ij"))
+    sl = np.zeros(len(end), np.int64) if routes.sl is None else routes.sl[switch, end]
+    enter = np.zeros(len(end), np.int64)
+    before = np.full(len(end), -1, np.int64)
+    found = [np.zeros(0, np.int64)]
+    for _ in range(tables.switch_count + 1):
+        port = routes.out[switch, end]
+        live = port != routes.none
+        switch, end, sl, enter, before, port = (
+            a[live] for a in (switch, end, sl, enter, before, port)
+        )
+        link = tables.out_link[switch, port].astype(np.int64)
+        channel = LANES * link + lanes.lane[enter, lanes.kind[switch, port], sl]
+        waits = before >= 0
+        found.append(np.unique(before[waits] * channels + channel[waits]))
+        following = tables.neighbour[switch, port]
+        live = following >= 0
+        if not live.any():
+            break
+        back = tables.links["dst_port"][link[live]]
+        switch, end, sl, before = following[live], end[live], sl[live], channel[live]
+        enter = lanes.kind[switch, back].astype(np.int64)
+    return np.concatenate(found)
+
+
+def _of_sets(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For equal-cost sets: an edge into a switch and one out of it that serve the same leaf."""
+    candidates = MinimalHops.of(tables)
+    source, port, target = tables.switch_edges
+    leaves = len(tables.leaves)
+    serves = np.zeros((len(source), leaves), bool)
+    for leaf in range(leaves):
+        serves[:, leaf] = candidates.edges_to(leaf)
+    used = _used(tables, serves, candidates)
+    link = LANES * tables.out_link[source, port].astype(np.int64)
+    before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for switch in range(tables.switch_count):
+        into, out = np.nonzero(target == switch)[0], np.nonzero(source == switch)[0]
+        both = used[into].astype(np.float32) @ used[out].astype(np.float32).T > 0
+        i, o = np.nonzero(both)
+        before.append(link[into[i]])
+        after.append(link[out[o]])
+    return np.concatenate(before), np.concatenate(after)
+
+
+def _used(tables: Tables, serves: NDArray[np.bool_], hops: MinimalHops) -> NDArray[np.bool_]:
+    """[E, leaves]: the edges that packets of some host can reach on their shortest ways."""
+    source, _, target = tables.switch_edges
+    passes = np.zeros((tables.switch_count, serves.shape[1]), bool)
+    passes[tables.leaves] = True
+    for _ in range(int(np.where(hops.hops < 0xFFFF, hops.hops, 0).max(initial=0))):
+        moving = serves & passes[source]
+        np.logical_or.at(passes, target, moving)
+    return serves & passes[source]
+
+
+def find_cycle(before: NDArray[np.int64], after: NDArray[np.int64]) -> list[int] | None:
+    """A circle of the directed graph whose edges are before[i] to after[i], or None.
+
+    What nothing points to, and what points to nothing, is on no circle; so it is taken away until
+    nothing changes. From what is left, the shortest circle through one node is searched.
+    """
+    names, flat = np.unique(np.concatenate([before, after]), return_inverse=True)
+    tail, head = flat.ravel()[: len(before)], flat.ravel()[len(before) :]
+    while len(tail):
+        has_in = np.zeros(len(names), bool)
+        has_out = np.zeros(len(names), bool)
+        has_in[head], has_out[tail] = True, True
+        keep = has_in[tail] & has_out[head]
+        if keep.all():
+            break
+        tail, head = tail[keep], head[keep]
+    if not len(tail):
+        return None
+    order = np.argsort(tail, kind="stable")
+    tail, head = tail[order], head[order]
+    start = np.searchsorted(tail, np.arange(len(names) + 1))
+    return [
+        int(names[node]) for node in _shortest(_on_a_circle(start, head, int(tail[0])), start, head)
+    ]
+
+
+def _on_a_circle(start: NDArray[Any], head: NDArray[Any], node: int) -> int:
+    """Every node has a successor, so whoever walks on comes to a node twice."""
+    seen = set[int]()
+    while node not in seen:
+        seen.add(node)
+        node = int(head[start[node]])
+    return node
+
+
+def _shortest(node: int, start: NDArray[Any], head: NDArray[Any]) -> list[int]:
+    """The shortest circle through a node that is on one, by breadth-first search."""
+    parent: dict[int, int] = {}
+    queue = deque([node])
+    while node not in parent:
+        at = queue.popleft()
+        for following in head[start[at] : start[at + 1]].tolist():
+            if following not in parent:
+                parent[following] = at
+                queue.append(following)
+    circle = [parent[node]]
+    while circle[-1] != node:
+        circle.append(parent[circle[-1]])
+    return circle[::-1]
+
+
+def _named(tables: Tables, cycle: list[int]) -> CreditLoop:
+    channels = tuple(divmod(channel, LANES) for channel in cycle)
+    links = [link for link, _ in channels]
+    return CreditLoop(
+        channels,
+        tuple(tables.link_name(link) for link in links),
+        tuple(tables.names[tables.links["src"][link]] for link in links),
+    )

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of fabrics: SVG without any other package, or onto axes of matplotlib."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import FabricError
+from .fabric import Fabric
+from .hops import FAR, hop_table
+
+__all__ = ["draw", "positions", "svg"]
+
+Place = tuple[float, float]
+
+LARGE = 500  # nodes; from there on springs take long, and networkx wants SciPy for them
+
+STYLE = """
+.cable { fill: none; stroke: #8c959f; stroke-width: 1.4 }
+.host { fill: #ffffff; stroke: #57606a }
+.switch { fill: #eef2ff; stroke: #4f46e5; stroke-width: 1.5 }
+.name { font: 11px sans-serif; fill: #1f2328; text-anchor: middle }
+.card { fill: #ffffff; stroke: #d0d7de }
+@media (prefers-color-scheme: dark) {
+  .card { fill: #161b22; stroke: #30363d }
+  .cable { fill: none; stroke: #6e7681 }
+  .host { fill: #0d1117; stroke: #9da7b3 }
+  .switch { fill: #1e1b4b; stroke: #a5b4fc }
+  .name { fill: #e6edf3 }
+}
+"""
+
+
+def positions(fabric: Fabric) -> dict[str, Place]:
+    """Where each node is drawn, y upwards: the same places each time.
+
+    Topologies of this package bring theirs; others are laid out by springs, from a fixed seed, or
+    if they are large in rows by the distance from hosts.
+    """
+    own = {name: place for name, place in fabric.graph.nodes(data="pos") if place is not None}
+    if len(own) == len(fabric.graph):
+        return own
+    if len(fabric.graph) >= LARGE:
+        return _rows(fabric)
+    laid = nx.spring_layout(nx.Graph(fabric.graph), seed=1)
+    return {name: (float(x), float(y)) for name, (x, y) in laid.items()}
+
+
+def _rows(fabric: Fabric) -> dict[str, Place]:
+    """Hosts below, then the switches that have some, and so on; by number within a row."""
+    tables = fabric.tables()
+    level = np.zeros(len(tables.names), np.int64)
+    level[tables.host_count :] = hop_table(tables).min(axis=1, initial=FAR).astype(np.int64) + 1
+    place = {}
+    for row in np.unique(level):
+        members = np.nonzero(level == row)[0]
+        for index, node in enumerate(members):
+            place[tables.names[node]] = ((index + 0.5) / len(members), float(row))
+    return place
+
+
+def svg(
+    fabric: Fabric, *, heat: ArrayLike | None = None, width: int = 720, height: int = 360
+) -> str:
+    """The fabric as an SVG document of its own.
+
+    ``heat`` [L], by directed link as ``Tables.links`` counts them, 0 to 1: a cable is as red as
+    the hotter of its directions.
+    """
+    place = _scaled(positions(fabric), width, height)
+    colour = [None] * fabric.graph.number_of_edges() if heat is None else _colours(fabric, heat)
+    radius = max(3.0, min(14.0, width / (2.6 * len(fabric.graph) ** 0.5 + 20)))
+    body = []
+    for cable, bend, red in zip(fabric.cables(), _bends(fabric), colour, strict=True):
+        style = "" if red is None else f' style="stroke: {red}; stroke-width: 2.5"'
+        body.append(
+            f'<path d="{_line(place[cable.a], place[cable.b], bend)}" class="cable"{style}>'
+            f"<title>{escape(str(cable))}</title></path>"
+        )
+    for name, kind in fabric.graph.nodes(data="kind"):
+        body.append(_node(name, kind, place[name], radius))
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img" aria-label="{escape(fabric.name)}">',
+            f"<style>{STYLE}</style>",
+            f'<rect x="1" y="1" width="{width - 2}" height="{height - 2}" rx="10" class="card"/>',
+            *body,
+            "</svg>\n",
+        ]
+    )
+
+
+def _scaled(places: dict[str, Place], width: int, height: int) -> dict[str, Place]:
+    """Into the picture, y downwards, with room at the edges."""
+    points = np.array(list(places.values()), float)
+    low, high = points.min(axis=0), points.max(axis=0)
+    span = np.where(high > low, high - low, 1)
+    unit = np.where(high > low, (points - low) / span, 0.5)
+    x = 28 + unit[:, 0] * (width - 56)
+    y = 28 + (1 - unit[:, 1]) * (height - 56)
+    return {
+        name: (round(float(a), 1), round(float(b), 1))
+        for name, a, b in zip(places, x, y, strict=True)
+    }
+
+
+def _bends(fabric: Fabric) -> list[float]:
+    """How far each cable leaves the straight line, as a part of its length.
+
+    Parallel cables, and those around the end of a torus, would otherwise hide others.
+    """
+    coordinate = dict(fabric.graph.nodes(data="coordinate"))
+    seen: dict[frozenset[str], int] = {}
+    bends = []
+    for cable in fabric.cables():
+        a, b = coordinate[cable.a], coordinate[cable.b]
+        around = a is not None and b is not None and math.dist(a, b) > 1
+        pair = frozenset((cable.a, cable.b))
+        copy = seen[pair] = seen.get(pair, -1) + 1
+        bends.append(0.1 * (around + (copy + 1) // 2 * (-1) ** copy))
+    return bends
+
+
+def _line(start: Place, end: Place, bend: float) -> str:
+    (x1, y1), (x2, y2) = start, end
+    if not bend:
+        return f"M {x1:g} {y1:g} L {x2:g} {y2:g}"
+    x, y = (x1 + x2) / 2 + 2 * bend * (y2 - y1), (y1 + y2) / 2 - 2 * bend * (x2 - x1)
+    return f"M {x1:g} {y1:g} Q {x:.1f} {y:.1f} {x2:g} {y2:g}"
+
+
+def _node(name: str, kind: str, place: Place, radius: float) -> str:
+    x, y = place
+    if kind == "host":
+        shape = f'<circle cx="{x:g}" cy="{y:g}" r="{radius:.1f}" class="host"/>'
+    else:
+        shape = (
+            f'<rect x="{x - radius:.1f}" y="{y - radius:.1f}" width="{2 * radius:.1f}" '
+            f'height="{2 * radius:.1f}" rx="3" class="switch"/>'
+        )
+    if radius < 9:
+        return f"<g><title>{escape(name)}</title>{shape}</g>"
+    return f'{shape}<text x="{x:g}" y="{y + 4:g}" class="name">{escape(name)}</text>'
+
+
+def _cable_heat(fabric: Fabric, heat: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(heat, float)
+    count = 2 * fabric.graph.number_of_edges()
+    if values.shape != (count,):
+        raise FabricError(f"{fabric.name}: heat of shape {values.shape} for {count} directed links")
+    hotter: NDArray[np.float64] = np.clip(values.reshape(-1, 2).max(axis=1), 0, 1)
+    return hotter
+
+
+def _colours(fabric: Fabric, heat: ArrayLike) -> list[str]:
+    """From grey to red."""
+    cold, hot = np.array([208, 215, 222]), np.array([180, 35, 24])
+    shades = cold + _cable_heat(fabric, heat)[:, None] * (hot - cold)
+    return ["#{:02x}{:02x}{:02x}".format(*map(round, shade)) for shade in shades.tolist()]
+
+
+def draw(fabric: Fabric, axes: Any, *, heat: ArrayLike | None = None) -> None:
+    """The fabric onto axes of matplotlib, with ``heat`` as in ``svg``."""
+    place = positions(fabric)
+    count = fabric.graph.number_of_edges()
+    colours = ["#8c959f"] * count if heat is None else _colours(fabric, heat)
+    for cable, colour in zip(fabric.cables(), colours, strict=True):
+        (x1, y1), (x2, y2) = place[cable.a], place[cable.b]
+        axes.plot([x1, x2], [y1, y2], color=colour, linewidth=1.2, zorder=0)
+    graph = nx.Graph(fabric.graph)
+    for names, shape in ((fabric.hosts, "o"), (fabric.switches, "s")):
+        nx.draw_networkx_nodes(
+            graph, place, names, 60, "#eef2ff", shape, edgecolors="#4f46e5", ax=axes
+        )
+    axes.set_axis_off()

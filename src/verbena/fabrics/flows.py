@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic as arrays: who sends how much to whom, when, and after what."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import FabricError
+
+__all__ = ["FLOW", "Workload", "flows", "read_csv", "write_csv"]
+
+# Hosts by number, bytes, and picoseconds since the beginning.
+FLOW = np.dtype([("src", np.uint32), ("dst", np.uint32), ("bytes", np.uint64), ("start", np.int64)])
+COLUMNS = ("source", "destination", "bytes", "start_ps", "after")
+MAX_FLOWS = 100_000_000
+
+
+def _none_after() -> NDArray[np.int64]:
+    return np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``flows`` [n] of dtype FLOW, and what waits for what.
+
+    ``after`` [m, 2] int64: flow ``after[i, 1]`` begins only when flow ``after[i, 0]``, and every
+    other that it waits for, has been received; its ``start`` is then the time from there on. A flow
+    that waits for none begins at ``start``.
+    """
+
+    name: str
+    flows: NDArray[Any]
+    after: NDArray[np.int64] = field(default_factory=_none_after)
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    @property
+    def bytes(self) -> int:
+        """Of all flows together."""
+        return int(self.flows["bytes"].sum())
+
+    def check(self, hosts: int) -> None:
+        """Raises FabricError, naming the flow, if a fabric of ``hosts`` hosts cannot run this."""
+        self._first((self.flows["src"] >= hosts) | (self.flows["dst"] >= hosts), "no such host")
+        self._first(self.flows["src"] == self.flows["dst"], "from a host to itself")
+        self._first(self.flows["bytes"] == 0, "of no bytes")
+        self._first(self.flows["start"] < 0, "begins before the beginning")
+        if self.after.size and not (self.after.min() >= 0 and self.after.max() < len(self)):
+            raise FabricError(f"{self.name}: a flow waits for one that is not there")
+        self._check_order()
+
+    def _first(self, wrong: NDArray[np.bool_], why: str) -> None:
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            src, dst, size, start = self.flows[index].tolist()
+            raise FabricError(
+                f"{self.name}: flow {index} ({src} to {dst}, {size} bytes at {start} ps): {why}"
+            )
+
+    def _check_order(self) -> None:
+        """Takes away what waits for nothing, again and again: nothing may be left."""
+        before, after = self.after[:, 0], self.after[:, 1]
+        while len(before):
+            waits = np.zeros(len(self), bool)
+            waits[after] = True
+            keep = waits[before]
+            if keep.all():
+                raise FabricError(f"{self.name}: flow {after[0]} waits for itself, through others")
+            before, after = before[keep], after[keep]
+
+    def __add__(self, other: Workload) -> Workload:
+        """Both at once; the other's flows are numbered after these."""
+        return Workload(
+            f"{self.name} + {other.name}",
+            np.concatenate([self.flows, other.flows]),
+            np.concatenate([self.after, other.after + len(self)]),
+        )
+
+
+def flows(src: ArrayLike, dst: ArrayLike, size: ArrayLike, start: ArrayLike = 0) -> NDArray[Any]:
+    """The array of dtype FLOW whose columns are given; numbers stand for whole columns."""
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(c)) for c in (src, dst, size, start)))
+    if len(columns[0]) > MAX_FLOWS:
+        raise FabricError(f"{len(columns[0])} flows are more than {MAX_FLOWS}")
+    made = np.zeros(len(columns[0]), FLOW)
+    for name, column in zip(("src", "dst", "bytes", "start"), columns, strict=True):
+        if column.size and column.min() < 0:
+            raise FabricError(f"a flow with {name} {column.min()}")
+        made[name] = column
+    return made
+
+
+def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:
+    """A trace: lines ``source,destination,bytes,start_ps`` and optionally ``after``, with a head.
+
+    Hosts are numbers, or names if ``hosts`` maps names to numbers. ``after`` has the numbers of the
+    flows to wait for, with spaces between; the first line behind the head is flow 0. Raises
+    FabricError, naming the line.
+    """
+    path = Path(path)
+    rows: list[tuple[int, int, int, int]] = []
+    waits: list[tuple[int, int]] = []
+    with path.open(newline="") as file:
+        reader = csv.reader(file)
+        head = [name.strip() for name in next(reader, [])]
+        if tuple(head) not in (COLUMNS, COLUMNS[:4]):
+            raise FabricError(f"{path.name}, line 1: the head is not {','.join(COLUMNS)}")
+        for row in reader:
+            if not row:
+                continue
+            where = f"{path.name}, line {reader.line_num}"
+            if len(row) != len(head):
+                raise FabricError(f"{where}: {len(row)} columns, not {len(head)}")
+            src, dst = (_host(where, name.strip(), hosts) for name in row[:2])
+            numbers = _whole(where, row[2]), _whole(where, row[3])
+            waits += [(_whole(where, n), len(rows)) for n in (row[4].split() if row[4:] else [])]
+            rows.append((src, dst, *numbers))
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    after = np.array(waits, np.int64).reshape(-1, 2)
+    return Workload(path.stem, flows(*table.T), after)
+
+
+def write_csv(workload: Workload, path: str | Path) -> None:
+    """What ``read_csv`` reads."""
+    waits: dict[int, list[int]] = {}
+    for before, after in workload.after.tolist():
+        waits.setdefault(after, []).append(before)
+    with Path(path).open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for index, row in enumerate(workload.flows.tolist()):
+            writer.writerow([*row, " ".join(map(str, waits.get(index, [])))])
+
+
+def _host(where: str, name: str, hosts: dict[str, int] | None) -> int:
+    if hosts is not None and name in hosts:
+        return hosts[name]
+    if name.isdecimal():
+        return int(name)
+    raise FabricError(f"{where}: no host {name!r}")
+
+
+def _whole(where: str, text: str) -> int:
+    if not text.strip().isdecimal() or int(text) >= 1 << 63:
+        raise FabricError(f"{where}: {text.strip()!r} is no whole number from 0 on")
+    return int(text)

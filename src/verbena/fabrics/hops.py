@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far switches are from the switches that have hosts, and which ports lead nearer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .tables import Tables
+
+__all__ = ["Candidates", "MinimalHops", "UpDownHops", "ends_by_leaf", "hop_table", "leaf_order"]
+
+FAR = np.iinfo(np.uint16).max  # no way
+
+
+class Candidates(Protocol):
+    """Which ports an engine may choose from. E edges: ``Tables.switch_edges``."""
+
+    def edges_to(self, leaf: int) -> NDArray[np.bool_]:
+        """[E]: whether a packet for the leaf, counted in ``Tables.leaves``, may take the edge."""
+        ...
+
+    def hops_to(self, leaf: int) -> NDArray[np.uint16]:
+        """[S]: edges that such a packet takes from each switch, or FAR."""
+        ...
+
+
+def hop_table(tables: Tables, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.uint16]:
+    """[S, leaves]: edges from each switch to each leaf switch, FAR where there is no way.
+
+    ``allowed`` [E] says which edges may be used. All leaves are searched at once, a bit for each,
+    breadth first.
+    """
+    source, _, target = tables.switch_edges
+    if allowed is not None:
+        source, target = source[allowed], target[allowed]
+    leaves = tables.leaves
+    hops = np.full((tables.switch_count, len(leaves)), FAR, np.uint16)
+    hops[leaves, np.arange(len(leaves))] = 0
+    reached = np.packbits(hops == 0, axis=1)
+    movers, starts = np.unique(source, return_index=True)
+    for step in range(1, tables.switch_count):
+        if not len(movers):
+            break
+        gained = np.bitwise_or.reduceat(reached[target], starts, axis=0) & ~reached[movers]
+        some = gained.any(axis=1)
+        if not some.any():
+            break
+        fresh = np.unpackbits(gained[some], axis=1, count=len(leaves)).astype(bool)
+        rows = movers[some]
+        hops[rows] = np.where(fresh, step, hops[rows])
+        reached[rows] |= gained[some]
+    return hops
+
+
+@dataclass(frozen=True)
+class MinimalHops:
+    """Every port on a shortest way."""
+
+    tables: Tables
+    hops: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, tables: Tables) -> MinimalHops:
+        return cls(tables, hop_table(tables))
+
+    def edges_to(self, leaf: int) -> NDArray[np.bool_]:
+        source, _, target = self.tables.switch_edges
+        hops = self.hops[:, leaf].astype(np.int32)
+        nearer: NDArray[np.bool_] = (hops[source] != FAR) & (hops[source] == hops[target] + 1)
+        return nearer
+
+    def hops_to(self, leaf: int) -> NDArray[np.uint16]:
+        return self.hops[:, leaf]
+
+
+@dataclass(frozen=True)
+class UpDownHops:
+    """Ports on shortest ways that never go up after they went down (Autonet, Schroeder 1991).
+
+    A forwarding table does not know where a packet came from. So a switch from which a way down
+    exists takes it, even where a way up and down would be shorter: nobody who went down is sent up.
+    """
+
+    tables: Tables
+    up: NDArray[np.bool_]
+    down_hops: NDArray[np.uint16]
+    hops: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, tables: Tables, order: NDArray[np.int64]) -> UpDownHops:
+        """``order`` [S] is a different number for each switch; up is towards smaller ones."""
+        source, _, target = tables.switch_edges
+        up = order[target] < order[source]
+        down_hops = hop_table(tables, ~up)
+        hops = down_hops.copy()
+        first = np.searchsorted(source, np.arange(tables.switch_count + 1))
+        for switch in np.argsort(order):
+            edges = slice(first[switch], first[switch + 1])
+            above = target[edges][up[edges]]
+            if len(above):
+                best = hops[above].min(axis=0).astype(np.int32) + 1
+                stuck = (hops[switch] == FAR) & (best <= FAR)
+                hops[switch] = np.where(stuck, best, hops[switch])
+        return cls(tables, up, down_hops, hops)
+
+    def edges_to(self, leaf: int) -> NDArray[np.bool_]:
+        source, _, target = self.tables.switch_edges
+        down = self.down_hops[:, leaf].astype(np.int32)
+        hops = self.hops[:, leaf].astype(np.int32)
+        falls = ~self.up & (down[source] != FAR) & (down[source] == down[target] + 1)
+        climbs = self.up & (down[source] == FAR) & (hops[source] != FAR)
+        either: NDArray[np.bool_] = falls | (climbs & (hops[source] == hops[target] + 1))
+        return either
+
+    def hops_to(self, leaf: int) -> NDArray[np.uint16]:
+        return self.hops[:, leaf]
+
+
+def leaf_order(tables: Tables) -> NDArray[np.int64]:
+    """The order in which OpenSM balances paths: most hosts first, then by GUID."""
+    leaves = tables.leaves
+    guids = tables.guids[tables.host_count :][leaves]
+    return np.lexsort((guids, -tables.hosts_at[leaves]))
+
+
+def ends_by_leaf(tables: Tables) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each leaf in OpenSM's order, with its end ports by the switch's port."""
+    order = np.lexsort((tables.end_switch_port, tables.end_switch))
+    starts = np.searchsorted(tables.end_switch[order], tables.leaves)
+    ends = np.searchsorted(tables.end_switch[order], tables.leaves, side="right")
+    for leaf in leaf_order(tables):
+        yield int(leaf), order[starts[leaf] : ends[leaf]]

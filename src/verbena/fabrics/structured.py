@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routing engines for one kind of topology each: dimension order, and minimal on a dragonfly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .engines import empty
+from .errors import FabricError
+from .fabric import Fabric
+from .lanes import SLS, LaneMap, identity
+from .routes import Routes
+from .tables import Tables
+
+__all__ = ["dimension_order", "dragonfly_minimal"]
+
+MAX_DIMENSIONS = 4  # an SL has a bit for each
+
+
+def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
+    """The first dimension first, then the next one, in each the shorter way (Dally and Seitz 1987).
+
+    With ``dateline`` bit d of the SL says that the path goes around the end of dimension d, and the
+    SL-to-VL tables put it on VL 1 in that dimension, as OpenSM's torus-2QoS does: two lanes, no
+    credit loop. Without it, a torus of more than three switches in a dimension has one. Where both
+    ways are equally long, the way up is taken.
+
+    Needs switches with the attribute ``coordinate``, of up to four dimensions; raises FabricError
+    where one has none, or where a cable of the grid is missing.
+    """
+    tables = fabric.tables()
+    place, shape = _places(fabric, tables)
+    step = _step_ports(tables, place, shape)
+    goal = place[np.maximum(tables.end_switch, 0)]
+    out = empty(tables)
+    todo = np.broadcast_to((tables.end_switch >= 0)[None, :], out.shape).copy()
+    todo[tables.end_switch[tables.end_switch >= 0], np.nonzero(tables.end_switch >= 0)[0]] = False
+    around = np.zeros(out.shape, np.uint8)
+    for d, size in enumerate(shape):
+        way = (goal[None, :, d] - place[:, None, d]) % size
+        up = way <= size - way
+        wraps = _wraps(step, place, d, size)
+        if not wraps:
+            up = goal[None, :, d] > place[:, None, d]
+        ahead = goal[None, :, d] > place[:, None, d]
+        around |= ((way != 0) & (up != ahead)).astype(np.uint8) << d
+        here = todo & (way != 0)
+        rows, columns = np.nonzero(here)
+        port = step[rows, d, np.where(up[rows, columns], 0, 1)]
+        if (port < 0).any():
+            lost = int(rows[np.argmax(port < 0)])
+            raise FabricError(f"dor: {tables.switch_name(lost)} has no cable along dimension {d}")
+        out[rows, columns] = port
+        todo &= ~here
+    if not dateline:
+        return Routes(fabric, tables, "dor", out, None, identity(tables))
+    return Routes(fabric, tables, "dor", out, around, _dateline(tables, step, len(shape)))
+
+
+def _places(fabric: Fabric, tables: Tables) -> tuple[NDArray[np.int64], list[int]]:
+    """[S, dimensions], and the size of each."""
+    places: list[tuple[int, ...]] = []
+    for name in tables.names[tables.host_count :]:
+        place = fabric.graph.nodes[name].get("coordinate")
+        if place is None or (places and len(place) != len(places[0])):
+            raise FabricError(f"dor: {name} has no coordinate, or one of other dimensions")
+        places.append(place)
+    made = np.array(places, np.int64)
+    if not made.size or made.shape[1] > MAX_DIMENSIONS:
+        raise FabricError(f"dor: {fabric.name} has not 1 to {MAX_DIMENSIONS} dimensions")
+    return made, [int(size) for size in made.max(axis=0) + 1]
+
+
+def _step_ports(tables: Tables, place: NDArray[np.int64], shape: list[int]) -> NDArray[np.int64]:
+    """[S, dimensions, 2]: the lowest port to the next and to the previous switch, or -1."""
+    step = np.full((len(place), len(shape), 2), -1, np.int64)
+    source, port, target = (a[::-1] for a in tables.switch_edges)
+    apart = (place[source] != place[target]).sum(axis=1)
+    for d, size in enumerate(shape):
+        way = (place[target, d] - place[source, d]) % max(size, 1)
+        for side, distance in ((0, 1), (1, size - 1)):
+            fits = (apart == 1) & (way == distance) & (size > 1)
+            step[source[fits], d, side] = port[fits]
+    return step
+
+
+def _wraps(step: NDArray[np.int64], place: NDArray[np.int64], d: int, size: int) -> bool:
+    """Whether a dimension is a ring. One of two switches is none."""
+    return size > 2 and bool((step[place[:, d] == size - 1, d, 0] >= 0).any())
+
+
+def _dateline(tables: Tables, step: NDArray[np.int64], dimensions: int) -> LaneMap:
+    """Kind 0 leads to hosts, kind d + 1 along dimension d: there bit d of the SL is the VL."""
+    kind = np.zeros(tables.out_link.shape, np.uint8)
+    for d in range(dimensions):
+        switch, side = np.nonzero(step[:, d] >= 0)
+        kind[switch, step[switch, d, side]] = d + 1
+    lane = np.zeros((dimensions + 1, dimensions + 1, SLS), np.uint8)
+    for d in range(dimensions):
+        lane[:, d + 1, :] = (np.arange(SLS) >> d) & 1
+    return LaneMap(kind, lane)
+
+
+def dragonfly_minimal(fabric: Fabric) -> Routes:
+    """At most one local, one global and one more local cable (MIN of Kim et al., ISCA 2008).
+
+    A local cable behind a global one is on VL 1, all others on VL 0: so there is no credit loop.
+    Needs switches with the attribute ``group``; raises FabricError where one has none, or where two
+    groups, or two switches of a group, have no cable.
+    """
+    tables = fabric.tables()
+    group = _groups(fabric, tables)
+    source, port, target = (a[::-1] for a in tables.switch_edges)
+    local = group[source] == group[target]
+    to_switch = np.full((tables.switch_count, tables.switch_count), -1, np.int32)
+    to_switch[source[local], target[local]] = port[local]
+    groups = int(group.max()) + 1
+    gate = np.full((groups, groups), -1, np.int64)  # the switch of a group that leads to another
+    gate_port = np.full((groups, groups), -1, np.int64)
+    where = group[source[~local]], group[target[~local]]
+    gate[where], gate_port[where] = source[~local], port[~local]
+    out = empty(tables)
+    for end in np.nonzero(tables.end_switch >= 0)[0]:
+        goal = tables.end_switch[end]
+        exit_ = np.where(group == group[goal], goal, gate[group, group[goal]])
+        hop = to_switch[np.arange(len(exit_)), np.maximum(exit_, 0)]
+        at_gate = (exit_ == np.arange(len(exit_))) & (group != group[goal])
+        hop = np.where(at_gate, gate_port[group, group[goal]], hop)
+        hop[goal] = tables.end_switch_port[end]
+        if ((hop < 0) | (exit_ < 0)).any():
+            lost = int(np.argmax((hop < 0) | (exit_ < 0)))
+            raise FabricError(
+                f"dragonfly: {tables.switch_name(lost)} has no minimal way to "
+                f"{tables.switch_name(int(goal))}"
+            )
+        out[:, end] = hop
+    kind = np.zeros(tables.out_link.shape, np.uint8)
+    kind[source, port] = np.where(local, 1, 2)
+    lane = np.zeros((3, 3, SLS), np.uint8)
+    lane[2, 1] = 1
+    return Routes(fabric, tables, "dragonfly", out, None, LaneMap(kind, lane))
+
+
+def _groups(fabric: Fabric, tables: Tables) -> NDArray[Any]:
+    found = [fabric.graph.nodes[name].get("group") for name in tables.names[tables.host_count :]]
+    if not found or None in found:
+        name = tables.names[tables.host_count + found.index(None)] if found else fabric.name
+        raise FabricError(f"dragonfly: {name} is in no group")
+    return np.unique(np.array(found), return_inverse=True)[1].ravel()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates of links."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from verbena.fabrics import FabricError, Rate, ethernet, infiniband, rate, rates
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("1xSDR", 2),
+        ("4xSDR", 8),
+        ("4xDDR", 16),
+        ("12xQDR", 96),
+        ("4xFDR10", 40),
+        ("4xFDR", Fraction(600, 11)),
+        ("EDR", 100),
+        ("4xHDR", 200),
+        ("8xNDR", 800),
+        ("2xXDR", 400),
+        ("2.5GbE", Fraction(5, 2)),
+        ("800GbE", 800),
+        ("37.5 Gb/s", Fraction(75, 2)),
+        (0.1, Fraction(1, 10)),
+    ],
+)
+def test_a_rate_is_what_packets_can_use(name: str | float, gbps: int | Fraction) -> None:
+    assert rate(name).bits_per_second == Fraction(gbps) * 10**9
+
+
+def test_the_time_of_a_byte_is_exact() -> None:
+    assert ethernet(100).ps_per_byte == 80
+    assert infiniband("HDR").ps_per_byte == 40
+    assert infiniband("FDR").ps_per_byte == Fraction(440, 3)
+
+
+def test_every_name_is_read_again() -> None:
+    for name in rates.names():
+        assert rate(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, "carries nothing"),
+        (-1, "carries nothing"),
+        (float("nan"), "carries nothing"),
+        ("0 Gb/s", "carries nothing"),
+        (Rate("none", Fraction(0)), "carries nothing"),
+        (1e-9, "too slow"),
+        ("3xEDR", "no InfiniBand rate 3xEDR"),
+        ("4xABC", "speeds are SDR"),
+        ("30GbE", "no Ethernet of 30 Gb/s"),
+        ("fast", "'fast' is no rate"),
+    ],
+)
+def test_what_is_no_rate(value: str | float | Rate, message: str) -> None:
+    with pytest.raises(FabricError, match=message):
+        rate(value)

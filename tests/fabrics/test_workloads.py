@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traffic: exact where it is a pattern, statistical where it is drawn, and the same for a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verbena import fabrics
+from verbena.fabrics import FabricError, Workload
+
+
+def rows(work: Workload) -> list[tuple[int, ...]]:
+    return work.flows.tolist()
+
+
+def test_incast() -> None:
+    work = fabrics.incast(3, 100, receiver=1)
+    assert rows(work) == [(0, 1, 100, 0), (2, 1, 100, 0), (3, 1, 100, 0)]
+    spread = fabrics.incast(50, 100, within_ps=1000).flows["start"]
+    assert 0 <= spread.min() < 200
+    assert 800 < spread.max() < 1000
+
+
+def test_a_permutation_has_no_host_to_itself() -> None:
+    for seed in range(20):
+        work = fabrics.permutation(9, 10, seed=seed)
+        work.check(9)
+        assert sorted(work.flows["dst"]) == list(range(9))
+
+
+def test_all_permutations_without_a_fixed_host_are_as_likely() -> None:
+    seen: dict[tuple[int, ...], int] = {}
+    for seed in range(900):
+        key = tuple(fabrics.permutation(4, 1, seed=seed).flows["dst"].tolist())
+        seen[key] = seen.get(key, 0) + 1
+    assert len(seen) == 9  # derangements of four
+    assert min(seen.values()) > 60
+
+
+def test_all_to_all_is_every_shift() -> None:
+    work = fabrics.all_to_all(4, 10)
+    work.check(4)
+    pairs = {(s, d) for s, d, *_ in rows(work)}
+    assert len(pairs) == len(work) == 12
+    assert rows(work)[:4] == rows(fabrics.shift(4, 1, 10))
+    assert [work.flows["src"][a] for a, _ in work.after] == [
+        work.flows["src"][b] for _, b in work.after
+    ]
+    assert len(fabrics.all_to_all(4, 10, in_turn=False).after) == 0
+
+
+def finished(work: Workload, hosts: int, contribute: Callable[[int, int], set[int]]) -> list[int]:
+    """An order in which the flows can run; what a host sends must be there when it does."""
+    waits = {n: set(work.after[work.after[:, 1] == n, 0].tolist()) for n in range(len(work))}
+    done: list[int] = []
+    while len(done) < len(work):
+        ready = [n for n in waits if n not in done and waits[n] <= set(done)]
+        assert ready
+        for n in ready:
+            assert contribute(n, hosts)
+        done += ready
+    return done
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 5, 8])
+def test_a_ring_all_reduce_sums_every_chunk_everywhere(hosts: int) -> None:
+    work = fabrics.ring_all_reduce(hosts, 1000)
+    work.check(hosts)
+    assert work.bytes == 2 * (hosts - 1) * 1000
+    # have[i][c]: whose parts of chunk c are in host i's sum
+    have = [[{i} for _ in range(hosts)] for i in range(hosts)]
+
+    def send(flow: int, _: int) -> set[int]:
+        step, src = divmod(flow, hosts)
+        chunk = (src - step) % hosts
+        dst = int(work.flows["dst"][flow])
+        size = (chunk + 1) * 1000 // hosts - chunk * 1000 // hosts
+        assert work.flows["bytes"][flow] == size
+        if step < hosts - 1:
+            assert len(have[src][chunk]) == step + 1, "sent before the sum had arrived"
+            have[dst][chunk] = have[dst][chunk] | have[src][chunk]
+        else:
+            assert len(have[src][chunk]) == hosts
+            have[dst][chunk] = set(have[src][chunk])
+        return have[src][chunk]
+
+    finished(work, hosts, send)
+    assert all(len(parts) == hosts for chunks in have for parts in chunks)
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4, 7, 12])
+def test_a_tree_all_reduce_sums_at_the_root_and_tells_everyone(hosts: int) -> None:
+    work = fabrics.tree_all_reduce(hosts, 10)
+    work.check(hosts)
+    have = [{i} for i in range(hosts)]
+
+    def send(flow: int, _: int) -> set[int]:
+        src, dst = (int(work.flows[end][flow]) for end in ("src", "dst"))
+        if flow >= hosts - 1:
+            assert len(have[src]) == hosts, "told before it was known"
+        have[dst] |= have[src]
+        return have[src]
+
+    finished(work, hosts, send)
+    assert all(len(parts) == hosts for parts in have)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean"),
+    [("websearch", 1_711_250), ("fb_hadoop", 120_420.75), ("ali_storage", 40_869.8)],
+)
+def test_poisson_has_the_load_and_the_sizes_that_were_asked(name: str, mean: float) -> None:
+    sizes = fabrics.distribution(name)
+    assert sizes.mean == pytest.approx(mean)
+    duration = round(20_000 * 8 * mean / 0.5 / 100e9 / 16 * 1e12)  # about 20,000 flows
+    work = fabrics.poisson(16, 0.5, name, link="100GbE", duration_ps=duration, seed=3)
+    work.check(16)
+    assert len(work) == pytest.approx(20_000, rel=0.03)
+    offered = work.bytes * 8 / (16 * 100e9 * duration / 1e12)
+    assert offered == pytest.approx(0.5, rel=0.08)
+    drawn = np.sort(work.flows["bytes"])
+    for size, share in sizes.points[1:-1]:
+        below = np.searchsorted(drawn, size, side="right") / len(drawn)
+        assert below == pytest.approx(share / 100, abs=0.015)
+    assert (np.diff(work.flows["start"]) >= 0).all()
+
+
+def test_gaps_between_arrivals_are_exponential() -> None:
+    work = fabrics.poisson(8, 0.3, "ali_storage", link=100, duration_ps=10**10, seed=1)
+    gaps = np.diff(work.flows["start"])
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
+
+
+def test_the_published_tables_are_named_with_their_source() -> None:
+    assert set(fabrics.PUBLISHED) >= {"websearch", "fb_hadoop", "ali_storage", "data_mining"}
+    assert all(made.source for made in fabrics.PUBLISHED.values())
+    assert fabrics.distribution("websearch").share_up_to(80_000) == 0.53
+    assert fabrics.distribution("data_mining").share_up_to(1460) == 0.5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: fabrics.permutation(50, 9, seed=seed),
+        lambda seed: fabrics.incast(50, 9, within_ps=10**6, seed=seed),
+        lambda seed: fabrics.poisson(9, 0.2, "fb_hadoop", link=10, duration_ps=10**10, seed=seed),
+    ],
+)
+def test_a_seed_decides(make: Callable[[int], Workload]) -> None:
+    assert rows(make(5)) == rows(make(5))
+    assert rows(make(5)) != rows(make(6))
+
+
+def test_a_trace_is_written_and_read(tmp_path: Path) -> None:
+    work = fabrics.tree_all_reduce(7, 10) + fabrics.shift(7, 2, 99)
+    fabrics.write_csv(work, tmp_path / "trace.csv")
+    again = fabrics.read_csv(tmp_path / "trace.csv")
+    assert rows(again) == rows(work)
+    assert sorted(again.after.tolist()) == sorted(work.after.tolist())
+
+
+def test_a_trace_may_name_hosts(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("source,destination,bytes,start_ps\na,b,10,0\n\nb,1,20,5\n")
+    names = {"a": 3, "b": 4}
+    assert rows(fabrics.read_csv(path, names)) == [(3, 4, 10, 0), (4, 1, 20, 5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1,2,3", "t.csv, line 2: 3 columns, not 5"),
+        ("x,2,3,4,", "t.csv, line 2: no host 'x'"),
+        ("1,2,many,4,", "t.csv, line 2: 'many' is no whole number"),
+        ("1,2,3,-4,", "t.csv, line 2: '-4' is no whole number"),
+        ("1,2,3,4,x", "t.csv, line 2: 'x' is no whole number"),
+    ],
+)
+def test_a_wrong_line_of_a_trace_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"source,destination,bytes,start_ps,after\n{line}\n")
+    with pytest.raises(FabricError, match=message):
+        fabrics.read_csv(path)
+
+
+def test_a_trace_without_its_head_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,2,3,4\n")
+    with pytest.raises(FabricError, match=r"t.csv, line 1: the head is not source,"):
+        fabrics.read_csv(tmp_path / "t.csv")
+
+
+def work_of(*flow: int, after: list[list[int]] | None = None) -> Workload:
+    made = fabrics.flows(*flow)
+    return Workload("trace", made, np.array(after or [], np.int64).reshape(-1, 2))
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (work_of(1, 1, 10), r"trace: flow 0 \(1 to 1, 10 bytes at 0 ps\): from a host to itself"),
+        (work_of(1, 4, 10), "no such host"),
+        (work_of(1, 2, 0), "of no bytes"),
+        (work_of(1, 2, 9, after=[[0, 3]]), "waits for one that is not there"),
+        (work_of(1, 2, 9, after=[[0, 0]]), "flow 0 waits for itself"),
+    ],
+)
+def test_a_workload_that_cannot_run_is_refused(work: Workload, message: str) -> None:
+    with pytest.raises(FabricError, match=message):
+        work.check(4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fabrics.shift(4, 8, 1), "by 8 of 4 hosts sends each to itself"),
+        (lambda: fabrics.permutation(1, 1), "permutation: too few or too small: hosts"),
+        (lambda: fabrics.incast(0, 1), "incast: too few or too small: senders"),
+        (lambda: fabrics.ring_all_reduce(8, 7), "ring all-reduce: too few or too small: size"),
+        (lambda: fabrics.all_to_all(20_000, 1), "flows are more than"),
+        (lambda: fabrics.flows(1, 2, -3), "a flow with bytes -3"),
+        (lambda: fabrics.distribution("x"), "no distribution 'x': there are websearch"),
+        (lambda: fabrics.Distribution("d", ((10, 50), (5, 100)), ""), "d: sizes and percentages"),
+        (
+            lambda: fabrics.poisson(4, 1.5, "websearch", link=100, duration_ps=1),
+            "a load of 1.5 is not",
+        ),
+        (
+            lambda: fabrics.poisson(4, 0.5, "fb_hadoop", link=100, duration_ps=10**18),
+            "about .* flows are more than",
+        ),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(FabricError, match=message):
+        make()
+
+
+def test_a_distribution_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("# bytes, percent\n100 20\n\n200 100\n")
+    made = fabrics.read_distribution(path)
+    assert made.mean == pytest.approx(0.2 * 100 + 0.8 * 150)
+    path.write_text("100 20\n200\n")
+    with pytest.raises(FabricError, match=r"mine.txt, line 2: '200' is not bytes and a percentage"):
+        fabrics.read_distribution(path)
