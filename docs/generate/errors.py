@@ -1,145 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes each common error happen and prints what Verbena says about it, as Markdown.
+"""Makes each error of the catalogue happen and writes what Verbena says about it, as Markdown.
 
-python docs/generate/errors.py          # rewrites the examples in docs/errors.md
-python docs/generate/errors.py --print  # prints them
+python docs/generate/errors.py          # rewrites the catalogue in docs/errors.md
+python docs/generate/errors.py --print  # prints it
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from verbena import verbs
-from verbena.verbs import AccessFlags, QPType
+from verbena import launch, verbs
 
 PAGE = Path(__file__).parent.parent / "errors.md"
-ALL = (
-    AccessFlags.LOCAL_WRITE
-    | AccessFlags.REMOTE_WRITE
-    | AccessFlags.REMOTE_READ
-    | AccessFlags.REMOTE_ATOMIC
-)
+BEGIN_MARK = "<!-- catalogue: made by generate/errors.py -->\n"
+END_MARK = "<!-- end of catalogue -->"
+WIDTH = 96
 
 
-@dataclass
-class Pair:
-    """Two connected RC queue pairs of one process, and a region for each."""
-
-    near: verbs.QP
-    far: verbs.QP
-    cq: verbs.CQ
-    near_mr: verbs.MR
-    far_mr: verbs.MR
-
-    def failure(self) -> str:
-        """The text of the CompletionError that the request just posted ends with."""
-        (wc,) = self.cq.wait(1, timeout=30)
-        try:
-            wc.raise_for_status()
-        except verbs.CompletionError as error:
-            return str(error)
-        raise AssertionError("the request was to fail and did not")
+def load_catalogue() -> ModuleType:
+    """The module beside this one; this folder is no package."""
+    path = Path(__file__).parent / "catalogue.py"
+    spec = importlib.util.spec_from_file_location("generate_catalogue", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
-def pair(stack: ExitStack, *, far_access: int = ALL, qp_access: int = ALL) -> Pair:
-    ctx = stack.enter_context(verbs.open_device())
-    pd = ctx.alloc_pd()
-    cq, far_cq = ctx.create_cq(16), ctx.create_cq(16)
-    near = pd.create_qp(send_cq=cq, qp_type=QPType.RC)
-    far = pd.create_qp(send_cq=far_cq, qp_type=QPType.RC)
-    verbs.connect_pair(
-        near, far, access=qp_access, timeout=8, retry_cnt=1, rnr_retry=1, min_rnr_timer=1
+catalogue = load_catalogue()
+
+
+def raised(code: str) -> str:
+    """What the lines end with: the VerbsError that they raise."""
+    names: dict[str, Any] = {}
+    try:
+        exec(compile(catalogue.BEGIN + code, "<example>", "exec"), names)
+    except verbs.VerbsError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        if "ctx" in names:
+            names["ctx"].close()
+    raise AssertionError(f"the example was to fail and did not:\n{code}")
+
+
+def raised_by_packets(code: str) -> str:
+    """The same in a process of its own, whose QPs reach each other by packets alone."""
+    command = [sys.executable, "-c", catalogue.BEGIN + code]
+    environment = os.environ | {"VERBENA_PORT": "roce"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    last = done.stderr.rstrip().splitlines()[-1:]
+    if not last or "Error" not in last[0]:
+        raise AssertionError(f"the example was to fail and did not:\n{code}\n{done.stderr}")
+    return last[0].removeprefix("verbena.verbs.errors.")
+
+
+def said(command: str) -> str:
+    """What Verbena writes on stderr when the program is run with VERBENA_LOG=errors."""
+    done = subprocess.run(
+        command.split(),
+        env=launch.environment(dict(os.environ), log="errors"),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    return Pair(near, far, cq, pd.alloc(8192, ALL), pd.alloc(4096, far_access))
+    lines = [line for line in done.stderr.splitlines() if line.startswith("verbena:")]
+    if not lines:
+        raise AssertionError(f"{command} was to fail and did not:\n{done.stdout}{done.stderr}")
+    return "\n".join(lines)
 
 
-def wrong_key(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.near.write(ends.near_mr, ends.far_mr.addr, 0x5EED, length=64)
-    return ends.failure()
+def block(kind: str, text: str) -> str:
+    return f"```{kind}\n{text}\n```\n"
 
 
-def outside(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.near.write(ends.near_mr, ends.far_mr.addr, ends.far_mr.rkey, length=8192)
-    return ends.failure()
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def no_access(stack: ExitStack) -> str:
-    ends = pair(stack, far_access=AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)
-    ends.near.write(ends.near_mr, ends.far_mr.addr, ends.far_mr.rkey, length=64)
-    return ends.failure()
+def example(one: Any) -> str:
+    if one.command:
+        shown, output = (
+            block("text", f"$ verbena run --log errors -- {one.command}"),
+            said(one.command),
+        )
+    else:
+        run = raised_by_packets if one.packets else raised
+        shown, output = block("python", one.code), run(one.code)
+    return f"*{one.title}*\n\n{shown}\n{block('text', wrapped(output))}"
 
 
-def qp_access(stack: ExitStack) -> str:
-    ends = pair(stack, qp_access=AccessFlags.REMOTE_WRITE)
-    ends.near.read(ends.near_mr, ends.far_mr.addr, ends.far_mr.rkey, length=64)
-    return ends.failure()
+def entry(one: Any) -> str:
+    """One error: its heading, what is to be known of it, its examples."""
+    text = (
+        f"### {one.name}\n\n{one.means}\n\nUsual causes: {one.causes}\n\nWhat to do: {one.remedy}\n"
+    )
+    return "\n".join([text, *(example(each) for each in one.examples)])
 
 
-def misaligned(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.near.fetch_add(ends.near_mr, ends.far_mr.addr + 4, ends.far_mr.rkey, 1)
-    return ends.failure()
+def entries(them: Iterable[Any]) -> str:
+    return "\n".join(entry(one) for one in them)
 
 
-def too_short(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.far.recv(ends.far_mr, length=16)
-    ends.near.send(ends.near_mr, length=64)
-    return ends.failure()
+def made() -> str:
+    """The whole catalogue."""
+    begin = block("python", catalogue.BEGIN.rstrip())
+    return (
+        f"The Python examples go on from these lines:\n\n{begin}"
+        f"\n## Statuses of completions\n\n{entries(catalogue.STATUSES)}"
+        f"\n## Calls that fail\n\n{entries(catalogue.CALLS)}"
+    )
 
 
-def not_ready(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.near.send(ends.near_mr, length=64)
-    return ends.failure()
-
-
-def no_answer(stack: ExitStack) -> str:
-    ends = pair(stack)
-    ends.far.close()
-    ends.near.write(ends.near_mr, ends.far_mr.addr, ends.far_mr.rkey, length=64)
-    return ends.failure()
-
-
-EXAMPLES: dict[str, Callable[[ExitStack], str]] = {
-    "A key that names nothing": wrong_key,
-    "Outside the region": outside,
-    "The region does not grant it": no_access,
-    "The queue pair does not grant it": qp_access,
-    "An atomic that is not on 8 bytes": misaligned,
-    "The receive request is too short": too_short,
-    "No receive request": not_ready,
-    "The peer is not there": no_answer,
-}
-
-
-def examples() -> str:
-    """Every example as a title and a block."""
-    parts = []
-    for title, make in EXAMPLES.items():
-        with ExitStack() as stack:
-            parts.append(f"**{title}**\n\n```text\n{textwrap.fill(make(stack), 96)}\n```\n")
-    return "\n".join(parts)
-
-
-def replaced(page: str, made: str) -> str:
+def replaced(page: str, new: str) -> str:
     """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition("<!-- examples: made by generate/errors.py -->\n")
-    _, end, tail = rest.partition("<!-- end of examples -->")
+    head, begin, rest = page.partition(BEGIN_MARK)
+    _, end, tail = rest.partition(END_MARK)
     if not begin or not end:
-        raise ValueError("the page has no marks for the examples")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+        raise ValueError("the page has no marks for the catalogue")
+    return f"{head}{begin}\n{new}\n{end}{tail}"
 
 
 if __name__ == "__main__":
     if "--print" in sys.argv[1:]:
-        print(examples())
+        print(made())
     else:
-        PAGE.write_text(replaced(PAGE.read_text(), examples()))
+        PAGE.write_text(replaced(PAGE.read_text(), made()))

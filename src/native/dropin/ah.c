@@ -18,12 +18,14 @@ VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
     if (!vb_core(pd->context))
         return NULL;
     error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
-    return error ? vb_null(error) : &ah->ibv;
+    return error ? vb_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
 }
 
 VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    return vb_core(ah->context) ? vb_errno(vb_ah_destroy((struct vb_ah *)ah)) : 0;
+    return vb_core(ah->context)
+               ? vb_result(ah->context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
+               : 0;
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */
@@ -115,8 +117,9 @@ VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
     error = is_ipv6(grh) ? answer_ipv6(addresses, grh, attr) : answer_ipv4(addresses, grh, attr);
     if (!error)
         return 0;
-    errno = -error;
-    return -1;
+    vb_decline(vb_core(context), error,
+               "the datagram was sent to a GID that is none of this port's any more");
+    return vb_failed_minus_one(context, "ibv_init_ah_from_wc", error);
 }
 
 VB_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,

@@ -76,7 +76,11 @@ VB_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buffe
                                         size_t length, int access)
 {
     if (!vb_buffer_covers(buffer, pd, addr, length))
-        return vb_null(-EINVAL);
+        return vb_failed_null(
+            pd->context, "ibv_reg_buf_mr",
+            vb_decline(vb_core(pd->context), -EINVAL,
+                       "[{0x}, +{1}) is not inside the buffer, or the PD is not the buffer's",
+                       (uintptr_t)addr, length));
     return ibv_reg_mr(pd, addr, length, access);
 }
 

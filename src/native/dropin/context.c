@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "abi/calls.h"
+#include "dropin/settings.h"
 
 /* ---- verbs through ibv_context.ops ---- */
 
@@ -32,6 +33,55 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
     return -vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr);
+}
+
+/* ---- the same where VERBENA_LOG is set: each failure is told, and errno stays ---- */
+
+static int told(struct ibv_context *context, const char *call, int error)
+{
+    int before = errno;
+
+    if (error)
+        vb_failed(context, call, error);
+    errno = before;
+    return -error;
+}
+
+static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+    int got = vb_cq_poll((struct vb_cq *)cq, num_entries, wc);
+
+    if (got < 0)
+        told(cq->context, "ibv_poll_cq", got);
+    for (int i = 0; i < got; ++i)
+        if (wc[i].status != IBV_WC_SUCCESS)
+            vb_completion_failed(cq->context, &wc[i]);
+    return got;
+}
+
+static int told_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+    return told(qp->context, "ibv_post_send", vb_post_send((struct vb_qp *)qp, wr, bad_wr));
+}
+
+static int told_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+    return told(qp->context, "ibv_post_recv", vb_post_recv((struct vb_qp *)qp, wr, bad_wr));
+}
+
+static int told_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                              struct ibv_recv_wr **bad_wr)
+{
+    return told(srq->context, "ibv_post_srq_recv",
+                vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr));
+}
+
+static void tell_failures(struct ibv_context_ops *ops)
+{
+    ops->poll_cq = told_poll_cq;
+    ops->post_send = told_post_send;
+    ops->post_recv = told_post_recv;
+    ops->post_srq_recv = told_post_srq_recv;
 }
 
 /* ---- not offered: these three are called without a look at the pointer ---- */
@@ -168,16 +218,20 @@ int vb_open_init(struct vb_open *opened, struct ibv_device *device)
         return -errno;
     context->device = device;
     context->ops = live_ops;
+    if (vb_settings()->explain)
+        tell_failures(&context->ops);
     context->async_fd = -1;
     context->num_comp_vectors = vectors();
     context->abi_compat = __VERBS_ABI_IS_EXTENDED;
     pthread_mutex_init(&context->mutex, NULL);
+    vb_lines_init(&opened->lines);
     fill_extended(&opened->verbs);
     return 0;
 }
 
 void vb_open_fini(struct vb_open *opened)
 {
+    vb_lines_fini(&opened->lines);
     close(opened->verbs.context.cmd_fd);
     pthread_mutex_destroy(&opened->verbs.context.mutex);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "dropin/failures.h"
 #include "hca/hca.h"
 #include "port/host.h"
 
@@ -13,6 +14,7 @@ struct vb_open {
     struct vb_open *next;
     struct vb_context *core; /* NULL in a forked child: the adapter is the parent's */
     struct vb_host *host;
+    struct vb_lines lines;
     struct verbs_context verbs;
 };
 

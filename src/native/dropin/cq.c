@@ -12,7 +12,9 @@ int vb_new_cq(struct ibv_context *context, int cqe, void *cq_context,
     if (!core)
         return -VB_ERROR_FORKED;
     if (comp_vector < 0 || comp_vector >= context->num_comp_vectors)
-        return -EINVAL;
+        return vb_decline(core, -EINVAL,
+                          "comp_vector is {0i} and the device has {1}, counted from 0",
+                          (uint64_t)comp_vector, (unsigned)context->num_comp_vectors);
     return vb_cq_create(core, cqe, cq_context, (struct vb_channel *)channel, cq);
 }
 
@@ -22,16 +24,19 @@ VB_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
     struct vb_cq *cq;
     int error = vb_new_cq(context, cqe, cq_context, channel, comp_vector, &cq);
 
-    return error ? vb_null(error) : &cq->ibv;
+    return error ? vb_failed_null(context, "ibv_create_cq", error) : &cq->ibv;
 }
 
 VB_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-    return vb_errno(vb_core(cq->context) ? vb_cq_resize((struct vb_cq *)cq, cqe)
-                                         : -VB_ERROR_FORKED);
+    return vb_result(cq->context, "ibv_resize_cq",
+                     vb_core(cq->context) ? vb_cq_resize((struct vb_cq *)cq, cqe)
+                                          : -VB_ERROR_FORKED);
 }
 
 VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-    return vb_core(cq->context) ? vb_errno(vb_cq_destroy((struct vb_cq *)cq)) : 0;
+    return vb_core(cq->context)
+               ? vb_result(cq->context, "ibv_destroy_cq", vb_cq_destroy((struct vb_cq *)cq))
+               : 0;
 }

@@ -21,6 +21,8 @@ static int take(struct vb_cq *cq)
         return got ? -got : ENOENT;
     cq->ex.status = cq->current.status;
     cq->ex.wr_id = cq->current.wr_id;
+    if (VB_UNLIKELY(cq->current.status != IBV_WC_SUCCESS))
+        vb_completion_failed(cq->ibv.context, &cq->current);
     return 0;
 }
 
@@ -147,12 +149,14 @@ static void fill_readers(struct ibv_cq_ex *ex)
     ex->read_tm_info = no_tm_info;
 }
 
-static int check_offered(const struct ibv_cq_init_attr_ex *attr)
+static int check_offered(struct vb_context *core, const struct ibv_cq_init_attr_ex *attr)
 {
     if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
-        return -EOPNOTSUPP;
+        return vb_decline(core, -EOPNOTSUPP, "the wc_flags {0x} are not offered",
+                          attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS);
     if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
-        return -EOPNOTSUPP;
+        return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
+                          attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS);
     if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
         attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
         return -EOPNOTSUPP;
@@ -161,14 +165,15 @@ static int check_offered(const struct ibv_cq_init_attr_ex *attr)
 
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
+    struct vb_context *core = vb_core(context);
+    int error = core ? check_offered(core, attr) : -VB_ERROR_FORKED;
     struct vb_cq *cq;
-    int error = check_offered(attr);
 
     if (!error)
         error = vb_new_cq(context, (int)attr->cqe, attr->cq_context, attr->channel,
                           (int)attr->comp_vector, &cq);
     if (error)
-        return vb_null(error);
+        return vb_failed_null(context, "ibv_create_cq_ex", error);
     if (!cq->context->adapter->barriers)
         vb_biased_forbid(&cq->ex_lock, cq->context->adapter->instance);
     fill_readers(&cq->ex);

@@ -14,14 +14,15 @@ VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c
     if (!core)
         return NULL;
     error = vb_channel_create(core, &channel);
-    return error ? vb_null(error) : &channel->ibv;
+    return error ? vb_failed_null(context, "ibv_create_comp_channel", error) : &channel->ibv;
 }
 
 VB_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
     if (!vb_core(channel->context))
         return 0;
-    return vb_errno(vb_channel_destroy((struct vb_channel *)channel));
+    return vb_result(channel->context, "ibv_destroy_comp_channel",
+                     vb_channel_destroy((struct vb_channel *)channel));
 }
 
 VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,

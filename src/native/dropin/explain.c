@@ -6,9 +6,7 @@
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
 {
-    struct vb_context *core = vb_core(context);
-
-    return core ? vb_evidence_text(&core->adapter->self, vendor_err, text, size) : 0;
+    return vb_completion_text(context, vendor_err, text, size);
 }
 
 VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t size)

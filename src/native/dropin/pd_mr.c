@@ -14,19 +14,24 @@ VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     if (!core)
         return NULL;
     error = vb_pd_alloc(core, &pd);
-    return error ? vb_null(error) : &pd->ibv;
+    return error ? vb_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
 }
 
 /* In a forked child a destroy succeeds and destroys nothing: the object is the parent's. */
 VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-    return vb_core(pd->context) ? vb_errno(vb_pd_dealloc((struct vb_pd *)pd)) : 0;
+    return vb_core(pd->context)
+               ? vb_result(pd->context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
+               : 0;
 }
 
 /* No page is pinned or prefetched, so on-demand paging would promise nothing more. */
-static int check_offered(unsigned int access)
+static int check_offered(struct vb_context *core, unsigned int access)
 {
-    return access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : 0;
+    if (!(access & IBV_ACCESS_ON_DEMAND))
+        return 0;
+    return vb_decline(core, -EOPNOTSUPP,
+                      "ON_DEMAND is not offered; no memory is pinned without it either");
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -38,10 +43,10 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
     if (!vb_core(pd->context))
         return NULL;
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    error = check_offered(access);
+    error = check_offered(vb_core(pd->context), access);
     if (!error)
         error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
-    return error ? vb_null(error) : &mr->ibv;
+    return error ? vb_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
@@ -61,12 +66,12 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_att
     uint64_t iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova : (uintptr_t)attr->addr;
 
     if (attr->comp_mask & ~known)
-        return vb_null(-EOPNOTSUPP);
+        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EOPNOTSUPP);
     if (!(attr->comp_mask & IBV_REG_MR_MASK_ADDR))
-        return vb_null(-EINVAL);
+        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
     if ((attr->comp_mask & IBV_REG_MR_MASK_BUF) &&
         !vb_buffer_covers(attr->buf, pd, attr->addr, attr->length))
-        return vb_null(-EINVAL);
+        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
     return ibv_reg_mr_iova2(pd, attr->addr, attr->length, iova, (unsigned int)attr->access);
 }
 
@@ -75,19 +80,22 @@ VB_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, s
                                            uint64_t iova, int fd, int access)
 {
     (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
-    return vb_null(-EOPNOTSUPP);
+    vb_not_offered("ibv_reg_dmabuf_mr");
+    return NULL;
 }
 
-static int check_rereg(int flags, struct ibv_pd *pd, const void *addr, size_t length,
-                       unsigned int access)
+static int check_rereg(struct vb_context *core, int flags, struct ibv_pd *pd, const void *addr,
+                       size_t length, unsigned int access)
 {
     if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
-        return -EINVAL;
+        return vb_decline(core, -EINVAL, "flags is {0x}: it must say what to change, and no more",
+                          (unsigned)flags);
     if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length))
-        return -EINVAL;
+        return vb_decline(core, -EINVAL, "the new range [{0x}, +{1}) is empty", (uintptr_t)addr,
+                          length);
     if ((flags & IBV_REREG_MR_CHANGE_PD) && !pd)
-        return -EINVAL;
-    return flags & IBV_REREG_MR_CHANGE_ACCESS ? check_offered(access) : 0;
+        return vb_decline(core, -EINVAL, "the new protection domain is NULL");
+    return flags & IBV_REREG_MR_CHANGE_ACCESS ? check_offered(core, access) : 0;
 }
 
 /* Refused before anything was changed: the region is as it was. */
@@ -98,16 +106,18 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
     int error = vb_core(mr->context) ? 0 : -VB_ERROR_FORKED;
 
     if (!error)
-        error = check_rereg(flags, pd, addr, length, wanted);
+        error = check_rereg(vb_core(mr->context), flags, pd, addr, length, wanted);
     if (!error)
         error = vb_mr_rereg((struct vb_mr *)mr, flags, (struct vb_pd *)pd, addr, length, wanted);
     if (!error)
         return 0;
-    errno = -error;
+    vb_failed(mr->context, "ibv_rereg_mr", error);
     return IBV_REREG_MR_ERR_INPUT;
 }
 
 VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    return vb_core(mr->context) ? vb_errno(vb_mr_dereg((struct vb_mr *)mr)) : 0;
+    return vb_core(mr->context)
+               ? vb_result(mr->context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
+               : 0;
 }

@@ -24,20 +24,26 @@ VB_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_att
     return qp;
 }
 
-static int check_offered(const struct ibv_qp_init_attr_ex *attr)
+static int check_offered(struct vb_context *core, const struct ibv_qp_init_attr_ex *attr)
 {
     const uint32_t known =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
     if (attr->comp_mask & ~known)
-        return -EOPNOTSUPP;
+        return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
+                          attr->comp_mask & ~known);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
-        return -EOPNOTSUPP;
+        return vb_decline(core, -EOPNOTSUPP, "the create_flags {0x} are not offered",
+                          attr->create_flags);
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
-        return -EINVAL;
-    return attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-               ? vb_send_ops_check(attr->qp_type, attr->send_ops_flags)
-               : 0;
+        return vb_decline(core, -EINVAL,
+                          "comp_mask lacks IBV_QP_INIT_ATTR_PD, and a QP needs a PD");
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+        vb_send_ops_check(attr->qp_type, attr->send_ops_flags))
+        return vb_decline(core, -EOPNOTSUPP,
+                          "among send_ops_flags {0x} are some that a QP of type {1t} does not send",
+                          attr->send_ops_flags, attr->qp_type);
+    return 0;
 }
 
 struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -48,7 +54,7 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 
     if (!core)
         return NULL;
-    error = check_offered(attr);
+    error = check_offered(core, attr);
     if (!error)
         error = vb_qp_create(core, attr, &qp);
     if (!error && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
@@ -56,20 +62,22 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
         if (error)
             vb_qp_destroy(qp);
     }
-    return error ? vb_null(error) : &qp->ibv;
+    return error ? vb_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
 }
 
 VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    return vb_errno(vb_core(qp->context) ? vb_qp_modify((struct vb_qp *)qp, attr, mask)
-                                         : -VB_ERROR_FORKED);
+    return vb_result(qp->context, "ibv_modify_qp",
+                     vb_core(qp->context) ? vb_qp_modify((struct vb_qp *)qp, attr, mask)
+                                          : -VB_ERROR_FORKED);
 }
 
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                            struct ibv_qp_init_attr *init_attr)
 {
-    return vb_errno(vb_core(qp->context) ? vb_qp_query((struct vb_qp *)qp, attr, mask, init_attr)
-                                         : -VB_ERROR_FORKED);
+    return vb_result(qp->context, "ibv_query_qp",
+                     vb_core(qp->context) ? vb_qp_query((struct vb_qp *)qp, attr, mask, init_attr)
+                                          : -VB_ERROR_FORKED);
 }
 
 /* Copies are not promised to arrive in order of address. */
@@ -81,5 +89,7 @@ VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-    return vb_core(qp->context) ? vb_errno(vb_qp_destroy((struct vb_qp *)qp)) : 0;
+    return vb_core(qp->context)
+               ? vb_result(qp->context, "ibv_destroy_qp", vb_qp_destroy((struct vb_qp *)qp))
+               : 0;
 }

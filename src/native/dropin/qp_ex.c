@@ -35,10 +35,16 @@ static inline struct vb_staging *of(struct ibv_qp_ex *ex)
     return ((struct vb_qp *)ex)->staging;
 }
 
-static inline void fail(struct vb_staging *staging, int error)
+/* What ibv_wr_complete will fail with, and why. */
+static VB_COLD void spoil(struct ibv_qp_ex *ex, int error, const char *because, uint64_t number,
+                          uint64_t limit)
 {
-    if (!staging->error)
-        staging->error = error;
+    const struct vb_qp *qp = (struct vb_qp *)ex;
+
+    if (of(ex)->error)
+        return;
+    of(ex)->error = error;
+    vb_decline(qp->context, -error, because, number, limit, qp->ibv.qp_num, qp->ibv.qp_type);
 }
 
 /* ---- start, complete, abort ---- */
@@ -60,19 +66,29 @@ static bool fits(const struct vb_qp *qp, uint32_t count)
     return count <= qp->cap.max_send_wr - used;
 }
 
+static VB_COLD int decline_room(const struct vb_qp *qp, const struct vb_staging *staging)
+{
+    return vb_decline(
+        qp->context, -ENOMEM,
+        "the send queue is full: the list has {0} requests, QP {1x} was created for "
+        "{2}, and completions are not polled yet; poll the CQ, or create it with more "
+        "room",
+        staging->count, qp->ibv.qp_num, qp->cap.max_send_wr);
+}
+
 static int post(struct vb_qp *qp, struct vb_staging *staging)
 {
     struct ibv_send_wr *bad;
 
     if (VB_UNLIKELY(!vb_core(qp->ibv.context)))
-        return VB_ERROR_FORKED;
+        return vb_failed(qp->ibv.context, "ibv_wr_complete", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(staging->error))
-        return staging->error;
+        return vb_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
     if (VB_UNLIKELY(!staging->count))
         return 0;
     if (VB_UNLIKELY(!fits(qp, staging->count)))
-        return ENOMEM;
-    return -vb_post_send(qp, staging->wr, &bad);
+        return vb_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
+    return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_send(qp, staging->wr, &bad));
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -98,9 +114,10 @@ static inline struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode
     struct ibv_send_wr *wr = &staging->wr[at];
 
     if (VB_UNLIKELY(!(staging->opcodes >> opcode & 1)))
-        fail(staging, EOPNOTSUPP);
+        spoil(ex, EOPNOTSUPP, "QP {2x} of type {3t} does not send opcode {0} ({0o})", opcode, 0);
     if (VB_UNLIKELY(at == staging->room))
-        fail(staging, ENOMEM);
+        spoil(ex, ENOMEM, "the list has more requests than the send queue's {1} of QP {2x}", at,
+              staging->room);
     else
         ++staging->count;
     if (at)
@@ -218,7 +235,7 @@ static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 {
     (void)remote_srqn;
-    fail(of(ex), EOPNOTSUPP);
+    spoil(ex, EOPNOTSUPP, "QP {2x} of type {3t} has no XRC SRQ number", 0, 0);
 }
 
 /* ---- where it goes and what it carries ---- */
@@ -247,7 +264,8 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
     struct ibv_send_wr *wr = staging->current;
 
     if (VB_UNLIKELY(num_sge > staging->max_sge)) {
-        fail(staging, EINVAL);
+        spoil(ex, EINVAL, "there are too many SGEs: {0}, and QP {2x} takes {1}", num_sge,
+              staging->max_sge);
         return;
     }
     memcpy(wr->sg_list, sg_list, num_sge * sizeof(*sg_list));
@@ -265,7 +283,8 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
 
     for (size_t i = 0; i < num_buf; ++i) {
         if (VB_UNLIKELY(buf_list[i].length > staging->max_inline - length)) {
-            fail(staging, EINVAL);
+            spoil(ex, EINVAL, "inline data: more than the {1} bytes that QP {2x} takes", 0,
+                  staging->max_inline);
             return;
         }
         memcpy(to + length, buf_list[i].addr, buf_list[i].length);

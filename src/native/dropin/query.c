@@ -66,7 +66,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
     if (!vb_core(context))
         return VB_ERROR_FORKED;
     if ((input && input->comp_mask) || attr_size < sizeof(all.orig_attr))
-        return EINVAL;
+        return vb_failed(context, "ibv_query_device_ex", -EINVAL);
     fill_device(&all.orig_attr);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
@@ -110,6 +110,14 @@ static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr
     };
 }
 
+static VB_COLD int no_port(struct ibv_context *context, const char *call, uint32_t port_num)
+{
+    return vb_failed(context, call,
+                     vb_decline(vb_core(context), -EINVAL,
+                                "ports count from 1 and the device has one: {0} is none",
+                                port_num));
+}
+
 /* Callers are compiled with a struct of 52 bytes, of 56, or of whatever comes next. */
 int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
                   size_t attr_size)
@@ -119,7 +127,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
     if (!vb_core(context))
         return VB_ERROR_FORKED;
     if (port_num != PORT)
-        return EINVAL;
+        return no_port(context, "ibv_query_port", port_num);
     fill_port(vb_open_of(context)->host->direct, &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
@@ -138,7 +146,7 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
     if (!vb_core(context))
         return VB_ERROR_FORKED;
     if (port_num != PORT)
-        return EINVAL;
+        return no_port(context, "ibv_query_port_speed", port_num);
     *port_speed = RATE_100MBPS;
     return 0;
 }
@@ -154,8 +162,13 @@ static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t ind
     if (!vb_core(context))
         return VB_ERROR_FORKED;
     addresses = vb_gids(context);
-    if (port_num != PORT || index >= (uint32_t)vb_addresses_count(addresses))
+    if (port_num != PORT || index >= (uint32_t)vb_addresses_count(addresses)) {
+        vb_decline(vb_core(context), -EINVAL,
+                   "port {0} has no GID index {1}: port 1 has {2} entries (gid_tbl_len), and "
+                   "`verbena devices` lists them",
+                   port_num, index, (unsigned)vb_addresses_count(addresses));
         return EINVAL;
+    }
     return vb_addresses_get(addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
@@ -172,7 +185,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
     int error = find_gid(context, port_num, (uint32_t)index, &found);
 
     if (error && error != ENODATA)
-        return minus_one(error);
+        return vb_failed_minus_one(context, "ibv_query_gid", -error);
     if (error) /* as the kernel shows an empty entry */
         memset(gid->raw, 0, sizeof(gid->raw));
     else
@@ -187,7 +200,7 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     int error = find_gid(context, port_num, index, &found);
 
     if (error)
-        return minus_one(error);
+        return vb_failed_minus_one(context, "ibv_query_gid_type", -error);
     *type = found.type;
     return 0;
 }
@@ -218,11 +231,11 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
     int error = find_gid(context, port_num, gid_index, &found);
 
     if (flags)
-        return EOPNOTSUPP;
+        return vb_failed(context, "ibv_query_gid_ex", -EOPNOTSUPP);
     if (entry_size < sizeof(*entry))
-        return EINVAL;
+        return vb_failed(context, "ibv_query_gid_ex", -EINVAL);
     if (error)
-        return error;
+        return vb_failed(context, "ibv_query_gid_ex", -error);
     put_entry(&found, gid_index, entry, entry_size);
     return 0;
 }
@@ -258,7 +271,10 @@ VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int 
     if (!vb_core(context))
         return minus_one(VB_ERROR_FORKED);
     if (port_num != PORT || index != 0)
-        return minus_one(EINVAL);
+        return vb_failed_minus_one(context, "ibv_query_pkey",
+                                   vb_decline(vb_core(context), -EINVAL,
+                                              "port {0} has no P_Key index {1}: port 1 has one, 0",
+                                              port_num, (unsigned)index));
     *pkey = htobe16(0xffff);
     return 0;
 }

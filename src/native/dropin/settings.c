@@ -16,7 +16,7 @@ static struct vb_settings settings;
 
 static void write_line(const char *format, va_list arguments)
 {
-    char line[512] = "verbena: ";
+    char line[1536] = "verbena: ";
     size_t length = strlen(line);
     int error = errno;
 
@@ -93,8 +93,11 @@ static void read_settings(void)
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
     static const char *const answers[] = {"no", "yes", NULL};
+    int level;
 
-    settings.log = (enum vb_log_level)choice("VERBENA_LOG", levels, VB_LOG_ERRORS);
+    level = choice("VERBENA_LOG", levels, -1);
+    settings.explain = level >= 0;
+    settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
     settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");

@@ -12,7 +12,7 @@ VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_
     if (!core)
         return NULL;
     error = vb_srq_create(core, (struct vb_pd *)pd, attr, &srq);
-    return error ? vb_null(error) : &srq->ibv;
+    return error ? vb_failed_null(pd->context, "ibv_create_srq", error) : &srq->ibv;
 }
 
 /* Beyond a basic SRQ: XRC and tag matching, not offered. */
@@ -20,19 +20,19 @@ struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_ini
 {
     const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
 
-    (void)context;
     if (attr->comp_mask & ~known ||
         ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC))
-        return vb_null(-EOPNOTSUPP);
+        return vb_failed_null(context, "ibv_create_srq_ex", -EOPNOTSUPP);
     if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd)
-        return vb_null(-EINVAL);
+        return vb_failed_null(context, "ibv_create_srq_ex", -EINVAL);
     return ibv_create_srq(attr->pd, (struct ibv_srq_init_attr *)attr);
 }
 
 VB_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-    return vb_errno(vb_core(srq->context) ? vb_srq_modify((struct vb_srq *)srq, attr, mask)
-                                          : -VB_ERROR_FORKED);
+    return vb_result(srq->context, "ibv_modify_srq",
+                     vb_core(srq->context) ? vb_srq_modify((struct vb_srq *)srq, attr, mask)
+                                           : -VB_ERROR_FORKED);
 }
 
 VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
@@ -45,5 +45,7 @@ VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 VB_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-    return vb_core(srq->context) ? vb_errno(vb_srq_destroy((struct vb_srq *)srq)) : 0;
+    return vb_core(srq->context)
+               ? vb_result(srq->context, "ibv_destroy_srq", vb_srq_destroy((struct vb_srq *)srq))
+               : 0;
 }

@@ -8,19 +8,20 @@
 #define NO_INT(name, ...)                                                                          \
     VB_EXPORT int name(__VA_ARGS__)                                                                \
     {                                                                                              \
-        errno = EOPNOTSUPP;                                                                        \
+        vb_not_offered(#name);                                                                     \
         return EOPNOTSUPP;                                                                         \
     }
 #define NO_DESCRIPTOR(name, ...)                                                                   \
     VB_EXPORT int name(__VA_ARGS__)                                                                \
     {                                                                                              \
-        errno = EOPNOTSUPP;                                                                        \
+        vb_not_offered(#name);                                                                     \
         return -1;                                                                                 \
     }
 #define NO_POINTER(type, name, ...)                                                                \
     VB_EXPORT type *name(__VA_ARGS__)                                                              \
     {                                                                                              \
-        return vb_null(-EOPNOTSUPP);                                                               \
+        vb_not_offered(#name);                                                                     \
+        return NULL;                                                                               \
     }
 #define NO_EFFECT(name, ...)                                                                       \
     VB_EXPORT void name(__VA_ARGS__)                                                               \

@@ -20,6 +20,13 @@ size_t verbena_heap_size(const void *p);
  */
 int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size);
 
+/*
+ * Why the calling thread's latest failed call on an object of the context failed, in one or two
+ * sentences; `error` is what it failed with, of either sign. Length as above, 0 if nothing is known
+ * but the error.
+ */
+int verbena_why(struct ibv_context *context, int error, char *text, size_t size);
+
 /* JSON about the device's slot, its heap and its peers; length as snprintf, or -errno. */
 int verbena_describe(struct ibv_context *context, char *json, size_t size);
 

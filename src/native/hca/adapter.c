@@ -145,6 +145,7 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
     ctx->adapter = adapter;
     pthread_mutex_init(&ctx->mutex, NULL);
     pthread_cond_init(&ctx->acked, NULL);
+    pthread_mutex_init(&ctx->declines.mutex, NULL);
     *context = ctx;
     return 0;
 }
@@ -159,6 +160,7 @@ void vb_context_close(struct vb_context *context)
         context->objects->release(context->objects);
     vb_event_drop_all(context);
     close(context->async_fd);
+    pthread_mutex_destroy(&context->declines.mutex);
     pthread_cond_destroy(&context->acked);
     pthread_mutex_destroy(&context->mutex);
     free(context);

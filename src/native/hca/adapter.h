@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "abi/verbs.h"
+#include "hca/decline.h"
 #include "hca/keys.h"
 #include "hca/layout.h"
 #include "hca/random.h"
@@ -72,6 +73,7 @@ struct vb_context {
     struct vb_event *events;   /* not read yet, oldest first */
     struct vb_event *unacked;  /* read, and their destroyers wait for the acknowledgement */
     struct vb_object *objects; /* what the program made, newest first */
+    struct vb_declines declines;
 };
 
 /*

@@ -14,7 +14,11 @@ int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah 
     struct vb_ah *made;
 
     if (attr->port_num != 1 || !attr->is_global)
-        return -EINVAL;
+        return vb_decline(
+            pd->context, -EINVAL,
+            "port_num is {0} and is_global is {1}: the port is 1, and RoCE needs a GID "
+            "(is_global 1, grh.dgid, grh.sgid_index)",
+            attr->port_num, attr->is_global);
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;

@@ -10,6 +10,7 @@
 
 #include "hca/cq.h"
 #include "hca/lock.h"
+#include "hca/users.h"
 
 static void channel_release(struct vb_object *object)
 {
@@ -50,7 +51,7 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
 int vb_channel_destroy(struct vb_channel *channel)
 {
     if (channel->ibv.refcnt)
-        return -EBUSY;
+        return vb_decline_busy_channel(channel);
     vb_object_remove(channel->context, &channel->object);
     close(channel->ibv.fd);
     close(channel->write_fd);

@@ -8,6 +8,7 @@
 #include "hca/event.h"
 #include "hca/port.h"
 #include "hca/qp.h"
+#include "hca/users.h"
 #include "memory/heap.h"
 
 bool vb_cq_has_room_now(struct vb_cq_shared *cq)
@@ -161,6 +162,13 @@ static void share(struct vb_cq *cq)
     cq->shared = shared;
 }
 
+static VB_COLD int decline_size(struct vb_context *context, int cqe)
+{
+    return vb_decline(context, -EINVAL,
+                      "cqe is {0i} and may be 1 to {1}, the device's max_cqe (query_device)",
+                      (uint64_t)cqe, VB_MAX_CQE);
+}
+
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
                  struct vb_cq **cq)
 {
@@ -169,7 +177,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     int error;
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
-        return -EINVAL;
+        return decline_size(context, cqe);
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
@@ -208,7 +216,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     uint32_t events_read;
 
     if (atomic_load(&cq->users))
-        return -EBUSY;
+        return vb_decline_busy_cq(cq);
     pthread_mutex_lock(&adapter->mutex);
     adapter->cqs[cq->index] = NULL;
     events_read = cq->events_read;
@@ -276,10 +284,10 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
 {
     struct vb_adapter *adapter = cq->context->adapter;
     struct vb_cqe *ring, *old = NULL;
-    uint32_t mask;
+    uint32_t mask, waiting;
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
-        return -EINVAL;
+        return decline_size(cq->context, cqe);
     mask = vb_round_up_pow2((uint32_t)cqe) - 1;
     ring = alloc_ring(adapter, mask + 1);
     if (!ring)
@@ -288,7 +296,8 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
      */
     vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
     vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
-    if (cq->shared->tail - cq->taken <= mask + 1) {
+    waiting = cq->shared->tail - cq->taken;
+    if (waiting <= mask + 1) {
         move_entries(cq, ring, mask);
         old = cq->ring;
         cq->ring = ring;
@@ -299,7 +308,10 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
     vb_biased_release(&cq->poll_lock);
     vb_biased_release(&cq->shared->lock);
     vb_heap_free(adapter->segment, old ? old : ring);
-    return old ? 0 : -EINVAL;
+    if (old)
+        return 0;
+    return vb_decline(cq->context, -EINVAL,
+                      "{0} completions wait in the CQ and would not fit: poll them first", waiting);
 }
 
 void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder)

@@ -5,6 +5,7 @@
 
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "hca/refusal.h"
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
@@ -78,7 +79,7 @@ static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, s
     uint32_t state = atomic_load(&qp->shared->state);
 
     wc->status = IBV_WC_LOC_PROT_ERR;
-    wc->vendor_err = vb_evidence_put(&adapter->self, &evidence);
+    wc->vendor_err = vb_blame(&adapter->self, qp->shared, &evidence);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
         if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {
             adapter->port->attend(qp); /* what is posted will be flushed */
@@ -162,7 +163,11 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
     if (ready_entry(cq, cq->taken))
         return poll_entries(cq, count, wc);
     if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
-        return -EIO;
+        return vb_decline(cq->context, -EIO,
+                          "the CQ is in error, because it overran: it has room for {0} completions "
+                          "and one more came; create it as long as all that can complete between "
+                          "two polls",
+                          cq->mask + 1);
     return 0;
 }
 

@@ -53,21 +53,22 @@ static uint8_t header_type(const struct vb_arrival *arrival)
     return vb_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
 }
 
-static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct vb_recv_wqe *wqe)
+static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct vb_recv_wqe *wqe,
+                  struct vb_evidence *evidence)
 {
     bool is_virtual = in->engine->config.virtual_payload;
-    struct vb_evidence evidence;
     uint8_t grh[VB_GRH];
 
     make_grh(grh, in);
-    return !vb_receive_place(qp, wqe, 0, is_virtual ? NULL : grh, VB_GRH, &evidence) &&
-           !vb_receive_place(qp, wqe, VB_GRH, in->payload, in->length, &evidence);
+    return !vb_receive_place(qp, wqe, 0, is_virtual ? NULL : grh, VB_GRH, evidence) &&
+           !vb_receive_place(qp, wqe, VB_GRH, in->payload, in->length, evidence);
 }
 
 /* Under rq_lock: senders of this host write to the same queue (port/direct/datagram.c). */
 static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
 {
     bool imm = in->opcode->flags & VB_OPCODE_IMM;
+    struct vb_evidence evidence;
     struct vb_receive taken;
     struct vb_cqe entry = {
         .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
@@ -82,13 +83,18 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
     }
     if (imm)
         memcpy(&entry.imm, in->extended + VB_DETH, VB_IMM);
-    if (entry.byte_len > taken.wqe->length)
+    if (entry.byte_len > taken.wqe->length) {
         entry.status = IBV_WC_LOC_LEN_ERR;
-    else if (!place(in, qp, taken.wqe))
+        evidence = (struct vb_evidence){.check = VB_CHECK_RECV_TOO_SHORT,
+                                        .length = entry.byte_len,
+                                        .mr_length = taken.wqe->length};
+    } else if (!place(in, qp, taken.wqe, &evidence)) {
         entry.status = IBV_WC_LOC_PROT_ERR;
+    }
     if (entry.status) {
         entry.flags = 0;
-        entry.extra = 0;
+        entry.extra =
+            vb_evidence_of_datagram(&in->engine->adapter->self, qp->shared, source_qp, &evidence);
     } else {
         in->engine->counters.payload_received += in->length;
     }

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "abi/verbs.h"
-#include "hca/text.h"
+#include "hca/delays.h"
+#include "hca/names.h"
 #include "wire/headers.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
@@ -46,21 +47,9 @@ static const char *request_name(unsigned opcode)
 
 static void say_access(struct vb_text *text, uint32_t access)
 {
-    static const struct {
-        uint32_t bit;
-        const char *name;
-    } names[] = {{IBV_ACCESS_LOCAL_WRITE, "LOCAL_WRITE"},
-                 {IBV_ACCESS_REMOTE_WRITE, "REMOTE_WRITE"},
-                 {IBV_ACCESS_REMOTE_READ, "REMOTE_READ"},
-                 {IBV_ACCESS_REMOTE_ATOMIC, "REMOTE_ATOMIC"}};
-    const char *between = "";
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); ++i)
-        if (access & names[i].bit) {
-            vb_text_add(text, "%s%s", between, names[i].name);
-            between = "|";
-        }
-    if (!*between)
+    if (access)
+        vb_say_access(text, access);
+    else
         vb_text_add(text, "no write and no remote access");
 }
 
@@ -80,7 +69,6 @@ static void say_key(struct vb_text *text, const struct vb_evidence *e, unsigned 
         vb_text_add(text, "%s 0x%x names no memory region; the %s asked ", whose, e->key,
                     request_name(e->wr_opcode));
         say_range(text, e->addr, e->length);
-        vb_text_add(text, ". Is the region still registered, and is it the right side's key?");
         return;
     }
     vb_text_add(text, "%s 0x%x is MR ", whose, e->key);
@@ -211,20 +199,14 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
                     e->length, e->mr_length);
         break;
     case VB_CHECK_RNR:
-        vb_text_add(
-            text,
-            "QP 0x%x had no receive request during %" PRIu64 " us (rnr_retry %u). Post receives "
-            "before the sender sends, or raise rnr_retry (7 waits for ever) or min_rnr_timer",
-            e->peer_qp_num, e->microseconds, e->count);
+        vb_text_add(text, "QP 0x%x had no receive request during %" PRIu64 " us (rnr_retry %u)",
+                    e->peer_qp_num, e->microseconds, e->count);
         break;
     case VB_CHECK_NO_ANSWER:
-        vb_text_add(text,
-                    "QP 0x%x did not answer during %" PRIu64
-                    " us (retry_cnt %u). It does not exist, is "
-                    "not in RTR or RTS, or is connected to another QP than 0x%x",
-                    e->peer_qp_num, e->microseconds, e->count, e->qp_num);
+        vb_text_add(text, "QP 0x%x did not answer during %" PRIu64 " us (retry_cnt %u)",
+                    e->peer_qp_num, e->microseconds, e->count);
         if (e->timeouts)
-            vb_text_add(text, ". Unanswered since PSN %u, after %u timeouts", e->psn, e->timeouts);
+            vb_text_add(text, ", with %u timeouts since PSN %u", e->timeouts, e->psn);
         break;
     case VB_CHECK_PEER_DIED:
         vb_text_add(text, "the process of QP 0x%x ended while the QP was connected",
@@ -233,27 +215,23 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
     case VB_CHECK_MEMORY_GONE:
         vb_text_add(text, "memory ");
         say_range(text, e->addr, e->length);
-        vb_text_add(text, " is registered but can no longer be reached: was it unmapped?");
+        vb_text_add(text, " is registered but can no longer be reached");
         break;
     case VB_CHECK_LOCAL_MEMORY_GONE:
         vb_text_add(text, "the %s's own buffer ", name);
         say_range(text, e->addr, e->length);
-        vb_text_add(text, " is registered but no longer there: was it unmapped or made read-only?");
+        vb_text_add(text, " is registered but no longer there");
         break;
     case VB_CHECK_RECV_MEMORY_GONE:
         vb_text_add(text, "the receive request's buffer ");
         say_range(text, e->addr, e->length);
-        vb_text_add(text, " is registered but no longer there: was it unmapped or made read-only?");
+        vb_text_add(text, " is registered but no longer there");
         break;
     case VB_CHECK_NO_ROOM:
         vb_text_add(text, "no memory is left for the %s's way through the peer's help", name);
         break;
     case VB_CHECK_CQ_OVERRUN:
-        vb_text_add(
-            text,
-            "the completion queue of QP 0x%x was full: make it as long as all that is posted "
-            "before it is polled",
-            e->peer_qp_num);
+        vb_text_add(text, "the completion queue of QP 0x%x was full", e->peer_qp_num);
         break;
     case VB_CHECK_RD_ATOMIC:
         vb_text_add(text, "%s needs max_rd_atomic here and max_dest_rd_atomic at the peer above 0",
@@ -273,13 +251,168 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
     }
 }
 
-int vb_evidence_text(const struct vb_view *view, uint32_t id, char *out, size_t size)
+/* What usually is behind it, and what to try. */
+static const char *advice(const struct vb_evidence *e)
+{
+    switch (e->check & ~(unsigned)(VB_CHECK_LOCAL | VB_CHECK_RECV)) {
+    case VB_CHECK_KEY:
+        return e->check & (VB_CHECK_LOCAL | VB_CHECK_RECV)
+                   ? "Use the lkey of a region that is still registered, and not its rkey"
+                   : "Is the region still registered, and is it the right side's key?";
+    case VB_CHECK_PD:
+        return "Register the region in the QP's protection domain";
+    case VB_CHECK_RANGE:
+        return "Compare address and length with what was registered";
+    case VB_CHECK_ACCESS:
+        return "Register the region with that access";
+    default:
+        break;
+    }
+    switch (e->check) {
+    case VB_CHECK_QP_ACCESS:
+        return "Set it when that QP goes to INIT";
+    case VB_CHECK_ALIGNMENT:
+        return "Atomics work on 8 bytes at a multiple of 8";
+    case VB_CHECK_RECV_TOO_SHORT:
+        return "Post longer receives, or send less";
+    case VB_CHECK_RNR:
+        return "Post receives before the sender sends, or raise rnr_retry (7 waits for ever) or "
+               "min_rnr_timer";
+    case VB_CHECK_NO_ANSWER:
+        return "It does not exist, is not in RTR or RTS, is connected to another QP, or the "
+               "network does not lead there: compare QP numbers, GIDs and states on both sides";
+    case VB_CHECK_PEER_DIED:
+        return "Look at why it ended; a new connection needs a new QP, or this one reset";
+    case VB_CHECK_MEMORY_GONE:
+    case VB_CHECK_LOCAL_MEMORY_GONE:
+    case VB_CHECK_RECV_MEMORY_GONE:
+        return "Was it unmapped or made read-only? Deregister a region before its memory goes";
+    case VB_CHECK_RD_ATOMIC:
+        return "Set them in modify_qp: to RTS the one, to RTR the other";
+    case VB_CHECK_TOO_LONG:
+        return "Split it";
+    case VB_CHECK_ATOMIC_LENGTH:
+        return "Give it an element of 8 bytes";
+    case VB_CHECK_CQ_OVERRUN:
+        return "Make it as long as all that completes before it is polled";
+    case VB_CHECK_NO_ROOM:
+        return "Free memory, or lift `ulimit -v`";
+    case VB_CHECK_SEQUENCE_RETRIES:
+        return "Look for loss on the way (`VERBENA_CAPTURE`), or raise retry_cnt";
+    case VB_CHECK_REFUSED:
+        return "Its completions and events say more";
+    case VB_CHECK_BAD_RESPONSE:
+    case VB_CHECK_BAD_SEQUENCE:
+    case VB_CHECK_BAD_LENGTH:
+        return "A capture (`VERBENA_CAPTURE`) shows the packets; do both sides have one path MTU?";
+    case VB_CHECK_TOO_MANY_READS:
+        return "max_rd_atomic of the requester may not be more than that";
+    default:
+        return NULL;
+    }
+}
+
+static void say_advice(struct vb_text *text, const struct vb_evidence *e)
+{
+    const char *sentence = advice(e);
+
+    if (sentence)
+        vb_text_add(text, ". %s%s", sentence, sentence[strlen(sentence) - 1] == '?' ? "" : ".");
+}
+
+static void say_flushed(struct vb_text *text, const struct vb_view *view,
+                        const struct vb_evidence *e)
+{
+    struct vb_evidence first;
+
+    vb_text_add(text, "QP 0x%x was in %s before this request's turn came", e->qp_num,
+                vb_state_name(e->next_state));
+    if (e->count == VB_FLUSH_PROGRAM) {
+        vb_text_add(text, ": the program moved it there (modify_qp)");
+    } else if (e->count == VB_FLUSH_FAILED && vb_evidence_get(view, e->key, &first)) {
+        vb_text_add(text, "; what failed first: ");
+        say_check(text, &first);
+        say_advice(text, &first);
+    } else {
+        vb_text_add(text, ": the first completion with another status, or an asynchronous event, "
+                          "says why");
+    }
+}
+
+/* Queues and timers of the QP when the check failed, and where it went. */
+static void say_numbers(struct vb_text *text, const struct vb_evidence *e)
+{
+    bool responder = e->side == VB_SIDE_RESPONDER;
+
+    if (!e->next_state || e->check == VB_CHECK_FLUSHED)
+        return;
+    vb_text_add(text, " [QP 0x%x to %s", responder ? e->peer_qp_num : e->qp_num,
+                vb_state_name(e->next_state));
+    if (e->sq_room && !responder)
+        vb_text_add(text, "; send queue %u of %u", e->sq_used, e->sq_room);
+    if (e->rq_room)
+        vb_text_add(text, "; %s receive queue %u of %u", responder ? "its" : "the peer's",
+                    e->rq_used, e->rq_room);
+    if (e->rq_room && e->type == IBV_QPT_RC && !responder)
+        vb_text_add(text, ", min_rnr_timer %u", e->min_rnr_timer);
+    if (e->type == IBV_QPT_RC && !responder)
+        vb_text_add(text, "; timeout %u (%" PRIu64 " us), retry_cnt %u, rnr_retry %u", e->timeout,
+                    e->timeout ? vb_ack_timeout(e->timeout) / 1000 : 0, e->retry_cnt, e->rnr_retry);
+    if (e->by_packets && !responder)
+        vb_text_add(text, "; retries left %u, for RNR %u; PSN %u unanswered, %u next",
+                    e->retry_left, e->rnr_left, e->psn, e->sent_psn);
+    else if (e->by_packets)
+        vb_text_add(text, "; PSN %u", e->psn);
+    vb_text_add(text, "]");
+}
+
+bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence *evidence)
 {
     const struct vb_evidence *slot = &view->evidence[id % VB_EVIDENCE_RECORDS];
-    struct vb_text text = {.at = out, .left = size};
 
     if (id == 0 || atomic_load_explicit(&slot->id, memory_order_acquire) != id)
-        return 0;
-    say_check(&text, slot);
+        return false;
+    memcpy(evidence, slot, sizeof(*evidence));
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&slot->id, memory_order_relaxed) == id;
+}
+
+bool vb_evidence_of_refusal(const struct vb_view *responder, const struct vb_evidence *refused,
+                            struct vb_evidence *evidence)
+{
+    uint32_t newest = atomic_load(&responder->header->evidence_next);
+
+    for (uint32_t i = 0; i < VB_EVIDENCE_RECORDS; ++i)
+        if (vb_evidence_get(responder, newest - i, evidence) &&
+            evidence->side == VB_SIDE_RESPONDER && evidence->qp_num == refused->qp_num &&
+            evidence->peer_qp_num == refused->peer_qp_num && evidence->psn == refused->psn)
+            return true;
+    return false;
+}
+
+int vb_evidence_say(const struct vb_view *view, const struct vb_evidence *evidence,
+                    const struct vb_evidence *responder, char *out, size_t size)
+{
+    struct vb_text text = {.at = out, .left = size};
+    const struct vb_evidence *about = responder ? responder : evidence;
+
+    if (evidence->check == VB_CHECK_FLUSHED)
+        say_flushed(&text, view, evidence);
+    else
+        say_check(&text, evidence);
+    if (responder) {
+        vb_text_add(&text, ". What that side saw: ");
+        say_check(&text, responder);
+    }
+    say_advice(&text, about);
+    say_numbers(&text, evidence);
     return text.length;
+}
+
+int vb_evidence_text(const struct vb_view *view, uint32_t id, char *out, size_t size)
+{
+    struct vb_evidence evidence;
+
+    return vb_evidence_get(view, id, &evidence) ? vb_evidence_say(view, &evidence, NULL, out, size)
+                                                : 0;
 }

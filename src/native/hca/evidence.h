@@ -3,6 +3,7 @@
 #ifndef VB_HCA_EVIDENCE_H
 #define VB_HCA_EVIDENCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,10 +43,37 @@ enum vb_check {
     VB_CHECK_INVALIDATE,       /* the key to invalidate is none that may be */
 };
 
+/* Whose QP the record tells of. */
+enum vb_side {
+    VB_SIDE_REQUESTER = 0,
+    VB_SIDE_RESPONDER, /* `peer_qp_num` is that QP: it refused the request of `qp_num` */
+};
+
+/* Why a QP flushes, in `count` of VB_CHECK_FLUSHED. */
+enum vb_flush {
+    VB_FLUSH_FAILED = 0, /* `key` is the id of the evidence of the first failure */
+    VB_FLUSH_PROGRAM,    /* modify_qp */
+    VB_FLUSH_UNKNOWN,
+};
+
 /* Keeps a copy; returns its id (never 0) for vendor_err. */
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence);
 
 /* One or two sentences about the record; 0 if it is kept no more, else the length as snprintf's. */
 int vb_evidence_text(const struct vb_view *view, uint32_t id, char *text, size_t size);
+
+/* A copy of the record; false if it is kept no more. */
+bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence *evidence);
+
+/*
+ * What the responder kept when it refused the request that `refused` (VB_CHECK_REFUSED) tells of,
+ * found in its own segment; false if it kept nothing, or no more.
+ */
+bool vb_evidence_of_refusal(const struct vb_view *responder, const struct vb_evidence *refused,
+                            struct vb_evidence *evidence);
+
+/* The sentences about a record; `responder` may be NULL. */
+int vb_evidence_say(const struct vb_view *view, const struct vb_evidence *evidence,
+                    const struct vb_evidence *responder, char *text, size_t size);
 
 #endif

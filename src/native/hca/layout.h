@@ -148,6 +148,7 @@ struct vb_qp_shared {
     _Atomic uint32_t rq_taken;
     _Atomic uint32_t srq_inflight; /* SRQ request in hand: its position in the order ring + 1 */
     _Atomic uint32_t notices;      /* 1 << enum ibv_event_type: met, and not raised yet */
+    _Atomic uint32_t failed; /* id of the evidence, in this segment, of what put the QP in ERR; 0 */
 };
 
 struct vb_srq_shared {
@@ -185,7 +186,17 @@ struct vb_evidence {
     uint32_t psn;
     uint32_t naks;     /* sequence errors, asked for or implied by a lost response… */
     uint32_t timeouts; /* …and expired timers since the last answer */
-    uint32_t reserved[9];
+    /* the QP that the record was made for, at that moment */
+    uint8_t side;       /* enum vb_side */
+    uint8_t status;     /* enum ibv_wc_status */
+    uint8_t next_state; /* enum ibv_qp_state; 0: not filled */
+    uint8_t type;       /* enum ibv_qp_type */
+    uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
+    uint8_t retry_left, rnr_left; /* of packets */
+    uint16_t sq_used, sq_room, rq_used, rq_room;
+    uint16_t by_packets;
+    uint32_t sent_psn; /* the last that was sent, + 1; `psn` is the first unanswered */
+    uint32_t reserved[3];
 };
 
 struct vb_segment_header {

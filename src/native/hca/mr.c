@@ -16,26 +16,38 @@ enum {
         IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
 };
 
-static int check_access(unsigned access)
+static int check_access(struct vb_context *context, unsigned access)
 {
+    unsigned unknown = access & ~((unsigned)MR_ACCESS | IBV_ACCESS_OPTIONAL_RANGE);
+
     /* Optional flags are hints that a device may ignore. */
-    if (access & ~((unsigned)MR_ACCESS | IBV_ACCESS_OPTIONAL_RANGE))
-        return -EINVAL;
+    if (unknown)
+        return vb_decline(context, -EINVAL, "the access flags {0a} are not known", unknown);
     if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
-        !(access & IBV_ACCESS_LOCAL_WRITE))
-        return -EINVAL; /* IBA 10.6.3.2 */
+        !(access & IBV_ACCESS_LOCAL_WRITE)) /* IBA 10.6.3.2 */
+        return vb_decline(context, -EINVAL,
+                          "the access flags {0a} let peers write and lack LOCAL_WRITE, which "
+                          "REMOTE_WRITE and REMOTE_ATOMIC need: add it",
+                          access);
     return 0;
 }
 
 /* -EFAULT when part of the range is not mapped, as pinning it would say. */
-static int check_mapped(const void *addr, size_t length)
+static int check_mapped(struct vb_context *context, const void *addr, size_t length)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)addr & ~(page - 1);
 
     if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
-        return -EINVAL;
+        return vb_decline(context, -EINVAL,
+                          "[{0x}, +{1}) is no range: it is empty, or goes beyond the address space",
+                          (uintptr_t)addr, length);
     /* Asynchronous: nothing is written, the kernel only walks the mappings. */
-    return msync((void *)start, (uintptr_t)addr + length - start, MS_ASYNC) ? -EFAULT : 0;
+    if (msync((void *)start, (uintptr_t)addr + length - start, MS_ASYNC))
+        return vb_decline(context, -EFAULT,
+                          "[{0x}, +{1}) is not mapped, or only a part of it: register memory that "
+                          "is there, and not beyond its end",
+                          (uintptr_t)addr, length);
+    return 0;
 }
 
 /* Fills the entry but for its key, which makes it valid. */
@@ -88,10 +100,10 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsign
     struct vb_adapter *adapter = pd->context->adapter;
     struct vb_mr *made;
     uint32_t key = 0;
-    int error = check_access(access);
+    int error = check_access(pd->context, access);
 
     if (!error)
-        error = check_mapped(addr, length);
+        error = check_mapped(pd->context, addr, length);
     if (error)
         return error;
     made = calloc(1, sizeof(*made));
@@ -170,7 +182,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     int error = 0;
 
     if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
-        error = check_mapped(addr, length);
+        error = check_mapped(mr->pd->context, addr, length);
         iova = (uintptr_t)addr;
     } else {
         addr = mr->ibv.addr;
@@ -179,7 +191,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
         access = entry->access;
     if (!error)
-        error = check_access(access);
+        error = check_access(mr->pd->context, access);
     if (error)
         return error;
     withdraw(adapter, mr);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "hca/mr.h"
+#include "hca/users.h"
 
 static void pd_release(struct vb_object *object)
 {
@@ -40,7 +41,7 @@ int vb_pd_dealloc(struct vb_pd *pd)
     struct vb_adapter *adapter = pd->context->adapter;
 
     if (atomic_load(&pd->users))
-        return -EBUSY;
+        return vb_decline_busy_pd(pd);
     vb_object_remove(pd->context, &pd->object);
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->pd_pool, pd->number);

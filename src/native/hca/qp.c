@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/refusal.h"
 #include "memory/heap.h"
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
@@ -13,19 +14,37 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
     vb_event_raise(qp->context, type, &qp->ibv);
 }
 
-static int check_init(const struct ibv_qp_init_attr_ex *attr)
+static int check_caps(struct vb_context *context, const struct ibv_qp_cap *cap)
 {
-    const struct ibv_qp_cap *cap = &attr->cap;
+    const struct {
+        const char *name;
+        uint32_t wanted, most;
+    } caps[] = {
+        {"max_send_wr", cap->max_send_wr, VB_MAX_WR},
+        {"max_recv_wr", cap->max_recv_wr, VB_MAX_WR},
+        {"max_send_sge", cap->max_send_sge, VB_MAX_SGE},
+        {"max_recv_sge", cap->max_recv_sge, VB_MAX_SGE},
+        {"max_inline_data", cap->max_inline_data, VB_MAX_INLINE},
+    };
 
-    if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
-        return -EOPNOTSUPP;
-    if (!attr->send_cq || !attr->recv_cq || !attr->pd)
-        return -EINVAL;
-    if (cap->max_send_wr > VB_MAX_WR || cap->max_recv_wr > VB_MAX_WR ||
-        cap->max_send_sge > VB_MAX_SGE || cap->max_recv_sge > VB_MAX_SGE ||
-        cap->max_inline_data > VB_MAX_INLINE)
-        return -EINVAL;
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); ++i)
+        if (caps[i].wanted > caps[i].most)
+            return vb_decline(context, -EINVAL,
+                              "{0n} is {1} and this device has at most {2}: ask for less "
+                              "(query_device reports the limits)",
+                              VB_NAME(caps[i].name), caps[i].wanted, caps[i].most);
     return 0;
+}
+
+static int check_init(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+    if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+        return vb_decline(context, -EOPNOTSUPP, "QPs of type {0} ({0t}) are not offered",
+                          attr->qp_type);
+    if (!attr->send_cq || !attr->recv_cq || !attr->pd)
+        return vb_decline(context, -EINVAL,
+                          "a QP needs a protection domain, a send CQ and a receive CQ");
+    return check_caps(context, &attr->cap);
 }
 
 /* Elements and inline data of the send queue's entries, in one block. */
@@ -186,7 +205,7 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
 {
     struct vb_adapter *adapter = context->adapter;
     struct vb_qp *made;
-    int error = check_init(attr);
+    int error = check_init(context, attr);
 
     if (error)
         return error;
@@ -251,6 +270,7 @@ void vb_qp_reset(struct vb_qp *qp)
     atomic_store(&shared->rq_taken, 0);
     atomic_store(&shared->srq_inflight, 0);
     atomic_store(&shared->notices, 0);
+    vb_forget_failure(qp);
     shared->established = 0;
     ++shared->epoch;
     shared->dest_qp_num = 0;

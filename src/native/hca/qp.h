@@ -60,6 +60,7 @@ struct vb_qp {
     bool by_packets;        /* carried by the packet engine, not by the poster */
     atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
     bool drain_event;       /* SQD entered with notification, not yet raised */
+    bool failed_by_program; /* modify_qp to ERR */
 
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
@@ -81,7 +82,8 @@ struct vb_qp {
     void *port_data;
     struct vb_qp *attend_next;
     atomic_bool attended;
-    uint32_t rounds_seen; /* of send_cq, when the retry thread last looked */
+    uint32_t rounds_seen;            /* of send_cq, when the retry thread last looked */
+    _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
 };
 
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);

@@ -4,48 +4,85 @@
 
 #include "hca/qp.h"
 #include "hca/qp_states.h"
+#include "hca/refusal.h"
 
 /* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
-static bool values_fit(const struct ibv_qp_attr *attr, int mask)
+static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    if ((mask & IBV_QP_PORT) && attr->port_num != 1)
-        return false;
-    if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
-        return false;
-    if ((mask & IBV_QP_PATH_MTU) && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
-        return false;
-    if ((mask & IBV_QP_TIMEOUT) && attr->timeout > 31)
-        return false;
-    if ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7)
-        return false;
-    if ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7)
-        return false;
-    if ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31)
-        return false;
-    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > VB_MAX_RD_ATOMIC)
-        return false;
-    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > VB_MAX_RD_ATOMIC)
-        return false;
-    /* RoCE has no local route: every address is global. */
+    const struct {
+        int bit;
+        const char *name;
+        uint32_t value, least, most;
+    } numbers[] = {
+        {IBV_QP_PORT, "port_num", attr->port_num, 1, 1},
+        {IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, 0},
+        {IBV_QP_PATH_MTU, "path_mtu", attr->path_mtu, IBV_MTU_256, IBV_MTU_4096},
+        {IBV_QP_TIMEOUT, "timeout", attr->timeout, 0, 31},
+        {IBV_QP_RETRY_CNT, "retry_cnt", attr->retry_cnt, 0, 7},
+        {IBV_QP_RNR_RETRY, "rnr_retry", attr->rnr_retry, 0, 7},
+        {IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr->min_rnr_timer, 0, 31},
+        {IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr->max_rd_atomic, 0, VB_MAX_RD_ATOMIC},
+        {IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
+         VB_MAX_RD_ATOMIC},
+        {IBV_QP_DEST_QPN, "dest_qp_num", attr->dest_qp_num, 0, 0xffffff},
+    };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i)
+        if ((mask & numbers[i].bit) &&
+            (numbers[i].value < numbers[i].least || numbers[i].value > numbers[i].most))
+            return vb_decline(
+                qp->context, -EINVAL,
+                numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
+                                                    : "{0n} is {1} and may be {2} to {3}",
+                VB_NAME(numbers[i].name), numbers[i].value, numbers[i].least, numbers[i].most);
     if ((mask & IBV_QP_AV) && !attr->ah_attr.is_global)
-        return false;
-    if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num >> 24)
-        return false;
-    return true;
+        return vb_decline(qp->context, -EINVAL,
+                          "ah_attr has no GID (is_global is 0), and RoCE needs a GID: set "
+                          "is_global, grh.dgid and grh.sgid_index; many programs have an option "
+                          "for the GID index (ibv_rc_pingpong: -g 1)");
+    return 0;
 }
 
-static const struct vb_transition *find(const struct vb_qp *qp, const struct ibv_qp_attr *attr,
-                                        int mask)
+static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *transition, int mask)
+{
+    int missing = transition->required & ~mask;
+    int allowed = transition->required | transition->optional | IBV_QP_STATE;
+
+    if (missing)
+        return vb_decline(qp->context, -EINVAL,
+                          "from {1s} to {2s} a QP of type {0t} needs {3m}, which the mask lacks",
+                          qp->ibv.qp_type, transition->from, transition->to, missing);
+    return vb_decline(qp->context, -EINVAL,
+                      "from {1s} to {2s} a QP of type {0t} does not take {3m}, which the mask "
+                      "has",
+                      qp->ibv.qp_type, transition->from, transition->to, mask & ~allowed);
+}
+
+/* The transition that is asked for, or NULL and -errno. */
+static const struct vb_transition *find(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask,
+                                        int *error)
 {
     enum ibv_qp_state now = vb_qp_state(qp);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
-    const struct vb_transition *transition;
+    const struct vb_transition *transition = vb_qp_transition(qp->ibv.qp_type, from, to);
 
     if ((mask & IBV_QP_CUR_STATE) && (from != now || now < IBV_QPS_RTR || now > IBV_QPS_SQE))
-        return NULL;
-    transition = vb_qp_transition(qp->ibv.qp_type, from, to);
-    return transition && vb_qp_mask_fits(transition, mask) ? transition : NULL;
+        *error = vb_decline(qp->context, -EINVAL,
+                            "cur_qp_state is {0s} and the QP is in {1s}: it must be the QP's, and "
+                            "RTR, RTS, SQD or SQE",
+                            from, now);
+    else if (!transition)
+        *error =
+            vb_decline(qp->context, -EINVAL,
+                       "{2s} does not follow {1s} for a QP of type {0t}: the way is RESET, INIT, "
+                       "RTR, RTS; every state leads to RESET, and every other than RESET to ERR",
+                       qp->ibv.qp_type, from, to);
+    else if (!vb_qp_mask_fits(transition, mask))
+        *error = decline_mask(qp, transition, mask);
+    else
+        return transition;
+    return NULL;
 }
 
 static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -116,6 +153,8 @@ static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
 static void fail(struct vb_qp *qp)
 {
     vb_sq_lock(qp);
+    if (vb_qp_state(qp) != IBV_QPS_ERR)
+        qp->failed_by_program = true;
     set_state(qp, IBV_QPS_ERR);
     vb_sq_run(qp);
     vb_sq_unlock(qp);
@@ -127,6 +166,8 @@ static void fail(struct vb_qp *qp)
 static void run(struct vb_qp *qp, enum ibv_qp_state state, bool drain_event)
 {
     vb_sq_lock(qp);
+    if (vb_qp_state(qp) == IBV_QPS_SQE)
+        vb_forget_failure(qp);
     set_state(qp, state);
     qp->drain_event = drain_event;
     vb_sq_run(qp);
@@ -166,11 +207,13 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
 int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     const struct vb_transition *transition;
-    int error = -EINVAL;
+    int error = 0;
 
     pthread_mutex_lock(&qp->ibv.mutex);
-    transition = find(qp, attr, mask);
-    if (transition && values_fit(attr, mask)) {
+    transition = find(qp, attr, mask, &error);
+    if (transition)
+        error = check_values(qp, attr, mask);
+    if (!error) {
         keep_path(qp, attr, mask);
         keep_requester(qp, attr, mask);
         share_responder(qp, attr, mask);

@@ -3,12 +3,14 @@
 #include <errno.h>
 
 #include "hca/qp.h"
+#include "hca/refusal.h"
 
 static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position)
 {
     struct vb_cqe entry = {
         .wr_id = wr_id,
         .qp = qp->index,
+        .extra = vb_flush_evidence(qp),
         .wqe = position,
         .status = IBV_WC_WR_FLUSH_ERR,
         .kind = VB_CQE_RECV,
@@ -97,14 +99,30 @@ void vb_rq_flush(struct vb_qp *qp)
 static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
-        return -EINVAL;
+        return vb_decline(qp->context, -EINVAL,
+                          "there are too many SGEs: num_sge is {0i} and QP {1x} was created with "
+                          "max_recv_sge {2}",
+                          (uint64_t)wr->num_sge, qp->ibv.qp_num, qp->cap.max_recv_sge);
     if (VB_UNLIKELY(qp->rq_posted -
                         atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
-        return -ENOMEM;
+        return vb_decline(qp->context, -ENOMEM,
+                          "the receive queue is full: QP {0x} has room for {1} requests; poll the "
+                          "CQ so that used ones leave it, or create it with more room",
+                          qp->ibv.qp_num, qp->cap.max_recv_wr);
     vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);
     atomic_store_explicit(&qp->shared->rq_posted, ++qp->rq_posted, memory_order_release);
     return 0;
+}
+
+static VB_COLD int decline_state(const struct vb_qp *qp)
+{
+    if (qp->srq)
+        return vb_decline(qp->context, -EINVAL,
+                          "QP {0x} uses an SRQ: post to that (ibv_post_srq_recv)", qp->ibv.qp_num);
+    return vb_decline(qp->context, -EINVAL,
+                      "QP {0x} is in RESET: receive requests are taken from INIT on",
+                      qp->ibv.qp_num);
 }
 
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -113,7 +131,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 
     if (VB_UNLIKELY(qp->srq || vb_qp_state(qp) == IBV_QPS_RESET)) {
         *bad = wr;
-        return -EINVAL;
+        return decline_state(qp);
     }
     vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {

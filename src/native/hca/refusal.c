@@ -3,12 +3,51 @@
 
 #include <string.h>
 
-int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-              struct vb_evidence *evidence, struct vb_outcome *outcome)
+#include "hca/transport.h"
+
+/* The queue that the peer receives with; an SRQ is nobody's alone. */
+static void note_receive_queue(const struct vb_qp_shared *queue, struct vb_evidence *evidence)
 {
-    evidence->wr_opcode = (uint16_t)wr->opcode;
+    if (queue->srq)
+        return;
+    evidence->rq_used = (uint16_t)(atomic_load(&queue->rq_posted) - atomic_load(&queue->rq_taken));
+    evidence->rq_room = (uint16_t)(queue->rq_mask + 1);
+    evidence->min_rnr_timer = queue->min_rnr_timer;
+}
+
+static void note_packets(const struct vb_requester *r, struct vb_evidence *evidence)
+{
+    evidence->by_packets = true;
+    evidence->psn = r->una;
+    evidence->sent_psn = r->sent_psn;
+    evidence->retry_left = r->retry_left;
+    evidence->rnr_left = r->rnr_left;
+}
+
+/* The QP at this moment. */
+static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
+{
     evidence->qp_num = qp->ibv.qp_num;
     evidence->peer_qp_num = qp->shared->dest_qp_num;
+    evidence->status = (uint8_t)status;
+    evidence->next_state = qp->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
+    evidence->type = (uint8_t)qp->ibv.qp_type;
+    evidence->timeout = qp->attr.timeout;
+    evidence->retry_cnt = qp->attr.retry_cnt;
+    evidence->rnr_retry = qp->attr.rnr_retry;
+    evidence->sq_used = (uint16_t)(qp->sq_posted - atomic_load(&qp->sq_retired));
+    evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
+    if (qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
+        note_receive_queue(qp->remote, evidence);
+    if (qp->by_packets && qp->endpoint)
+        note_packets(&qp->endpoint->requester, evidence);
+}
+
+VB_COLD int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
+                      struct vb_evidence *evidence, struct vb_outcome *outcome)
+{
+    evidence->wr_opcode = (uint16_t)wr->opcode;
+    note_qp(qp, status, evidence);
     outcome->status = status;
     outcome->evidence = vb_evidence_put(&qp->context->adapter->self, evidence);
     return 0;
@@ -59,4 +98,71 @@ VB_COLD enum vb_check vb_note_key(struct vb_evidence *evidence, enum vb_check ch
     if (mr && alone != VB_CHECK_KEY)
         note_region(evidence, mr);
     return check;
+}
+
+VB_COLD uint32_t vb_blame(const struct vb_view *view, struct vb_qp_shared *qp,
+                          struct vb_evidence *evidence)
+{
+    uint32_t none = 0, id;
+
+    if (evidence->type == IBV_QPT_UC) /* drops what is wrong, and works on */
+        return vb_evidence_put(view, evidence);
+    evidence->next_state = IBV_QPS_ERR;
+    id = vb_evidence_put(view, evidence);
+    atomic_compare_exchange_strong(&qp->failed, &none, id);
+    return id;
+}
+
+VB_COLD uint32_t vb_blame_responder(const struct vb_view *view, struct vb_qp_shared *qp,
+                                    const struct vb_evidence *seen)
+{
+    struct vb_evidence evidence = *seen;
+
+    evidence.side = VB_SIDE_RESPONDER;
+    evidence.type = qp->type;
+    evidence.qp_num = qp->dest_qp_num;
+    evidence.peer_qp_num = qp->qp_num;
+    note_receive_queue(qp, &evidence);
+    return vb_blame(view, qp, &evidence);
+}
+
+VB_COLD uint32_t vb_evidence_of_datagram(const struct vb_view *view, const struct vb_qp_shared *qp,
+                                         uint32_t from_qp, struct vb_evidence *evidence)
+{
+    evidence->side = VB_SIDE_RESPONDER;
+    evidence->type = IBV_QPT_UD;
+    evidence->wr_opcode = IBV_WR_SEND;
+    evidence->qp_num = from_qp;
+    evidence->peer_qp_num = qp->qp_num;
+    note_receive_queue(qp, evidence);
+    return vb_evidence_put(view, evidence);
+}
+
+VB_COLD uint32_t vb_flush_evidence(struct vb_qp *qp)
+{
+    uint32_t id = atomic_load(&qp->flush_evidence), failed = atomic_load(&qp->shared->failed);
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_FLUSHED,
+        .qp_num = qp->ibv.qp_num,
+        .peer_qp_num = qp->shared->dest_qp_num,
+        .key = failed,
+        .count = failed                  ? VB_FLUSH_FAILED
+                 : qp->failed_by_program ? VB_FLUSH_PROGRAM
+                                         : VB_FLUSH_UNKNOWN,
+        .status = IBV_WC_WR_FLUSH_ERR,
+        .next_state = vb_qp_state(qp) == IBV_QPS_SQE ? IBV_QPS_SQE : IBV_QPS_ERR,
+    };
+
+    if (id)
+        return id;
+    id = vb_evidence_put(&qp->context->adapter->self, &evidence);
+    atomic_store(&qp->flush_evidence, id);
+    return id;
+}
+
+void vb_forget_failure(struct vb_qp *qp)
+{
+    atomic_store(&qp->shared->failed, 0);
+    atomic_store(&qp->flush_evidence, 0);
+    qp->failed_by_program = false;
 }

@@ -27,4 +27,23 @@ enum vb_check vb_note_key(struct vb_evidence *evidence, enum vb_check check, uin
                           uint32_t key, uint64_t addr, uint64_t length, uint32_t need,
                           const struct vb_mr_shared *mr);
 
+/*
+ * Keeps the evidence of what puts the QP in ERR, in its owner's segment `view`; what is flushed
+ * later refers to the first. Returns its id.
+ */
+uint32_t vb_blame(const struct vb_view *view, struct vb_qp_shared *qp,
+                  struct vb_evidence *evidence);
+/* The same of a check of a peer's request that failed at this QP. */
+uint32_t vb_blame_responder(const struct vb_view *view, struct vb_qp_shared *qp,
+                            const struct vb_evidence *seen);
+
+/* Of a datagram whose receive request ends in error; the QP works on. Returns its id. */
+uint32_t vb_evidence_of_datagram(const struct vb_view *view, const struct vb_qp_shared *qp,
+                                 uint32_t from_qp, struct vb_evidence *evidence);
+
+/* Why the QP flushes: one record for all its requests. */
+uint32_t vb_flush_evidence(struct vb_qp *qp);
+/* It works again. */
+void vb_forget_failure(struct vb_qp *qp);
+
 #endif

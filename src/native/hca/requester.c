@@ -376,10 +376,12 @@ static void fail_if_first(struct vb_endpoint *ep)
 /* A key of a request under way is gone. What was sent of those before is unknown: they flush. */
 static VB_COLD void fail_under_way(struct vb_endpoint *ep)
 {
-    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
-    struct vb_outcome failure = ep->requester.failure;
+    struct vb_outcome failure = ep->requester.failure, flushed = {.status = IBV_WC_WR_FLUSH_ERR};
     struct vb_qp *qp = ep->qp;
+    uint32_t none = 0;
 
+    atomic_compare_exchange_strong(&qp->shared->failed, &none, failure.evidence);
+    flushed.evidence = vb_flush_evidence(qp);
     if (vb_endpoint_is_uc(ep))
         vb_requester_finish(ep);
     while (qp->sq_next != ep->requester.position)

@@ -529,10 +529,9 @@ static uint16_t wr_opcode(const struct work *work)
 /* The record reads as the requester's: it sent the request, this QP is its peer. */
 static uint32_t put_evidence(struct vb_endpoint *ep, struct vb_evidence *evidence)
 {
-    evidence->qp_num = ep->qp->shared->dest_qp_num;
-    evidence->peer_qp_num = ep->qp->ibv.qp_num;
     count_key(&ep->engine->counters, evidence->check);
-    return vb_evidence_put(&ep->engine->adapter->self, evidence);
+    evidence->by_packets = true;
+    return vb_blame_responder(&ep->engine->adapter->self, ep->qp->shared, evidence);
 }
 
 /* ERR, before whoever polls the failed receive request can look (the NAK leaves later). */

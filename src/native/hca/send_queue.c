@@ -9,6 +9,7 @@
 
 #include "hca/event.h"
 #include "hca/qp.h"
+#include "hca/refusal.h"
 
 void vb_sq_lock(struct vb_qp *qp)
 {
@@ -40,27 +41,78 @@ static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
     return opcode < 32 && (fits[type] >> opcode & 1);
 }
 
+static bool takes_no_inline(unsigned opcode)
+{
+    return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+           opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 static bool inline_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     uint64_t length = 0;
 
-    if (wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-        wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+    if (takes_no_inline(wr->opcode))
         return false;
     for (int i = 0; i < wr->num_sge; ++i)
         length += wr->sg_list[i].length;
     return length <= qp->cap.max_inline_data;
 }
 
+static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    if ((unsigned)wr->num_sge > qp->cap.max_send_sge)
+        return vb_decline(qp->context, -EINVAL,
+                          "there are too many SGEs: num_sge is {0i} and QP {1x} was created with "
+                          "max_send_sge {2}",
+                          (uint64_t)wr->num_sge, qp->ibv.qp_num, qp->cap.max_send_sge);
+    return vb_decline(qp->context, -EINVAL,
+                      "opcode {0} ({0o}) does not suit its type: QP {1x} is {2t}", wr->opcode,
+                      qp->ibv.qp_num, qp->ibv.qp_type);
+}
+
+static VB_COLD int decline_inline(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    uint64_t length = 0;
+
+    if (takes_no_inline(wr->opcode))
+        return vb_decline(
+            qp->context, -EINVAL,
+            "IBV_SEND_INLINE does not go with the {0o}, whose elements are written to", wr->opcode);
+    for (int i = 0; i < wr->num_sge; ++i)
+        length += wr->sg_list[i].length;
+    return vb_decline(qp->context, -EINVAL,
+                      "the inline data is too long: the {0o} has {1} bytes and QP {2x} was created "
+                      "with max_inline_data {3}",
+                      wr->opcode, length, qp->ibv.qp_num, qp->cap.max_inline_data);
+}
+
+static VB_COLD int decline_state(const struct vb_qp *qp)
+{
+    return vb_decline(
+        qp->context, -EINVAL,
+        "QP {0x} is in {1s}, not in RTS: requests are taken once modify_qp has brought "
+        "it there",
+        qp->ibv.qp_num, vb_qp_state(qp));
+}
+
+/* One that was never connected to anything lacks more than the address. */
+static VB_COLD int decline_address(const struct vb_qp *qp)
+{
+    if (vb_qp_state(qp) < IBV_QPS_RTS)
+        return decline_state(qp);
+    return vb_decline(qp->context, -EINVAL,
+                      "wr.ud.ah is NULL: a datagram needs an address handle (ibv_create_ah)");
+}
+
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_send_sge ||
                     !opcode_fits(qp->ibv.qp_type, wr->opcode)))
-        return -EINVAL;
+        return decline_wr(qp, wr);
     if (VB_UNLIKELY((wr->send_flags & IBV_SEND_INLINE) && !inline_fits(qp, wr)))
-        return -EINVAL;
+        return decline_inline(qp, wr);
     if (VB_UNLIKELY(qp->ibv.qp_type == IBV_QPT_UD && !wr->wr.ud.ah))
-        return -EINVAL;
+        return decline_address(qp);
     return 0;
 }
 
@@ -117,6 +169,9 @@ static void enter_error(struct vb_qp *qp)
 static VB_COLD void complete_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                     const struct vb_outcome *outcome)
 {
+    uint32_t none = 0;
+
+    atomic_compare_exchange_strong(&qp->shared->failed, &none, outcome->evidence);
     enter_error(qp);
     push_send_entry(qp, wr, qp->sq_next++, outcome);
     vb_qp_fail(qp);
@@ -173,8 +228,10 @@ static void count_waiting(struct vb_qp *qp, bool waiting)
 
 static void flush_queue(struct vb_qp *qp)
 {
-    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
 
+    if (qp->sq_next != qp->sq_posted)
+        flushed.evidence = vb_flush_evidence(qp);
     while (qp->sq_next != qp->sq_posted) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
         push_send_entry(qp, &wqe->wr, qp->sq_next++, &flushed);
@@ -230,18 +287,29 @@ void vb_qp_fail(struct vb_qp *qp)
 /* States in which a request is taken but not begun. */
 static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_qp_state state)
 {
-    const struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
 
     if (state == IBV_QPS_SQD) {
         enqueue(qp, wr);
         return 0;
     }
     if (state != IBV_QPS_ERR && state != IBV_QPS_SQE)
-        return -EINVAL;
+        return decline_state(qp);
     flush_queue(qp);
+    flushed.evidence = vb_flush_evidence(qp);
     ++qp->sq_posted;
     push_send_entry(qp, wr, qp->sq_next++, &flushed);
     return 0;
+}
+
+static VB_COLD int decline_full(const struct vb_qp *qp)
+{
+    return vb_decline(
+        qp->context, -ENOMEM,
+        "the send queue is full: QP {0x} has room for {1} requests, of which {2} wait "
+        "and the others' completions are not polled yet; poll the CQ (unsignalled "
+        "requests leave with the next signalled one), or create it with more room",
+        qp->ibv.qp_num, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
 }
 
 static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -254,7 +322,7 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
         return error;
     if (VB_UNLIKELY(qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire) >=
                     qp->cap.max_send_wr))
-        return -ENOMEM;
+        return decline_full(qp);
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
     if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || qp->by_packets)) {

@@ -7,6 +7,7 @@
 
 #include "hca/event.h"
 #include "hca/lock.h"
+#include "hca/users.h"
 #include "memory/heap.h"
 
 uint32_t vb_recv_stride_log2(uint32_t max_sge)
@@ -132,7 +133,10 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     int error;
 
     if (attr->attr.max_wr < 1 || attr->attr.max_wr > VB_MAX_WR || attr->attr.max_sge > VB_MAX_SGE)
-        return -EINVAL;
+        return vb_decline(context, -EINVAL,
+                          "max_wr is {0} and may be 1 to {1}; max_sge is {2} and may be 0 to {3} "
+                          "(query_device reports the limits)",
+                          attr->attr.max_wr, VB_MAX_WR, attr->attr.max_sge, VB_MAX_SGE);
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
@@ -168,7 +172,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     struct vb_adapter *adapter = srq->context->adapter;
 
     if (atomic_load(&srq->users))
-        return -EBUSY;
+        return vb_decline_busy_srq(srq);
     set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
@@ -191,13 +195,19 @@ int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
     bool below;
 
     if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
-        return -EINVAL;
+        return vb_decline(srq->context, -EINVAL, "the mask {0x} has bits that no attribute has",
+                          (unsigned)mask);
     if (mask & IBV_SRQ_MAX_WR)
-        return -EOPNOTSUPP; /* query_device does not report IBV_DEVICE_SRQ_RESIZE */
+        return vb_decline(srq->context, -EOPNOTSUPP,
+                          "an SRQ keeps its size: query_device does not report "
+                          "IBV_DEVICE_SRQ_RESIZE, so create it large enough");
     if (!(mask & IBV_SRQ_LIMIT))
         return 0;
     if (attr->srq_limit > srq->max_wr)
-        return -EINVAL;
+        return vb_decline(
+            srq->context, -EINVAL,
+            "srq_limit is {0} and the SRQ holds {1}: the limit may be as high as that",
+            attr->srq_limit, srq->max_wr);
     vb_lock(&srq->shared->lock, adapter->instance);
     below = attr->srq_limit && waiting(srq) < attr->srq_limit;
     atomic_store(&srq->shared->limit, below ? 0 : attr->srq_limit);
@@ -237,9 +247,16 @@ static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
     uint32_t index;
 
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > srq->max_sge)
-        return -EINVAL;
+        return vb_decline(
+            srq->context, -EINVAL,
+            "there are too many SGEs: num_sge is {0i} and the SRQ was created for {1}",
+            (uint64_t)wr->num_sge, srq->max_sge);
     if (!srq->free_count)
-        return -ENOMEM;
+        return vb_decline(
+            srq->context, -ENOMEM,
+            "the shared receive queue is full: {0} requests wait in it, or their "
+            "completions are not polled yet; poll the CQ, or create it with more room",
+            srq->max_wr);
     index = srq->free[--srq->free_count];
     vb_recv_write(vb_srq_wqe(&srq->context->adapter->self, srq->shared, index), wr);
     enter_order(srq, index);

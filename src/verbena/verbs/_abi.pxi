@@ -304,6 +304,7 @@ cdef extern from "_symbols.h" nogil:
         void *(*heap_alloc)(size_t, size_t) noexcept nogil
         void (*heap_free)(void *) noexcept nogil
         int (*explain)(ibv_context *, uint32_t, char *, size_t) noexcept nogil
+        int (*why)(ibv_context *, int, char *, size_t) noexcept nogil
         int (*describe)(ibv_context *, char *, size_t) noexcept nogil
         int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil
         int (*fault_counters)(ibv_context *, char *, size_t) noexcept nogil

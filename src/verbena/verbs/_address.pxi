@@ -48,7 +48,7 @@ cdef AH _create_ah(PD pd, attr):
     with nogil:
         self.ah = pd.context.library.call.create_ah(pd.pd, &c_attr)
     if self.ah is NULL:
-        raise failed("create_ah", errno)
+        raise pd.context._failed("create_ah", errno)
     return self
 
 
@@ -67,7 +67,7 @@ cdef AH _create_ah_from_wc(PD pd, WC wc, grh, uint8_t port_num):
             PyBuffer_Release(&view)
     self.ah = pd.context.library.call.create_ah_from_wc(pd.pd, &wc.wc, <ibv_grh *>header, port_num)
     if self.ah is NULL:
-        raise failed("create_ah_from_wc", errno)
+        raise pd.context._failed("create_ah_from_wc", errno)
     return self
 
 

@@ -222,7 +222,7 @@ cdef CompChannel _create_comp_channel(Context context):
     with nogil:
         self.channel = context.library.call.create_comp_channel(context.context)
     if self.channel is NULL:
-        raise failed("create_comp_channel", errno)
+        raise context._failed("create_comp_channel", errno)
     os.set_blocking(self.channel.fd, False)
     return self
 
@@ -277,7 +277,7 @@ cdef class CQ(Resource):
         with nogil:
             code = self.context.library.call.resize_cq(self.cq, cqe)
         if code:
-            raise failed("resize_cq", _error_of(code))
+            raise self.context._failed("resize_cq", _error_of(code))
 
     def req_notify(self, bint solicited_only=False):
         """Arm the CQ: its next completion (or the next solicited or failed one) makes one event."""
@@ -307,7 +307,7 @@ cdef class CQ(Resource):
         if count == 0:
             return []
         if count < 0:
-            raise failed("poll_cq", _poll_error(count))
+            raise self.context._failed("poll_cq", _poll_error(count))
         found = []
         for i in range(count):
             found.append(_new_wc(&few[i], self.context))
@@ -321,7 +321,7 @@ cdef class CQ(Resource):
         try:
             count = self.cq.context.ops.poll_cq(self.cq, max_entries, wcs)
             if count < 0:
-                raise failed("poll_cq", _poll_error(count))
+                raise self.context._failed("poll_cq", _poll_error(count))
             return [_new_wc(&wcs[i], self.context) for i in range(count)]
         finally:
             free(wcs)
@@ -338,7 +338,7 @@ cdef class CQ(Resource):
         finally:
             PyBuffer_Release(&view)
         if count < 0:
-            raise failed("poll_cq", _poll_error(count))
+            raise self.context._failed("poll_cq", _poll_error(count))
         return count
 
     def wait(self, Py_ssize_t n=1, timeout=None, *, spin=None, out=None):
@@ -405,7 +405,7 @@ cdef class CQ(Resource):
             until = vb_now_ns() + (spin_ns if spin_ns < SIGNAL_CHECK_NS else SIGNAL_CHECK_NS)
             found = vb_spin_cq(self.cq, room, wcs, until if until < deadline else deadline)
         if found < 0:
-            raise failed("poll_cq", _poll_error(found))
+            raise self.context._failed("poll_cq", _poll_error(found))
         if found == 0:
             PyErr_CheckSignals()
         return found
@@ -416,7 +416,7 @@ cdef class CQ(Resource):
         self.req_notify()
         found = self.cq.context.ops.poll_cq(self.cq, room, wcs)
         if found < 0:
-            raise failed("poll_cq", _poll_error(found))
+            raise self.context._failed("poll_cq", _poll_error(found))
         if found == 0:
             slice_ms = SHARED_CHANNEL_SLICE_MS if self.channel._is_shared() else -1
             _readable(self.channel.channel.fd, deadline, slice_ms)
@@ -466,5 +466,5 @@ cdef CQ _create_cq(Context context, int cqe, CompChannel channel, int comp_vecto
             context.context, cqe, <void *>self.token, notify, comp_vector
         )
     if self.cq is NULL:
-        raise failed("create_cq", errno)
+        raise context._failed("create_cq", errno)
     return self

@@ -126,7 +126,7 @@ cdef class Context:
         self._check()
         cdef int code = self.library.call.query_device(self.context, &attr)
         if code:
-            raise failed("query_device", code)
+            raise self._failed("query_device", code)
         return _device_attr(&attr)
 
     def query_port(self, uint8_t port_num=1):
@@ -138,7 +138,7 @@ cdef class Context:
         self._check()
         cdef int code = vb_query_port(&self.library.call, self.context, port_num, &attr)
         if code:
-            raise failed("query_port", _error_of(code))
+            raise self._failed("query_port", _error_of(code))
         return _port_attr(&attr)
 
     def query_gid(self, uint8_t port_num, int index):
@@ -150,7 +150,7 @@ cdef class Context:
         self._check()
         errno_before_call()
         if self.library.call.query_gid(self.context, port_num, index, &gid):
-            raise failed("query_gid", errno or EINVAL)
+            raise self._failed("query_gid", errno or EINVAL)
         return _attributes.Gid(<bytes>(<char *>gid.raw)[:16])
 
     def query_gid_ex(self, uint32_t port_num, uint32_t index):
@@ -164,7 +164,7 @@ cdef class Context:
             self.context, port_num, index, &entry, 0, sizeof(entry)
         )
         if code:
-            raise failed("query_gid_ex", _error_of(code))
+            raise self._failed("query_gid_ex", _error_of(code))
         return _gid_entry(&entry)
 
     def query_gid_table(self, size_t max_entries=1024):
@@ -182,7 +182,7 @@ cdef class Context:
                 self.context, entries, max_entries, 0, size
             )
             if count < 0:
-                raise failed("query_gid_table", <int>count)
+                raise self._failed("query_gid_table", <int>count)
             return [_gid_entry(&entries[i]) for i in range(count)]
         finally:
             free(entries)
@@ -193,7 +193,7 @@ cdef class Context:
         self._check()
         errno_before_call()
         if self.library.call.query_pkey(self.context, port_num, index, &pkey):
-            raise failed("query_pkey", errno or EINVAL)
+            raise self._failed("query_pkey", errno or EINVAL)
         return ntohs(pkey)
 
     def alloc_pd(self):
@@ -264,6 +264,17 @@ cdef class Context:
         cdef int size = <int>sizeof(text)
         cdef int length = self.library.call.explain(self.context, vendor_err, text, size)
         return (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
+
+    cdef object _failed(self, str call, int code, Py_ssize_t posted=0):
+        """The exception for this thread's call that has just failed, with the library's reason."""
+        cdef char text[1024]
+        cdef int number = abs(code) or EIO
+        cdef int size = <int>sizeof(text)
+        cdef int length = 0
+        if self.context is not NULL and self.library.call.why is not NULL:
+            length = self.library.call.why(self.context, number, text, size)
+        why = (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
+        return failed(call, number, posted, why)
 
     def describe(self):
         """What Verbena knows of itself and its peers, as a dict; None over another library."""

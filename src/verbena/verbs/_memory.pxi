@@ -141,7 +141,7 @@ cdef PD _alloc_pd(Context context):
     with nogil:
         self.pd = context.library.call.alloc_pd(context.context)
     if self.pd is NULL:
-        raise failed("alloc_pd", errno)
+        raise context._failed("alloc_pd", errno)
     return self
 
 
@@ -370,5 +370,5 @@ cdef MR _register(PD pd, MR mr, access, str call):
         else:
             mr.mr = library.call.reg_mr(pd.pd, mr.start, mr.nbytes, flags)
     if mr.mr is NULL:
-        raise failed(call, errno)
+        raise pd.context._failed(call, errno)
     return mr

@@ -87,7 +87,7 @@ cdef class QP(Resource):
         with nogil:
             code = self.context.library.call.modify_qp(self.qp, &attr, mask)
         if code:
-            raise failed("modify_qp", _error_of(code))
+            raise self.context._failed("modify_qp", _error_of(code))
 
     def query(self):
         """All its attributes, as QPAttr."""
@@ -100,7 +100,7 @@ cdef class QP(Resource):
         with nogil:
             code = self.context.library.call.query_qp(self.qp, &attr, QUERY_ALL, &init)
         if code:
-            raise failed("query_qp", _error_of(code))
+            raise self.context._failed("query_qp", _error_of(code))
         return _qp_attr(&attr)
 
     def to_init(self, int port=1, int access=0, int pkey_index=0, uint32_t qkey=0x11111111):
@@ -164,7 +164,7 @@ cdef class QP(Resource):
                 code = self.qp.context.ops.post_send(self.qp, wr, &bad)
             self.busy -= 1
         if code:
-            raise failed("post_send", _error_of(code))
+            raise self.context._failed("post_send", _error_of(code))
         return 0
 
     cdef int _post_list(self, list requests) except -1:
@@ -191,7 +191,7 @@ cdef class QP(Resource):
         self.busy -= 1
         try:
             if code:
-                raise failed("post_send", _error_of(code), bad - wrs)
+                raise self.context._failed("post_send", _error_of(code), bad - wrs)
         finally:
             free(wrs)
         return 0
@@ -210,7 +210,7 @@ cdef class QP(Resource):
             return
         code = self.qp.context.ops.post_recv(self.qp, &(<RecvWR>wr).wr, &bad)
         if code:
-            raise failed("post_recv", _error_of(code))
+            raise self.context._failed("post_recv", _error_of(code))
 
     cdef int _post_recv_list(self, list requests) except -1:
         cdef ibv_recv_wr *bad = NULL
@@ -219,7 +219,7 @@ cdef class QP(Resource):
         try:
             code = self.qp.context.ops.post_recv(self.qp, wrs, &bad) if requests else 0
             if code:
-                raise failed("post_recv", _error_of(code), bad - wrs)
+                raise self.context._failed("post_recv", _error_of(code), bad - wrs)
         finally:
             free(wrs)
         return 0
@@ -239,7 +239,7 @@ cdef class QP(Resource):
         self.busy += 1
         try:
             if not sends:
-                return _post_recv_array(self.qp, NULL, records, "post_recv")
+                return _post_recv_array(self.context, self.qp, NULL, records, "post_recv")
             return self._post_send_array(records, ahs)
         finally:
             self.busy -= 1
@@ -260,7 +260,7 @@ cdef class QP(Resource):
             with nogil:
                 code = _post_send_records(self.qp, first, count, table, &posted)
             if code:
-                raise failed("post_send", _error_of(code), posted)
+                raise self.context._failed("post_send", _error_of(code), posted)
             return posted
         finally:
             free(table)
@@ -422,7 +422,7 @@ cdef QP _create_qp(PD pd, init):
     with nogil:
         self.qp = pd.context.library.call.create_qp(pd.pd, &attr)
     if self.qp is NULL:
-        raise failed("create_qp", errno)
+        raise pd.context._failed("create_qp", errno)
     self.cap = _qp_cap(&attr.cap)
     return self
 

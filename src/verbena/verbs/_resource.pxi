@@ -82,7 +82,7 @@ cdef class Resource:
             )
         cdef int code = self._destroy()
         if code:
-            raise failed(f"{type(self).__name__}.close", code)
+            raise self.context._failed(f"{type(self).__name__}.close", code)
         self.why_closed = _CLOSED
 
     def _close_with_users(self):

@@ -50,7 +50,7 @@ cdef class SRQ(Resource):
             return self._post_list(list(wr))
         code = self.srq.context.ops.post_srq_recv(self.srq, &(<RecvWR>wr).wr, &bad)
         if code:
-            raise failed("post_srq_recv", _error_of(code))
+            raise self.context._failed("post_srq_recv", _error_of(code))
 
     cdef object _post_list(self, list requests):
         cdef ibv_recv_wr *bad = NULL
@@ -59,7 +59,7 @@ cdef class SRQ(Resource):
         try:
             code = self.srq.context.ops.post_srq_recv(self.srq, wrs, &bad) if requests else 0
             if code:
-                raise failed("post_srq_recv", _error_of(code), bad - wrs)
+                raise self.context._failed("post_srq_recv", _error_of(code), bad - wrs)
         finally:
             free(wrs)
 
@@ -79,7 +79,7 @@ cdef class SRQ(Resource):
         self._check()
         self.busy += 1
         try:
-            return _post_recv_array(NULL, self.srq, records, "post_srq_recv")
+            return _post_recv_array(self.context, NULL, self.srq, records, "post_srq_recv")
         finally:
             self.busy -= 1
 
@@ -89,7 +89,7 @@ cdef class SRQ(Resource):
         self._check()
         cdef int code = self.context.library.call.query_srq(self.srq, &attr)
         if code:
-            raise failed("query_srq", _error_of(code))
+            raise self.context._failed("query_srq", _error_of(code))
         return _attributes.SRQAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
 
     def modify(self, max_wr=None, srq_limit=None):
@@ -103,7 +103,7 @@ cdef class SRQ(Resource):
         attr.srq_limit = 0 if srq_limit is None else srq_limit
         cdef int code = self.context.library.call.modify_srq(self.srq, &attr, mask)
         if code:
-            raise failed("modify_srq", _error_of(code))
+            raise self.context._failed("modify_srq", _error_of(code))
 
     def __repr__(self):
         return f"<SRQ {'open' if self._is_open() else 'closed'}>"
@@ -122,7 +122,7 @@ cdef SRQ _create_srq(PD pd, uint32_t max_wr, uint32_t max_sge, uint32_t srq_limi
     with nogil:
         self.srq = pd.context.library.call.create_srq(pd.pd, &attr)
     if self.srq is NULL:
-        raise failed("create_srq", errno)
+        raise pd.context._failed("create_srq", errno)
     return self
 
 
@@ -130,7 +130,8 @@ cdef RecvWR _recv_request(local, size_t offset, length, uint64_t wr_id):
     return RecvWR(wr_id, SGE(local, length, 0, offset) if isinstance(local, MR) else local)
 
 
-cdef Py_ssize_t _post_recv_array(ibv_qp *qp, ibv_srq *srq, records, str call) except -1:
+cdef Py_ssize_t _post_recv_array(Context context, ibv_qp *qp, ibv_srq *srq, records,
+                                 str call) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t posted = 0
     cdef int code
@@ -141,7 +142,7 @@ cdef Py_ssize_t _post_recv_array(ibv_qp *qp, ibv_srq *srq, records, str call) ex
         with nogil:
             code = _post_recv_records(qp, srq, <const RecvRecord *>view.buf, count, &posted)
         if code:
-            raise failed(call, _error_of(code), posted)
+            raise context._failed(call, _error_of(code), posted)
         return posted
     finally:
         PyBuffer_Release(&view)

@@ -79,6 +79,7 @@ struct ibv_grh;
     X(void, heap_free, "verbena_heap_free", "VERBENA_1", (void *))                                 \
     X(int, explain, "verbena_explain", "VERBENA_1",                                                \
       (struct ibv_context *, uint32_t, char *, size_t))                                            \
+    X(int, why, "verbena_why", "VERBENA_1", (struct ibv_context *, int, char *, size_t))           \
     X(int, describe, "verbena_describe", "VERBENA_1", (struct ibv_context *, char *, size_t))      \
     X(int, set_fault, "verbena_set_fault", "VERBENA_1",                                            \
       (struct ibv_context *, const char *, char *, size_t))                                        \

@@ -189,10 +189,13 @@ _ADVICE = {
 }
 
 
-def failed(call: str, code: int, posted: int = 0) -> VerbsError:
-    """The exception for a call that failed with ``code``: an errno of either sign, 0 if none."""
+def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
+    """The exception for a call that failed with ``code``: an errno of either sign, 0 if none.
+
+    ``why`` is the library's own reason; without one the text says what usually is.
+    """
     number = abs(code) or errno.EIO
-    advice = _ADVICE.get((call, number))
+    advice = why or _ADVICE.get((call, number))
     text = f"{call}: {os.strerror(number)}"
     error = VerbsError(number, f"{text}; {advice}" if advice else text)
     error.posted = posted

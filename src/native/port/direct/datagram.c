@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/ah.h"
+#include "hca/refusal.h"
 #include "port/direct/datagram.h"
 #include "port/direct/requester.h"
 #include "port/direct/responder.h"
@@ -140,12 +141,11 @@ static uint8_t header_type(const struct vb_gid *source)
 
 /* Into the receive request's buffers. -EACCES: they are not what they were registered as. */
 static int place(struct vb_qp *qp, const struct destination *to, const struct vb_taken *taken,
-                 const struct vb_spans *message)
+                 const struct vb_spans *message, struct vb_evidence *evidence)
 {
-    struct vb_evidence evidence;
     struct vb_spans buffers;
 
-    if (vb_recv_spans(to->peer, to->remote, taken->wqe, message->total, &buffers, &evidence))
+    if (vb_recv_spans(to->peer, to->remote, taken->wqe, message->total, &buffers, evidence))
         return -EACCES;
     return vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers);
 }
@@ -156,6 +156,7 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
                     const struct vb_spans *message, const struct vb_gid *source)
 {
     struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
+    struct vb_evidence evidence; /* filled where something is wrong */
     struct vb_taken taken;
     int error = 0;
     struct vb_cqe entry = {
@@ -174,17 +175,24 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
     if (message->total > taken.wqe->length) {
         /* Too long for the request: hardware differs; here it ends with LOC_LEN_ERR. */
         entry.status = IBV_WC_LOC_LEN_ERR;
-        entry.flags = 0;
-        entry.extra = 0;
+        evidence = (struct vb_evidence){.check = VB_CHECK_RECV_TOO_SHORT,
+                                        .length = message->total,
+                                        .mr_length = taken.wqe->length};
     } else {
-        error = place(qp, to, &taken, message);
+        error = place(qp, to, &taken, message, &evidence);
         if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE)
             return; /* a datagram that nobody takes is lost; its request serves the next one */
     }
-    if (error) {
+    if (error && error != -EACCES)
+        evidence = (struct vb_evidence){.check = VB_CHECK_RECV_MEMORY_GONE,
+                                        .addr = taken.wqe->sge[0].addr,
+                                        .length = message->total};
+    if (error)
         entry.status = IBV_WC_LOC_PROT_ERR;
+    if (entry.status) {
         entry.flags = 0;
-        entry.extra = 0;
+        entry.extra =
+            vb_evidence_of_datagram(&to->peer->view, to->remote, qp->ibv.qp_num, &evidence);
     }
     vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }

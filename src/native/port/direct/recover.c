@@ -5,6 +5,7 @@
 #include "hca/cq.h"
 #include "hca/event.h"
 #include "hca/qp.h"
+#include "hca/refusal.h"
 #include "port/direct/connection.h"
 #include "port/direct/notice.h"
 #include "port/direct/retry.h"
@@ -84,6 +85,18 @@ static bool died_connected(const struct vb_qp *qp)
     return qp->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;
 }
 
+static void blame_peer(struct vb_qp *qp)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_PEER_DIED,
+        .type = (uint8_t)qp->ibv.qp_type,
+        .qp_num = qp->ibv.qp_num,
+        .peer_qp_num = qp->shared->dest_qp_num,
+    };
+
+    vb_blame(&qp->context->adapter->self, qp->shared, &evidence);
+}
+
 bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
 {
     (void)direct;
@@ -91,8 +104,10 @@ bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
         return false;
     if (died_connected(qp)) {
         vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
-        if (vb_qp_state(qp) != IBV_QPS_ERR)
+        if (vb_qp_state(qp) != IBV_QPS_ERR) {
+            blame_peer(qp);
             vb_qp_fail(qp);
+        }
         vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
     }
     vb_sq_unlock(qp);

@@ -65,6 +65,8 @@ static int memory_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const str
     }
     evidence.addr = remote->span[0].addr;
     evidence.length = remote->total;
+    evidence.wr_opcode = (uint16_t)wr->opcode;
+    vb_blame_responder(&qp->peer->view, qp->remote, &evidence);
     vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
     return vb_refuse(qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
@@ -93,6 +95,9 @@ static VB_COLD int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_
 {
     if (qp->ibv.qp_type == IBV_QPT_UC)
         return 0;
+    evidence->wr_opcode = (uint16_t)wr->opcode;
+    if (!atomic_load(&qp->remote->failed))
+        vb_blame_responder(&qp->peer->view, qp->remote, evidence);
     vb_fail_remote(qp, status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR
                                                        : IBV_EVENT_QP_REQ_ERR);
     return vb_refuse(qp, wr, status, evidence, outcome);
@@ -116,7 +121,7 @@ static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
     if (qp->ibv.qp_type == IBV_QPT_UC && !qp->remote->srq)
         return 0; /* the request serves the next message */
     evidence->wr_opcode = (uint16_t)wr->opcode;
-    entry.extra = vb_evidence_put(&qp->peer->view, evidence);
+    entry.extra = vb_blame_responder(&qp->peer->view, qp->remote, evidence);
     if (qp->ibv.qp_type == IBV_QPT_RC) /* whoever polls the completion finds the QP in ERR */
         vb_fail_remote(qp, IBV_EVENT_QP_REQ_ERR);
     vb_deliver(qp, taken, &entry, true);

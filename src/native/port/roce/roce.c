@@ -339,6 +339,22 @@ bool vb_roce_quiet(struct vb_roce *roce)
     return true;
 }
 
+static VB_COLD int decline_way(struct vb_qp *qp, int error)
+{
+    unsigned index = qp->attr.ah_attr.grh.sgid_index;
+
+    if (error == -EINVAL)
+        return vb_decline(
+            qp->context, error,
+            "GID index {0} names no RoCE v2 GID of this host: `verbena devices` lists "
+            "them",
+            index);
+    return vb_decline(qp->context, error,
+                      "no route leads from GID index {0} to the peer's GID: indices 2 and up are "
+                      "addresses of this host's interfaces; choose one that reaches the peer",
+                      index);
+}
+
 static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
@@ -349,9 +365,15 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
     if (!error)
         error = vb_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
-        return error;
+        return decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
-    return path->mtu > route_mtu ? -EMSGSIZE : 0;
+    if (path->mtu > route_mtu)
+        return vb_decline(
+            qp->context, -EMSGSIZE,
+            "path_mtu is {0} bytes and the interface towards the peer carries {1}: "
+            "set a smaller one (query_port: active_mtu), or raise the interface's MTU",
+            path->mtu, route_mtu);
+    return 0;
 }
 
 int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page of errors says of each: meaning, causes, what to try, and the example to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Every Python example goes on from here; `ended` says how the request of a QP has ended.
+BEGIN = """\
+from verbena import verbs
+from verbena.verbs import AccessFlags, QPType, RecvWR, SendFlags, SendWR, SGE, WROpcode
+
+ALL = 15  # LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC
+
+
+def pair(access=ALL, timeout=8):
+    here, there = (pd.create_qp(send_cq=cq, max_send_wr=16, max_recv_wr=16) for _ in range(2))
+    verbs.connect_pair(
+        here, there, access=access, timeout=timeout, retry_cnt=1, rnr_retry=1, min_rnr_timer=1
+    )
+    return here, there
+
+
+def ended(qp=None):
+    while (wc := cq.wait(1, 30)[0]).qp_num != (qp or here).qp_num:
+        pass
+    wc.raise_for_status()
+
+
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
+here, there = pair()
+mine, theirs = pd.alloc(8192, ALL), pd.alloc(4096, ALL)
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Lines of Python after BEGIN, or the command line of a program that `verbena run` starts."""
+
+    title: str
+    code: str = ""
+    command: str = ""
+    packets: bool = False  # VERBENA_PORT=roce
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    means: str
+    causes: str
+    remedy: str
+    examples: tuple[Example, ...] = ()
+
+
+STATUSES = (
+    Entry(
+        "LOC_LEN_ERR",
+        "The message does not fit: into the receive request that took it, or into the transport.",
+        "receives that are shorter than what the peer sends; a datagram longer than the path MTU "
+        "(its receive buffer needs 40 bytes more, for the GRH); an atomic whose element is shorter "
+        "than 8 bytes.",
+        "post longer receives, or split the message.",
+        (
+            Example(
+                "A receive request that is too short, at the receiver",
+                "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended(there)",
+            ),
+            Example(
+                "An atomic with too short an element",
+                "here.fetch_add([mine.sge(4)], theirs.addr, theirs.rkey, 1)\nended()",
+            ),
+            Example(
+                "A datagram beyond the path MTU",
+                "here, there = (pd.create_qp(send_cq=cq, qp_type=QPType.UD) for _ in range(2))\n"
+                "verbs.connect_pair(here, there)\n"
+                "ah = pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=1)\n"
+                "wr = SendWR(1, mine.sge(5000), ah=ah, remote_qpn=there.qp_num, "
+                "remote_qkey=0x11111111)\n"
+                "here.post_send(wr)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "LOC_QP_OP_ERR",
+        "The QP cannot carry the request out as it is set up.",
+        "a READ or an atomic on a QP with `max_rd_atomic` 0.",
+        "set the attribute when the QP goes to RTS.",
+        (
+            Example(
+                "A READ without READ resources",
+                "here.modify(qp_state=verbs.QPState.SQD)\n"
+                "here.modify(qp_state=verbs.QPState.SQD, max_rd_atomic=0)\n"
+                "here.modify(qp_state=verbs.QPState.RTS)\n"
+                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "LOC_PROT_ERR",
+        "A local element, of the request or of the receive request, is not what its lkey says.",
+        "an rkey in the lkey's place, a region that is closed or of another protection domain, a "
+        "range that leaves it, a READ into memory without `LOCAL_WRITE`, or memory that was "
+        "unmapped under its region.",
+        "compare the element with the region, and keep both until the request has completed.",
+        (
+            Example(
+                "An lkey that names nothing",
+                "here.write([SGE(mine.addr, 64, 0x5EED)], theirs.addr, theirs.rkey)\nended()",
+            ),
+            Example(
+                "A READ into memory that is not to be written",
+                "target = pd.reg_mr(bytes(64), 0)\n"
+                "here.read(target, theirs.addr, theirs.rkey, length=64)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "WR_FLUSH_ERR",
+        "The QP was in ERR (or SQE) before the request's turn came: nothing was tried.",
+        "an earlier request that failed, a peer's request that failed here, a peer that ended, or "
+        "the program, which moved the QP to ERR.",
+        "look at what failed first, which the text says; then reset the QP and connect it again.",
+        (
+            Example(
+                "After another request failed",
+                "there.recv(theirs, wr_id=7)  # is posted when the WRITE fails there\n"
+                "here.write(mine, theirs.addr, 0x5EED, length=64)\n"
+                "ended(there)",
+            ),
+            Example(
+                "The program ended the QP",
+                "here.recv(mine)\nhere.modify(qp_state=verbs.QPState.ERR)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "BAD_RESP_ERR",
+        "The peer's answer does not fit the request (packets only).",
+        "a peer that breaks the protocol, or another path MTU there than here.",
+        "compare `path_mtu` on both sides, and look at a [capture](capture.md). No example: two "
+        "ends of Verbena do not do it to each other.",
+    ),
+    Entry(
+        "REM_INV_REQ_ERR",
+        "The peer's QP refused the request as such.",
+        "its access flags do not allow the operation, the message is longer than its receive "
+        "request, an atomic's address is not a multiple of 8, or it has fewer READ resources "
+        "(`max_dest_rd_atomic`) than were used.",
+        "set the attributes of the peer's QP, or the request, right.",
+        (
+            Example(
+                "The queue pair does not grant it",
+                "here, there = pair(access=AccessFlags.REMOTE_WRITE)\n"
+                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+            ),
+            Example(
+                "An atomic that is not on 8 bytes",
+                "here.fetch_add(mine, theirs.addr + 4, theirs.rkey, 1)\nended()",
+            ),
+            Example(
+                "The receive request is too short",
+                "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "REM_ACCESS_ERR",
+        "The rkey does not open what the request asks for.",
+        "a key of a region that is closed, or a local key; a range that leaves the region; a "
+        "region registered without the access, or in another protection domain than the peer's QP.",
+        "exchange address, length and rkey again after each registration.",
+        (
+            Example(
+                "A key that names nothing",
+                "here.write(mine, theirs.addr, 0x5EED, length=64)\nended()",
+            ),
+            Example(
+                "Outside the region",
+                "here.write(mine, theirs.addr, theirs.rkey, length=8192)\nended()",
+            ),
+            Example(
+                "The region does not grant it",
+                "theirs = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
+                "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+            ),
+            Example(
+                "The same by packets, to a process of this host",
+                "here, there = pair(timeout=16)\n"
+                "theirs = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
+                "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                packets=True,
+            ),
+        ),
+    ),
+    Entry(
+        "REM_OP_ERR",
+        "The peer could not carry the request out, through no fault of the request.",
+        "an lkey in its receive request that is wrong, its completion queue is full, or memory "
+        "was unmapped under its region.",
+        "look at the peer's own completions and events.",
+        (
+            Example(
+                "The peer's receive request has a wrong lkey",
+                "there.recv([SGE(theirs.addr, 64, 0x5EED)])\nhere.send(mine, length=64)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "RETRY_EXC_ERR",
+        "The peer did not answer: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
+        "the peer is not there, has ended, is not in RTR or RTS, or is connected to another QP; on "
+        "the network also a GID that does not lead there, a firewall (UDP port 4791), or loss.",
+        "compare QP numbers, GIDs and states on both sides; [RoCE v2](roce.md) has a list for the "
+        "network. A new connection needs the QP reset, or a new one.",
+        (
+            Example(
+                "The peer is not there",
+                "there.close()\nhere.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+            ),
+        ),
+    ),
+    Entry(
+        "RNR_RETRY_EXC_ERR",
+        "The peer had no receive request: `rnr_retry` times for its `min_rnr_timer`.",
+        "the sender is faster than the receiver posts.",
+        "post receives before the peer may send, use an SRQ, or set `rnr_retry` to 7, which waits "
+        "for ever.",
+        (Example("No receive request", "here.send(mine, length=64)\nended()"),),
+    ),
+    Entry(
+        "GENERAL_ERR",
+        "There was no memory for the request's way through the peer's help.",
+        "a limit on address space or memory.",
+        "raise it (`ulimit -v`, the container's memory). No example: it needs a host at its limit.",
+    ),
+)
+
+CALLS = (
+    Entry(
+        "create_qp, create_cq, create_srq",
+        "`EINVAL`: a size is beyond the device's limit. `EOPNOTSUPP`: the device has no such kind.",
+        "sizes that suit another adapter.",
+        "ask `query_device` first.",
+        (
+            Example(
+                "More requests than the device has", "pd.create_qp(send_cq=cq, max_send_wr=99999)"
+            ),
+            Example("A kind of QP that is not offered", "pd.create_qp(send_cq=cq, qp_type=8)"),
+            Example("A CQ without room", "ctx.create_cq(0)"),
+            Example("The same from a program in C", command="ibv_rc_pingpong -g 1 -r 40000"),
+        ),
+    ),
+    Entry(
+        "modify_qp",
+        "`EINVAL`: the state does not follow, the mask is not what the change needs, or a value is "
+        "out of range. Nothing has changed. `ENETUNREACH` and others, to RTR: no way leads to the "
+        "peer's GID.",
+        "a step left out, attributes of another QP type, an address without a GID.",
+        "follow the [table of states](qp-states.md).",
+        (
+            Example(
+                "A state that does not follow",
+                "qp = pd.create_qp(send_cq=cq)\nqp.modify(qp_state=verbs.QPState.RTS)",
+            ),
+            Example(
+                "An attribute that is missing",
+                "qp = pd.create_qp(send_cq=cq)\nqp.modify(qp_state=verbs.QPState.INIT, port_num=1)",
+            ),
+            Example(
+                "An attribute that does not belong there",
+                "qp = pd.create_qp(send_cq=cq)\n"
+                "qp.modify(qp_state=verbs.QPState.INIT, pkey_index=0, port_num=1, "
+                "qp_access_flags=0, timeout=14)",
+            ),
+            Example(
+                "A value out of range",
+                "qp = pd.create_qp(send_cq=cq)\nqp.to_init(port=2)",
+            ),
+            Example(
+                "An address without a GID",
+                "qp = pd.create_qp(send_cq=cq)\nqp.to_init()\n"
+                "qp.to_rtr(ah_attr=verbs.AHAttr(is_global=False))",
+            ),
+        ),
+    ),
+    Entry(
+        "reg_mr",
+        "`EINVAL`: the range or the access flags make no sense. `EFAULT`: there is no such memory.",
+        "remote access without `LOCAL_WRITE`; a length beyond the end of the allocation.",
+        "correct flags and range.",
+        (
+            Example("Remote write without local write", "pd.alloc(4096, AccessFlags.REMOTE_WRITE)"),
+            Example("Flags that nobody knows", "pd.alloc(4096, 1 << 19)"),
+        ),
+    ),
+    Entry(
+        "post_send",
+        "`EINVAL`: the request does not fit the QP. `ENOMEM`: the queue is full. Requests of a "
+        "list before the bad one are posted.",
+        "posting before RTS; more requests under way than `max_send_wr`; a CQ that is not polled, "
+        "or unsignalled requests that no signalled one follows.",
+        "poll, or create the QP with what the program uses.",
+        (
+            Example(
+                "Before RTS",
+                "qp = pd.create_qp(send_cq=cq)\nqp.post_send(SendWR())",
+            ),
+            Example(
+                "An opcode that the type does not have",
+                "here, there = (pd.create_qp(send_cq=cq, qp_type=QPType.UC) for _ in range(2))\n"
+                "verbs.connect_pair(here, there)\n"
+                "here.read(mine, theirs.addr, theirs.rkey, length=64)",
+            ),
+            Example("Too many elements", "here.send([mine.sge(8)] * 20)"),
+            Example(
+                "Too much inline data",
+                "here.send(mine, length=2000, flags=SendFlags.INLINE)",
+            ),
+            Example(
+                "A full queue",
+                "for _ in range(17):\n"
+                "    here.write(mine, theirs.addr, theirs.rkey, length=64, flags=0)",
+            ),
+        ),
+    ),
+    Entry(
+        "post_recv, post_srq_recv",
+        "`EINVAL`: the queue does not take the request. `ENOMEM`: it is full.",
+        "posting in RESET, or to a QP with an SRQ; a CQ that is not polled.",
+        "post from INIT on; poll.",
+        (
+            Example(
+                "In RESET",
+                "qp = pd.create_qp(send_cq=cq)\nqp.recv(mine)",
+            ),
+            Example(
+                "To a QP with an SRQ",
+                "qp = pd.create_qp(send_cq=cq, srq=pd.create_srq(8))\nqp.to_init()\nqp.recv(mine)",
+            ),
+            Example("A full queue", "there.post_recv([RecvWR()] * 17)"),
+        ),
+    ),
+    Entry(
+        "poll_cq",
+        "`EIO`: the CQ overran. It takes no further entry, and its QPs end.",
+        "a CQ that is shorter than what can complete between two polls.",
+        "create it with the sum of its QPs' queues.",
+        (
+            Example(
+                "More completions than the CQ holds",
+                "cq = ctx.create_cq(2)\nhere, there = pair()\n"
+                "for _ in range(3):\n"
+                "    here.write(mine, theirs.addr, theirs.rkey, length=64)\n"
+                "cq.wait(3, 30)",
+            ),
+        ),
+    ),
+    Entry(
+        "query_port, query_gid, query_pkey, create_ah",
+        "`EINVAL`: no such port or index, or an address that RoCE does not have.",
+        "a GID index of another adapter; an address handle made from a LID.",
+        "`verbena devices` lists the GIDs.",
+        (
+            Example("No such GID", "ctx.query_gid(1, 200)"),
+            Example("An address without a GID", "pd.create_ah(dlid=1, is_global=False)"),
+        ),
+    ),
+    Entry(
+        "destroy and dealloc",
+        "`EBUSY`: something still uses the object.",
+        "the order: what was made last goes first.",
+        "destroy the users that the text counts. In Python, `with` does it in order.",
+        (
+            Example("A PD in use", "pd.close()"),
+            Example("A CQ in use", "cq.close()"),
+        ),
+    ),
+)

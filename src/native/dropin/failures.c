@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/failures.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "dropin/settings.h"
+#include "dropin/verbena.h"
+#include "hca/decline.h"
+#include "hca/names.h"
+#include "port/direct/refused.h"
+
+enum { LINES_A_SECOND = 20, TEXT = 1024 };
+
+static uint64_t seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+/* May one more line be written? `hidden` is what was not since the last one. */
+static bool may_write(struct vb_lines *lines, uint64_t *hidden)
+{
+    uint64_t now = seconds_now();
+    bool may;
+
+    pthread_mutex_lock(&lines->mutex);
+    if (lines->second != now) {
+        lines->second = now;
+        lines->shown = 0;
+    }
+    may = lines->shown < LINES_A_SECOND;
+    *hidden = lines->hidden;
+    lines->shown += may;
+    lines->hidden = may ? 0 : lines->hidden + 1;
+    pthread_mutex_unlock(&lines->mutex);
+    return may;
+}
+
+static void say_hidden(uint64_t hidden)
+{
+    if (hidden)
+        vb_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", hidden);
+}
+
+/* Where the code that failed left no reason. */
+static const char *usual_reason(int error)
+{
+    switch (error) {
+    case -ENOMEM:
+        return "; memory, address space (`ulimit -v`) or the device's table of such objects is "
+               "used "
+               "up";
+    case -EOPNOTSUPP:
+        return "; this device does not offer it";
+    case -EMFILE:
+        return "; this process has too many open files: raise `ulimit -n`";
+    default:
+        return "";
+    }
+}
+
+static void say_call(struct vb_open *opened, const char *call, int error)
+{
+    char text[TEXT] = "";
+    uint64_t hidden;
+
+    if (!may_write(&opened->lines, &hidden))
+        return;
+    say_hidden(hidden);
+    if (vb_decline_text(opened->core, error, text, sizeof(text)))
+        vb_log(VB_LOG_ERRORS, "%s failed: %s; %s", call, strerror(-error), text);
+    else
+        vb_log(VB_LOG_ERRORS, "%s failed: %s%s", call, strerror(-error), usual_reason(error));
+}
+
+int vb_failed(struct ibv_context *context, const char *call, int error)
+{
+    struct vb_open *opened = vb_open_of(context);
+
+    if (opened->core) {
+        vb_decline_close(opened->core, error);
+        if (vb_settings()->explain)
+            say_call(opened, call, error);
+    } else if (vb_settings()->explain) {
+        vb_log(
+            VB_LOG_ERRORS,
+            "%s failed: the device was opened before this process was forked; open it again here",
+            call);
+    }
+    errno = -error;
+    return -error;
+}
+
+void vb_not_offered(const char *call)
+{
+    if (vb_settings()->explain)
+        vb_log(VB_LOG_ERRORS, "%s failed: this device does not offer it", call);
+    errno = EOPNOTSUPP;
+}
+
+/* A queue's flushed requests share one record. */
+static bool is_told(struct vb_lines *lines, const struct ibv_wc *wc)
+{
+    bool told;
+
+    if (wc->status != IBV_WC_WR_FLUSH_ERR)
+        return false;
+    pthread_mutex_lock(&lines->mutex);
+    told = lines->flush == wc->vendor_err;
+    lines->flush = wc->vendor_err;
+    pthread_mutex_unlock(&lines->mutex);
+    return told;
+}
+
+void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
+{
+    struct vb_open *opened = vb_open_of(context);
+    char text[TEXT] = "";
+    int before = errno;
+    uint64_t hidden;
+
+    if (!vb_settings()->explain || is_told(&opened->lines, wc) ||
+        !may_write(&opened->lines, &hidden))
+        return;
+    say_hidden(hidden);
+    vb_completion_text(context, wc->vendor_err, text, sizeof(text));
+    vb_log(VB_LOG_ERRORS, "QP 0x%x, wr_id 0x%" PRIx64 ": %s%s%s", wc->qp_num, wc->wr_id,
+           vb_status_name(wc->status), *text ? ": " : "", text);
+    errno = before;
+}
+
+int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size)
+{
+    struct vb_context *core = vb_core(context);
+    struct vb_evidence evidence, seen;
+    bool found;
+
+    if (!core || !vb_evidence_get(&core->adapter->self, vendor_err, &evidence))
+        return 0;
+    found = evidence.check == VB_CHECK_REFUSED &&
+            vb_direct_find_refusal(vb_open_of(context)->host->direct, &evidence, &seen);
+    return vb_evidence_say(&core->adapter->self, &evidence, found ? &seen : NULL, text, size);
+}
+
+VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
+{
+    struct vb_context *core = vb_core(context);
+
+    return core ? vb_decline_text(core, error, text, size) : 0;
+}
+
+void vb_lines_init(struct vb_lines *lines)
+{
+    pthread_mutex_init(&lines->mutex, NULL);
+}
+
+void vb_lines_fini(struct vb_lines *lines)
+{
+    say_hidden(lines->hidden);
+    pthread_mutex_destroy(&lines->mutex);
+}

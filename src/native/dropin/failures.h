@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How a failed call ends: errno, the reason kept for who asks (verbena_why), and with VERBENA_LOG
+ * set a line on stderr. Nothing here is run by a call that succeeds.
+ */
+#ifndef VB_DROPIN_FAILURES_H
+#define VB_DROPIN_FAILURES_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ibv_context;
+struct ibv_wc;
+
+/* Lines on stderr are few in a second; the rest is counted. */
+struct vb_lines {
+    pthread_mutex_t mutex;
+    uint64_t second; /* of CLOCK_MONOTONIC */
+    uint32_t shown;  /* in it */
+    uint64_t hidden; /* since the last that was shown */
+    uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same
+                     */
+};
+
+/* Ends a call of the context with a core's negative errno; sets errno and returns it, positive. */
+int vb_failed(struct ibv_context *context, const char *call, int error)
+    __attribute__((cold, noinline));
+
+/* The same for an error that may be 0, as verbs return it. */
+static inline int vb_result(struct ibv_context *context, const char *call, int error)
+{
+    return __builtin_expect(error != 0, 0) ? vb_failed(context, call, error) : 0;
+}
+
+/* The same for verbs that return a pointer, or -1. */
+static inline void *vb_failed_null(struct ibv_context *context, const char *call, int error)
+{
+    vb_failed(context, call, error);
+    return 0;
+}
+
+static inline int vb_failed_minus_one(struct ibv_context *context, const char *call, int error)
+{
+    vb_failed(context, call, error);
+    return -1;
+}
+
+/* A call that no device of ours offers; the line only. */
+void vb_not_offered(const char *call) __attribute__((cold, noinline));
+
+/* A completion with error was polled: a line, and errno stays. */
+void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
+    __attribute__((cold, noinline));
+
+/* Why the completion with this vendor_err failed; length as snprintf's, 0: not kept. */
+int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size);
+
+void vb_lines_init(struct vb_lines *lines);
+/* Says how many were hidden last. */
+void vb_lines_fini(struct vb_lines *lines);
+
+#endif

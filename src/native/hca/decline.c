@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/decline.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "hca/adapter.h"
+#include "hca/names.h"
+
+/* Under the mutex: the thread's latest, or NULL. */
+static struct vb_declined *latest(struct vb_declines *declines)
+{
+    pthread_t self = pthread_self();
+
+    for (uint32_t i = 0; i < VB_DECLINES; ++i) {
+        struct vb_declined *entry = &declines->entry[(declines->next - 1 - i) % VB_DECLINES];
+
+        if (entry->error && pthread_equal(entry->thread, self))
+            return entry;
+    }
+    return NULL;
+}
+
+static void keep(struct vb_declines *declines, int error, const char *because,
+                 const uint64_t number[VB_DECLINE_NUMBERS])
+{
+    struct vb_declined *entry = &declines->entry[declines->next++ % VB_DECLINES];
+
+    *entry = (struct vb_declined){
+        .thread = pthread_self(), .error = -error, .because = because, .closed = !because};
+    if (number)
+        memcpy(entry->number, number, sizeof(entry->number));
+}
+
+int vb_decline_with(struct vb_context *context, int error, const char *because,
+                    const uint64_t number[VB_DECLINE_NUMBERS])
+{
+    if (!context) /* a forked child's: it has no adapter */
+        return error;
+    pthread_mutex_lock(&context->declines.mutex);
+    keep(&context->declines, error, because, number);
+    pthread_mutex_unlock(&context->declines.mutex);
+    return error;
+}
+
+void vb_decline_close(struct vb_context *context, int error)
+{
+    struct vb_declines *declines = &context->declines;
+    struct vb_declined *entry;
+
+    pthread_mutex_lock(&declines->mutex);
+    entry = latest(declines);
+    if (entry && entry->error == -error && !entry->closed)
+        entry->closed = true;
+    else
+        keep(declines, error, NULL, NULL);
+    pthread_mutex_unlock(&declines->mutex);
+}
+
+static void say_number(struct vb_text *text, char as, uint64_t number)
+{
+    switch (as) {
+    case 'i':
+        vb_text_add(text, "%" PRId64, (int64_t)number);
+        break;
+    case 'x':
+        vb_text_add(text, "0x%" PRIx64, number);
+        break;
+    case 'n':
+        vb_text_add(text, "%s", (const char *)(uintptr_t)number);
+        break;
+    case 's':
+        vb_text_add(text, "%s", vb_state_name(number));
+        break;
+    case 't':
+        vb_text_add(text, "%s", vb_type_name(number));
+        break;
+    case 'o':
+        vb_text_add(text, "%s", vb_opcode_name(number));
+        break;
+    case 'a':
+        vb_say_access(text, number);
+        break;
+    case 'm':
+        vb_say_mask(text, number);
+        break;
+    default:
+        vb_text_add(text, "%" PRIu64, number);
+    }
+}
+
+/* Each {digit} or {digit letter} becomes its number, all else stays. */
+static int render(const struct vb_declined *declined, char *out, size_t size)
+{
+    struct vb_text text = {.at = out, .left = size};
+    const char *at = declined->because, *open;
+
+    while ((open = strchr(at, '{')) && open[1] >= '0' && open[1] < '0' + VB_DECLINE_NUMBERS) {
+        char as = open[2] == '}' ? '\0' : open[2];
+
+        vb_text_add(&text, "%.*s", (int)(open - at), at);
+        say_number(&text, as, declined->number[open[1] - '0']);
+        at = open + (as ? 4 : 3);
+    }
+    vb_text_add(&text, "%s", at);
+    return text.length;
+}
+
+int vb_decline_text(struct vb_context *context, int error, char *text, size_t size)
+{
+    struct vb_declines *declines = &context->declines;
+    struct vb_declined declined = {0}, *entry;
+
+    pthread_mutex_lock(&declines->mutex);
+    entry = latest(declines);
+    if (entry && entry->error == (error < 0 ? -error : error)) {
+        entry->closed = true;
+        declined = *entry;
+    }
+    pthread_mutex_unlock(&declines->mutex);
+    return declined.because ? render(&declined, text, size) : 0;
+}

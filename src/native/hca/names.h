@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What numbers are called, for sentences about them. */
+#ifndef VB_HCA_NAMES_H
+#define VB_HCA_NAMES_H
+
+#include <stdint.h>
+
+#include "hca/text.h"
+
+/* "INIT"; "no state" for a number that is none. */
+const char *vb_state_name(uint64_t state);
+/* "RC", "UC", "UD"… */
+const char *vb_type_name(uint64_t type);
+/* "RDMA_WRITE": an opcode of ibv_send_wr; "unknown" for a number that is none. */
+const char *vb_opcode_name(uint64_t opcode);
+/* "remote access error": a completion's status. */
+const char *vb_status_name(uint64_t status);
+/* "IBV_ACCESS_LOCAL_WRITE" without the prefix, several with | between them, and what is unknown in
+ * hexadecimal. */
+void vb_say_access(struct vb_text *text, uint64_t access);
+/* The bits of ibv_modify_qp's mask, as <infiniband/verbs.h> writes them. */
+void vb_say_mask(struct vb_text *text, uint64_t mask);
+
+#endif
