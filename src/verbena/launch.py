@@ -24,6 +24,7 @@ class LogLevel(StrEnum):
 
     ERRORS = "errors"
     INFO = "info"
+    COUNTERS = "counters"
     DEBUG = "debug"
 
 

@@ -4,14 +4,15 @@
  * row of steps: a packet of any bytes or of a likely form, a request of the connection's own, time
  * that passes, a bit that flips in a packet under way.
  *
- * Each step's first byte: bits 0 to 2 what it is, 3 the side, 4 and 5 which connection.
+ * Each step's first byte: bits 0 to 2 what it is, 3 the side, 4 and 5 which connection; 6: the
+ * packet comes to the multicast group, 7: but with one queue pair's number.
  */
 #include "check.h"
 #include "forge.h"
 
 enum step_kind { RAW, REQUEST, RESPONSE, SEND, RECEIVE, STEPS, TIME, FLIP };
 
-enum { STEPS_MOST = 200 };
+enum { STEPS_MOST = 200, TO_GROUP = 1 << 6, TO_ONE = 1 << 7, QKEY = 17 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,19 +20,38 @@ static struct world world;
 static bool opened;
 
 /* Exactly as long as the packet: a sanitizer sees who reads beyond. */
-static void hand(int side, const struct forged *forged)
+static void hand(int side, uint8_t what, struct forged *forged)
 {
     struct fabric *fabric = &world.fabric;
     uint8_t *exact = malloc(forged->length + !forged->length);
     struct vb_arrival arrival = {.bytes = exact, .length = forged->length, .hop_limit = 64};
 
     CHECK(exact);
+    if ((what & TO_GROUP) && !(what & TO_ONE) && forged->length >= VB_BTH)
+        vb_put24(forged->bytes + 5, VB_MULTICAST_QPN);
     memcpy(exact, forged->bytes, forged->length);
     memcpy(arrival.sgid, fabric->side[!side].gid, 16);
-    memcpy(arrival.dgid, fabric->side[side].gid, 16);
+    memcpy(arrival.dgid, what & TO_GROUP ? world_group : fabric->side[side].gid, 16);
     arrival.sgid[15] ^= forged->stranger ? 0x40 : 0;
     vb_engine_receive(fabric->side[side].engine, &arrival, fabric->now);
     free(exact);
+}
+
+/* To the peer or the group, by the right number, the group's or any, with the right key or not. */
+static void send_datagram(struct input *input, struct vb_qp *qp)
+{
+    int side = fabric_side_of(&world.fabric, qp);
+    uint8_t how = take8(input);
+    struct ibv_send_wr wr = {.opcode = how & 1 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND};
+    uint32_t offset = take8(input) * 8u, length = take8(input) * 8u;
+
+    wr.wr.ud.ah = &world.ah[side][how >> 1 & 1]->ibv;
+    wr.wr.ud.remote_qpn = how & 4   ? VB_MULTICAST_QPN
+                          : how & 8 ? take32(input) & VB_QPN_MASK
+                                    : world.victim[VICTIM_UD][!side]->ibv.qp_num;
+    wr.wr.ud.remote_qkey = how & 16 ? take32(input) : QKEY;
+    wr.send_flags = how & 32 ? IBV_SEND_SOLICITED : 0;
+    world_send(&world, qp, &wr, offset, length);
 }
 
 static void send_one(struct input *input, struct vb_qp *qp)
@@ -48,8 +68,10 @@ static void send_one(struct input *input, struct vb_qp *qp)
     int peer = !fabric_side_of(&world.fabric, qp);
     uint32_t offset = take8(input) * 8u, length = take8(input) * 8u;
 
-    if (qp->ibv.qp_type == IBV_QPT_UD)
+    if (qp->ibv.qp_type == IBV_QPT_UD) {
+        send_datagram(input, qp);
         return;
+    }
     if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
         wr.wr.atomic.remote_addr = forge_address(input, &world, peer) & ~7ull;
         wr.wr.atomic.rkey = forge_key(input, &world, peer);
@@ -85,12 +107,12 @@ static void step(struct input *input)
     switch ((enum step_kind)(what & 7)) {
     case RAW:
         forge_raw(input, qp, &forged);
-        hand(side, &forged);
+        hand(side, what, &forged);
         break;
     case REQUEST:
     case RESPONSE:
         forge_packet(input, &world, qp, (what & 7) == RESPONSE, &forged);
-        hand(side, &forged);
+        hand(side, what, &forged);
         break;
     case SEND:
         send_one(input, qp);

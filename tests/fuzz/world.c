@@ -11,6 +11,8 @@ enum {
 };
 enum outcome { UNUSED, PENDING, OF_SRQ, ENDED };
 
+const uint8_t world_group[16] = {0xff, 0x0e, [15] = 7};
+
 /* ---- what stays ---- */
 
 static void open_arena(struct arena *arena, struct side *side)
@@ -28,6 +30,16 @@ static void open_arena(struct arena *arena, struct side *side)
     CHECK_EQ(vb_cq_create(side->context, 4 * FABRIC_DEPTH, NULL, NULL, &arena->cq), 0);
 }
 
+static struct vb_ah *make_ah(struct arena *arena, const uint8_t gid[16])
+{
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    struct vb_ah *ah;
+
+    memcpy(attr.grh.dgid.raw, gid, 16);
+    CHECK_EQ(vb_ah_create(arena->pd, &attr, &ah), 0);
+    return ah;
+}
+
 void world_open(struct world *world)
 {
     struct fabric *fabric = &world->fabric;
@@ -37,6 +49,8 @@ void world_open(struct world *world)
     for (int i = 0; i < 2; ++i) {
         open_arena(&world->arena[i], &fabric->side[i]);
         memset(fabric->side[i].memory, HONEST, HONEST_BYTES);
+        world->ah[i][0] = make_ah(&world->arena[i], fabric->side[!i].gid);
+        world->ah[i][1] = make_ah(&world->arena[i], world_group);
     }
 }
 
@@ -91,6 +105,8 @@ void world_begin(struct world *world)
     make_pair(world, VICTIM_SRQ, IBV_QPT_RC, true);
     make_pair(world, VICTIM_UC, IBV_QPT_UC, false);
     make_pair(world, VICTIM_UD, IBV_QPT_UD, false);
+    for (int i = 0; i < 2; ++i)
+        CHECK_EQ(vb_multicast_attach(world->victim[VICTIM_UD][i], world_group), 0);
 }
 
 static struct ibv_sge element(const struct arena *arena, uint32_t offset, uint32_t length)
@@ -196,6 +212,10 @@ static void end_victims(struct world *world)
     collect(world);
     for (uint32_t n = 0; n < world->posted; ++n)
         CHECK(world->outcome[n] != PENDING);
+    for (int i = 0; i < 2; ++i) {
+        CHECK_EQ(vb_qp_destroy(world->victim[VICTIM_UD][i]), -EBUSY);
+        CHECK_EQ(vb_multicast_detach(world->victim[VICTIM_UD][i], world_group), 0);
+    }
     for (int which = 0; which < VICTIMS; ++which)
         for (int i = 0; i < 2; ++i)
             CHECK_EQ(vb_qp_destroy(world->victim[which][i]), 0);

@@ -30,6 +30,7 @@ struct world {
     struct arena arena[2];
     struct vb_qp *honest[2];
     struct vb_qp *victim[VICTIMS][2];
+    struct vb_ah *ah[2][2];          /* of each side: to the other, and to the group */
     uint8_t outcome[WORLD_REQUESTS]; /* by wr_id: is it posted, and has it ended? */
     uint32_t posted;
 };
@@ -44,6 +45,9 @@ void world_end(struct world *world);
 bool world_send(struct world *world, struct vb_qp *qp, struct ibv_send_wr *wr, uint32_t offset,
                 uint32_t length);
 bool world_receive(struct world *world, struct vb_qp *qp, uint32_t offset, uint32_t length);
+
+/* The group that the datagram victims are in. */
+extern const uint8_t world_group[16];
 
 /* What must be so after each step: nothing but the open zones has changed. */
 void world_check(const struct world *world);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Marks of congestion and notifications of it: counted by name, and no connection minds them. */
+/*
+ * Marks of congestion and notifications of it: counted by name, and no connection minds them.
+ * End-to-end credits: who was told of none is told of the next.
+ */
 #include "check.h"
 #include "fabric.h"
+#include "hca/credits.h"
 #include "hca/transport.h"
 #include "wire/opcode.h"
 
@@ -198,6 +202,86 @@ static void a_notification_does_not_establish(void)
     fabric_close(&fabric);
 }
 
+static void send_one(uint32_t n)
+{
+    for (uint32_t i = 0; i < n; ++i)
+        CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 64), 0);
+}
+
+static const struct logged *last_ack(void)
+{
+    uint32_t count = fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE);
+
+    return count ? fabric_find(&fabric, 1, VB_OP_ACKNOWLEDGE, count - 1) : NULL;
+}
+
+/* Without it the next message alone could go, as a limited one, and all others would wait. */
+static void who_was_told_of_no_credits_is_told_of_the_next(void)
+{
+    uint32_t acks;
+
+    begin(IBV_QPT_RC);
+    fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    send_one(1);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    CHECK_EQ(last_ack()->syndrome, 0); /* ACK, and no credit */
+    CHECK_EQ(qp[0]->endpoint->requester.lsn, 1);
+    acks = fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE);
+    fabric_run(&fabric, 1000000);
+    CHECK_EQ(fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE), acks);
+    for (int i = 0; i < 4; ++i)
+        fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    fabric_run(&fabric, 1000000);
+    CHECK_EQ(fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE), acks + 1); /* once */
+    CHECK_EQ(last_ack()->syndrome, vb_credits_encode(4));
+    CHECK_EQ(last_ack()->msn, 1);
+    CHECK_EQ(last_ack()->bth.psn, fabric_defaults().psn[0]);
+    CHECK_EQ(qp[0]->endpoint->requester.lsn, 1 + 4);
+    CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
+    send_one(4);
+    for (int i = 0; i < 4; ++i)
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    CHECK_EQ(fabric_counters(&fabric, 0)->nak_rnr_received, 0);
+    fabric_close(&fabric);
+}
+
+/* Messages wait for credits while receives are posted one by one: each gets through. */
+static void nobody_waits_for_ever_for_credits(void)
+{
+    begin(IBV_QPT_RC);
+    fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    send_one(20);
+    for (int i = 0; i < 20; ++i) {
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_SUCCESS);
+        if (i % 3 == 0)
+            fabric_run(&fabric, 1000000); /* it stands still, and the other side has been told */
+        fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    }
+    for (int i = 0; i < 20; ++i)
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
+    fabric_close(&fabric);
+}
+
+/* Who has credits hears nothing of a receive that is posted. */
+static void news_of_credits_are_not_told_twice(void)
+{
+    uint32_t acks;
+
+    begin(IBV_QPT_RC);
+    fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    send_one(1);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    fabric_run(&fabric, 1000000);
+    CHECK_EQ(last_ack()->syndrome, 1);
+    acks = fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE);
+    fabric_post_recv(&fabric, qp[1], 0, 0, 64);
+    fabric_run(&fabric, 1000000);
+    CHECK_EQ(fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE), acks);
+    fabric_close(&fabric);
+}
+
 int main(void)
 {
     RUN(marked_packets_count_and_are_taken_as_others);
@@ -205,5 +289,8 @@ int main(void)
     RUN(notifications_amid_an_exchange_change_nothing);
     RUN(a_notification_for_nobody_or_by_a_stranger);
     RUN(a_notification_does_not_establish);
+    RUN(who_was_told_of_no_credits_is_told_of_the_next);
+    RUN(nobody_waits_for_ever_for_credits);
+    RUN(news_of_credits_are_not_told_twice);
     return 0;
 }

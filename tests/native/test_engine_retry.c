@@ -136,6 +136,48 @@ static void without_an_answer_each_attempt_has_its_time(void)
     nobody_answers(14, 7);
 }
 
+/* A peer that is away for three timeouts: each costs one READ, or a few packets, and not all. */
+static void after_a_timeout_little_is_sent(enum ibv_wr_opcode opcode, uint32_t length,
+                                           uint32_t under_way, uint32_t each_time)
+{
+    struct qp_options options = fabric_defaults();
+    uint32_t sent = 0, again = 0;
+    uint64_t last = 0;
+
+    options.rd_atomic = options.dest_rd_atomic = 8;
+    options.timeout = 10;
+    begin(options);
+    lose(0, -1, 0, under_way + 2 * each_time);
+    for (int i = 0; i < 8; ++i)
+        post(opcode, length);
+    for (int i = 0; i < 8; ++i)
+        wait_send(IBV_WC_SUCCESS);
+    for (uint32_t i = 0; i < fabric.logged; ++i) {
+        const struct logged *packet = &fabric.log[i];
+
+        if (packet->from != 0)
+            continue;
+        sent += packet->reason == VB_PACKET_NEW;
+        if (packet->reason != VB_PACKET_AFTER_TIMEOUT || !packet->lost)
+            continue;
+        ++again;
+        if (packet->at - last > vb_ack_timeout(10) / 2) /* the first of a timeout's */
+            CHECK_EQ(packet->bth.psn, psn(0));
+        last = packet->at;
+    }
+    CHECK_EQ(again, 2 * each_time);
+    CHECK(sent >= under_way);
+    CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 3);
+    fabric_close(&fabric);
+}
+
+static void after_a_timeout_little_is_asked_for(void)
+{
+    after_a_timeout_little_is_sent(IBV_WR_RDMA_READ, 5000, 8, 1);
+    after_a_timeout_little_is_sent(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 8, 1);
+    after_a_timeout_little_is_sent(IBV_WR_RDMA_WRITE, 5000, 40, 16);
+}
+
 static void timeout_zero_waits_for_ever(void)
 {
     struct qp_options options = fabric_defaults();
@@ -429,6 +471,7 @@ int main(void)
     RUN(a_missing_packet_is_asked_for_once_and_all_after_it_come_again);
     RUN(a_strict_connection_ends_at_the_first_sequence_error);
     RUN(without_an_answer_each_attempt_has_its_time);
+    RUN(after_a_timeout_little_is_asked_for);
     RUN(timeout_zero_waits_for_ever);
     RUN(an_answer_gives_back_all_retries);
     RUN(a_lost_acknowledgement_does_not_deliver_twice);

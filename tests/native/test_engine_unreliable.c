@@ -96,6 +96,38 @@ static void what_uc_refuses_is_dropped(void)
     fabric_close(&fabric);
 }
 
+/* What has no room in the receive CQ: told by an event and counted, whatever carried it. */
+static void a_full_receive_queue_is_no_secret(enum ibv_qp_type type, bool srq)
+{
+    struct vb_cq *cq;
+    struct ibv_wc wc;
+    int got = 0;
+
+    begin(type, srq);
+    cq = fabric.side[1].recv_cq;
+    CHECK_EQ(vb_cq_resize(cq, 2), 0);
+    for (uint64_t i = 0; i < 4; ++i) {
+        fabric_post_recv(&fabric, qp[1], i, 0, 64);
+        CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 64), 0);
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    }
+    fabric_run(&fabric, 1000000);
+    fabric_expect_event(&fabric, 1, IBV_EVENT_CQ_ERR);
+    CHECK(!fabric_has_event(&fabric, 1)); /* once */
+    CHECK_EQ(fabric_counters(&fabric, 1)->completions_lost, 2);
+    CHECK_EQ(fabric_counters(&fabric, 1)->refused_other, 0);
+    while (vb_cq_poll(cq, 1, &wc) == 1)
+        ++got;
+    CHECK_EQ(got, 2);
+    fabric_close(&fabric);
+}
+
+static void a_full_completion_queue(void)
+{
+    a_full_receive_queue_is_no_secret(IBV_QPT_UC, false);
+    a_full_receive_queue_is_no_secret(IBV_QPT_UC, true);
+}
+
 static struct vb_ah *make_ah(void)
 {
     struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
@@ -182,28 +214,81 @@ static void datagrams_that_are_not_delivered(void)
     fabric_close(&fabric);
 }
 
-static struct vb_qp *members(void *context, const uint8_t group[16], uint32_t n)
+static const uint8_t group[16] = {[10] = 0xff, [11] = 0xff, 239, 1, 2, 3};
+
+static void post_to_group(const uint8_t gid[16], uint32_t qpn)
 {
-    (void)context;
-    CHECK_EQ(memcmp(group, fabric.side[1].gid, 16), 0); /* the test's channel knows no other */
-    return n == 0 ? qp[1] : NULL;
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct vb_ah *ah = make_ah();
+
+    memcpy(ah->attr.grh.dgid.raw, gid, 16);
+    wr.wr.ud.ah = &ah->ibv;
+    wr.wr.ud.remote_qpn = qpn;
+    wr.wr.ud.remote_qkey = QKEY;
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 64), 0);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    fabric_run(&fabric, 100000);
 }
 
 static void a_multicast_goes_to_the_members(void)
 {
-    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct qp_options options = fabric_defaults();
+    struct vb_qp *others[2];
+    const struct vb_counters *counters;
+    struct ibv_wc wc;
+    int got = 0;
 
     begin(IBV_QPT_UD, false);
-    wr.wr.ud.ah = &make_ah()->ibv;
-    wr.wr.ud.remote_qpn = VB_MULTICAST_QPN;
-    wr.wr.ud.remote_qkey = QKEY;
+    options.type = IBV_QPT_UD;
+    for (int i = 0; i < 2; ++i) {
+        others[i] = fabric_qp(&fabric, 1, &options);
+        fabric_ready(&fabric, others[i], 0, &options);
+        fabric_post_recv(&fabric, others[i], 10 + (uint64_t)i, 1024 * (1 + (uint64_t)i), GRH + 64);
+    }
+    counters = fabric_counters(&fabric, 1);
     fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 64);
-    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 64), 0);
-    fabric_run(&fabric, 100000);
-    CHECK_EQ(fabric_counters(&fabric, 1)->drop_no_qp, 1);
-    vb_engine_set_members(fabric.side[1].engine, members, NULL);
-    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, 64), 0);
-    CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_SUCCESS);
+    memset(fabric.side[0].memory, 0x5a, 64);
+    post_to_group(group, VB_MULTICAST_QPN);
+    CHECK_EQ(counters->drop_no_qp, 1);
+    CHECK_EQ(vb_multicast_attach(qp[1], group), 0);
+    CHECK_EQ(vb_multicast_attach(others[1], group), 0);
+    post_to_group(group, qp[1]->ibv.qp_num); /* a group's address and one QP's number */
+    post_to_group(fabric.side[1].gid, VB_MULTICAST_QPN);
+    CHECK_EQ(counters->drop_no_qp, 3);
+    CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
+    post_to_group(group, VB_MULTICAST_QPN);
+    for (; fabric_poll(fabric.side[1].recv_cq, &wc); ++got) {
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.byte_len, GRH + 64);
+        CHECK_EQ(wc.wr_id, got == 0 ? 9 : 11);
+        CHECK_EQ(fabric.side[1].memory[wc.wr_id == 9 ? GRH + 63 : 2048 + GRH + 63], 0x5a);
+    }
+    CHECK_EQ(got, 2);
+    fabric_close(&fabric);
+}
+
+static bool is_own(void *context, const uint8_t gid[16])
+{
+    return memcmp(context, gid, 16) == 0;
+}
+
+/* Another host's QP may have the same number, so that the address counts too. */
+static void who_blocks_its_own_gets_no_copy(void)
+{
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_UD, false);
+    CHECK_EQ(vb_multicast_attach(qp[1], group), 0);
+    vb_engine_set_own(fabric.side[1].engine, is_own, fabric.side[0].gid); /* as if it looped */
+    fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 64);
+    qp[1]->blocks_self = true;
+    if (qp[0]->ibv.qp_num != qp[1]->ibv.qp_num)
+        qp[1]->ibv.qp_num = qp[0]->ibv.qp_num;
+    post_to_group(group, VB_MULTICAST_QPN);
+    CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
+    vb_engine_set_own(fabric.side[1].engine, is_own, fabric.side[1].gid);
+    post_to_group(group, VB_MULTICAST_QPN);
+    CHECK(fabric_poll(fabric.side[1].recv_cq, &wc));
     fabric_close(&fabric);
 }
 
@@ -211,8 +296,10 @@ int main(void)
 {
     RUN(a_gap_costs_its_message_and_no_other);
     RUN(what_uc_refuses_is_dropped);
+    RUN(a_full_completion_queue);
     RUN(a_datagram_arrives_behind_its_header);
     RUN(datagrams_that_are_not_delivered);
     RUN(a_multicast_goes_to_the_members);
+    RUN(who_blocks_its_own_gets_no_copy);
     return 0;
 }

@@ -97,7 +97,11 @@ static void a_stale_key_names_nothing(void)
         CHECK_EQ(
             vb_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, fabric.side[0].memory, 64, 0),
             0);
-        CHECK(mr->ibv.rkey != old && mr->ibv.rkey >> 8 == old >> 8);
+        CHECK(mr->ibv.rkey >> 8 != old >> 8); /* all of it is new */
+        CHECK_EQ(mr->ibv.lkey, mr->ibv.rkey);
+        CHECK_EQ(
+            vb_mr_check(view, pd, mr->ibv.rkey, (uintptr_t)fabric.side[0].memory, 64, 0, &entry),
+            VB_CHECK_OK);
         CHECK_EQ(vb_mr_check(view, pd, old, 0, 64, 0, &entry), VB_CHECK_KEY);
         old = mr->ibv.rkey;
         CHECK_EQ(vb_mr_dereg(mr), 0);
@@ -106,6 +110,19 @@ static void a_stale_key_names_nothing(void)
         CHECK(mr->ibv.rkey != old);
         CHECK_EQ(vb_mr_dereg(mr), 0);
     }
+    fabric_close(&fabric);
+}
+
+static void a_region_whose_access_alone_changes_keeps_its_key(void)
+{
+    struct vb_mr *mr;
+    uint32_t key;
+
+    fabric_open(&fabric, (struct fabric_options){.seed = 1});
+    mr = reg(0);
+    key = mr->ibv.rkey;
+    CHECK_EQ(vb_mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_READ), 0);
+    CHECK_EQ(mr->ibv.rkey, key);
     fabric_close(&fabric);
 }
 
@@ -190,6 +207,7 @@ int main(void)
     RUN(keys_look_random_and_are_distinct);
     RUN(the_same_seed_gives_the_same_keys);
     RUN(a_stale_key_names_nothing);
+    RUN(a_region_whose_access_alone_changes_keeps_its_key);
     RUN(key_zero_names_nothing);
     RUN(entries_are_given_out_once);
     RUN(a_million_registrations);

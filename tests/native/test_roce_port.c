@@ -450,6 +450,50 @@ static void test_ways(void)
     station_close(&here);
 }
 
+static int move_to(struct vb_qp *qp, struct station_route route)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .ah_attr = station_address(&here, route)};
+
+    CHECK_EQ(vb_qp_modify(qp, &attr, IBV_QP_STATE), 0);
+    return vb_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_AV);
+}
+
+static void back_to_rts(struct vb_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+
+    CHECK_EQ(vb_qp_modify(qp, &attr, IBV_QP_STATE), 0);
+}
+
+/* In SQD a connection moves to other addresses, if there is a way; else it stays where it was. */
+static void test_move(void)
+{
+    const struct station_route other = {.from = "10.3.0.1", .to = "10.3.0.1"};
+    const struct station_route nowhere = {.from = "10.3.0.1", .to = "fd00::1"};
+    struct ibv_qp_attr attr;
+    struct ibv_wc wc;
+
+    open_pair(IBV_QPT_RC, home);
+    CHECK_EQ(move_to(pair[0], nowhere), -EAFNOSUPPORT);
+    CHECK_EQ(vb_qp_query(pair[0], &attr, 0, NULL), 0);
+    CHECK_EQ(attr.ah_attr.grh.dgid.raw[12], 127);
+    back_to_rts(pair[0]);
+    fill(5000);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    CHECK_EQ(move_to(pair[0], other), 0);
+    back_to_rts(pair[0]);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
+    for (uint64_t end = vb_roce_now() + 50000000; vb_roce_now() < end;)
+        CHECK_EQ(vb_cq_poll(here.cq, 1, &wc), 0); /* the other end is still at home */
+    CHECK(vb_engine_counters(vb_roce_engine(here.host->roce))->drop_source > 0);
+    CHECK_EQ(move_to(pair[1], other), 0);
+    back_to_rts(pair[1]);
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    CHECK(has_arrived(5000));
+    station_close(&here);
+}
+
 int main(void)
 {
     network_enter();
@@ -471,5 +515,6 @@ int main(void)
     RUN(test_refusals);
     RUN(test_events);
     RUN(test_ways);
+    RUN(test_move);
     return 0;
 }

@@ -40,7 +40,7 @@ static uint32_t interface_of(void *argument, uint8_t sgid_index)
 static void open_without(unsigned without)
 {
     struct vb_udp_config config = {
-        .without = without, .fault = take_fault, .interface = interface_of};
+        .without = without, .loop = true, .fault = take_fault, .interface = interface_of};
 
     CHECK_EQ(vb_udp_open(&config, &udp), 0);
 }

@@ -125,6 +125,12 @@ class Side:
     def wait(self, n: int = 1, timeout: float = 10) -> list[Done]:
         return [done(wc) for wc in self.cq.wait(n, timeout)]
 
+    def attach_mcast(self, group: bytes) -> None:
+        self.qp.attach_mcast(group)
+
+    def detach_mcast(self, group: bytes) -> None:
+        self.qp.detach_mcast(group)
+
     def arm_limit(self, limit: int) -> None:
         assert self.srq is not None
         self.srq.modify(srq_limit=limit)

@@ -177,13 +177,35 @@ static void log_refusals(void *argument, const char *line)
     vb_log(VB_LOG_DEBUG, "packets refused: %s", line);
 }
 
+static void log_counter(const char *part, const char *name, uint64_t value)
+{
+    vb_log(VB_LOG_COUNTERS, "counted: %s.%s %llu", part, name, (unsigned long long)value);
+}
+
+/* When the device is closed for good, or the program ends with it open. */
+static void tell_counters(const struct vb_host *closing)
+{
+    if (closing && closing->roce && vb_settings()->log >= VB_LOG_COUNTERS)
+        vb_roce_tell_counters(closing->roce, log_counter);
+}
+
+__attribute__((destructor)) static void tell_at_exit(void)
+{
+    if (pthread_mutex_trylock(&opened_mutex))
+        return; /* another thread is closing it */
+    tell_counters(host);
+    pthread_mutex_unlock(&opened_mutex);
+}
+
 /* Under opened_mutex. */
 static int open_adapter(void)
 {
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
         .direct = {.heap = vb_process_heap(), .force = settings->copy},
-        .roce = {.event = tell_contexts, .log = log_refusals, .fault = settings->fault},
+        .roce = {.event = tell_contexts,
+                 .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
+                 .fault = settings->fault},
         .packets_only = settings->port == VB_PORT_ROCE,
         .direct_only = settings->port == VB_PORT_DIRECT,
     };
@@ -304,6 +326,7 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
         vb_context_close(closed->core);
     unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
+    tell_counters(unused);
     if (unused)
         vb_host_close(unused);
     vb_open_fini(closed);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
@@ -14,4 +16,14 @@ VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t s
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
     return vb_host_describe(vb_open_of(context)->host, json, size);
+}
+
+VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t size)
+{
+    struct vb_host *host;
+
+    if (!vb_core(context))
+        return -VB_ERROR_FORKED;
+    host = vb_open_of(context)->host;
+    return host->roce ? vb_roce_counters(host->roce, json, size) : snprintf(json, size, "{}");
 }

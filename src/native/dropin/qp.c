@@ -32,8 +32,10 @@ static int check_offered(struct vb_context *core, const struct ibv_qp_init_attr_
     if (attr->comp_mask & ~known)
         return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
                           attr->comp_mask & ~known);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
-        return vb_decline(core, -EOPNOTSUPP, "the create_flags {0x} are not offered",
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+        (attr->create_flags & ~(uint32_t)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB))
+        return vb_decline(core, -EOPNOTSUPP,
+                          "of create_flags {0x} only IBV_QP_CREATE_BLOCK_SELF_MCAST_LB is offered",
                           attr->create_flags);
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
         return vb_decline(core, -EINVAL,
@@ -85,6 +87,24 @@ VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 {
     (void)qp, (void)op, (void)flags;
     return 0;
+}
+
+/* RoCE has no multicast LIDs. */
+VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+    (void)lid;
+    return vb_result(qp->context, "ibv_attach_mcast",
+                     vb_core(qp->context) ? vb_multicast_attach((struct vb_qp *)qp, gid->raw)
+                                          : -VB_ERROR_FORKED);
+}
+
+/* In a forked child nothing is attached, and nothing else is to be done: the QP is the parent's. */
+VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+    (void)lid;
+    return vb_core(qp->context) ? vb_result(qp->context, "ibv_detach_mcast",
+                                            vb_multicast_detach((struct vb_qp *)qp, gid->raw))
+                                : 0;
 }
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)

@@ -89,7 +89,7 @@ static const char *fault_rules(void)
 
 static void read_settings(void)
 {
-    static const char *const levels[] = {"errors", "info", "debug", NULL};
+    static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
     static const char *const answers[] = {"no", "yes", NULL};

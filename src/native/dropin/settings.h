@@ -8,10 +8,10 @@
 #include "port/host.h"
 
 enum vb_which_port { VB_PORT_AUTO, VB_PORT_DIRECT, VB_PORT_ROCE };
-enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_DEBUG };
+enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };
 
 struct vb_settings {
-    enum vb_log_level log;   /* VERBENA_LOG=errors|info|debug */
+    enum vb_log_level log;   /* VERBENA_LOG=errors|info|counters|debug */
     bool explain;            /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_port port; /* VERBENA_PORT=direct|roce */

@@ -44,10 +44,6 @@ NO_POINTER(struct ibv_dmah, ibv_alloc_dmah, struct ibv_context *context,
            struct ibv_dmah_init_attr *attr)
 NO_INT(ibv_dealloc_dmah, struct ibv_dmah *dmah)
 
-/* ---- multicast ---- */
-NO_INT(ibv_attach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-NO_INT(ibv_detach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-
 /* ---- enhanced connection establishment: a vendor's own negotiation ---- */
 NO_INT(ibv_set_ece, struct ibv_qp *qp, struct ibv_ece *ece)
 NO_INT(ibv_query_ece, struct ibv_qp *qp, struct ibv_ece *ece)

@@ -30,6 +30,12 @@ int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
 /* JSON about the device's slot, its heap and its peers; length as snprintf, or -errno. */
 int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
+/*
+ * What the device has counted since it was opened, as JSON: {"engine": {name: value, …}, "udp": …,
+ * "steer": …}, or {} where it sends no packets. Length as snprintf, or -ENODEV: a forked child.
+ */
+int verbena_counters(struct ibv_context *context, char *json, size_t size);
+
 /* Are these fault rules right? 0, or -EINVAL and `error` says which word is not. */
 int verbena_check_fault(const char *text, char *error, size_t size);
 

@@ -54,6 +54,8 @@ int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t heade
     view->cq = vb_at(view, header->cq);
     view->srq = vb_at(view, header->srq);
     view->evidence = vb_at(view, header->evidence);
+    view->group = vb_at(view, header->group);
+
     return 0;
 }
 
@@ -78,7 +80,8 @@ static int lay_out(struct vb_adapter *adapter)
         alloc_table(segment, VB_MAX_QP * sizeof(struct vb_qp_shared), &header->qp) ||
         alloc_table(segment, VB_MAX_CQ * sizeof(struct vb_cq_shared), &header->cq) ||
         alloc_table(segment, VB_MAX_SRQ * sizeof(struct vb_srq_shared), &header->srq) ||
-        alloc_table(segment, VB_EVIDENCE_RECORDS * sizeof(struct vb_evidence), &header->evidence))
+        alloc_table(segment, VB_EVIDENCE_RECORDS * sizeof(struct vb_evidence), &header->evidence) ||
+        alloc_table(segment, VB_MAX_GROUPS * sizeof(struct vb_group_shared), &header->group))
         return -ENOMEM;
     header->version = VB_LAYOUT_VERSION;
     header->header_size = sizeof(*header);
@@ -107,6 +110,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->cqs = calloc(VB_MAX_CQ, sizeof(*adapter->cqs));
     adapter->srqs = calloc(VB_MAX_SRQ, sizeof(*adapter->srqs));
     pthread_mutex_init(&adapter->mutex, NULL);
+    pthread_mutex_init(&adapter->groups, NULL);
     pthread_mutex_init(&adapter->lifetime, NULL);
     if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
         return 0;
@@ -125,6 +129,7 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     free(adapter->cqs);
     free(adapter->srqs);
     pthread_mutex_destroy(&adapter->mutex);
+    pthread_mutex_destroy(&adapter->groups);
     pthread_mutex_destroy(&adapter->lifetime);
 }
 

@@ -48,6 +48,7 @@ struct vb_adapter {
     struct vb_heap *segment;        /* tables and rings */
     struct vb_heap *heap;           /* memory for applications; may be NULL */
     pthread_mutex_t mutex;          /* the pools and tables below */
+    pthread_mutex_t groups;         /* multicast.h; taken before every other */
     pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
     struct vb_keys keys; /* of memory regions */

@@ -56,6 +56,7 @@
     X(refused_range, "outside the region")                                                         \
     X(refused_access, "the region does not grant it")                                              \
     X(refused_other, "any other check of a request")                                               \
+    X(completions_lost, "that a completion queue had no room for: it is in error since")           \
     X(credit_stalls, "requests that waited for end-to-end credits")                                \
     X(no_memory_pages, "copies that met memory that is gone")
 

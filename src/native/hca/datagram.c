@@ -98,7 +98,8 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
     } else {
         in->engine->counters.payload_received += in->length;
     }
-    vb_receive_complete(qp, &taken, &entry, in->bth.solicited);
+    if (VB_UNLIKELY(!vb_receive_complete(qp, &taken, &entry, in->bth.solicited)))
+        ++in->engine->counters.completions_lost;
 }
 
 void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)

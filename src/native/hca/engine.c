@@ -6,6 +6,7 @@
 
 #include "hca/completer.h"
 #include "hca/datagram.h"
+#include "hca/multicast.h"
 #include "hca/replies.h"
 #include "hca/requester.h"
 #include "hca/responder.h"
@@ -50,10 +51,10 @@ void vb_engine_destroy(struct vb_engine *engine)
     free(engine);
 }
 
-void vb_engine_set_members(struct vb_engine *engine, vb_members_fn *members, void *context)
+void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *context)
 {
-    engine->members = members;
-    engine->members_context = context;
+    engine->is_own = is_own;
+    engine->own_context = context;
 }
 
 const struct vb_counters *vb_engine_counters(const struct vb_engine *engine)
@@ -131,6 +132,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     if (ep->responder.has_taken && qp->srq)
         vb_rq_put_back(qp);
     qp->by_packets = false;
+    atomic_store(&qp->told_empty, false);
     qp->endpoint = NULL;
     free_endpoint(ep);
 }
@@ -177,6 +179,7 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
     if (!ep)
         return;
     vb_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
+    vb_replies_tell_credits(ep);
     vb_sq_lock(qp);
     vb_requester_sync(ep, now);
     state = vb_qp_state(qp);
@@ -249,18 +252,30 @@ static uint64_t *parse(struct vb_incoming *in)
     return NULL;
 }
 
+/* The QP sent the packet itself, and wants no copy. */
+static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
+{
+    const struct vb_engine *engine = in->engine;
+
+    return qp->blocks_self && vb_deth_read(in->extended).source_qp == qp->ibv.qp_num &&
+           engine->is_own && engine->is_own(engine->own_context, in->arrival->sgid);
+}
+
 static void receive_multicast(struct vb_incoming *in)
 {
-    struct vb_engine *engine = in->engine;
-    struct vb_qp *qp;
+    struct vb_adapter *adapter = in->engine->adapter;
+    uint32_t members[VB_GROUP_QPS], count = 0;
 
-    if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD || !engine->members) {
-        ++engine->counters.drop_no_qp;
-        return;
+    if ((in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_UD)
+        count = vb_multicast_members(&adapter->self, in->arrival->dgid, members);
+    if (!count)
+        ++in->engine->counters.drop_no_qp;
+    for (uint32_t i = 0; i < count; ++i) {
+        struct vb_qp *qp = __atomic_load_n(&adapter->qps[members[i]], __ATOMIC_ACQUIRE);
+
+        if (qp && !blocks(in, qp))
+            vb_datagram_receive(in, qp);
     }
-    for (uint32_t n = 0;
-         (qp = engine->members(engine->members_context, in->arrival->dgid, n)) != NULL; ++n)
-        vb_datagram_receive(in, qp);
 }
 
 static bool is_from_peer(const struct vb_incoming *in)
@@ -325,6 +340,9 @@ static void receive_unicast(struct vb_incoming *in)
         ++counters->cnp_received;
     } else if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD) {
         ++counters->drop_transport;
+    } else if (VB_UNLIKELY(
+                   vb_gid_is_multicast(in->arrival->dgid))) { /* by the QPN of groups only */
+        ++counters->drop_no_qp;
     } else {
         vb_datagram_receive(in, qp);
     }

@@ -34,11 +34,11 @@ int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *
 void vb_engine_destroy(struct vb_engine *engine);
 
 /*
- * Who belongs to a multicast group: its n-th UD QP, or NULL after the last one. Called within
- * vb_engine_receive; without such a function multicast packets are dropped.
+ * Is this address the host's own? Asked within vb_engine_receive of the sender of a multicast
+ * packet, which may be a QP that wants no copy of its own; without such a function nothing is.
  */
-typedef struct vb_qp *vb_members_fn(void *context, const uint8_t group[16], uint32_t n);
-void vb_engine_set_members(struct vb_engine *engine, vb_members_fn *members, void *context);
+typedef bool vb_is_own_fn(void *context, const uint8_t gid[16]);
+void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *context);
 
 /* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);

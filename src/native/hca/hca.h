@@ -10,6 +10,7 @@
 #include "hca/event.h"
 #include "hca/evidence.h"
 #include "hca/mr.h"
+#include "hca/multicast.h"
 #include "hca/port.h"
 #include "hca/qp.h"
 #include "hca/srq.h"

@@ -22,7 +22,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 3u
+#define VB_LAYOUT_VERSION 4u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -45,6 +45,8 @@ enum {
     VB_CQE_INLINE = 28,
     VB_STAGE_SLOTS = 16,
     VB_STAGE_BYTES = 16 << 10,
+    VB_MAX_GROUPS = 512,
+    VB_GROUP_QPS = 56,
 };
 
 /* A memory region, as a key finds it. `key` is 0 while the entry is free or being changed. */
@@ -165,6 +167,18 @@ struct vb_srq_shared {
     _Atomic uint32_t notices; /* 1: fell below the limit, and the event is not raised yet */
 };
 
+/*
+ * A multicast group and its UD QPs. The owner changes it (multicast.h); a sender copies the members
+ * and looks at `turn` before and after.
+ */
+struct vb_group_shared {
+    _Alignas(VB_LINE) _Atomic uint32_t turn; /* odd while it is being changed */
+    _Atomic uint32_t count;                  /* of members; 0: the entry is free */
+    uint8_t gid[16];
+    uint32_t reserved[2];
+    _Atomic uint32_t member[VB_GROUP_QPS]; /* indices in the owner's QP table */
+};
+
 /* What a failed check saw; a completion's vendor_err names it. */
 struct vb_evidence {
     _Atomic uint32_t id;
@@ -205,11 +219,12 @@ struct vb_segment_header {
     uint32_t header_size;
     uint32_t instance; /* random, above VB_ARM_ANY: who holds a lock */
     uint32_t pid;
-    uint64_t mr, qp, cq, srq, evidence; /* offsets of the tables */
+    uint64_t mr, qp, cq, srq, evidence, group; /* offsets of the tables */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
     _Atomic uint32_t mr_window;       /* no region's entry was ever at or beyond this */
+    _Atomic uint32_t group_window;    /* nor a group's at or beyond this */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 
@@ -218,6 +233,7 @@ _Static_assert(sizeof(struct vb_cqe) == VB_LINE, "a completion moves as one line
 _Static_assert(sizeof(struct vb_qp_shared) == 4 * VB_LINE, "peers read, write and wait apart");
 _Static_assert(sizeof(struct vb_cq_shared) == 4 * VB_LINE, "producers and consumer apart");
 _Static_assert(sizeof(struct vb_evidence) == 2 * VB_LINE, "two lines");
+_Static_assert(sizeof(struct vb_group_shared) == 4 * VB_LINE, "whole lines");
 
 /* A segment as this process sees it: its own, or a peer's. */
 struct vb_view {
@@ -229,6 +245,7 @@ struct vb_view {
     struct vb_cq_shared *cq;
     struct vb_srq_shared *srq;
     struct vb_evidence *evidence;
+    struct vb_group_shared *group;
 };
 
 /*

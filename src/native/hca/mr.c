@@ -172,6 +172,22 @@ static void move_to_pd(struct vb_mr *mr, struct vb_pd *pd)
     mr->ibv.pd = &pd->ibv;
 }
 
+/* Another entry, so that all of the key is new; where there is none, its low byte is. */
+static uint32_t move_entry(struct vb_adapter *adapter, struct vb_mr *mr)
+{
+    uint32_t index, key;
+
+    pthread_mutex_lock(&adapter->mutex);
+    if (vb_keys_take(&adapter->keys, &adapter->random, &index) == 0) {
+        vb_keys_return(&adapter->keys, mr->index);
+        mr->index = index;
+        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
+    }
+    key = new_key(adapter, mr->index);
+    pthread_mutex_unlock(&adapter->mutex);
+    return key;
+}
+
 int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_t length,
                 unsigned access)
 {
@@ -197,13 +213,12 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     withdraw(adapter, mr);
     if (flags & IBV_REREG_MR_CHANGE_PD)
         move_to_pd(mr, pd);
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) { /* the old key meant other memory */
+        key = move_entry(adapter, mr);
+        entry = &adapter->self.mr[mr->index];
+    }
     describe(adapter, entry, mr->pd->number, addr, length, iova, access);
     fill_abi(mr, addr, length);
-    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) { /* the old key meant other memory */
-        pthread_mutex_lock(&adapter->mutex);
-        key = new_key(adapter, mr->index);
-        pthread_mutex_unlock(&adapter->mutex);
-    }
     publish(mr, key);
     return 0;
 }

@@ -25,7 +25,10 @@ struct vb_outcome {
 struct vb_port {
     /* The table index of a new QP has no number yet: gives it one. -ENOMEM: none is left. */
     int (*number)(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num);
-    /* INIT to RTR. A connected QP: find the peer. An absent one is not an error (it may come). */
+    /*
+     * INIT to RTR. A connected QP: find the peer. An absent one is not an error (it may come). Of a
+     * QP that is carried by packets also in SQD, with a new address.
+     */
     int (*connect)(struct vb_qp *qp);
     /* To RESET, or destroyed: forget the peer. */
     void (*disconnect)(struct vb_qp *qp);
@@ -49,6 +52,13 @@ struct vb_port {
      * and sends what is ready.
      */
     void (*kick)(struct vb_qp *qp);
+    /*
+     * May be NULL. The QP is in the multicast group from now on: what is sent to the group is to
+     * reach it. Under adapter->groups. 0, or -errno: it is not in the group then.
+     */
+    int (*join)(struct vb_qp *qp, const uint8_t group[16]);
+    /* May be NULL. The adapter's last QP has left the group. Under adapter->groups. */
+    void (*leave)(struct vb_adapter *adapter, const uint8_t group[16]);
     /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
     void (*armed)(struct vb_cq *cq);
 };

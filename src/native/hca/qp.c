@@ -6,12 +6,19 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/multicast.h"
 #include "hca/refusal.h"
 #include "memory/heap.h"
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
     vb_event_raise(qp->context, type, &qp->ibv);
+}
+
+static bool blocks_self(const struct ibv_qp_init_attr_ex *attr)
+{
+    return (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+           (attr->create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB);
 }
 
 static int check_caps(struct vb_context *context, const struct ibv_qp_cap *cap)
@@ -44,6 +51,10 @@ static int check_init(struct vb_context *context, const struct ibv_qp_init_attr_
     if (!attr->send_cq || !attr->recv_cq || !attr->pd)
         return vb_decline(context, -EINVAL,
                           "a QP needs a protection domain, a send CQ and a receive CQ");
+    if (blocks_self(attr) && attr->qp_type != IBV_QPT_UD)
+        return vb_decline(context, -EINVAL,
+                          "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB is for UD QPs: others are in no "
+                          "multicast group");
     return check_caps(context, &attr->cap);
 }
 
@@ -196,6 +207,7 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     qp->recv_cq = (struct vb_cq *)attr->recv_cq;
     qp->srq = (struct vb_srq *)attr->srq;
     qp->sq_sig_all = attr->sq_sig_all != 0;
+    qp->blocks_self = blocks_self(attr);
     fill_abi(qp, attr);
     set_caps(qp, &attr->cap);
     return qp;
@@ -281,6 +293,13 @@ int vb_qp_destroy(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
+    if (VB_UNLIKELY(qp->groups != 0)) {
+        if (!qp->context->closing)
+            return vb_decline(qp->context, -EBUSY,
+                              "the QP is still attached to {0} multicast groups: detach it first",
+                              qp->groups);
+        vb_multicast_detach_all(qp);
+    }
     withdraw(qp);
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);

@@ -44,6 +44,8 @@ struct vb_qp {
     struct vb_qp_shared *shared;
     uint32_t index;
     bool sq_sig_all;
+    bool blocks_self; /* UD: gets no copy of what it sends to a group that it is in */
+    uint32_t groups;  /* that it is in, under adapter->groups */
     struct ibv_qp_cap cap;
     struct ibv_qp_attr attr; /* what was set, for query_qp */
     void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
@@ -65,8 +67,9 @@ struct vb_qp {
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
     uint32_t rq_posted;
-    bool rq_draining;    /* ERR, and the queue was flushed: what is posted follows at once */
-    uint32_t rq_flushed; /* ERR: requests before this position have their flush entry */
+    bool rq_draining;       /* ERR, and the queue was flushed: what is posted follows at once */
+    atomic_bool told_empty; /* the peer was told of no credits: the next receive is news to it */
+    uint32_t rq_flushed;    /* ERR: requests before this position have their flush entry */
     uint8_t *rq_ring;
     uint8_t *rq_stage;
 
@@ -87,7 +90,7 @@ struct vb_qp {
 };
 
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
-int vb_qp_destroy(struct vb_qp *qp);
+int vb_qp_destroy(struct vb_qp *qp); /* -EBUSY while it is in a multicast group */
 void vb_qp_reset(struct vb_qp *qp);
 /* Gives a connected QP the stage for small payloads; without address space it does without. */
 void vb_qp_stage(struct vb_qp *qp);

@@ -204,6 +204,32 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
     return error;
 }
 
+/* SQD to SQD: packets go another way from now on. What goes directly has one way. */
+static int move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
+{
+    if (transition->from != IBV_QPS_SQD || !(mask & IBV_QP_AV) || !qp->by_packets)
+        return 0;
+    return qp->context->adapter->port->connect(qp);
+}
+
+/* An address that leads nowhere changes nothing. */
+static int modify(struct vb_qp *qp, const struct vb_transition *transition,
+                  const struct ibv_qp_attr *attr, int mask)
+{
+    const struct ibv_qp_attr before = qp->attr;
+    int error;
+
+    keep_path(qp, attr, mask);
+    keep_requester(qp, attr, mask);
+    error = move(qp, transition, mask);
+    if (error) {
+        qp->attr = before;
+        return error;
+    }
+    share_responder(qp, attr, mask);
+    return enter(qp, transition, attr, mask);
+}
+
 int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     const struct vb_transition *transition;
@@ -214,10 +240,7 @@ int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (transition)
         error = check_values(qp, attr, mask);
     if (!error) {
-        keep_path(qp, attr, mask);
-        keep_requester(qp, attr, mask);
-        share_responder(qp, attr, mask);
-        error = enter(qp, transition, attr, mask);
+        error = modify(qp, transition, attr, mask);
         vb_qp_kick(qp);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);

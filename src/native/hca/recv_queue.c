@@ -128,6 +128,7 @@ static VB_COLD int decline_state(const struct vb_qp *qp)
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     int error = 0;
+    bool news;
 
     if (VB_UNLIKELY(qp->srq || vb_qp_state(qp) == IBV_QPS_RESET)) {
         *bad = wr;
@@ -141,8 +142,11 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
             break;
         }
     }
-    if (VB_UNLIKELY(qp->rq_draining))
+    news = qp->rq_draining | atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
+    if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
     vb_biased_release(&qp->rq_lock);
+    if (VB_UNLIKELY(news))
+        vb_qp_kick(qp);
     return error;
 }

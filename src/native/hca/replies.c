@@ -181,8 +181,20 @@ static uint8_t credits(const struct vb_endpoint *ep)
 
     if (ep->qp->srq)
         return VB_CREDITS_UNLIMITED;
-    count = vb_receive_count(ep->qp);
-    return vb_credits_encode(ep->responder.has_taken ? count - 1 : count);
+    count = vb_receive_count(ep->qp) - ep->responder.has_taken;
+    if (atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed) != (count == 0))
+        atomic_store(&ep->qp->told_empty, count == 0);
+    return vb_credits_encode(count);
+}
+
+void vb_replies_tell_credits(struct vb_endpoint *ep)
+{
+    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed)) ||
+        vb_receive_count(ep->qp) == ep->responder.has_taken)
+        return;
+    atomic_store(&ep->qp->told_empty, false);
+    if (!ep->replies.nak) /* that waits for another answer */
+        vb_replies_owe_ack(ep);
 }
 
 static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)

@@ -21,6 +21,12 @@ int vb_replies_fit(struct vb_endpoint *ep);
 
 /* An acknowledgement of everything that was executed. */
 void vb_replies_owe_ack(struct vb_endpoint *ep);
+/*
+ * After an answer that told of no credits: there are receive requests now, and the requester may
+ * wait for them. The last acknowledgement once more says so (IBA 9.7.7.2.5). A request that is
+ * posted in the instant of that answer is missed; the requester then finds it by asking.
+ */
+void vb_replies_tell_credits(struct vb_endpoint *ep);
 /* Of a duplicate: not beyond a READ or atomic after it that the requester may be asking again. */
 void vb_replies_owe_duplicate_ack(struct vb_endpoint *ep, uint32_t psn);
 void vb_replies_owe_nak(struct vb_endpoint *ep, enum vb_aeth_kind kind, uint8_t value);

@@ -154,6 +154,24 @@ static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_
         r->sent_psn = r->next_psn;
 }
 
+enum { PROBE_PACKETS = 16 };
+
+/*
+ * How many packets may be in flight. After a timeout the whole window is most likely lost again, or
+ * on its way: until there is an answer a few have to do, and of READs and atomics one.
+ */
+static uint32_t window_of(const struct vb_endpoint *ep)
+{
+    if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
+        return PROBE_PACKETS;
+    return ep->window;
+}
+
+static uint32_t reads_of(const struct vb_endpoint *ep)
+{
+    return VB_UNLIKELY(ep->requester.probing) ? 1 : ep->qp->attr.max_rd_atomic;
+}
+
 /*
  * Is an acknowledgement to be asked for with this packet, which has been counted? At the end of a
  * message unless another one follows at once, when the window or a limited request's first packet
@@ -162,7 +180,8 @@ static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_
 static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first, bool last)
 {
     struct vb_requester *r = &ep->requester;
-    bool ask = r->ask || r->unasked >= ep->engine->config.ack_bytes || in_flight(r) >= ep->window;
+    bool ask =
+        r->ask || r->unasked >= ep->engine->config.ack_bytes || in_flight(r) >= window_of(ep);
 
     if (first && takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
         ask = true;
@@ -352,10 +371,10 @@ static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 
     if (vb_endpoint_is_uc(ep))
         return false;
-    if (in_flight(r) >= ep->window)
+    if (in_flight(r) >= window_of(ep))
         return true;
     if (vb_is_read_or_atomic(&wqe->wr))
-        return r->rd_outstanding >= ep->qp->attr.max_rd_atomic;
+        return r->rd_outstanding >= reads_of(ep);
     /* Of a limited message the first packet goes alone, until it is taken. */
     return r->index == 1 && r->una == wqe->first_psn && takes_receive(&wqe->wr) &&
            !is_write(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0;
@@ -463,7 +482,7 @@ static void forget_requests(struct vb_endpoint *ep)
     r->index = 0;
     r->una = r->next_psn = r->fresh_psn = r->sent_psn;
     r->rd_outstanding = 0;
-    r->failed = r->rnr_wait = r->implied = false;
+    r->failed = r->rnr_wait = r->implied = r->probing = false;
 }
 
 static void start(struct vb_endpoint *ep)

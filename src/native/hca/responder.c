@@ -74,6 +74,9 @@ static void count_key(struct vb_counters *counters, enum vb_check check)
     case VB_CHECK_MEMORY_GONE:
         ++counters->no_memory_pages;
         break;
+    case VB_CHECK_CQ_OVERRUN:
+        ++counters->completions_lost;
+        break;
     default:
         ++counters->refused_other;
     }

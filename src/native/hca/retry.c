@@ -21,7 +21,7 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
     r->rnr_left = ep->qp->attr.rnr_retry;
     r->naks = r->timeouts = 0;
     r->since = now;
-    r->implied = false;
+    r->implied = r->probing = false;
     if (!r->rnr_wait)
         restart_timer(ep, now);
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
@@ -141,6 +141,7 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
     ++ep->engine->counters.timeouts;
     if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
         return;
+    r->probing = true;
     vb_requester_go_back(ep, VB_PACKET_AFTER_TIMEOUT);
     restart_timer(ep, now);
 }

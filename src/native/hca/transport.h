@@ -45,6 +45,7 @@ struct vb_requester {
     bool ask;       /* the next packet asks for an acknowledgement */
     bool rnr_wait;  /* silent until the timer */
     bool implied;   /* going back for a lost response, and no progress since */
+    bool probing;   /* a timer expired, and no progress since: little is sent */
     bool failed;    /* the request at `begun` ends with `failure` when it is the first */
     bool flush_owed;
     struct vb_outcome failure;
@@ -118,8 +119,8 @@ struct vb_engine {
     uint32_t turn;             /* packets of the QP whose turn it is */
     uint32_t replies_in_row;
     struct vb_counters counters;
-    vb_members_fn *members;
-    void *members_context;
+    vb_is_own_fn *is_own;
+    void *own_context;
     uint8_t path[VB_PATH_STEPS]; /* of the last request packet: enum vb_responder_state */
     uint32_t path_length;
 };

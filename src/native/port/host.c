@@ -46,7 +46,7 @@ static int connect_qp(struct vb_qp *qp)
 
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
-    if (vb_qp_connected_type(qp->ibv.qp_type) &&
+    if (vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets &&
         vb_host_is_direct(host, &qp->attr.ah_attr.grh.dgid))
         return vb_direct_port.connect(qp);
     return host->roce ? vb_roce_connect(host->roce, qp) : 0;
@@ -61,14 +61,44 @@ static void disconnect(struct vb_qp *qp)
         vb_roce_disconnect(host->roce, qp);
 }
 
+/*
+ * To a group: by one packet to all other hosts, and directly to this one's, to which it does not
+ * come back then (vb_roce_config.loop).
+ */
+static VB_COLD int execute_group(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 struct vb_outcome *outcome)
+{
+    struct vb_host *host = of(qp);
+
+    outcome->status = IBV_WC_SUCCESS;
+    if (host->roce)
+        vb_roce_datagram(host->roce, qp, wr, outcome);
+    if (host->packets_only || outcome->status != IBV_WC_SUCCESS)
+        return 0;
+    if (host->capture && !host->roce)
+        return vb_capture_direct_execute(host->capture, qp, wr, outcome);
+    return vb_direct_port.execute(qp, wr, outcome);
+}
+
+static const struct ibv_ah_attr *ah_of(const struct ibv_send_wr *wr)
+{
+    return &((const struct vb_ah *)wr->wr.ud.ah)->attr;
+}
+
+static bool to_group(const struct ibv_send_wr *wr)
+{
+    return vb_gid_is_multicast(ah_of(wr)->grh.dgid.raw);
+}
+
 /* Only those come here that are not carried by packets, and datagrams. */
 static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     struct vb_host *host = of(qp);
 
-    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) ||
-        vb_host_is_direct(host, &((const struct vb_ah *)wr->wr.ud.ah)->attr.grh.dgid))
+    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
         return vb_direct_port.execute(qp, wr, outcome);
+    if (VB_UNLIKELY(to_group(wr)))
+        return execute_group(qp, wr, outcome);
     return vb_roce_datagram(host->roce, qp, wr, outcome);
 }
 
@@ -78,9 +108,10 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_host *host = of(qp);
 
-    if (qp->ibv.qp_type != IBV_QPT_UD ||
-        vb_host_is_direct(host, &((const struct vb_ah *)wr->wr.ud.ah)->attr.grh.dgid))
+    if (qp->ibv.qp_type != IBV_QPT_UD || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
+    if (to_group(wr))
+        return execute_group(qp, wr, outcome);
     return vb_roce_datagram(host->roce, qp, wr, outcome);
 }
 
@@ -125,6 +156,22 @@ static void kick(struct vb_qp *qp)
     vb_roce_kick(of(qp)->roce, qp);
 }
 
+static int join(struct vb_qp *qp, const uint8_t group[16])
+{
+    struct vb_host *host = of(qp);
+
+    vb_direct_port.join(qp, group);
+    return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
+}
+
+static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+{
+    struct vb_host *host = vb_host_of(adapter);
+
+    if (host->roce)
+        vb_roce_leave_group(host->roce, group);
+}
+
 static void armed(struct vb_cq *cq)
 {
     struct vb_host *host = vb_host_of(cq->context->adapter);
@@ -143,6 +190,8 @@ static const struct vb_port port = {
     .attend = attend,
     .progress = progress,
     .kick = kick,
+    .join = join,
+    .leave = leave,
     .armed = armed,
 };
 
@@ -154,6 +203,7 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
         return 0;
     roce.adapter = &host->direct->adapter;
     roce.addresses = host->direct->addresses;
+    roce.loop = config->packets_only;
     host->roce_error = vb_roce_open(&roce, &host->roce);
     if (!host->roce_error)
         host->roce_error = share_slots(host);

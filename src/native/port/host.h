@@ -2,7 +2,7 @@
 /*
  * The host's port: direct to peers on this host, by RoCE packets to all others. Which way a
  * connection goes is decided at INIT to RTR, and a datagram's by its address handle: direct if the
- * destination GID is one of the host's own.
+ * destination GID is one of the host's own, both ways if it is a multicast group's.
  */
 #ifndef VB_PORT_HOST_H
 #define VB_PORT_HOST_H
@@ -16,7 +16,7 @@
 
 struct vb_host_config {
     struct vb_direct_config direct; /* `port` and `whole` are filled in */
-    struct vb_roce_config roce;     /* `adapter` and `addresses` are filled in */
+    struct vb_roce_config roce;     /* `adapter`, `addresses` and `loop` are filled in */
     bool packets_only;              /* peers on this host are reached by packets too */
     bool direct_only;               /* and no others */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */

@@ -163,6 +163,12 @@ static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
     return memcmp(gid, prefix, sizeof(prefix)) == 0;
 }
 
+/* Is it a group's: ff00::/8, or an IPv4 multicast address (annex A17)? */
+static inline bool vb_gid_is_multicast(const uint8_t gid[16])
+{
+    return gid[0] == 0xff || (vb_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0);
+}
+
 /* a - b of sequence numbers, signed (IBA 9.7.2). */
 static inline int32_t vb_psn_diff(uint32_t a, uint32_t b)
 {

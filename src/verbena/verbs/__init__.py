@@ -90,6 +90,7 @@ __all__ = [
     "CQ",
     "MR",
     "MTU",
+    "MULTICAST_QPN",
     "PD",
     "QP",
     "SGE",
@@ -145,6 +146,9 @@ __all__ = [
     "send_dtype",
     "wc_dtype",
 ]
+
+MULTICAST_QPN = 0xFFFFFF
+"""The ``remote_qpn`` of what is sent to a multicast group."""
 
 _DTYPES = ("recv_dtype", "send_dtype", "wc_dtype")
 

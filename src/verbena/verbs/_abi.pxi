@@ -291,6 +291,8 @@ cdef extern from "_symbols.h" nogil:
         int (*modify_qp)(ibv_qp *, ibv_qp_attr *, int) noexcept nogil
         int (*query_qp)(ibv_qp *, ibv_qp_attr *, int, ibv_qp_init_attr *) noexcept nogil
         int (*destroy_qp)(ibv_qp *) noexcept nogil
+        int (*attach_mcast)(ibv_qp *, const ibv_gid *, uint16_t) noexcept nogil
+        int (*detach_mcast)(ibv_qp *, const ibv_gid *, uint16_t) noexcept nogil
         ibv_ah *(*create_ah)(ibv_pd *, ibv_ah_attr *) noexcept nogil
         ibv_ah *(*create_ah_from_wc)(ibv_pd *, ibv_wc *, ibv_grh *, uint8_t) noexcept nogil
         int (*destroy_ah)(ibv_ah *) noexcept nogil
@@ -306,6 +308,7 @@ cdef extern from "_symbols.h" nogil:
         int (*explain)(ibv_context *, uint32_t, char *, size_t) noexcept nogil
         int (*why)(ibv_context *, int, char *, size_t) noexcept nogil
         int (*describe)(ibv_context *, char *, size_t) noexcept nogil
+        int (*counters)(ibv_context *, char *, size_t) noexcept nogil
         int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil
         int (*fault_counters)(ibv_context *, char *, size_t) noexcept nogil
 

@@ -281,16 +281,19 @@ cdef class Context:
         self._check()
         if self.library.call.describe is NULL:
             return None
-        import json
+        return _ask_json(self, self.library.call.describe, "describe")
 
-        cdef int length = 1 << 16
-        cdef bytearray text = bytearray()
-        while length >= <int>len(text):
-            text = bytearray(length + 1)
-            length = self.library.call.describe(self.context, <char *>text, len(text))
-        if length < 0:
-            raise failed("describe", length)
-        return json.loads(bytes(text[:length]).decode())
+    def counters(self):
+        """What the device has counted since this process opened it, as ``{part: {name: number}}``.
+
+        The parts are ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and
+        ``steer``; there is none where the device sends no packets. What each means is in
+        ``src/native/hca/counters.h``. None over another library.
+        """
+        self._check()
+        if self.library.call.counters is NULL:
+            return None
+        return _ask_json(self, self.library.call.counters, "counters")
 
     def set_fault(self, str text):
         """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
@@ -418,3 +421,20 @@ cdef object _gid_entry(ibv_gid_entry *entry):
         gid_type=_enums.GidType(entry.gid_type),
         ndev_ifindex=entry.ndev_ifindex,
     )
+
+
+ctypedef int (*_ask)(ibv_context *, char *, size_t) noexcept nogil
+
+
+cdef object _ask_json(Context context, _ask ask, str name):
+    """What a call of Verbena's answers as JSON; it says how much room it needs."""
+    import json
+
+    cdef int length = 1 << 16
+    cdef bytearray text = bytearray()
+    while length >= <int>len(text):
+        text = bytearray(length + 1)
+        length = ask(context.context, <char *>text, len(text))
+    if length < 0:
+        raise failed(name, -length)
+    return json.loads(bytes(text[:length]).decode())

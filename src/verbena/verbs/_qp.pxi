@@ -21,6 +21,7 @@ cdef class QP(Resource):
     cdef readonly object cap
     cdef ibv_qp *qp
     cdef int _type
+    cdef set _groups
 
     def __dealloc__(self):
         self._destroy()
@@ -34,6 +35,7 @@ cdef class QP(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.qp is not NULL:
+            self._leave_groups()
             with nogil:
                 code = self.context.library.call.destroy_qp(self.qp)
             code = _error_of(code)
@@ -137,6 +139,50 @@ cdef class QP(Resource):
                 max_rd_atomic=max_rd_atomic,
             )
         self.modify(**fields)
+
+    # ---- multicast ----
+
+    def attach_mcast(self, gid, uint16_t lid=0):
+        """From now on a UD QP receives what is sent to the multicast group ``gid``.
+
+        ``gid`` is 16 bytes: an IPv6 multicast address, or an IPv4 one as ``::ffff:a.b.c.d``. RoCE
+        knows no ``lid``. Senders address the group by an AH with that ``dgid`` and by
+        ``remote_qpn=verbs.MULTICAST_QPN``. A QP that is closed leaves its groups. Raises
+        VerbsError: EINVAL (not UD, or no multicast GID), ENOMEM (``max_mcast_grp``,
+        ``max_mcast_qp_attach``, or a limit of the system); ValueError when ``gid`` is no 16 bytes.
+        """
+        self._change_groups("attach_mcast", gid, lid, True)
+        self._groups.add((bytes(gid), lid))
+
+    def detach_mcast(self, gid, uint16_t lid=0):
+        """Leave the group. Raises VerbsError(EINVAL) when the QP is not attached to it."""
+        self._change_groups("detach_mcast", gid, lid, False)
+        self._groups.discard((bytes(gid), lid))
+
+    cdef void _leave_groups(self) noexcept:
+        cdef ibv_gid group
+        cdef bytes raw
+        for raw, lid in self._groups or ():
+            memcpy(group.raw, <const char *>raw, 16)
+            self.context.library.call.detach_mcast(self.qp, &group, <uint16_t>lid)
+        self._groups = None
+
+    cdef int _change_groups(self, str name, gid, uint16_t lid, bint attach) except -1:
+        cdef ibv_gid group
+        cdef int code
+        cdef bytes raw = bytes(gid)
+        self._check()
+        if len(raw) != 16:
+            raise ValueError(f"a GID has 16 bytes, not {len(raw)}")
+        memcpy(group.raw, <const char *>raw, 16)
+        with nogil:
+            if attach:
+                code = self.context.library.call.attach_mcast(self.qp, &group, lid)
+            else:
+                code = self.context.library.call.detach_mcast(self.qp, &group, lid)
+        if code:
+            raise failed(name, _error_of(code))
+        return 0
 
     # ---- posting ----
 
@@ -413,6 +459,7 @@ cdef QP _create_qp(PD pd, init):
     self.recv_cq = init.recv_cq if init.recv_cq is not None else init.send_cq
     self.srq = init.srq
     self._type = init.qp_type
+    self._groups = set()
     memset(&attr, 0, sizeof(attr))
     attr.qp_context = <void *>self.token
     attr.qp_type = self._type

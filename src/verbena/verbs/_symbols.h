@@ -62,6 +62,10 @@ struct ibv_grh;
     X(int, query_qp, "ibv_query_qp", "IBVERBS_1.1",                                                \
       (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))                     \
     X(int, destroy_qp, "ibv_destroy_qp", "IBVERBS_1.1", (struct ibv_qp *))                         \
+    X(int, attach_mcast, "ibv_attach_mcast", "IBVERBS_1.1",                                        \
+      (struct ibv_qp *, const union ibv_gid *, uint16_t))                                          \
+    X(int, detach_mcast, "ibv_detach_mcast", "IBVERBS_1.1",                                        \
+      (struct ibv_qp *, const union ibv_gid *, uint16_t))                                          \
     X(struct ibv_ah *, create_ah, "ibv_create_ah", "IBVERBS_1.1",                                  \
       (struct ibv_pd *, struct ibv_ah_attr *))                                                     \
     X(struct ibv_ah *, create_ah_from_wc, "ibv_create_ah_from_wc", "IBVERBS_1.1",                  \
@@ -81,6 +85,7 @@ struct ibv_grh;
       (struct ibv_context *, uint32_t, char *, size_t))                                            \
     X(int, why, "verbena_why", "VERBENA_1", (struct ibv_context *, int, char *, size_t))           \
     X(int, describe, "verbena_describe", "VERBENA_1", (struct ibv_context *, char *, size_t))      \
+    X(int, counters, "verbena_counters", "VERBENA_1", (struct ibv_context *, char *, size_t))      \
     X(int, set_fault, "verbena_set_fault", "VERBENA_1",                                            \
       (struct ibv_context *, const char *, char *, size_t))                                        \
     X(int, fault_counters, "verbena_fault_counters", "VERBENA_1",                                  \

@@ -154,6 +154,12 @@ _ADVICE = {
         "create_ah",
         errno.EINVAL,
     ): "is_global, dgid, sgid_index or port_num does not fit the port (RoCE needs a GID)",
+    ("attach_mcast", errno.EINVAL): "only UD QPs join groups, and only those of a multicast GID",
+    ("attach_mcast", errno.ENOMEM): (
+        "the group or the device has no room (query_device().max_mcast_grp, max_mcast_qp_attach),"
+        " or the system allows no more groups: raise net.ipv4.igmp_max_memberships"
+    ),
+    ("detach_mcast", errno.EINVAL): "the QP is not in this group",
     (
         "modify_qp",
         errno.EINVAL,

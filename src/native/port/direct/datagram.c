@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* UD: one datagram, to any UD QP of the host; what cannot be delivered is dropped. */
+/* UD: one datagram, to any UD QP of the host or to a group; what cannot be delivered is dropped. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hca/ah.h"
+#include "hca/multicast.h"
 #include "hca/refusal.h"
 #include "port/direct/datagram.h"
 #include "port/direct/requester.h"
@@ -197,30 +198,101 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
     vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }
 
+/* A message with its header, on its way to any number of receivers. */
+struct datagram {
+    struct vb_qp *qp;
+    const struct ibv_send_wr *wr;
+    const struct vb_spans *message;
+    const struct vb_gid *source;
+    const uint8_t *group; /* NULL: to one QP */
+};
+
+/* Looked at with the destination's lock held, for which a QP that leaves the group waits. */
+static bool is_member(const struct destination *to, const uint8_t group[16])
+{
+    uint32_t members[VB_GROUP_QPS], index = vb_peer_qp_index(to->peer, to->remote);
+    uint32_t count = vb_multicast_members(&to->peer->view, group, members);
+
+    for (uint32_t i = 0; i < count; ++i)
+        if (members[i] == index)
+            return true;
+    return false;
+}
+
+static void pass_to(const struct datagram *datagram, const struct destination *to)
+{
+    struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
+    uint32_t qkey = qkey_of(datagram->qp, datagram->wr);
+
+    if (!accepts(to, qkey) ||
+        !vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
+        return;
+    if (accepts(to, qkey) && (!datagram->group || is_member(to, datagram->group)))
+        deliver(datagram->qp, to, datagram->wr, datagram->message, datagram->source);
+    vb_unlock(&to->remote->rq_lock);
+}
+
+static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)
+{
+    uint32_t members[VB_GROUP_QPS];
+    uint32_t count = vb_multicast_members(&peer->view, datagram->group, members);
+
+    for (uint32_t i = 0; i < count; ++i) {
+        struct vb_qp_shared *remote = &peer->view.qp[members[i]];
+        struct destination to = {remote->qp_num, peer, remote};
+
+        if (!datagram->qp->blocks_self || remote != datagram->qp->shared)
+            pass_to(datagram, &to);
+    }
+}
+
+/* Members in other processes are found by having met them (vb_peer_meet_all). */
+static void pass_to_group(const struct datagram *datagram)
+{
+    struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
+    struct vb_peer **peers;
+    uint32_t count;
+
+    vb_peer_meet_all(direct);
+    count = vb_peer_hold_all(direct, &peers);
+    for (uint32_t i = 0; i < count; ++i) {
+        if (!atomic_load(&peers[i]->gone))
+            pass_to_members(datagram, peers[i]);
+        vb_peer_put(direct, peers[i]);
+    }
+    free(peers);
+}
+
+static void pass_to_one(const struct datagram *datagram)
+{
+    const struct destination *to = find(datagram->qp, datagram->wr->wr.ud.remote_qpn);
+
+    if (to)
+        pass_to(datagram, to);
+}
+
 int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    const uint8_t *dgid = ah->attr.grh.dgid.raw;
+    bool to_group = vb_gid_is_multicast(dgid);
     struct vb_spans payload, message;
-    struct destination *to;
     uint8_t grh[GRH_SIZE];
     struct vb_gid source;
+    struct datagram datagram = {qp, wr, &message, &source, to_group ? dgid : NULL};
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
     if (payload.total > DATAGRAM_MAX)
         return vb_refuse_length(qp, wr, payload.total, DATAGRAM_MAX, outcome);
-    if (!vb_direct_is_local(direct, &ah->attr.grh.dgid))
-        return 0;
-    to = find(qp, wr->wr.ud.remote_qpn);
-    if (!to || !accepts(to, qkey_of(qp, wr)) ||
+    if ((!to_group && !vb_direct_is_local(direct, &ah->attr.grh.dgid)) ||
         !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source))
         return 0;
     put_grh(&source, ah, &payload, grh, &message);
-    if (!vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
-        return 0;
-    if (accepts(to, qkey_of(qp, wr)))
-        deliver(qp, to, wr, &message, &source);
-    vb_unlock(&to->remote->rq_lock);
+    if (!to_group)
+        pass_to_one(&datagram);
+    else if ((wr->wr.ud.remote_qpn & VB_QPN_MASK) == VB_MULTICAST_QPN)
+        pass_to_group(&datagram);
     return 0;
 }

@@ -18,6 +18,7 @@
 #include "memory/heap.h"
 #include "port/direct/connection.h"
 #include "port/direct/datagram.h"
+#include "port/direct/peer.h"
 #include "port/direct/requester.h"
 #include "port/direct/retry.h"
 #include "port/direct/service.h"
@@ -107,6 +108,14 @@ static void progress(struct vb_cq *cq)
     pthread_mutex_unlock(&adapter->lifetime);
 }
 
+/* Who sends to the group looks among those whom it has met (vb_peer_meet_all). */
+static int join(struct vb_qp *qp, const uint8_t group[16])
+{
+    (void)group;
+    vb_peer_meet_all(vb_direct_of(qp->context->adapter));
+    return 0;
+}
+
 const struct vb_port vb_direct_port = {
     .number = number,
     .connect = vb_connection_open,
@@ -116,6 +125,7 @@ const struct vb_port vb_direct_port = {
     .quiet = vb_direct_quiet,
     .attend = attend,
     .progress = progress,
+    .join = join,
 };
 
 /*

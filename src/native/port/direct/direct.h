@@ -55,6 +55,7 @@ struct vb_direct {
     uint64_t probe[2];              /* what a peer reads and writes to see whether it can */
 
     pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
+    atomic_bool has_met_all;       /* vb_peer_meet_all */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
     uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;

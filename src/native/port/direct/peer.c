@@ -136,6 +136,45 @@ struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)
     return peer;
 }
 
+void vb_peer_meet_all(struct vb_direct *direct)
+{
+    if (atomic_exchange(&direct->has_met_all, true))
+        return;
+    for (uint32_t slot = 1; slot < VB_SLOTS - 1; ++slot) {
+        struct vb_peer *peer = vb_peer_find(direct, slot * VB_QPS_PER_SLOT);
+
+        if (peer)
+            vb_peer_put(direct, peer);
+    }
+}
+
+static uint32_t count_met(const struct vb_direct *direct)
+{
+    uint32_t count = 1;
+
+    for (const struct vb_peer *peer = direct->peers; peer; peer = peer->next)
+        ++count;
+    return count;
+}
+
+uint32_t vb_peer_hold_all(struct vb_direct *direct, struct vb_peer ***peers)
+{
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&direct->peers_mutex);
+    *peers = malloc(count_met(direct) * sizeof(struct vb_peer *));
+    if (*peers) {
+        (*peers)[count++] = &direct->self_peer;
+        for (struct vb_peer *peer = direct->peers; peer; peer = peer->next)
+            if (!atomic_load(&peer->gone))
+                (*peers)[count++] = peer;
+    }
+    for (uint32_t i = 0; i < count; ++i)
+        atomic_fetch_add(&(*peers)[i]->refs, 1);
+    pthread_mutex_unlock(&direct->peers_mutex);
+    return count;
+}
+
 static void free_peer(struct vb_direct *direct, struct vb_peer *peer)
 {
     for (int i = 0; i < VB_PEER_CHANNELS; ++i)

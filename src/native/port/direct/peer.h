@@ -50,6 +50,17 @@ struct vb_peer {
 struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num);
 /* The same among those that this process has met already. */
 struct vb_peer *vb_peer_find_known(struct vb_direct *direct, uint32_t qp_num);
+/*
+ * Meets every process of the host that has the device open now. Once: who comes later and has to be
+ * known meets this process.
+ */
+void vb_peer_meet_all(struct vb_direct *direct);
+/*
+ * All that this process has met, itself first, with a reference each; their number. The caller
+ * frees the array. 0: no memory.
+ */
+uint32_t vb_peer_hold_all(struct vb_direct *direct, struct vb_peer ***peers);
+
 /* Is the QP number one of the peer's? */
 bool vb_peer_has(const struct vb_peer *peer, uint32_t qp_num);
 void vb_peer_put(struct vb_direct *direct, struct vb_peer *peer);

@@ -33,20 +33,38 @@ static const char *name_of(uint32_t n)
     return vb_counter_names[n].name;
 }
 
-static void put_part(struct vb_text *text, const struct vb_roce *roce, const char *part,
-                     uint32_t first, uint32_t end)
+static const struct {
+    const char *name;
+    uint32_t first, end;
+} parts[] = {
+    {"engine", 0, UDP_FIRST},
+    {"udp", UDP_FIRST, STEER_FIRST},
+    {"steer", STEER_FIRST, VB_ROCE_COUNTS},
+};
+
+enum { PARTS = sizeof(parts) / sizeof(*parts) };
+
+static void put_part(struct vb_text *text, const struct vb_roce *roce, int part, bool all)
 {
     const char *between = "";
 
-    vb_text_add(text, "\"%s\":{", part);
-    for (uint32_t n = first; n < end; ++n) {
+    vb_text_add(text, "%s\"%s\":{", part ? "," : "", parts[part].name);
+    for (uint32_t n = parts[part].first; n < parts[part].end; ++n) {
         uint64_t value = value_of(roce, n);
 
-        if (!value)
+        if (!value && !all)
             continue;
         vb_text_add(text, "%s\"%s\":%llu", between, name_of(n), (unsigned long long)value);
         between = ",";
     }
+    vb_text_add(text, "}");
+}
+
+static void put_parts(struct vb_text *text, struct vb_roce *roce, bool all)
+{
+    vb_text_add(text, "{");
+    for (int part = 0; part < PARTS; ++part)
+        put_part(text, roce, part, all);
     vb_text_add(text, "}");
 }
 
@@ -55,15 +73,26 @@ int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
     struct vb_text text = {json, size, 0};
 
     vb_roce_enter(roce);
-    vb_text_add(&text, "\"counters\":{");
-    put_part(&text, roce, "engine", 0, UDP_FIRST);
-    vb_text_add(&text, ",");
-    put_part(&text, roce, "udp", UDP_FIRST, STEER_FIRST);
-    vb_text_add(&text, ",");
-    put_part(&text, roce, "steer", STEER_FIRST, VB_ROCE_COUNTS);
-    vb_text_add(&text, "}");
+    vb_text_add(&text, "\"counters\":");
+    put_parts(&text, roce, false);
     vb_roce_leave(roce);
     return text.length;
+}
+
+int vb_roce_counters(struct vb_roce *roce, char *json, size_t size)
+{
+    struct vb_text text = {json, size, 0};
+
+    put_parts(&text, roce, true);
+    return text.length;
+}
+
+void vb_roce_tell_counters(const struct vb_roce *roce, vb_tell_counter *tell)
+{
+    for (int part = 0; part < PARTS; ++part)
+        for (uint32_t n = parts[part].first; n < parts[part].end; ++n)
+            if (value_of(roce, n))
+                tell(parts[part].name, name_of(n), value_of(roce, n));
 }
 
 /* ---- refusals, for the log ---- */
@@ -72,7 +101,8 @@ enum { PAUSE_NS = 1000000000 };
 
 static bool is_refusal(uint32_t n)
 {
-    static const char *const beginnings[] = {"drop_", "refused_", "bad_", "receive_bad_"};
+    static const char *const beginnings[] = {"drop_", "refused_", "bad_", "receive_bad_",
+                                             "duplicate_requests"};
 
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); ++i)
         if (strncmp(name_of(n), beginnings[i], strlen(beginnings[i])) == 0)

@@ -16,7 +16,8 @@
 
 enum {
     OUTGOING = 64,         /* owners that are remembered */
-    ABSENT_MS = 20,        /* how long a slot without an owner is not asked for again */
+    ABSENT_MS = 20,        /* how long a slot without an owner is not asked for again… */
+    ASKED_MOST = 64,       /* …and how many slots are asked for in that time */
     LARGEST = 8192,        /* a packet with any headers */
     MESSAGES_AT_ONCE = 64, /* from one link, before another's turn */
     BUFFER_BYTES = 4 << 20,
@@ -50,6 +51,8 @@ struct vb_forward {
     struct entrance *entrances;
     struct outlet outlets[OUTGOING];
     uint64_t absent_until[VB_SLOTS];
+    uint64_t asked_until; /* `asked` counts until then */
+    uint32_t asked;
     uint8_t buffer[sizeof(struct letter) + LARGEST];
 };
 
@@ -221,6 +224,16 @@ static void close_outlet(struct outlet *outlet)
     outlet->fd = -1;
 }
 
+/* Who sends to all slots in turn must not have this process look for all of them. */
+static bool may_ask(struct vb_forward *forward, uint64_t now)
+{
+    if (now >= forward->asked_until) {
+        forward->asked_until = now + ABSENT_MS * 1000000ull;
+        forward->asked = 0;
+    }
+    return forward->asked++ < ASKED_MOST;
+}
+
 static int find_outlet(struct vb_forward *forward, uint32_t slot, uint64_t now,
                        struct outlet **found)
 {
@@ -232,6 +245,8 @@ static int find_outlet(struct vb_forward *forward, uint32_t slot, uint64_t now,
         return 0;
     if (now < forward->absent_until[slot])
         return -ENOENT;
+    if (!may_ask(forward, now))
+        return -EAGAIN;
     fd = connect_to(forward, slot);
     if (fd == -ENOENT || fd == -EACCES)
         forward->absent_until[slot] = now + ABSENT_MS * 1000000ull;

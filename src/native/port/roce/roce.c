@@ -30,7 +30,7 @@ enum {
 };
 
 /* Polling its CQs makes progress, or not any more. */
-static void count_poller(struct vb_qp *qp, bool polls)
+void vb_roce_count_poller(struct vb_qp *qp, bool polls)
 {
     uint32_t change = polls ? 1 : -1u;
 
@@ -50,7 +50,7 @@ static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
         return;
     qp = vb_engine_find(roce->engine, vb_bth_read(arrival->bytes).dest_qp);
     if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
-        count_poller(qp, true);
+        vb_roce_count_poller(qp, true);
 }
 
 static struct vb_wrap_frame frame_of(struct vb_udp_seen seen)
@@ -390,7 +390,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     error = vb_engine_connect(roce->engine, qp, &path);
     vb_roce_leave(roce);
     if (!error)
-        count_poller(qp, true);
+        vb_roce_count_poller(qp, true);
     return error;
 }
 
@@ -402,7 +402,7 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
     vb_udp_forget(roce->udp, qp->ibv.qp_num);
     atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
     vb_roce_leave(roce);
-    count_poller(qp, false);
+    vb_roce_count_poller(qp, false);
 }
 
 /* ---- datagrams ---- */
@@ -447,7 +447,7 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
 
     if (vb_path_make(roce, &ah->attr, qp->ibv.qp_num, wr->wr.ud.remote_qpn, &path, &interface))
         return 0;
-    count_poller(qp, true);
+    vb_roce_count_poller(qp, true);
     path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
     if (packet.header_length && pass_datagram(roce, &packet) == -EFAULT)
@@ -482,6 +482,7 @@ static int open_udp(struct vb_roce *roce)
 {
     struct vb_udp_config config = {.port = roce->config.port,
                                    .without = roce->config.without,
+                                   .loop = roce->config.loop,
                                    .prepare = vb_steer_prepare,
                                    .refused = refused,
                                    .interface = interface_of,
@@ -502,10 +503,19 @@ static int open_steer(struct vb_roce *roce)
     return vb_steer_open(&config, &roce->steer);
 }
 
+static bool is_own(void *argument, const uint8_t gid[16])
+{
+    const struct vb_roce *roce = argument;
+
+    return vb_addresses_has(roce->addresses, gid);
+}
+
 static int open_parts(struct vb_roce *roce)
 {
     int error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
 
+    if (!error)
+        vb_engine_set_own(roce->engine, is_own, roce);
     if (!error && roce->config.fault)
         error = vb_wrap_set_fault(&roce->wrap, roce->config.fault, NULL, 0);
     if (!error && roce->config.capture)
@@ -555,6 +565,7 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
 void vb_roce_close(struct vb_roce *roce)
 {
     vb_roce_thread_stop(roce);
+    vb_roce_log_refusals(roce, UINT64_MAX); /* the last ones */
     close_parts(roce);
 }
 

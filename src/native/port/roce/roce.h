@@ -29,9 +29,10 @@ struct vb_roce_config {
     struct vb_adapter *adapter;
     struct vb_addresses *addresses; /* stay the caller's; the port's thread keeps them up to date */
     struct vb_engine_config engine;
-    uint16_t port;                           /* 0: 4791 */
-    unsigned without;                        /* enum vb_udp_without */
-    const char *fault;                       /* rules that are right; or NULL */
+    uint16_t port;     /* 0: 4791 */
+    unsigned without;  /* enum vb_udp_without */
+    bool loop;         /* what is sent to a multicast group comes to this host's members too */
+    const char *fault; /* rules that are right; or NULL */
     const struct vb_capture_config *capture; /* or NULL */
     /* Addresses or the port's state changed: called from the port's thread, without the lock, for
      * IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE and IBV_EVENT_PORT_ERR. May be NULL. */
@@ -79,6 +80,16 @@ bool vb_roce_quiet(struct vb_roce *roce);
 int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
                      struct vb_outcome *outcome);
 
+/* ---- multicast (groups.c); calls exclude each other by adapter->groups ---- */
+
+/*
+ * The QP is in the group: its datagrams are received on every interface that has an address of the
+ * group's IP version. -ENOMEM: a socket's limit (net.ipv4.igmp_max_memberships); -EAFNOSUPPORT: an
+ * IPv6 group, where there is no IPv6; or what the system said.
+ */
+int vb_roce_join(struct vb_roce *roce, struct vb_qp *qp, const uint8_t group[16]);
+void vb_roce_leave_group(struct vb_roce *roce, const uint8_t group[16]);
+
 /* ---- questions ---- */
 
 /* Faults and captures; after new rules, vb_roce_wrapped. */
@@ -90,6 +101,11 @@ struct vb_steer *vb_roce_steer(struct vb_roce *roce);
 
 /* As a member of a JSON object: "counters", with those that are not 0. Length as snprintf. */
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size);
+/* All of them, as a JSON object of "engine", "udp" and "steer"; approximately, without the lock. */
+int vb_roce_counters(struct vb_roce *roce, char *json, size_t size);
+/* Those that are not 0, one by one, likewise. */
+typedef void vb_tell_counter(const char *part, const char *name, uint64_t value);
+void vb_roce_tell_counters(const struct vb_roce *roce, vb_tell_counter *tell);
 
 /* The thread's turns so far: how often it woke up. For tests of idleness. */
 uint64_t vb_roce_wakeups(const struct vb_roce *roce);

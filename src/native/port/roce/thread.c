@@ -137,14 +137,25 @@ static bool is_polled(struct vb_roce *roce, struct looks *looks)
     return moved && polls - atomic_load(&roce->armed_at) > POLLS_AFTER_ARMING;
 }
 
+/* What a program that polls has refused. Only where somebody wants to know. */
+static void log_refusals(struct vb_roce *roce)
+{
+    if (!roce->config.log || !vb_roce_try_enter(roce))
+        return;
+    vb_roce_log_refusals(roce, vb_roce_now());
+    vb_roce_leave(roce);
+}
+
 /* With datagrams at hand, or nobody watching for them. */
 static void attend(struct vb_roce *roce, struct looks *looks)
 {
     uint64_t until = 0;
     enum turn turn;
 
-    if (is_polled(roce, looks))
+    if (is_polled(roce, looks)) {
+        log_refusals(roce);
         return;
+    }
     do {
         turn = serve(roce);
         if (turn >= BULK_CAME)
@@ -153,6 +164,15 @@ static void attend(struct vb_roce *roce, struct looks *looks)
             sched_yield(); /* to who may have been woken on this processor */
     } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
+}
+
+static void serve_addresses(struct vb_roce *roce)
+{
+    unsigned changes = vb_addresses_update(roce->addresses);
+
+    if (changes & VB_GIDS_CHANGED)
+        vb_roce_join_again(roce);
+    report(roce, changes);
 }
 
 static void handle(struct vb_roce *roce, enum source source)
@@ -165,7 +185,7 @@ static void handle(struct vb_roce *roce, enum source source)
         serve_steer(roce);
         break;
     case FROM_ADDRESSES:
-        report(roce, vb_addresses_update(roce->addresses));
+        serve_addresses(roce);
         break;
     case FROM_TIMER:
         serve_timer(roce);

@@ -80,10 +80,19 @@ static void forbid_fragments(int fd, bool ipv6)
         set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO_SEND, 1);
 }
 
+/* The sender's option decides, that of the socket's family for both versions. */
+static void set_loop(const struct vb_udp *udp, int fd)
+{
+    set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, udp->config.loop);
+    if (udp->ipv6)
+        set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, udp->config.loop);
+}
+
 static void prepare_receiver(struct vb_udp *udp, int fd)
 {
     ask_for_fields(fd, udp->ipv6);
     forbid_fragments(fd, udp->ipv6);
+    set_loop(udp, fd);
     raise_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
     if (!vb_udp_lacks(udp, VB_UDP_WITHOUT_GLUE) && set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
@@ -152,6 +161,7 @@ static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
     }
     deafen(fd);
     forbid_fragments(fd, udp->ipv6);
+    set_loop(udp, fd);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
     lane->port = port;
     atomic_store(&lane->fd, fd);

@@ -61,6 +61,7 @@ struct vb_udp_seen {
 struct vb_udp_config {
     uint16_t port;    /* 0: 4791 */
     unsigned without; /* enum vb_udp_without */
+    bool loop;        /* what is sent to a group comes to this host's members too */
     /* Called with the receiving socket before it is bound: 0, or -errno to open without. */
     int (*prepare)(int fd);
     /* A packet's payload could not be read. May be NULL. */

@@ -77,8 +77,7 @@ void vb_udp_out_close(struct vb_udp *udp)
 
 static bool is_scoped(const uint8_t gid[16])
 {
-    return gid[0] == 0xff || (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) ||
-           (vb_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0);
+    return vb_gid_is_multicast(gid) || (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80);
 }
 
 static uint32_t interface_of(const struct vb_udp *udp, const struct vb_path *path)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Multicast groups (RoCE v2: IP's): the socket joins each on every interface from which a sender of
+ * its IP version can be reached, because a program attaches a QP to a group and to no interface.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "hca/multicast.h"
+#include "port/roce/state.h"
+
+/* Is the GID at this index one whose interface is to be joined? The same may come several times. */
+static bool is_wanted(struct vb_roce *roce, int index, bool ipv4, uint32_t *interface)
+{
+    struct vb_gid gid;
+
+    if (!vb_addresses_get(roce->addresses, index, &gid) || vb_gid_is_ipv4(gid.raw) != ipv4 ||
+        gid.type != VB_GID_ROCE_V2 || vb_addresses_find(roce->addresses, gid.raw) < 0)
+        return false;
+    *interface = gid.ndev_ifindex;
+    /* Without `loop` nothing that is sent to a group comes back. */
+    return roce->config.loop || strcmp(gid.ndev, "lo") != 0;
+}
+
+static int join(struct vb_roce *roce, const uint8_t group[16])
+{
+    int count = vb_addresses_count(roce->addresses), error = 0;
+    uint32_t interface;
+
+    for (int n = 0; n < count && !error; ++n) {
+        if (!is_wanted(roce, n, vb_gid_is_ipv4(group), &interface))
+            continue;
+        error = vb_udp_join(roce->udp, group, interface);
+        /* It is joined there; or the interface has just gone. */
+        if (error == -EADDRINUSE || error == -ENODEV)
+            error = 0;
+    }
+    return error;
+}
+
+int vb_roce_join(struct vb_roce *roce, struct vb_qp *qp, const uint8_t group[16])
+{
+    int error = join(roce, group);
+
+    if (!error)
+        vb_roce_count_poller(qp, true);
+    switch (error) {
+    case -ENOBUFS:
+        return -ENOMEM;
+    case -ENOPROTOOPT:
+        return -EAFNOSUPPORT;
+    default:
+        return error;
+    }
+}
+
+void vb_roce_leave_group(struct vb_roce *roce, const uint8_t group[16])
+{
+    int count = vb_addresses_count(roce->addresses);
+    uint32_t interface;
+
+    for (int n = 0; n < count; ++n)
+        if (is_wanted(roce, n, vb_gid_is_ipv4(group), &interface))
+            vb_udp_leave(roce->udp, group, interface);
+}
+
+static void join_one(void *argument, const uint8_t group[16])
+{
+    join(argument, group);
+}
+
+void vb_roce_join_again(struct vb_roce *roce)
+{
+    vb_multicast_each(roce->config.adapter, join_one, roce);
+}
