@@ -21,7 +21,7 @@ DIAGRAM = DOCS / "images" / "qp-states.svg"
 BEGIN = "<!-- tables: made by generate/qp_states.py -->\n"
 END = "<!-- end of tables -->"
 
-TYPES = ("RC", "UC", "UD")
+TYPES = ("RC", "UC", "UD", "XRC_SEND", "XRC_RECV")
 STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 
 
@@ -215,7 +215,7 @@ def failures() -> list[str]:
     return [
         arrow("RTS", "SQE", "UC UD", 14, "line fall"),
         f'<path d="M {start} L {end}" class="line fall"/>',
-        text((x1 + x2) / 2 + 26, (y1 + y2) / 2, "RC"),
+        text((x1 + x2) / 2 + 26, (y1 + y2) / 2, "RC XRC"),
     ]
 
 

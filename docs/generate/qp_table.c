@@ -63,5 +63,7 @@ int main(void)
     print_type("RC", IBV_QPT_RC);
     print_type("UC", IBV_QPT_UC);
     print_type("UD", IBV_QPT_UD);
+    print_type("XRC_SEND", IBV_QPT_XRC_SEND);
+    print_type("XRC_RECV", IBV_QPT_XRC_RECV);
     return 0;
 }

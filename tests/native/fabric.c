@@ -551,7 +551,7 @@ void fabric_set_state(struct vb_qp *qp, enum ibv_qp_state state)
 void fabric_to_rtr(struct vb_qp *qp, uint32_t other, const struct qp_options *options)
 {
     struct side *side = side_of(qp->context->adapter);
-    bool rc = options->type == IBV_QPT_RC;
+    bool responds = options->type == IBV_QPT_RC || options->type == IBV_QPT_XRC_RECV;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
         .port_num = 1,
@@ -575,7 +575,7 @@ void fabric_to_rtr(struct vb_qp *qp, uint32_t other, const struct qp_options *op
                (options->type == IBV_QPT_UD
                     ? 0
                     : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
-               (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
+               (responds ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
 }
 
 void fabric_to_rts(struct vb_qp *qp, const struct qp_options *options)
@@ -588,9 +588,11 @@ void fabric_to_rts(struct vb_qp *qp, const struct qp_options *options)
                                .rnr_retry = options->rnr_retry,
                                .max_rd_atomic = options->rd_atomic};
 
+    bool requests = options->type == IBV_QPT_RC || options->type == IBV_QPT_XRC_SEND;
+
     modify(qp, attr,
-           IBV_QP_STATE | IBV_QP_SQ_PSN |
-               (options->type == IBV_QPT_RC
+           IBV_QP_STATE | IBV_QP_SQ_PSN | (options->type == IBV_QPT_XRC_RECV ? IBV_QP_TIMEOUT : 0) |
+               (requests
                     ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
                     : 0));
 }

@@ -10,9 +10,21 @@ static void modify(struct vb_qp *qp, struct ibv_qp_attr attr, int mask)
     CHECK_EQ(vb_qp_modify(qp, &attr, mask), 0);
 }
 
-static bool is_rc(const struct vb_qp *qp)
+/* Of what RC needs, XRC_RECV needs the responder's half and XRC_SEND the requester's. */
+static int responds(const struct vb_qp *qp)
 {
-    return qp->ibv.qp_type == IBV_QPT_RC;
+    bool needs = qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_RECV;
+
+    return needs ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
+}
+
+static int requests(const struct vb_qp *qp)
+{
+    if (qp->ibv.qp_type == IBV_QPT_XRC_RECV)
+        return IBV_QP_TIMEOUT;
+    if (qp->ibv.qp_type != IBV_QPT_RC && qp->ibv.qp_type != IBV_QPT_XRC_SEND)
+        return 0;
+    return IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 }
 
 void loopback_gid(struct vb_direct *direct, uint8_t raw[16])
@@ -38,7 +50,7 @@ static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
     loopback_gid(direct, attr.ah_attr.grh.dgid.raw);
     modify(qp, attr,
            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               (is_rc(qp) ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
+               responds(qp));
 }
 
 static void to_rts(struct vb_qp *qp, uint8_t rnr_retry)
@@ -49,11 +61,7 @@ static void to_rts(struct vb_qp *qp, uint8_t rnr_retry)
                                .rnr_retry = rnr_retry,
                                .max_rd_atomic = 1};
 
-    modify(qp, attr,
-           IBV_QP_STATE | IBV_QP_SQ_PSN |
-               (is_rc(qp)
-                    ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
-                    : 0));
+    modify(qp, attr, IBV_QP_STATE | IBV_QP_SQ_PSN | requests(qp));
 }
 
 void loopback_connect(struct vb_qp *qp, struct vb_qp *peer, uint8_t rnr_retry)
@@ -73,6 +81,7 @@ static void open_end(struct loopback *loop, enum ibv_qp_type type, int end)
     struct ibv_qp_init_attr_ex attr = {
         .qp_type = type,
         .pd = &loop->pd->ibv,
+        .xrcd = &loop->xrcd->ibv,
         .cap = {LOOPBACK_DEPTH, LOOPBACK_DEPTH, 4, 4, 64},
     };
 
@@ -95,6 +104,7 @@ void loopback_open(struct loopback *loop, enum ibv_qp_type type)
     CHECK_EQ(vb_direct_open(&config, &loop->direct), 0);
     CHECK_EQ(vb_context_open(&loop->direct->adapter, &loop->ibv, &loop->context), 0);
     CHECK_EQ(vb_pd_alloc(loop->context, &loop->pd), 0);
+    CHECK_EQ(vb_xrcd_open(loop->context, 1, -1, &loop->xrcd), 0);
     open_end(loop, type, 0);
     open_end(loop, type, 1);
 }

@@ -11,6 +11,7 @@ struct loopback {
     struct vb_direct *direct;
     struct vb_context *context;
     struct vb_pd *pd;
+    struct vb_xrcd *xrcd;
     struct vb_cq *cq[2];
     struct vb_qp *qp[2];
     struct vb_mr *mr[2];

@@ -95,7 +95,7 @@ int station_to_rtr(struct station *station, struct vb_qp *qp, const struct stati
 
     if (qp->ibv.qp_type != IBV_QPT_UD)
         mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (qp->ibv.qp_type == IBV_QPT_RC)
+    if (qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_RECV)
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     if (vb_qp_state(qp) == IBV_QPS_RESET)
         CHECK_EQ(to_init(qp), 0);
@@ -109,12 +109,14 @@ void station_connect(struct station *station, struct vb_qp *qp, const struct sta
                                .sq_psn = 100,
                                .timeout = route.timeout ? route.timeout : 12,
                                .retry_cnt = 7,
-                               .rnr_retry = 7,
+                               .rnr_retry = route.rnr_retry ? route.rnr_retry : 7,
                                .max_rd_atomic = 8};
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
     CHECK_EQ(station_to_rtr(station, qp, peer, route), 0);
-    if (qp->ibv.qp_type == IBV_QPT_RC)
+    if (qp->ibv.qp_type == IBV_QPT_XRC_RECV)
+        mask |= IBV_QP_TIMEOUT;
+    if (qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_SEND)
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK_EQ(vb_qp_modify(qp, &attr, mask), 0);
 }

@@ -30,6 +30,7 @@ struct station_route {
     const char *from, *to; /* NULL: 127.0.0.1 */
     enum ibv_mtu mtu;      /* 0: 1024 */
     uint8_t timeout;       /* 0: 12, which is 17 ms */
+    uint8_t rnr_retry;     /* 0: 7, which is for ever */
 };
 
 /* `from` is an address of this host. */

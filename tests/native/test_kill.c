@@ -16,7 +16,7 @@
 enum { REQUESTS = 1 << 26, ROUNDS = 60, DEPTH = 64, BYTES = 1 << 16, RECV_BYTES = 512 };
 
 struct card {
-    uint32_t qp_num, rkey;
+    uint32_t qp_num, rkey, srq_num;
     uint64_t addr;
 };
 
@@ -28,6 +28,7 @@ struct survivor {
     struct vb_pd *pd;
     struct vb_cq *cq;
     struct vb_srq *srq;
+    struct vb_xrcd *xrcd; /* then `srq` is an XRC SRQ, and the QPs are target QPs */
     uint8_t *memory;
     struct vb_mr *mr;
     uint64_t posted; /* the next receive request's number */
@@ -54,9 +55,10 @@ static void open_adapter(void)
              0);
 }
 
-static struct vb_qp *make_qp(void)
+static struct vb_qp *make_qp(enum ibv_qp_type type)
 {
-    struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC,
+    struct ibv_qp_init_attr_ex attr = {.qp_type = type,
+                                       .xrcd = here.xrcd ? &here.xrcd->ibv : NULL,
                                        .pd = &here.pd->ibv,
                                        .send_cq = &here.cq->ibv,
                                        .recv_cq = &here.cq->ibv,
@@ -70,7 +72,11 @@ static struct vb_qp *make_qp(void)
 
 static struct card connect_over(struct vb_qp *qp, int socket)
 {
-    struct card mine = {qp->ibv.qp_num, here.mr->ibv.rkey, (uintptr_t)here.memory}, peer;
+    struct card mine = {.qp_num = qp->ibv.qp_num,
+                        .rkey = here.mr->ibv.rkey,
+                        .srq_num = here.srq ? here.srq->srq_num : 0,
+                        .addr = (uintptr_t)here.memory},
+                peer;
     struct vb_qp stand_in = {0};
 
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
@@ -92,7 +98,7 @@ static void post_recv(struct vb_qp *qp)
 }
 
 /* The victim: everything at once, until the kill. */
-static void work_for_ever(int socket)
+static void work_for_ever(int socket, enum ibv_qp_type type)
 {
     struct vb_qp *qp;
     struct card peer;
@@ -100,12 +106,15 @@ static void work_for_ever(int socket)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process behind */
     open_adapter();
-    qp = make_qp();
+    qp = make_qp(type);
     peer = connect_over(qp, socket);
     for (;; ++turn) {
         static const uint32_t lengths[] = {8, 28, 300, 512};
         struct ibv_sge sge = {(uintptr_t)here.memory, lengths[turn % 4], here.mr->ibv.lkey};
-        struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+        struct ibv_send_wr wr = {.sg_list = &sge,
+                                 .num_sge = 1,
+                                 .qp_type.xrc.remote_srqn = peer.srq_num},
+                           *bad;
         struct ibv_wc wc[16];
 
         wr.opcode = turn % 3 == 0   ? IBV_WR_SEND
@@ -144,11 +153,12 @@ static bool take_completions(struct vb_qp *qp, bool repost)
 
 static bool wait_until_failed(struct vb_qp *qp)
 {
+    struct vb_qp *itself = qp->real ? qp->real : qp;
     uint64_t end = vb_direct_now() + 3000000000ull;
 
     while (vb_direct_now() < end) {
         take_completions(qp, false);
-        if (vb_qp_state(qp) == IBV_QPS_ERR && qp->rq_draining)
+        if (vb_qp_state(qp) == IBV_QPS_ERR && itself->rq_draining)
             return true;
     }
     return false;
@@ -182,8 +192,9 @@ static void one_round(unsigned seed)
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     child = fork();
     if (!child)
-        _exit(execl("/proc/self/exe", "victim", number(sockets[1]), (char *)NULL));
-    qp = make_qp();
+        _exit(execl("/proc/self/exe", here.xrcd ? "initiator" : "victim", number(sockets[1]),
+                    (char *)NULL));
+    qp = make_qp(here.xrcd ? IBV_QPT_XRC_RECV : IBV_QPT_RC);
     connect_over(qp, sockets[0]);
     for (int i = 0; i < DEPTH / 2; ++i)
         post_recv(qp);
@@ -215,28 +226,47 @@ static void every_receive_completes_once(void)
 }
 
 /* Requests of a shared queue are not flushed: none is lost if all of them can still be used. */
+static void rounds_with(struct vb_srq *srq)
+{
+    uint64_t before = here.posted, waiting, done = 0;
+
+    here.srq = srq;
+    rounds();
+    waiting = atomic_load(&srq->shared->posted) - atomic_load(&srq->shared->taken);
+    for (uint64_t i = before; i < here.posted; ++i)
+        done += here.completed[i];
+    CHECK_EQ(srq->free_count + waiting, srq->max_wr);
+    CHECK_EQ(done + waiting, here.posted - before);
+}
+
+static struct ibv_srq_init_attr many = {.attr = {.max_wr = 4096, .max_sge = 1}};
+
 static void a_shared_queue_loses_no_request(void)
 {
-    struct ibv_srq_init_attr attr = {.attr = {.max_wr = 4096, .max_sge = 1}};
+    struct vb_srq *srq;
 
-    CHECK_EQ(vb_srq_create(here.context, here.pd, &attr, &here.srq), 0);
-    rounds();
-    uint64_t waiting =
-        atomic_load(&here.srq->shared->posted) - atomic_load(&here.srq->shared->taken);
-    uint64_t done = 0;
-    for (uint64_t i = 0; i < here.posted; ++i)
-        done += here.completed[i];
-    CHECK_EQ(here.srq->free_count + waiting, here.srq->max_wr);
-    CHECK_EQ(done + waiting, here.posted);
+    CHECK_EQ(vb_srq_create(here.context, here.pd, &many, &srq), 0);
+    rounds_with(srq);
+}
+
+static void nor_does_an_xrc_srq(void)
+{
+    struct vb_srq *srq;
+
+    CHECK_EQ(vb_xrcd_open(here.context, 3, -1, &here.xrcd), 0);
+    CHECK_EQ(vb_srq_create_xrc(here.context, here.pd, here.xrcd, here.cq, &many, &srq), 0);
+    rounds_with(srq);
+    CHECK_EQ(vb_srq_destroy(srq), 0);
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 2)
-        work_for_ever(atoi(argv[1]));
+        work_for_ever(atoi(argv[1]), *argv[0] == 'i' ? IBV_QPT_XRC_SEND : IBV_QPT_RC);
     open_adapter();
     RUN(every_receive_completes_once);
     RUN(a_shared_queue_loses_no_request);
+    RUN(nor_does_an_xrc_srq);
     vb_context_close(here.context);
     vb_direct_close(here.direct);
     return 0;

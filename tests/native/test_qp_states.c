@@ -28,7 +28,7 @@ static const char *const rules[] = {
     "RC       RTS>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE MIN_RNR_TIMER",
     "UC       RTS>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
     "UD       RTS>RTS | CUR_STATE QKEY",
-    "RC UC UD RTS>SQD | EN_SQD_ASYNC_NOTIFY",
+    "RC UC UD XRC_SEND XRC_RECV RTS>SQD | EN_SQD_ASYNC_NOTIFY",
     "RC       SQD>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE MIN_RNR_TIMER",
     "UC       SQD>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
     "UD       SQD>RTS | CUR_STATE QKEY",
@@ -37,21 +37,39 @@ static const char *const rules[] = {
     "UC       SQD>SQD | AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE",
     "UD       SQD>SQD | PKEY_INDEX QKEY",
     "UC       SQE>RTS | CUR_STATE ACCESS_FLAGS",
+    /* of RC, the half that each has: XRC_SEND requests, XRC_RECV responds */
+    "XRC_SEND XRC_RECV RESET>INIT PKEY_INDEX PORT ACCESS_FLAGS |",
+    "XRC_SEND XRC_RECV INIT>INIT | PKEY_INDEX PORT ACCESS_FLAGS",
+    "XRC_SEND INIT>RTR AV PATH_MTU DEST_QPN RQ_PSN | ALT_PATH ACCESS_FLAGS PKEY_INDEX",
+    "XRC_RECV INIT>RTR AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER"
+    "                  | ALT_PATH ACCESS_FLAGS PKEY_INDEX",
+    "XRC_SEND RTR>RTS SQ_PSN TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC"
+    "                 | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+    "XRC_RECV RTR>RTS SQ_PSN TIMEOUT"
+    "                 | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE MIN_RNR_TIMER",
+    "XRC_SEND RTS>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+    "XRC_RECV RTS>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE MIN_RNR_TIMER",
+    "XRC_SEND SQD>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+    "XRC_RECV SQD>RTS | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE MIN_RNR_TIMER",
+    "XRC_SEND SQD>SQD | PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC"
+    "                   ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE",
+    "XRC_RECV SQD>SQD | PORT AV TIMEOUT MAX_DEST_RD_ATOMIC"
+    "                   ALT_PATH ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE",
     "UD       SQE>RTS | CUR_STATE QKEY",
     /* from everywhere to RESET; to ERR from everywhere but RESET */
-    "RC UC UD RESET>RESET |",
-    "RC UC UD INIT>RESET |",
-    "RC UC UD RTR>RESET |",
-    "RC UC UD RTS>RESET |",
-    "RC UC UD SQD>RESET |",
-    "RC UC UD SQE>RESET |",
-    "RC UC UD ERR>RESET |",
-    "RC UC UD INIT>ERR |",
-    "RC UC UD RTR>ERR |",
-    "RC UC UD RTS>ERR |",
-    "RC UC UD SQD>ERR |",
-    "RC UC UD SQE>ERR |",
-    "RC UC UD ERR>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV RESET>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV INIT>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV RTR>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV RTS>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV SQD>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV SQE>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV ERR>RESET |",
+    "RC UC UD XRC_SEND XRC_RECV INIT>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV RTR>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV RTS>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV SQD>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV SQE>ERR |",
+    "RC UC UD XRC_SEND XRC_RECV ERR>ERR |",
 };
 
 static const struct {
@@ -82,7 +100,11 @@ static const struct {
 };
 
 static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-static const char *const types[] = {[IBV_QPT_RC] = "RC", [IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD"};
+static const char *const types[] = {[IBV_QPT_RC] = "RC",
+                                    [IBV_QPT_UC] = "UC",
+                                    [IBV_QPT_UD] = "UD",
+                                    [IBV_QPT_XRC_SEND] = "XRC_SEND",
+                                    [IBV_QPT_XRC_RECV] = "XRC_RECV"};
 
 enum { STATES = 7, LAST_BIT = 30 };
 
@@ -208,7 +230,7 @@ static void reach(int state)
     for (int i = 0; i < 4 && paths[state][i]; now = paths[state][i++])
         step(now, paths[state][i]);
     if (state == IBV_QPS_SQE)
-        atomic_store(&qp()->shared->state, IBV_QPS_SQE);
+        atomic_store(&qp()->shared->state, IBV_QPS_SQE); /* a handle's is the QP's own */
     CHECK_EQ(vb_qp_state(qp()), state);
 }
 
@@ -350,12 +372,24 @@ static void ud(void)
     each_transition(IBV_QPT_UD);
 }
 
+static void xrc_send(void)
+{
+    each_transition(IBV_QPT_XRC_SEND);
+}
+
+static void xrc_recv(void)
+{
+    each_transition(IBV_QPT_XRC_RECV);
+}
+
 /* The adapter's table itself, which the documentation's diagram is made from. */
 static void the_table_is_the_rules(void)
 {
-    static const enum ibv_qp_type all[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+    static const enum ibv_qp_type all[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND,
+                                           IBV_QPT_XRC_RECV};
+    const int count = sizeof(all) / sizeof(*all);
 
-    for (int i = 0; i < 3 * STATES * STATES; ++i) {
+    for (int i = 0; i < count * STATES * STATES; ++i) {
         enum ibv_qp_type type = all[i / (STATES * STATES)];
         int from = i / STATES % STATES, to = i % STATES;
         struct expected expected = expectation(type, from, to);
@@ -418,6 +452,8 @@ int main(void)
     RUN(the_table_is_the_rules);
     RUN(rc);
     RUN(uc);
+    RUN(xrc_send);
+    RUN(xrc_recv);
     RUN(ud);
     RUN(values_out_of_range);
     return 0;

@@ -204,6 +204,15 @@ def test_shared_receive_queue_of_many_qps(pingpong: Pingpong, number: int) -> No
 
 
 @pytest.mark.parametrize(
+    "arguments", [(), ("-e",), ("-s", "1"), ("-s", "1048576")], ids=lambda given: " ".join(given)
+)
+def test_xrc_pingpong(pingpong: Pingpong, arguments: tuple[str, ...]) -> None:
+    pair = pingpong("ibv_xsrq_pingpong", "-n", "300", *arguments)
+    assert_good(pair)
+    assert all(side.output.endswith("success\n") for side in pair.sides), str(pair)
+
+
+@pytest.mark.parametrize(
     ("option", "said"),
     [
         ("-o", "isn't ODP capable"),

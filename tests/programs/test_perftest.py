@@ -34,6 +34,7 @@ TRANSPORTS = [
     *[(f"ib_{verb}_{kind}", "RC") for verb in RC for kind in ("bw", "lat")],
     *[(f"ib_{verb}_{kind}", "UC") for verb in UC for kind in ("bw", "lat")],
     *[(f"ib_send_{kind}", "UD") for kind in ("bw", "lat")],
+    *[(f"ib_{verb}_{kind}", "XRC") for verb in RC for kind in ("bw", "lat")],
 ]
 
 

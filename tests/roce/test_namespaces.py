@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.programs.pairs import assert_good
 from tests.programs.results import assert_exchanged, assert_measured
 from tests.roce.networks import Network
 
@@ -16,6 +17,7 @@ TRANSPORTS = [
     *[(f"ib_{verb}_{kind}", "RC") for verb in RC for kind in ("bw", "lat")],
     *[(f"ib_{verb}_{kind}", "UC") for verb in UC for kind in ("bw", "lat")],
     *[(f"ib_send_{kind}", "UD") for kind in ("bw", "lat")],
+    *[(f"ib_{verb}_{kind}", "XRC") for verb in RC for kind in ("bw", "lat")],
 ]
 PINGPONGS = ("ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong")
 SIZE = dict.fromkeys(PINGPONGS, 4096) | {"ibv_ud_pingpong": 1024}
@@ -61,6 +63,15 @@ def test_path_mtu(network: Network, mtu: int) -> None:
 def test_path_mtu_of_a_jumbo_link(jumbo_network: Network, mtu: int) -> None:
     pair = jumbo_network.pair("ibv_rc_pingpong", "-c", "-m", str(mtu), "-n", "100", gid="-g")
     assert_exchanged(pair, 4096, 100)
+
+
+@VERSIONS
+@pytest.mark.parametrize("size", ["1", "4096", "100000"])
+def test_xrc_pingpong(network: Network, size: str, ipv6: bool) -> None:
+    name = "ibv_xsrq_pingpong"
+    pair = network.pair(name, "-m", "1024", "-n", "100", "-s", size, gid="-g", ipv6=ipv6)
+    assert_good(pair)
+    assert all(side.output.endswith("success\n") for side in pair.sides), str(pair)
 
 
 # ---- perftest ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.conftest import Run
 from tests.native.test_tshark import frames
 from tests.support import native_build, plain_environment
-from verbena import capture
+from verbena import capture, wire
 
 PAGE = 4096
 USAGE = 2
@@ -128,3 +129,41 @@ def test_wrong_variables_are_reported(
     done = verbena_run(debian_program("ibv_devinfo"), options=("--log", "info"), env={name: value})
     assert done.returncode == 0
     assert words in done.stdout
+
+
+# ---- XRC ---------------------------------------------------------------------------------------
+
+XRC_TRAFFIC = """
+from verbena import verbs
+with verbs.open_device() as ctx:
+    pd, sent, got = ctx.alloc_pd(), ctx.create_cq(16), ctx.create_cq(16)
+    domain, mr = ctx.open_xrcd(), pd.alloc(8192, 15)
+    srq, target = domain.create_srq(pd, got), domain.create_qp()
+    initiator = pd.create_qp(send_cq=sent, qp_type=verbs.QPType.XRC_SEND)
+    verbs.connect_pair(initiator, target, path_mtu=3)
+    srq.recv(mr, 0, 4096)
+    print(srq.srq_num)
+    initiator.send(mr, length=2000, imm_data=5, remote_srqn=srq.srq_num)
+    initiator.write(mr, mr.addr, mr.rkey, 0, 8, remote_srqn=srq.srq_num)
+    initiator.read(mr, mr.addr, mr.rkey, 0, 8, remote_srqn=srq.srq_num)
+    initiator.fetch_add(mr, mr.addr, mr.rkey, 1, 0, remote_srqn=srq.srq_num)
+    for completion in sent.wait(4, timeout=20):
+        completion.raise_for_status()
+"""
+
+
+@pytest.mark.parametrize("options", [("--capture-direct",), ()], ids=["direct", "packets"])
+def test_xrc_requests_name_their_srq(
+    verbena_run: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Whether they travel as packets or are shown as the packets that they would be."""
+    file, env = tmp_path / "out.pcapng", {} if options else {"VERBENA_PORT": "roce"}
+    run = ("--capture", str(file), *options)
+    done = verbena_run(sys.executable, "-c", XRC_TRAFFIC, options=run, env=env)
+    assert done.returncode == 0, done.stdout
+    packets = [wire.parse(frame) for frame in frames(file)]
+    named = {(p.opcode_name, p.xrceth.srq) for p in packets if p.xrceth}
+    others = {p.opcode_name for p in packets if not p.xrceth}
+    kinds = ("SEND_FIRST", "SEND_LAST_IMM", "WRITE_ONLY", "READ_REQUEST")
+    assert named == {(f"XRC_{kind}", int(done.stdout)) for kind in (*kinds, "FETCH_ADD")}
+    assert others == {f"XRC_{kind}" for kind in ("ACKNOWLEDGE", "READ_RESP_ONLY", "ATOMIC_ACK")}

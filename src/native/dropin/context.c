@@ -84,7 +84,7 @@ static void tell_failures(struct ibv_context_ops *ops)
     ops->post_srq_recv = told_post_srq_recv;
 }
 
-/* ---- not offered: these three are called without a look at the pointer ---- */
+/* ---- not offered: these are called without a look at the pointer ---- */
 
 static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
@@ -101,12 +101,6 @@ static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *
 static int no_dealloc_mw(struct ibv_mw *mw)
 {
     (void)mw;
-    return EOPNOTSUPP;
-}
-
-static int no_close_xrcd(struct ibv_xrcd *xrcd)
-{
-    (void)xrcd;
     return EOPNOTSUPP;
 }
 
@@ -198,7 +192,10 @@ static void fill_extended(struct verbs_context *verbs)
     verbs->reg_mr_ex = ibv_reg_mr_ex;
     verbs->alloc_buf = ibv_alloc_buf;
     verbs->free_buf = ibv_free_buf;
-    verbs->close_xrcd = no_close_xrcd;
+    verbs->open_xrcd = vb_open_xrcd;
+    verbs->close_xrcd = vb_close_xrcd;
+    verbs->open_qp = vb_open_qp;
+    verbs->get_srq_num = vb_get_srq_num;
 }
 
 static int vectors(void)
@@ -245,6 +242,7 @@ void vb_open_kill(struct vb_open *opened)
     ops->post_send = dead_post_send;
     ops->post_recv = dead_post_recv;
     ops->post_srq_recv = dead_post_srq_recv;
+    vb_forget_xrcds(opened);
     opened->core = NULL;
     opened->host = NULL;
 }

@@ -15,6 +15,7 @@ struct vb_open {
     struct vb_context *core; /* NULL in a forked child: the adapter is the parent's */
     struct vb_host *host;
     struct vb_lines lines;
+    struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
     struct verbs_context verbs;
 };
 
@@ -60,6 +61,8 @@ static inline int vb_errno(int error)
 /* Fills both tables and everything else of the context but its adapter. -errno. */
 int vb_open_init(struct vb_open *opened, struct ibv_device *device);
 void vb_open_fini(struct vb_open *opened);
+/* In a forked child: lets go of what keeps XRC domains open. */
+void vb_forget_xrcds(struct vb_open *opened);
 /* Every call through the tables fails from now on. */
 void vb_open_kill(struct vb_open *opened);
 
@@ -71,5 +74,9 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int vb_close_xrcd(struct ibv_xrcd *xrcd);
+struct ibv_qp *vb_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+int vb_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
 
 #endif

@@ -26,8 +26,10 @@ VB_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_att
 
 static int check_offered(struct vb_context *core, const struct ibv_qp_init_attr_ex *attr)
 {
-    const uint32_t known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+                           IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const uint32_t domain =
+        attr->qp_type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
 
     if (attr->comp_mask & ~known)
         return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
@@ -37,9 +39,11 @@ static int check_offered(struct vb_context *core, const struct ibv_qp_init_attr_
         return vb_decline(core, -EOPNOTSUPP,
                           "of create_flags {0x} only IBV_QP_CREATE_BLOCK_SELF_MCAST_LB is offered",
                           attr->create_flags);
-    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
-        return vb_decline(core, -EINVAL,
-                          "comp_mask lacks IBV_QP_INIT_ATTR_PD, and a QP needs a PD");
+    if (!(attr->comp_mask & domain))
+        return vb_decline(core, -EINVAL, "comp_mask lacks {0n}, and a QP of type {1t} needs one",
+                          domain == IBV_QP_INIT_ATTR_PD ? VB_NAME("IBV_QP_INIT_ATTR_PD")
+                                                        : VB_NAME("IBV_QP_INIT_ATTR_XRCD"),
+                          attr->qp_type);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
         vb_send_ops_check(attr->qp_type, attr->send_ops_flags))
         return vb_decline(core, -EOPNOTSUPP,
@@ -67,11 +71,26 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
     return error ? vb_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
 }
 
+/* Programs give both XRC QPs what RC needs, and the kernel's interface leaves out what the one or
+ * the other has not. */
+static int mask_for(enum ibv_qp_type type, int mask)
+{
+    switch (type) {
+    case IBV_QPT_XRC_SEND:
+        return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV:
+        return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    default:
+        return mask;
+    }
+}
+
 VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     return vb_result(qp->context, "ibv_modify_qp",
-                     vb_core(qp->context) ? vb_qp_modify((struct vb_qp *)qp, attr, mask)
-                                          : -VB_ERROR_FORKED);
+                     vb_core(qp->context)
+                         ? vb_qp_modify((struct vb_qp *)qp, attr, mask_for(qp->qp_type, mask))
+                         : -VB_ERROR_FORKED);
 }
 
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,

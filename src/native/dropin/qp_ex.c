@@ -232,13 +232,12 @@ static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, 
     begin(ex, IBV_WR_FLUSH);
 }
 
+/* ---- where it goes and what it carries ---- */
+
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 {
-    (void)remote_srqn;
-    spoil(ex, EOPNOTSUPP, "QP {2x} of type {3t} has no XRC SRQ number", 0, 0);
+    of(ex)->current->qp_type.xrc.remote_srqn = remote_srqn;
 }
-
-/* ---- where it goes and what it carries ---- */
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn,
                            uint32_t remote_qkey)
@@ -311,6 +310,7 @@ static uint64_t offered(enum ibv_qp_type type)
 
     switch (type) {
     case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
         return send | write | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     case IBV_QPT_UC:

@@ -22,7 +22,7 @@ enum {
     VENDOR_NONE = 0xffffff,
     PAGE_SIZES = 0xfffff000,
     CAPS = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-        IBV_DEVICE_BAD_QKEY_CNTR,
+        IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_XRC,
 };
 
 static void fill_device(struct ibv_device_attr *attr)

@@ -112,6 +112,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     pthread_mutex_init(&adapter->mutex, NULL);
     pthread_mutex_init(&adapter->groups, NULL);
     pthread_mutex_init(&adapter->lifetime, NULL);
+    pthread_mutex_init(&adapter->xrc, NULL);
     if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
         return 0;
     vb_adapter_destroy(adapter);
@@ -131,6 +132,7 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     pthread_mutex_destroy(&adapter->mutex);
     pthread_mutex_destroy(&adapter->groups);
     pthread_mutex_destroy(&adapter->lifetime);
+    pthread_mutex_destroy(&adapter->xrc);
 }
 
 int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,

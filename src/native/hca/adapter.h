@@ -50,6 +50,8 @@ struct vb_adapter {
     pthread_mutex_t mutex;          /* the pools and tables below */
     pthread_mutex_t groups;         /* multicast.h; taken before every other */
     pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
+    pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
+                            locks of queues */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
     struct vb_keys keys; /* of memory regions */
     struct vb_qp **qps;  /* by table index; NULL where none is */

@@ -103,6 +103,9 @@ void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index);
 void vb_cq_place(struct vb_cq *cq);
 /* Is there an entry for this receive request? (recovery after a peer's death) */
 bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe);
+/* The same of an XRC SRQ's receive requests. */
+void vb_cq_forget_srq(struct vb_cq *cq, uint32_t srq_index);
+bool vb_cq_holds_xrc(struct vb_cq *cq, uint32_t srq_index, uint32_t wqe);
 /* A producer died with the lock: finish what it had published, then release. */
 void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder);
 

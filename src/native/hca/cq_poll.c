@@ -95,7 +95,7 @@ static void retire_recv(struct vb_qp *qp, const struct vb_cqe *entry)
         atomic_store_explicit(&qp->shared->rq_polled, entry->wqe + 1, memory_order_release);
 }
 
-static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv_wc *wc)
+static void to_wc(const struct vb_cqe *entry, uint32_t qp_num, struct ibv_wc *wc)
 {
     wc->wr_id = entry->wr_id;
     wc->status = entry->status;
@@ -103,7 +103,7 @@ static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv
     wc->vendor_err = entry->status ? entry->extra : 0;
     wc->byte_len = entry->byte_len;
     wc->imm_data = entry->imm;
-    wc->qp_num = qp->ibv.qp_num;
+    wc->qp_num = qp_num;
     wc->src_qp = entry->status ? 0 : entry->extra;
     wc->wc_flags = entry->flags;
     wc->pkey_index = 0;
@@ -112,21 +112,34 @@ static void to_wc(const struct vb_cqe *entry, const struct vb_qp *qp, struct ibv
     wc->dlid_path_bits = 0;
 }
 
+/* An XRC SRQ's: the target QP may be gone. False for an entry that nobody is to see. */
+static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
+{
+    uint32_t target;
+
+    if (entry->kind != VB_CQE_RECV_XRC)
+        return false;
+    memcpy(&target, entry->data, sizeof(target));
+    to_wc(entry, target, wc);
+    vb_srq_release(cq->context->adapter->srqs[entry->qp], entry->wqe);
+    return true;
+}
+
 /* False for an entry that nobody is to see. */
 static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
     int error = 0;
 
-    if (VB_UNLIKELY(entry->kind == VB_CQE_VOID || !qp))
-        return false;
+    if (VB_UNLIKELY(entry->kind >= VB_CQE_VOID || !qp))
+        return take_without_qp(cq, entry, wc);
     if (entry->kind == VB_CQE_SEND) {
         atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
     } else {
         if (is_unplaced(entry))
             error = place(qp, entry);
     }
-    to_wc(entry, qp, wc);
+    to_wc(entry, qp->ibv.qp_num, wc);
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
     if (entry->kind != VB_CQE_SEND)
@@ -197,7 +210,7 @@ void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
     for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
         struct vb_qp *qp = cq->context->adapter->qps[qp_index];
 
-        if (entry->qp != qp_index || entry->kind == VB_CQE_VOID)
+        if (entry->qp != qp_index || entry->kind >= VB_CQE_VOID)
             continue;
         if (entry->kind != VB_CQE_SEND && qp && qp->srq)
             vb_srq_release(qp->srq, entry->wqe);
@@ -215,6 +228,29 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
                  (entry->kind == VB_CQE_RECV || is_unplaced(entry));
+    vb_biased_release(&cq->poll_lock);
+    return found;
+}
+
+void vb_cq_forget_srq(struct vb_cq *cq, uint32_t srq_index)
+{
+    struct vb_cqe *entry;
+
+    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+        if (entry->qp == srq_index && entry->kind == VB_CQE_RECV_XRC)
+            entry->kind = VB_CQE_VOID;
+    vb_biased_release(&cq->poll_lock);
+}
+
+bool vb_cq_holds_xrc(struct vb_cq *cq, uint32_t srq_index, uint32_t wqe)
+{
+    struct vb_cqe *entry;
+    bool found = false;
+
+    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+        found |= entry->qp == srq_index && entry->wqe == wqe && entry->kind == VB_CQE_RECV_XRC;
     vb_biased_release(&cq->poll_lock);
     return found;
 }

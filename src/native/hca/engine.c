@@ -82,6 +82,19 @@ static void free_endpoint(struct vb_endpoint *ep)
     free(ep);
 }
 
+static uint8_t transport_of(enum ibv_qp_type type)
+{
+    switch (type) {
+    case IBV_QPT_UC:
+        return VB_TRANSPORT_UC;
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+        return VB_TRANSPORT_XRC;
+    default:
+        return VB_TRANSPORT_RC;
+    }
+}
+
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
     struct vb_endpoint *ep = qp->endpoint;
@@ -104,7 +117,7 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
     ep->engine = engine;
     ep->qp = qp;
     ep->path = *path;
-    ep->base = qp->ibv.qp_type == IBV_QPT_UC ? VB_TRANSPORT_UC : VB_TRANSPORT_RC;
+    ep->base = transport_of(qp->ibv.qp_type);
     error = vb_replies_fit(ep);
     if (!error)
         error = vb_timer_join(&engine->timers, &ep->timer);
@@ -129,7 +142,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     vb_ready_remove(&ep->requesting);
     vb_ready_remove(&ep->finishing);
     vb_timer_leave(&engine->timers, &ep->timer);
-    if (ep->responder.has_taken && qp->srq)
+    if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
     qp->by_packets = false;
     atomic_store(&qp->told_empty, false);
@@ -305,6 +318,18 @@ static bool is_cnp(const struct vb_incoming *in)
     return (in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
 }
 
+/* An initiator QP serves none. The header is taken off: what follows is as RC's. */
+static void receive_xrc_request(struct vb_incoming *in)
+{
+    if (!in->endpoint->qp->target) {
+        ++in->engine->counters.drop_transport;
+        return;
+    }
+    in->srq_num = vb_xrceth_read(in->extended);
+    in->extended += VB_XRCETH;
+    vb_responder_receive(in);
+}
+
 static void receive_connected(struct vb_incoming *in)
 {
     struct vb_counters *counters = &in->engine->counters;
@@ -320,6 +345,8 @@ static void receive_connected(struct vb_incoming *in)
         ++counters->cnp_received;
     else if (in->opcode->flags & VB_OPCODE_RESPONSE)
         receive_response(in);
+    else if (VB_UNLIKELY(in->opcode->flags & VB_OPCODE_XRCETH))
+        receive_xrc_request(in);
     else
         vb_responder_receive(in);
 }

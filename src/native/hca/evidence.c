@@ -95,8 +95,8 @@ static void say_refused(struct vb_text *text, const struct vb_evidence *e)
         [VB_NAK_INVALID_REQUEST] =
             "invalid request: the QP's access flags do not allow it, it has too few READ "
             "resources, "
-            "the message is longer than the receive request that it met, or the address of an "
-            "atomic is not a multiple of 8",
+            "the message is longer than the receive request that it met, the address of an "
+            "atomic is not a multiple of 8, or an XRC request names no SRQ of that QP's domain",
         [VB_NAK_REMOTE_ACCESS] =
             "remote access error: the rkey names no region of that QP's protection domain that "
             "covers the range and grants the access",
@@ -174,11 +174,37 @@ static bool say_packet_check(struct vb_text *text, const struct vb_evidence *e)
     }
 }
 
+static bool say_xrc_check(struct vb_text *text, const struct vb_evidence *e)
+{
+    const char *name = request_name(e->wr_opcode);
+
+    switch (e->check) {
+    case VB_CHECK_XRC_SRQ:
+        vb_text_add(text,
+                    "the %s named XRC SRQ 0x%x, which the process of target QP 0x%x does not have "
+                    "(of another process it cannot be, though its XRC domain be the same)",
+                    name, e->count, e->peer_qp_num);
+        return true;
+    case VB_CHECK_XRC_DOMAIN:
+        vb_text_add(text, "the %s named XRC SRQ 0x%x, which is of another XRC domain than QP 0x%x",
+                    name, e->count, e->peer_qp_num);
+        return true;
+    case VB_CHECK_XRC_BUSY:
+        vb_text_add(text,
+                    "the %s named XRC SRQ 0x%x, but target QP 0x%x holds a receive request of "
+                    "another one for a message that did not end",
+                    name, e->count, e->peer_qp_num);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void say_check(struct vb_text *text, const struct vb_evidence *e)
 {
     const char *name = request_name(e->wr_opcode);
 
-    if (say_packet_check(text, e))
+    if (say_packet_check(text, e) || say_xrc_check(text, e))
         return;
     switch (e->check) {
     case VB_CHECK_QP_ACCESS:

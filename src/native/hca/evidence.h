@@ -41,6 +41,10 @@ enum vb_check {
     VB_CHECK_BAD_LENGTH,       /* payload and announced length do not agree */
     VB_CHECK_TOO_MANY_READS,   /* more READs and atomics than max_dest_rd_atomic */
     VB_CHECK_INVALIDATE,       /* the key to invalidate is none that may be */
+    /* XRC: `count` is the SRQ's number */
+    VB_CHECK_XRC_SRQ,    /* the target QP's process has no XRC SRQ of this number */
+    VB_CHECK_XRC_DOMAIN, /* it is of another XRC domain than the target QP */
+    VB_CHECK_XRC_BUSY,   /* the message before, to another SRQ, has not ended */
 };
 
 /* Whose QP the record tells of. */

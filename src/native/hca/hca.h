@@ -14,5 +14,6 @@
 #include "hca/port.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
+#include "hca/xrc.h"
 
 #endif

@@ -18,11 +18,12 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 4u
+#define VB_LAYOUT_VERSION 5u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -84,7 +85,9 @@ enum vb_cqe_kind {
     VB_CQE_RECV = 1,
     VB_CQE_RECV_INLINE = 2, /* poll copies `data` to the receive request's buffers */
     VB_CQE_RECV_STAGED = 3, /* poll copies the payload from the QP's stage */
-    VB_CQE_VOID = 4,        /* its QP is gone: poll skips it */
+    /* what poll looks at twice: from here on `qp` is not to be used as above */
+    VB_CQE_VOID = 4,     /* its QP is gone: poll skips it */
+    VB_CQE_RECV_XRC = 5, /* `qp` is the SRQ's index; `data` begins with the target QP's number */
 };
 
 struct vb_cq_shared {
@@ -128,7 +131,7 @@ struct vb_qp_shared {
     uint32_t dest_qp_num;
     uint32_t epoch;       /* another at each reset: what a peer remembers of the queue is void */
     uint32_t established; /* the first request has arrived (COMM_EST was raised) */
-    uint32_t pd;
+    uint32_t pd; /* this, recv_cq and srq of an XRC target QP: as the last request's SRQ has it */
     uint32_t access;
     uint32_t qkey;
     uint32_t recv_cq;
@@ -139,6 +142,7 @@ struct vb_qp_shared {
     uint8_t type; /* enum ibv_qp_type */
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd_atomic;
+    uint64_t xrcd; /* of an XRC target QP: its domain (xrc.h) */
     /* held by the owner while it carries requests out */
     _Alignas(VB_LINE) struct vb_biased_lock sq_lock;
     /* receive queue: the owner posts, and polls what is complete… */
@@ -151,6 +155,7 @@ struct vb_qp_shared {
     _Atomic uint32_t srq_inflight; /* SRQ request in hand: its position in the order ring + 1 */
     _Atomic uint32_t notices;      /* 1 << enum ibv_event_type: met, and not raised yet */
     _Atomic uint32_t failed; /* id of the evidence, in this segment, of what put the QP in ERR; 0 */
+    uint32_t srq_life;       /* of an XRC target QP: that of `srq` */
 };
 
 struct vb_srq_shared {
@@ -159,7 +164,10 @@ struct vb_srq_shared {
     uint32_t mask;
     uint32_t stride_log2;
     uint32_t pd;
-    uint32_t in_use;
+    uint32_t recv_cq;         /* this and the next three: of an XRC SRQ */
+    _Atomic uint32_t srq_num; /* 0: another kind, or not there */
+    _Atomic uint32_t life;    /* another for each SRQ that has had this entry */
+    uint64_t xrcd;
     _Alignas(VB_LINE) _Atomic uint32_t posted;
     _Alignas(VB_LINE) _Atomic uint32_t lock;
     _Atomic uint32_t taken;
@@ -284,6 +292,14 @@ static inline uint8_t *vb_rq_stage(const struct vb_view *view, const struct vb_q
                                    uint32_t position)
 {
     return vb_at(view, qp->rq_stage + (uint64_t)(position % VB_STAGE_SLOTS) * VB_STAGE_BYTES);
+}
+
+/* A receive request of an XRC SRQ has completed, taken by this target QP. */
+static inline void vb_cqe_name_xrc(struct vb_cqe *entry, uint32_t srq, uint32_t target)
+{
+    entry->qp = srq;
+    entry->kind = VB_CQE_RECV_XRC;
+    memcpy(entry->data, &target, sizeof(target));
 }
 
 static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,

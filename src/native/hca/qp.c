@@ -8,11 +8,15 @@
 #include "hca/event.h"
 #include "hca/multicast.h"
 #include "hca/refusal.h"
+#include "hca/xrc.h"
 #include "memory/heap.h"
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
-    vb_event_raise(qp->context, type, &qp->ibv);
+    if (VB_UNLIKELY(qp->target != NULL))
+        vb_xrc_raise(qp, type);
+    else
+        vb_event_raise(qp->context, type, &qp->ibv);
 }
 
 static bool blocks_self(const struct ibv_qp_init_attr_ex *attr)
@@ -45,12 +49,27 @@ static int check_caps(struct vb_context *context, const struct ibv_qp_cap *cap)
 
 static int check_init(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
 {
-    if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+    switch (attr->qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+        if (!attr->send_cq || !attr->recv_cq || !attr->pd)
+            return vb_decline(context, -EINVAL,
+                              "a QP needs a protection domain, a send CQ and a receive CQ");
+        break;
+    case IBV_QPT_XRC_SEND:
+        if (!attr->send_cq || !attr->pd)
+            return vb_decline(context, -EINVAL,
+                              "an XRC initiator needs a protection domain and a send CQ");
+        break;
+    case IBV_QPT_XRC_RECV:
+        if (!attr->xrcd)
+            return vb_decline(context, -EINVAL, "an XRC target needs an XRC domain");
+        return 0;
+    default:
         return vb_decline(context, -EOPNOTSUPP, "QPs of type {0} ({0t}) are not offered",
                           attr->qp_type);
-    if (!attr->send_cq || !attr->recv_cq || !attr->pd)
-        return vb_decline(context, -EINVAL,
-                          "a QP needs a protection domain, a send CQ and a receive CQ");
+    }
     if (blocks_self(attr) && attr->qp_type != IBV_QPT_UD)
         return vb_decline(context, -EINVAL,
                           "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB is for UD QPs: others are in no "
@@ -128,7 +147,7 @@ static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
     qp->cap.max_recv_wr = wanted->max_recv_wr ? vb_round_up_pow2(wanted->max_recv_wr) : 0;
     if (wanted->max_inline_data < 64)
         qp->cap.max_inline_data = 64;
-    if (qp->srq)
+    if (!qp->recv_cq || qp->srq)
         qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
     qp->sq_mask = vb_round_up_pow2(qp->cap.max_send_wr) - 1;
 }
@@ -143,8 +162,8 @@ static void share(struct vb_qp *qp)
     shared->epoch = epoch;
     shared->qp_num = qp->ibv.qp_num;
     shared->type = (uint8_t)qp->ibv.qp_type;
-    shared->pd = qp->pd->number;
-    shared->recv_cq = qp->recv_cq->index;
+    shared->pd = qp->pd ? qp->pd->number : 0;
+    shared->recv_cq = qp->recv_cq ? qp->recv_cq->index : 0;
     shared->srq = qp->srq ? qp->srq->index + 1 : 0;
     shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
@@ -173,9 +192,12 @@ static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 
 static void use(struct vb_qp *qp, int by)
 {
+    if (qp->target) /* its SRQs come and go as they like */
+        return;
     atomic_fetch_add(&qp->pd->users, (uint32_t)by);
     atomic_fetch_add(&qp->send_cq->users, (uint32_t)by);
-    atomic_fetch_add(&qp->recv_cq->users, (uint32_t)by);
+    if (qp->recv_cq)
+        atomic_fetch_add(&qp->recv_cq->users, (uint32_t)by);
     if (qp->srq)
         atomic_fetch_add(&qp->srq->users, (uint32_t)by);
 }
@@ -206,6 +228,7 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     qp->send_cq = (struct vb_cq *)attr->send_cq;
     qp->recv_cq = (struct vb_cq *)attr->recv_cq;
     qp->srq = (struct vb_srq *)attr->srq;
+    qp->remote_type = vb_qp_peer_type(attr->qp_type);
     qp->sq_sig_all = attr->sq_sig_all != 0;
     qp->blocks_self = blocks_self(attr);
     fill_abi(qp, attr);
@@ -213,17 +236,16 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     return qp;
 }
 
-int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp)
+int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
+               struct vb_xrc_target *target, struct vb_qp **qp)
 {
     struct vb_adapter *adapter = context->adapter;
-    struct vb_qp *made;
-    int error = check_init(context, attr);
+    struct vb_qp *made = new_qp(context, attr);
+    int error;
 
-    if (error)
-        return error;
-    made = new_qp(context, attr);
     if (!made)
         return -ENOMEM;
+    made->target = target;
     error = alloc_send_queue(made);
     if (!error)
         error = alloc_recv_ring(made);
@@ -236,9 +258,30 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
     share(made);
     use(made, 1);
     set_table(adapter, made->index, made);
-    vb_object_add(context, &made->object, qp_release);
-    attr->cap = made->cap;
     *qp = made;
+    return 0;
+}
+
+int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp)
+{
+    struct ibv_qp_init_attr_ex wanted = *attr;
+    int error = check_init(context, attr);
+
+    if (error)
+        return error;
+    if (attr->qp_type == IBV_QPT_XRC_SEND) { /* it receives nothing, whatever is asked */
+        wanted.recv_cq = NULL;
+        wanted.srq = NULL;
+    }
+    if (attr->qp_type == IBV_QPT_XRC_RECV)
+        error = vb_xrc_create_qp(context, attr, qp);
+    else
+        error = vb_qp_make(context, &wanted, NULL, qp);
+    if (error)
+        return error;
+    if (!(*qp)->real)
+        vb_object_add(context, &(*qp)->object, qp_release);
+    attr->cap = (*qp)->cap;
     return 0;
 }
 
@@ -257,14 +300,25 @@ static void withdraw(struct vb_qp *qp)
     vb_sq_unlock(qp);
     vb_barrier_everywhere();
     adapter->port->settle(qp);
-    if (qp->srq)
+    if (qp->srq || qp->target)
         vb_rq_put_back(qp);
     pthread_mutex_lock(&adapter->lifetime);
     adapter->port->disconnect(qp);
     pthread_mutex_unlock(&adapter->lifetime);
+    if (qp->target) /* what it completed is its SRQs' */
+        return;
     vb_cq_forget(qp->send_cq, qp->index);
-    if (qp->recv_cq != qp->send_cq)
+    if (qp->recv_cq && qp->recv_cq != qp->send_cq)
         vb_cq_forget(qp->recv_cq, qp->index);
+}
+
+/* An XRC target QP's: it is as new. */
+static void leave_srq(struct vb_qp *qp)
+{
+    qp->srq = NULL;
+    qp->pd = NULL;
+    qp->recv_cq = NULL;
+    qp->shared->srq = 0;
 }
 
 void vb_qp_reset(struct vb_qp *qp)
@@ -287,19 +341,14 @@ void vb_qp_reset(struct vb_qp *qp)
     ++shared->epoch;
     shared->dest_qp_num = 0;
     memset(&qp->attr, 0, sizeof(qp->attr));
+    if (qp->target)
+        leave_srq(qp);
 }
 
-int vb_qp_destroy(struct vb_qp *qp)
+void vb_qp_unmake(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    if (VB_UNLIKELY(qp->groups != 0)) {
-        if (!qp->context->closing)
-            return vb_decline(qp->context, -EBUSY,
-                              "the QP is still attached to {0} multicast groups: detach it first",
-                              qp->groups);
-        vb_multicast_detach_all(qp);
-    }
     withdraw(qp);
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
@@ -307,8 +356,10 @@ int vb_qp_destroy(struct vb_qp *qp)
     pthread_mutex_unlock(&adapter->mutex);
     adapter->port->disconnect(qp); /* a late event may have asked for attention meanwhile */
     pthread_mutex_unlock(&adapter->lifetime);
-    vb_event_retire(qp->context, &qp->ibv);
-    vb_object_remove(qp->context, &qp->object);
+    if (!qp->target) {
+        vb_event_retire(qp->context, &qp->ibv);
+        vb_object_remove(qp->context, &qp->object);
+    }
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->qp_pool, qp->index);
     pthread_mutex_unlock(&adapter->mutex);
@@ -316,6 +367,20 @@ int vb_qp_destroy(struct vb_qp *qp)
     pthread_mutex_destroy(&qp->ibv.mutex);
     pthread_cond_destroy(&qp->ibv.cond);
     free_qp(qp);
+}
+
+int vb_qp_destroy(struct vb_qp *qp)
+{
+    if (qp->real)
+        return vb_xrc_close_qp(qp);
+    if (VB_UNLIKELY(qp->groups != 0)) {
+        if (!qp->context->closing)
+            return vb_decline(qp->context, -EBUSY,
+                              "the QP is still attached to {0} multicast groups: detach it first",
+                              qp->groups);
+        vb_multicast_detach_all(qp);
+    }
+    vb_qp_unmake(qp);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 
 struct vb_peer;
 struct vb_endpoint;
+struct vb_xrc_target;
 
 /* A send request that waits: its copy, the elements, inline data. */
 struct vb_sq_wqe {
@@ -40,7 +41,7 @@ struct vb_qp {
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_cq *send_cq, *recv_cq;
-    struct vb_srq *srq;
+    struct vb_srq *srq; /* XRC target: as vb_xrc_follow found it, with pd and recv_cq */
     struct vb_qp_shared *shared;
     uint32_t index;
     bool sq_sig_all;
@@ -78,6 +79,7 @@ struct vb_qp {
     /* the port's */
     struct vb_peer *peer;
     struct vb_qp_shared *remote;
+    enum ibv_qp_type remote_type;
     uint32_t remote_rq_seen; /* remote rq_posted as last read */
     uint32_t remote_epoch;   /* of the queue that this QP has sent to, 0 before the first request */
     uint32_t unplaced_cq_position;        /* last inline payload sent… */
@@ -87,15 +89,25 @@ struct vb_qp {
     atomic_bool attended;
     uint32_t rounds_seen;            /* of send_cq, when the retry thread last looked */
     _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
+
+    /* XRC targets (xrc.h) */
+    struct vb_xrc_target *target; /* of the QP itself, which no program sees */
+    struct vb_qp *real;           /* of a handle of it: that QP. A handle has little of all above */
+    struct vb_qp *next_handle;
+    struct vb_xrcd *xrcd; /* that the handle was made with */
 };
 
+/* A QP that belongs to no context's objects, and its end. */
+int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
+               struct vb_xrc_target *target, struct vb_qp **qp);
+void vb_qp_unmake(struct vb_qp *qp);
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
 int vb_qp_destroy(struct vb_qp *qp); /* -EBUSY while it is in a multicast group */
 void vb_qp_reset(struct vb_qp *qp);
 /* Gives a connected QP the stage for small payloads; without address space it does without. */
 void vb_qp_stage(struct vb_qp *qp);
-int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask);
-int vb_qp_query(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask,
+int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask);
+int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr);
 
 /* libibverbs: -EINVAL for a malformed request or state, -ENOMEM for a full queue; `bad` names it.
@@ -110,7 +122,27 @@ static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)
 
 static inline bool vb_qp_connected_type(uint32_t type)
 {
-    return type == IBV_QPT_RC || type == IBV_QPT_UC;
+    return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND ||
+           type == IBV_QPT_XRC_RECV;
+}
+
+/* Whose requests are acknowledged. */
+static inline bool vb_qp_reliable_type(uint32_t type)
+{
+    return vb_qp_connected_type(type) && type != IBV_QPT_UC;
+}
+
+/* Of the QP at the other end. */
+static inline enum ibv_qp_type vb_qp_peer_type(enum ibv_qp_type type)
+{
+    switch (type) {
+    case IBV_QPT_XRC_SEND:
+        return IBV_QPT_XRC_RECV;
+    case IBV_QPT_XRC_RECV:
+        return IBV_QPT_XRC_SEND;
+    default:
+        return type;
+    }
 }
 
 void vb_sq_lock(struct vb_qp *qp);

@@ -230,8 +230,9 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     return enter(qp, transition, attr, mask);
 }
 
-int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
+int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
 {
+    struct vb_qp *qp = of->real ? of->real : of;
     const struct vb_transition *transition;
     int error = 0;
 
@@ -242,6 +243,7 @@ int vb_qp_modify(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (!error) {
         error = modify(qp, transition, attr, mask);
         vb_qp_kick(qp);
+        of->ibv.state = vb_qp_state(qp);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);
     return error;
@@ -260,22 +262,24 @@ static void describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
     };
 }
 
-int vb_qp_query(struct vb_qp *qp, struct ibv_qp_attr *attr, int mask,
+int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr)
 {
+    struct vb_qp *qp = of->real ? of->real : of;
+
     (void)mask; /* every attribute is at hand: all are filled */
     pthread_mutex_lock(&qp->ibv.mutex);
     *attr = qp->attr;
-    attr->qp_state = attr->cur_qp_state = qp->ibv.state = vb_qp_state(qp);
+    attr->qp_state = attr->cur_qp_state = of->ibv.state = qp->ibv.state = vb_qp_state(qp);
     attr->qp_access_flags = qp->shared->access;
     attr->qkey = qp->shared->qkey;
     attr->dest_qp_num = qp->shared->dest_qp_num;
     attr->min_rnr_timer = (uint8_t)qp->shared->min_rnr_timer;
     attr->max_dest_rd_atomic = (uint8_t)qp->shared->max_dest_rd_atomic;
-    attr->cap = qp->cap;
+    attr->cap = of->cap;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
-        describe(qp, init_attr);
+        describe(of, init_attr);
     pthread_mutex_unlock(&qp->ibv.mutex);
     return 0;
 }

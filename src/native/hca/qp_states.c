@@ -40,6 +40,33 @@ static const struct vb_transition rc[] = {
          MIG},
 };
 
+static const struct vb_transition xrc_send[] = {
+    RESET_AND_ERR,
+    {IBV_QPS_RESET, IBV_QPS_INIT, PKEY | PORT | ACCESS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, PKEY | PORT | ACCESS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, CONNECT, ALT | ACCESS | PKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN | REQUEST, CUR | ALT | ACCESS | MIG},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, CUR | ACCESS | ALT | MIG},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, CUR | ALT | ACCESS | MIG},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, PORT | IBV_QP_AV | REQUEST | ALT | ACCESS | PKEY | MIG},
+};
+
+static const struct vb_transition xrc_recv[] = {
+    RESET_AND_ERR,
+    {IBV_QPS_RESET, IBV_QPS_INIT, PKEY | PORT | ACCESS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, PKEY | PORT | ACCESS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, CONNECT | RESPOND, ALT | ACCESS | PKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT,
+     CUR | ALT | ACCESS | MIG | RNR_TIMER},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, CUR | ACCESS | ALT | MIG | RNR_TIMER},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, CUR | ALT | ACCESS | MIG | RNR_TIMER},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | ALT | ACCESS | PKEY |
+         RNR_TIMER | MIG},
+};
+
 static const struct vb_transition uc[] = {
     RESET_AND_ERR,
     {IBV_QPS_RESET, IBV_QPS_INIT, PKEY | PORT | ACCESS, 0},
@@ -80,6 +107,12 @@ const struct vb_transition *vb_qp_transitions(enum ibv_qp_type type, int *count)
     case IBV_QPT_UD:
         *count = LENGTH(ud);
         return ud;
+    case IBV_QPT_XRC_SEND:
+        *count = LENGTH(xrc_send);
+        return xrc_send;
+    case IBV_QPT_XRC_RECV:
+        *count = LENGTH(xrc_recv);
+        return xrc_recv;
     default:
         *count = 0;
         return NULL;

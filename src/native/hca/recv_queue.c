@@ -4,6 +4,7 @@
 
 #include "hca/qp.h"
 #include "hca/refusal.h"
+#include "hca/xrc.h"
 
 static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position)
 {
@@ -16,6 +17,8 @@ static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position
         .kind = VB_CQE_RECV,
     };
 
+    if (qp->target)
+        vb_cqe_name_xrc(&entry, qp->srq->index, qp->ibv.qp_num);
     vb_cq_complete(qp->recv_cq, &entry, true);
 }
 
@@ -49,15 +52,38 @@ static uint32_t first_unfinished(struct vb_qp *qp)
     return taken;
 }
 
+static bool has_entry(struct vb_qp *qp, uint32_t wqe)
+{
+    return qp->target ? vb_cq_holds_xrc(qp->recv_cq, qp->srq->index, wqe)
+                      : vb_cq_holds_recv(qp->recv_cq, qp->index, wqe);
+}
+
 /* Finds the SRQ request that a dead peer had taken for this QP and not completed. */
 static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
 {
     uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
-    const uint32_t *order = vb_at(&qp->context->adapter->self, qp->srq->shared->order);
+    const uint32_t *order;
 
+    if (!qp->srq)
+        return false;
+    order = vb_at(&qp->context->adapter->self, qp->srq->shared->order);
     *wqe = order[(inflight - 1) & qp->srq->shared->mask];
-    return inflight && !vb_cq_holds_recv(qp->recv_cq, qp->index, *wqe) &&
-           vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
+    return inflight && !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
+}
+
+/* An XRC target QP's SRQ is the one that it was pointed at last, if that is still there. */
+static void hold_srq(struct vb_qp *qp)
+{
+    if (!qp->target)
+        return;
+    pthread_mutex_lock(&qp->context->adapter->xrc);
+    vb_xrc_follow(qp);
+}
+
+static void leave_srq(struct vb_qp *qp)
+{
+    if (qp->target)
+        pthread_mutex_unlock(&qp->context->adapter->xrc);
 }
 
 /* It belongs to a QP that ends: so does the request. */
@@ -66,16 +92,20 @@ static void finish_srq_inflight(struct vb_qp *qp)
     const struct vb_view *self = &qp->context->adapter->self;
     uint32_t wqe;
 
+    hold_srq(qp);
     if (srq_request_in_hand(qp, &wqe))
         push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, wqe)->wr_id, wqe);
+    leave_srq(qp);
 }
 
 void vb_rq_put_back(struct vb_qp *qp)
 {
     uint32_t wqe;
 
+    hold_srq(qp);
     if (srq_request_in_hand(qp, &wqe))
         vb_srq_put_back(qp->srq, wqe);
+    leave_srq(qp);
 }
 
 void vb_rq_flush(struct vb_qp *qp)
@@ -85,7 +115,7 @@ void vb_rq_flush(struct vb_qp *qp)
     vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
     if (!qp->rq_draining) {
         qp->rq_draining = true;
-        if (qp->srq) {
+        if (qp->srq || qp->target) {
             finish_srq_inflight(qp);
             vb_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
         } else {
@@ -94,6 +124,18 @@ void vb_rq_flush(struct vb_qp *qp)
         }
     }
     vb_biased_release(&qp->rq_lock);
+}
+
+static VB_COLD int decline_receive(const struct vb_qp *qp)
+{
+    if (!qp->recv_cq)
+        return vb_decline(qp->context, -EINVAL,
+                          "XRC QPs have no receive queue: post to an XRC SRQ (ibv_post_srq_recv)");
+    return vb_decline(
+        qp->context, -ENOMEM,
+        "the receive queue is full: QP {0x} has room for {1} requests; poll the CQ so "
+        "that used ones leave it, or create it with more room",
+        qp->ibv.qp_num, qp->cap.max_recv_wr);
 }
 
 static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
@@ -106,10 +148,7 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
     if (VB_UNLIKELY(qp->rq_posted -
                         atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
-        return vb_decline(qp->context, -ENOMEM,
-                          "the receive queue is full: QP {0x} has room for {1} requests; poll the "
-                          "CQ so that used ones leave it, or create it with more room",
-                          qp->ibv.qp_num, qp->cap.max_recv_wr);
+        return decline_receive(qp);
     vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);
     atomic_store_explicit(&qp->shared->rq_posted, ++qp->rq_posted, memory_order_release);
     return 0;

@@ -179,7 +179,7 @@ static uint8_t credits(const struct vb_endpoint *ep)
 {
     uint32_t count;
 
-    if (ep->qp->srq)
+    if (ep->qp->srq || ep->qp->target)
         return VB_CREDITS_UNLIMITED;
     count = vb_receive_count(ep->qp) - ep->responder.has_taken;
     if (atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed) != (count == 0))
@@ -252,11 +252,11 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 
     if (!length)
         return true;
-    check = vb_mr_check(&ep->engine->adapter->self, ep->qp->pd->number, record->rkey, addr, length,
+    check = vb_mr_check(&ep->engine->adapter->self, record->pd, record->rkey, addr, length,
                         IBV_ACCESS_REMOTE_READ, &mr);
     if (VB_UNLIKELY(check)) {
-        vb_note_key(evidence, check, ep->qp->pd->number, record->rkey, addr, length,
-                    IBV_ACCESS_REMOTE_READ, mr);
+        vb_note_key(evidence, check, record->pd, record->rkey, addr, length, IBV_ACCESS_REMOTE_READ,
+                    mr);
         return false;
     }
     if (ep->engine->config.virtual_payload) {

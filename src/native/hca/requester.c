@@ -223,7 +223,8 @@ static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t 
     vb_bth_write(packet->header, &bth);
 }
 
-static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
+static void open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                        struct vb_packet *packet)
 {
     const struct vb_requester *r = &ep->requester;
 
@@ -237,6 +238,10 @@ static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
     if (VB_UNLIKELY(vb_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
         ++ep->engine->counters.packets_resent;
+    }
+    if (VB_UNLIKELY(ep->base == VB_TRANSPORT_XRC)) {
+        vb_xrceth_write(packet->header + VB_BTH, wqe->wr.qp_type.xrc.remote_srqn);
+        packet->header_length += VB_XRCETH;
     }
 }
 
@@ -331,7 +336,7 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 
     if (r->index && vb_requester_read_end(ep, wqe, r->index - 1) == end)
         r->resumed_psn = psn;
-    vb_reth_write(packet->header + VB_BTH, &reth);
+    vb_reth_write(packet->header + packet->header_length, &reth);
     packet->header_length += VB_RETH;
     write_bth(ep, packet, VB_OP_READ_REQUEST, psn, true, false);
     advance(ep, wqe, end - r->index);
@@ -354,7 +359,7 @@ static void next_of_atomic(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
         .compare = swap ? wqe->wr.wr.atomic.compare_add : 0,
     };
 
-    vb_atomiceth_write(packet->header + VB_BTH, &atomic);
+    vb_atomiceth_write(packet->header + packet->header_length, &atomic);
     packet->header_length += VB_ATOMICETH;
     write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD, psn, true, false);
     advance(ep, wqe, 1);
@@ -423,7 +428,7 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     wqe = vb_sq_at(ep->qp, r->position);
     if (is_held(ep, wqe))
         return false;
-    open_packet(ep, packet);
+    open_packet(ep, wqe, packet);
     if (!vb_is_read_or_atomic(&wqe->wr)) {
         if (VB_LIKELY(next_of_message(ep, wqe, packet, now)))
             return true;

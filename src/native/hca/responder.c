@@ -10,6 +10,7 @@
 #include "hca/refusal.h"
 #include "hca/replies.h"
 #include "hca/requester.h"
+#include "hca/xrc.h"
 
 enum { READ_MAX = 1u << 31 };
 
@@ -159,7 +160,24 @@ static enum vb_responder_state check_psn(struct work *work)
         r->nak_sent = false;
         vb_replies_cancel_nak(work->ep);
     }
-    return VB_RESPONDER_CHECK_SEQUENCE;
+    return work->flags & VB_OPCODE_XRCETH ? VB_RESPONDER_CHECK_SRQ : VB_RESPONDER_CHECK_SEQUENCE;
+}
+
+/* XRC: is the SRQ one of the QP's domain? What is in hand of one that has gone went with it. */
+static enum vb_responder_state check_srq(struct work *work)
+{
+    struct vb_qp *qp = work->ep->qp;
+    enum vb_check check = vb_xrc_adopt(qp, work->in->srq_num);
+    enum vb_responder_state refused;
+
+    if (check ||
+        !atomic_load(&qp->shared->srq_inflight)) /* then vb_rq_flush sees to what is left */
+        work->r->has_taken = false;
+    if (VB_LIKELY(!check))
+        return VB_RESPONDER_CHECK_SEQUENCE;
+    refused = refuse_request(work, check, IBV_WC_LOC_QP_OP_ERR);
+    work->evidence.count = work->in->srq_num;
+    return refused;
 }
 
 static bool is_in_sequence(const struct work *work)
@@ -349,6 +367,7 @@ static enum vb_responder_state execute_read(struct work *work)
     struct vb_record record = {
         .addr = work->reth.addr,
         .rkey = work->reth.rkey,
+        .pd = work->ep->qp->pd->number,
         .length = work->reth.length,
         .psn = work->in->bth.psn,
         .msn = vb_psn_add(work->r->msn, 1),
@@ -411,7 +430,7 @@ static bool deliver(struct work *work)
 
     if (work->flags & VB_OPCODE_IMM) {
         entry.flags = IBV_WC_WITH_IMM;
-        memcpy(&entry.imm, in->extended + in->opcode->header_length - VB_BTH - VB_IMM, VB_IMM);
+        memcpy(&entry.imm, in->arrival->bytes + in->opcode->header_length - VB_IMM, VB_IMM);
     }
     if (!vb_receive_complete(work->ep->qp, &taken, &entry, in->bth.solicited))
         return false;
@@ -597,6 +616,7 @@ static enum vb_responder_state drop(struct work *work)
 
 static step *const steps[] = {
     [VB_RESPONDER_CHECK_PSN] = check_psn,
+    [VB_RESPONDER_CHECK_SRQ] = check_srq,
     [VB_RESPONDER_CHECK_SEQUENCE] = check_sequence,
     [VB_RESPONDER_CHECK_ACCESS] = check_access,
     [VB_RESPONDER_CHECK_RESOURCES] = check_resources,

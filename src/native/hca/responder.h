@@ -13,6 +13,7 @@
 /* In the order in which a good packet meets them; then the ways out. */
 #define VB_RESPONDER_STATES(X)                                                                     \
     X(CHECK_PSN)                                                                                   \
+    X(CHECK_SRQ)                                                                                   \
     X(CHECK_SEQUENCE)                                                                              \
     X(CHECK_ACCESS)                                                                                \
     X(CHECK_RESOURCES)                                                                             \

@@ -26,16 +26,21 @@ void vb_sq_unlock(struct vb_qp *qp)
     vb_biased_release(&qp->shared->sq_lock);
 }
 
-/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate. */
+/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate; XRC as RC. */
 static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
 {
+    enum {
+        RC_OPCODES = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
+            1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ |
+            1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD,
+    };
     static const unsigned fits[] = {
-        [IBV_QPT_RC] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
-                       1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ |
-                       1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD,
+        [IBV_QPT_RC] = RC_OPCODES,
         [IBV_QPT_UC] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
                        1u << IBV_WR_RDMA_WRITE_WITH_IMM,
         [IBV_QPT_UD] = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM,
+        [IBV_QPT_XRC_SEND] = RC_OPCODES,
+        [IBV_QPT_XRC_RECV] = 0,
     };
 
     return opcode < 32 && (fits[type] >> opcode & 1);
@@ -159,7 +164,7 @@ static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr 
 
 static void enter_error(struct vb_qp *qp)
 {
-    enum ibv_qp_state to = qp->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
+    enum ibv_qp_state to = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
 
     atomic_store(&qp->shared->state, to);
     qp->ibv.state = to;

@@ -7,7 +7,9 @@
 
 #include "hca/event.h"
 #include "hca/lock.h"
+#include "hca/port.h"
 #include "hca/users.h"
+#include "hca/xrc.h"
 #include "memory/heap.h"
 
 uint32_t vb_recv_stride_log2(uint32_t max_sge)
@@ -58,6 +60,7 @@ static int alloc_rings(struct vb_srq *srq, uint32_t count)
     void *wqes = vb_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
     void *order = vb_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
     struct vb_srq_shared *shared = &adapter->self.srq[srq->index];
+    uint32_t life = atomic_load(&shared->life);
 
     if (!wqes || !order) {
         vb_heap_free(adapter->segment, wqes);
@@ -70,6 +73,7 @@ static int alloc_rings(struct vb_srq *srq, uint32_t count)
     shared->mask = count - 1;
     shared->stride_log2 = stride;
     shared->pd = srq->pd->number;
+    atomic_store(&shared->life, life + 1);
     srq->shared = shared;
     return 0;
 }
@@ -94,6 +98,11 @@ static int take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->srq_pool, &srq->index);
+    if (!error && srq->xrcd) {
+        error = adapter->port->number(adapter, srq->index, &srq->srq_num);
+        if (error)
+            vb_pool_return(&adapter->srq_pool, srq->index);
+    }
     pthread_mutex_unlock(&adapter->mutex);
     return error;
 }
@@ -124,8 +133,31 @@ static void fill_abi(struct vb_srq *srq, void *srq_context)
     pthread_cond_init(&srq->ibv.cond, NULL);
 }
 
+static void use(struct vb_srq *srq, int by)
+{
+    atomic_fetch_add(&srq->pd->users, (uint32_t)by);
+    if (!srq->xrcd)
+        return;
+    atomic_fetch_add(&srq->xrcd->users, (uint32_t)by);
+    atomic_fetch_add(&srq->cq->users, (uint32_t)by);
+}
+
+/* Last: with its number it can be found. */
+static void share_xrc(struct vb_srq *srq)
+{
+    srq->shared->xrcd = srq->xrcd->domain;
+    srq->shared->recv_cq = srq->cq->index;
+    atomic_store(&srq->shared->srq_num, srq->srq_num);
+}
+
 int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_init_attr *attr,
                   struct vb_srq **srq)
+{
+    return vb_srq_create_xrc(context, pd, NULL, NULL, attr, srq);
+}
+
+int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xrcd *xrcd,
+                      struct vb_cq *cq, struct ibv_srq_init_attr *attr, struct vb_srq **srq)
 {
     struct vb_adapter *adapter = context->adapter;
     struct vb_srq *made;
@@ -142,6 +174,8 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
         return -ENOMEM;
     made->context = context;
     made->pd = pd;
+    made->xrcd = xrcd;
+    made->cq = cq;
     made->max_sge = attr->attr.max_sge ? attr->attr.max_sge : 1;
     made->max_wr = count = vb_round_up_pow2(attr->attr.max_wr);
     error = take_number(adapter, made);
@@ -160,8 +194,10 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
     fill_abi(made, attr->srq_context);
     attr->attr.max_wr = made->max_wr;
     attr->attr.max_sge = made->max_sge;
-    atomic_fetch_add(&pd->users, 1);
+    use(made, 1);
     set_table(adapter, made->index, made);
+    if (xrcd)
+        share_xrc(made);
     vb_object_add(context, &made->object, srq_release);
     *srq = made;
     return 0;
@@ -173,11 +209,13 @@ int vb_srq_destroy(struct vb_srq *srq)
 
     if (atomic_load(&srq->users))
         return vb_decline_busy_srq(srq);
+    if (srq->xrcd)
+        vb_xrc_withdraw_srq(srq);
     set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
     return_number(adapter, srq);
-    atomic_fetch_sub(&srq->pd->users, 1);
+    use(srq, -1);
     pthread_mutex_destroy(&srq->ibv.mutex);
     pthread_cond_destroy(&srq->ibv.cond);
     free_parts(srq);

@@ -6,12 +6,18 @@
 #include "hca/adapter.h"
 #include "hca/mr.h"
 
+struct vb_xrcd;
+
 struct vb_srq {
     struct ibv_srq ibv;
     struct vb_object object;
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_srq_shared *shared;
+    struct vb_xrcd *xrcd; /* of an XRC SRQ, as the next three */
+    struct vb_cq *cq;
+    uint32_t srq_num;
+    atomic_bool polls_port; /* counted in the CQ's `waiting`: packets have come for it */
     uint32_t index;
     uint32_t max_wr;
     uint32_t max_sge;
@@ -28,6 +34,9 @@ void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr);
 
 int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_init_attr *attr,
                   struct vb_srq **srq);
+/* One that requests name, in an XRC domain; what it receives completes on `cq`. */
+int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xrcd *xrcd,
+                      struct vb_cq *cq, struct ibv_srq_init_attr *attr, struct vb_srq **srq);
 int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr);
 int vb_srq_destroy(struct vb_srq *srq);

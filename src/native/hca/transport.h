@@ -55,6 +55,7 @@ struct vb_requester {
 struct vb_record {
     uint64_t addr; /* READ: where it reads; atomic: what stood there */
     uint32_t rkey;
+    uint32_t pd; /* READ: an XRC target QP's may be another by the time it is answered */
     uint32_t length;
     uint32_t psn;
     uint32_t msn;
@@ -101,7 +102,7 @@ struct vb_endpoint {
     struct vb_link replying, requesting, finishing;
     struct vb_timer timer;
     uint32_t window; /* packets */
-    uint8_t base;    /* VB_TRANSPORT_RC or VB_TRANSPORT_UC */
+    uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
     struct vb_path path;
     struct vb_requester requester;
     struct vb_responder responder;
@@ -132,9 +133,10 @@ struct vb_incoming {
     const struct vb_arrival *arrival;
     struct vb_bth bth;
     const struct vb_opcode *opcode;
-    const uint8_t *extended; /* the headers after the BTH */
+    const uint8_t *extended; /* the headers after the BTH; of XRC requests, after the XRCETH */
     const uint8_t *payload;  /* NULL: virtual */
     uint32_t length;         /* of the payload */
+    uint32_t srq_num;        /* that an XRC request names */
     uint64_t now;
 };
 

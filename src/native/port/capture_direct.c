@@ -170,14 +170,28 @@ static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
     return wr->wr.ud.remote_qkey >> 31 ? qp->attr.qkey : wr->wr.ud.remote_qkey;
 }
 
+static enum vb_transport transport_of(enum ibv_qp_type type)
+{
+    switch (type) {
+    case IBV_QPT_UC:
+        return VB_TRANSPORT_UC;
+    case IBV_QPT_UD:
+        return VB_TRANSPORT_UD;
+    case IBV_QPT_XRC_SEND:
+        return VB_TRANSPORT_XRC;
+    default:
+        return VB_TRANSPORT_RC;
+    }
+}
+
 static void set_ends(const struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_path *path,
                      struct vb_capture_message *message)
 {
     const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
 
-    message->transport = qp->ibv.qp_type == IBV_QPT_RC   ? VB_TRANSPORT_RC
-                         : qp->ibv.qp_type == IBV_QPT_UC ? VB_TRANSPORT_UC
-                                                         : VB_TRANSPORT_UD;
+    message->transport = transport_of(qp->ibv.qp_type);
+    if (qp->ibv.qp_type == IBV_QPT_XRC_SEND)
+        message->srq_num = wr->qp_type.xrc.remote_srqn;
     message->qp_num = qp->ibv.qp_num;
     message->dest_qp_num = qp->shared->dest_qp_num;
     if (qp->ibv.qp_type == IBV_QPT_UD) {

@@ -155,6 +155,18 @@ static inline struct vb_deth vb_deth_read(const uint8_t *at)
     return (struct vb_deth){vb_get32(at), vb_get24(at + 5)};
 }
 
+/* XRCETH: the number of the SRQ that an XRC request is for. */
+static inline void vb_xrceth_write(uint8_t *at, uint32_t srq_num)
+{
+    at[0] = 0;
+    vb_put24(at + 1, srq_num);
+}
+
+static inline uint32_t vb_xrceth_read(const uint8_t *at)
+{
+    return vb_get24(at + 1);
+}
+
 /* Is it an IPv4 address, ::ffff:a.b.c.d (annex A17)? */
 static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
 {

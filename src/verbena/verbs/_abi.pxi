@@ -131,6 +131,12 @@ cdef extern from "abi/verbs.h" nogil:
         vb_wr_atomic atomic
         vb_wr_ud ud
 
+    struct vb_wr_xrc:
+        uint32_t remote_srqn
+
+    union vb_wr_qp_type:
+        vb_wr_xrc xrc
+
     struct ibv_send_wr:
         uint64_t wr_id
         ibv_send_wr *next
@@ -141,6 +147,7 @@ cdef extern from "abi/verbs.h" nogil:
         uint32_t imm_data
         uint32_t invalidate_rkey
         vb_wr_address wr
+        vb_wr_qp_type qp_type
 
     struct ibv_recv_wr:
         uint64_t wr_id
@@ -316,6 +323,19 @@ cdef extern from "_symbols.h" nogil:
     const char *vb_in_front()
     int vb_query_port(const vb_symbols *table, ibv_context *context, uint8_t port,
                       ibv_port_attr *attr)
+
+
+cdef extern from "_xrc.h" nogil:
+    struct ibv_xrcd:
+        pass
+
+    ibv_xrcd *vb_xrc_open(ibv_context *context, int fd, int oflags)
+    int vb_xrc_close(ibv_xrcd *xrcd)
+    ibv_srq *vb_xrc_create_srq(ibv_pd *pd, ibv_xrcd *xrcd, ibv_cq *cq,
+                               const ibv_srq_init_attr *init)
+    int64_t vb_xrc_srq_num(ibv_srq *srq)
+    ibv_qp *vb_xrc_create_qp(ibv_xrcd *xrcd, void *qp_context)
+    ibv_qp *vb_xrc_open_qp(ibv_xrcd *xrcd, uint32_t qp_num, void *qp_context)
 
 
 cdef extern from "_spin.h" nogil:

@@ -200,6 +200,19 @@ cdef class Context:
         """Make a protection domain."""
         return _alloc_pd(self)
 
+    def open_xrcd(self, fd=None, int oflags=os.O_CREAT):
+        """Open an XRC domain, shared with whoever opens one with the same file.
+
+        ``fd`` is a file descriptor or an object with ``fileno()``; it may be closed afterwards.
+        Without it the domain is one of its own. ``oflags``: O_CREAT makes a domain where none is
+        open, O_EXCL demands it. Raises VerbsError: EAGAIN when none is open and O_CREAT is missing,
+        EINVAL when one is and O_EXCL is given.
+        """
+        self._check()
+        if fd is None:
+            return _open_xrcd(self, -1, oflags)
+        return _open_xrcd(self, fd.fileno() if hasattr(fd, "fileno") else fd, oflags)
+
     def create_comp_channel(self):
         """Make a completion channel, on which a CQ says that something completed."""
         return _create_comp_channel(self)

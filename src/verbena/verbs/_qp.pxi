@@ -8,16 +8,23 @@ cdef enum:
     MASK_CAP = 1 << 19
     UC = 3
     UD = 4
+    XRC_SEND = 9
+    XRC_RECV = 10
 
 
 @cython.no_gc_clear
 cdef class QP(Resource):
-    """A queue pair. ``verbena.connect_rc`` connects it over a socket."""
+    """A queue pair. ``verbena.connect_rc`` connects it over a socket.
+
+    An XRC target QP (XRC_RECV, from ``XRCD.create_qp``) has an ``xrcd``, and None for ``pd`` and
+    both CQs.
+    """
 
     cdef readonly PD pd
     cdef readonly CQ send_cq
     cdef readonly CQ recv_cq
     cdef readonly SRQ srq
+    cdef readonly XRCD xrcd
     cdef readonly object cap
     cdef ibv_qp *qp
     cdef int _type
@@ -30,7 +37,7 @@ cdef class QP(Resource):
         return self.qp is not NULL
 
     cdef bint _uses(self, Resource other):
-        return other in (self.pd, self.send_cq, self.recv_cq, self.srq)
+        return other in (self.pd, self.send_cq, self.recv_cq, self.srq, self.xrcd)
 
     cdef int _destroy(self) noexcept:
         cdef int code = 0
@@ -117,23 +124,30 @@ cdef class QP(Resource):
 
     def to_rtr(self, *, dest_qp_num=0, rq_psn=0, ah_attr=None, path_mtu=5, max_dest_rd_atomic=16,
                min_rnr_timer=12):
-        """INIT to RTR, ready to receive. UD takes none of the arguments, UC not the last two."""
+        """INIT to RTR, ready to receive.
+
+        UD takes none of the arguments, UC and XRC_SEND not the last two.
+        """
         if self._type == UD:
             self.modify(qp_state=2)
             return
         fields = dict(
             qp_state=2, ah_attr=ah_attr, path_mtu=path_mtu, dest_qp_num=dest_qp_num, rq_psn=rq_psn
         )
-        if self._type != UC:
+        if self._type != UC and self._type != XRC_SEND:
             fields.update(max_dest_rd_atomic=max_dest_rd_atomic, min_rnr_timer=min_rnr_timer)
         self.modify(**fields)
 
     def to_rts(self, *, sq_psn=0, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=16):
-        """RTR to RTS, ready to send. UC and UD take only ``sq_psn``."""
+        """RTR to RTS, ready to send.
+
+        UC and UD take only ``sq_psn``, XRC_RECV ``timeout`` besides.
+        """
         fields = dict(qp_state=3, sq_psn=sq_psn)
         if self._type != UC and self._type != UD:
+            fields.update(timeout=timeout)
+        if self._type not in (UC, UD, XRC_RECV):
             fields.update(
-                timeout=timeout,
                 retry_cnt=retry_cnt,
                 rnr_retry=rnr_retry,
                 max_rd_atomic=max_rd_atomic,
@@ -282,6 +296,8 @@ cdef class QP(Resource):
         cdef bint sends = _is_send_batch(records)
         if self.qp is NULL:
             raise self._closed()
+        if self._type == XRC_SEND or self._type == XRC_RECV:
+            raise TypeError("records name no SRQ: post SendWRs on an XRC QP")
         self.busy += 1
         try:
             if not sends:
@@ -316,15 +332,17 @@ cdef class QP(Resource):
 
     def send(self, local, size_t offset=0, length=None, *, imm_data=None, uint64_t wr_id=0,
              unsigned int flags=FLAG_SIGNALED, AH ah=None, uint32_t remote_qpn=0,
-             uint32_t remote_qkey=0):
+             uint32_t remote_qkey=0, uint32_t remote_srqn=0):
         """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
 
         With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
         with
-        immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer.
+        immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer; ``remote_srqn``
+        is, on XRC_SEND, the number of the SRQ that the request is for, as with all the following.
         """
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
         if ah is not None:
             if ah.ah is NULL:
                 raise ah._closed()
@@ -340,20 +358,23 @@ cdef class QP(Resource):
         self.post_recv(_recv_request(local, offset, length, wr_id))
 
     def write(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, length=None, *,
-              imm_data=None, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+              imm_data=None, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED,
+              uint32_t remote_srqn=0):
         """Post an RDMA WRITE to ``remote_addr``; the other arguments are those of ``send``."""
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
         wr.wr.rdma.remote_addr = remote_addr
         wr.wr.rdma.rkey = rkey
         wr.opcode = OP_WRITE if imm_data is None else OP_WRITE_IMM
         self._post_local(&wr, local, offset, length, imm_data, wr_id, flags)
 
     def read(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, length=None, *,
-             uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+             uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED, uint32_t remote_srqn=0):
         """Post an RDMA READ from ``remote_addr`` into ``length`` bytes of an MR, or into SGEs."""
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
         wr.wr.rdma.remote_addr = remote_addr
         wr.wr.rdma.rkey = rkey
         wr.opcode = <int>OP_READ
@@ -361,23 +382,26 @@ cdef class QP(Resource):
 
     def compare_swap(self, local, uint64_t remote_addr, uint32_t rkey, uint64_t compare,
                      uint64_t swap, size_t offset=0, *, uint64_t wr_id=0,
-                     unsigned int flags=FLAG_SIGNALED):
+                     unsigned int flags=FLAG_SIGNALED, uint32_t remote_srqn=0):
         """Post a compare-and-swap of the 64-bit word at ``remote_addr`` (a multiple of 8).
 
         The word's old value comes to the 8 bytes at ``offset`` of the MR, in host byte order.
         """
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
         _fill_atomic(&wr, remote_addr, rkey, compare, swap)
         wr.opcode = <int>OP_COMPARE_SWAP
         length = 8 if isinstance(local, MR) else None
         self._post_local(&wr, local, offset, length, None, wr_id, flags)
 
     def fetch_add(self, local, uint64_t remote_addr, uint32_t rkey, uint64_t add,
-                  size_t offset=0, *, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+                  size_t offset=0, *, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED,
+                  uint32_t remote_srqn=0):
         """Post a fetch-and-add to the 64-bit word at ``remote_addr``; see ``compare_swap``."""
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
         _fill_atomic(&wr, remote_addr, rkey, add, 0)
         wr.opcode = <int>OP_FETCH_ADD
         length = 8 if isinstance(local, MR) else None
@@ -457,6 +481,8 @@ cdef QP _create_qp(PD pd, init):
     self.pd = pd
     self.send_cq = init.send_cq
     self.recv_cq = init.recv_cq if init.recv_cq is not None else init.send_cq
+    if init.qp_type == XRC_RECV:
+        raise TypeError("an XRC target QP is made by its domain: XRCD.create_qp()")
     self.srq = init.srq
     self._type = init.qp_type
     self._groups = set()

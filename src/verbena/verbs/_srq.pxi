@@ -3,9 +3,14 @@
 
 @cython.no_gc_clear
 cdef class SRQ(Resource):
-    """A shared receive queue: several QPs take their receives from it."""
+    """A shared receive queue: several QPs take their receives from it.
+
+    One that ``XRCD.create_srq`` made has an ``xrcd``, a ``cq`` and a number besides.
+    """
 
     cdef readonly PD pd
+    cdef readonly XRCD xrcd
+    cdef readonly CQ cq
     cdef ibv_srq *srq
 
     def __dealloc__(self):
@@ -18,7 +23,7 @@ cdef class SRQ(Resource):
         return self.srq is not NULL
 
     cdef bint _uses(self, Resource other):
-        return other is self.pd
+        return other in (self.pd, self.xrcd, self.cq)
 
     cdef int _destroy(self) noexcept:
         cdef int code = 0
@@ -37,6 +42,15 @@ cdef class SRQ(Resource):
         if self.srq is NULL:
             raise self._closed()
         return 0
+
+    @property
+    def srq_num(self):
+        """The number by which XRC requests name it. Raises VerbsError(EINVAL) for another kind."""
+        self._check()
+        cdef int64_t number = vb_xrc_srq_num(self.srq)
+        if number < 0:
+            raise failed("get_srq_num", errno)
+        return number
 
     def post_recv(self, wr):
         """Post a RecvWR or a sequence of them.
@@ -114,16 +128,21 @@ cdef SRQ _create_srq(PD pd, uint32_t max_wr, uint32_t max_sge, uint32_t srq_limi
     cdef ibv_srq_init_attr attr
     self._adopt(pd.context)
     self.pd = pd
-    memset(&attr, 0, sizeof(attr))
-    attr.srq_context = <void *>self.token
-    attr.attr.max_wr = max_wr
-    attr.attr.max_sge = max_sge
-    attr.attr.srq_limit = srq_limit
+    _fill_srq_attr(&attr, self.token, max_wr, max_sge, srq_limit)
     with nogil:
         self.srq = pd.context.library.call.create_srq(pd.pd, &attr)
     if self.srq is NULL:
         raise pd.context._failed("create_srq", errno)
     return self
+
+
+cdef void _fill_srq_attr(ibv_srq_init_attr *attr, size_t token, uint32_t max_wr, uint32_t max_sge,
+                         uint32_t srq_limit) noexcept:
+    memset(attr, 0, sizeof(attr[0]))
+    attr.srq_context = <void *>token
+    attr.attr.max_wr = max_wr
+    attr.attr.max_sge = max_sge
+    attr.attr.srq_limit = srq_limit
 
 
 cdef RecvWR _recv_request(local, size_t offset, length, uint64_t wr_id):

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, SupportsInt, TypeAlias, final, overload
+from typing import Any, Protocol, Self, SupportsInt, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,6 +32,9 @@ from .enums import (
     WCStatus,
     WROpcode,
 )
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 Local: TypeAlias = MR | SGE | Sequence[SGE]
 """Local memory of a request."""
@@ -88,6 +91,7 @@ class Context:
     def query_gid_table(self, max_entries: int = 1024) -> list[GidEntry]: ...
     def query_pkey(self, port_num: int, index: int) -> int: ...
     def alloc_pd(self) -> PD: ...
+    def open_xrcd(self, fd: int | HasFileno | None = None, oflags: int = ...) -> XRCD: ...
     def create_comp_channel(self) -> CompChannel: ...
     def create_cq(
         self, cqe: int, channel: CompChannel | None = None, comp_vector: int = 0
@@ -205,6 +209,7 @@ class SendWR:
     rkey: int
     compare_add: int
     swap: int
+    remote_srqn: int
     def __init__(
         self,
         wr_id: int = 0,
@@ -219,6 +224,7 @@ class SendWR:
         ah: AH | None = None,
         remote_qpn: int = 0,
         remote_qkey: int = 0,
+        remote_srqn: int = 0,
     ) -> None: ...
     @property
     def sg_list(self) -> list[SGE]: ...
@@ -318,9 +324,22 @@ class AH(Resource):
     @property
     def pd(self) -> PD: ...
 
+class XRCD(Resource):
+    def create_srq(
+        self, pd: PD, cq: CQ, max_wr: int = 128, max_sge: int = 1, srq_limit: int = 0
+    ) -> SRQ: ...
+    def create_qp(self) -> QP: ...
+    def open_qp(self, qp_num: int) -> QP: ...
+
 class SRQ(Resource):
     @property
     def pd(self) -> PD: ...
+    @property
+    def xrcd(self) -> XRCD | None: ...
+    @property
+    def cq(self) -> CQ | None: ...
+    @property
+    def srq_num(self) -> int: ...
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None: ...
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, wr_id: int = 0
@@ -338,6 +357,8 @@ class QP(Resource):
     def recv_cq(self) -> CQ: ...
     @property
     def srq(self) -> SRQ | None: ...
+    @property
+    def xrcd(self) -> XRCD | None: ...
     @property
     def cap(self) -> QPCap: ...
     @property
@@ -417,6 +438,7 @@ class QP(Resource):
         ah: AH | None = None,
         remote_qpn: int = 0,
         remote_qkey: int = 0,
+        remote_srqn: int = 0,
     ) -> None: ...
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, *, wr_id: int = 0
@@ -432,6 +454,7 @@ class QP(Resource):
         imm_data: int | None = None,
         wr_id: int = 0,
         flags: int = ...,
+        remote_srqn: int = 0,
     ) -> None: ...
     def read(
         self,
@@ -443,6 +466,7 @@ class QP(Resource):
         *,
         wr_id: int = 0,
         flags: int = ...,
+        remote_srqn: int = 0,
     ) -> None: ...
     def compare_swap(
         self,
@@ -455,6 +479,7 @@ class QP(Resource):
         *,
         wr_id: int = 0,
         flags: int = ...,
+        remote_srqn: int = 0,
     ) -> None: ...
     def fetch_add(
         self,
@@ -466,4 +491,5 @@ class QP(Resource):
         *,
         wr_id: int = 0,
         flags: int = ...,
+        remote_srqn: int = 0,
     ) -> None: ...

@@ -30,7 +30,7 @@ from libc.errno cimport (
     ERANGE,
     errno,
 )
-from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
@@ -70,3 +70,4 @@ include "_completion.pxi"
 include "_address.pxi"
 include "_srq.pxi"
 include "_qp.pxi"
+include "_xrc.pxi"

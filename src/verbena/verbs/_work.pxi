@@ -124,6 +124,7 @@ cdef class SendWR(ScatterGather):
 
     ``imm_data`` is in host byte order. ``remote_addr`` and ``rkey`` serve RDMA and atomics,
     ``compare_add`` and ``swap`` atomics, ``ah``, ``remote_qpn`` and ``remote_qkey`` UD.
+    ``remote_srqn`` is the number of the SRQ that a request on XRC_SEND is for.
     """
 
     cdef ibv_send_wr wr
@@ -134,8 +135,9 @@ cdef class SendWR(ScatterGather):
     def __init__(self, uint64_t wr_id=0, sg_list=(), int opcode=OP_SEND,
                  unsigned int send_flags=FLAG_SIGNALED, uint64_t remote_addr=0, uint32_t rkey=0,
                  uint32_t imm_data=0, uint64_t compare_add=0, uint64_t swap=0, AH ah=None,
-                 uint32_t remote_qpn=0, uint32_t remote_qkey=0):
+                 uint32_t remote_qpn=0, uint32_t remote_qkey=0, uint32_t remote_srqn=0):
         memset(&self.wr, 0, sizeof(self.wr))
+        self.wr.qp_type.xrc.remote_srqn = remote_srqn
         self.wr.wr_id = wr_id
         self.wr.opcode = opcode
         self.wr.send_flags = send_flags
@@ -257,6 +259,15 @@ cdef class SendWR(ScatterGather):
     def remote_qkey(self):
         """The peer's Q_Key, of UD."""
         return self.wr.wr.ud.remote_qkey if self._ah is not None else 0
+
+    @property
+    def remote_srqn(self):
+        """The number of the SRQ that the request is for, of XRC_SEND."""
+        return self.wr.qp_type.xrc.remote_srqn
+
+    @remote_srqn.setter
+    def remote_srqn(self, uint32_t value):
+        self.wr.qp_type.xrc.remote_srqn = value
 
     cdef int _check_not_ud(self) except -1:
         if self._ah is not None:

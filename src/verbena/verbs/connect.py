@@ -194,14 +194,18 @@ def _reach(entry: GidEntry) -> tuple[bool, int, int]:
     return entry.gid_type == GidType.ROCE_V2, scope, -entry.gid_index
 
 
+_PEER_TYPES = {QPType.XRC_SEND: QPType.XRC_RECV, QPType.XRC_RECV: QPType.XRC_SEND}
+
+
 def bring_up(
     qp: QP, local: QPInfo, remote: QPInfo, gid_index: int, **options: Unpack[ConnectOptions]
 ) -> None:
-    """Bring an RC or UC QP from RESET to RTS towards ``remote``.
+    """Bring an RC, UC or XRC QP from RESET to RTS towards ``remote``.
 
-    Raises ConnectError(EPROTOTYPE) when the types differ, VerbsError when a transition fails.
+    Raises ConnectError(EPROTOTYPE) when the types do not go together (XRC_SEND with XRC_RECV, the
+    others with their like), VerbsError when a transition fails.
     """
-    if remote.qp_type != local.qp_type:
+    if remote.qp_type != _PEER_TYPES.get(local.qp_type, local.qp_type):
         raise ConnectError(
             errno.EPROTOTYPE,
             f"this QP is {local.qp_type.name}, the peer's {remote.qp_type.name}: make them alike",
@@ -338,7 +342,7 @@ def peer_is_silent(deadline: float) -> ConnectError:
 def connect_pair(
     a: QP, b: QP, *, gid_index: int | None = None, **options: Unpack[ConnectOptions]
 ) -> None:
-    """Bring two QPs of this process to RTS: RC and UC towards each other, UD by ``bring_up_ud``.
+    """Bring two QPs of this process to RTS: UD by ``bring_up_ud``, the others to each other.
 
     Raises VerbsError.
     """

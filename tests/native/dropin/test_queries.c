@@ -127,13 +127,11 @@ static void pkeys(void)
 /* What is not offered says so, whichever way it is called. */
 static void calls_not_offered(void)
 {
-    struct ibv_xrcd_init_attr xrcd = {0};
     struct ibv_alloc_dm_attr dm = {.length = 64};
     struct ibv_td_init_attr td = {0};
     struct ibv_pd *pd = ibv_alloc_pd(context);
 
     CHECK(pd);
-    CHECK(!ibv_open_xrcd(context, &xrcd) && errno == EOPNOTSUPP);
     CHECK(!ibv_alloc_dm(context, &dm) && errno == EOPNOTSUPP);
     CHECK(!ibv_alloc_td(context, &td) && errno == EOPNOTSUPP);
     CHECK(!ibv_alloc_mw(pd, IBV_MW_TYPE_1) && errno == EOPNOTSUPP);

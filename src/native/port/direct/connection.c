@@ -146,7 +146,7 @@ void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_
 {
     uint32_t state = vb_qp_state(qp);
 
-    if (!is_stray(qp) || qp->ibv.qp_type != IBV_QPT_RC || !is_held_by(peer, qp))
+    if (!is_stray(qp) || !vb_qp_reliable_type(qp->ibv.qp_type) || !is_held_by(peer, qp))
         return;
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
         if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {

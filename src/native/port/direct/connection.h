@@ -19,7 +19,7 @@ static inline bool vb_connection_answers(const struct vb_qp *qp)
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
            remote->qp_num == qp->shared->dest_qp_num && remote->dest_qp_num == qp->ibv.qp_num &&
-           remote->type == qp->ibv.qp_type &&
+           remote->type == qp->remote_type &&
            !atomic_load_explicit(&qp->peer->gone, memory_order_relaxed);
 }
 

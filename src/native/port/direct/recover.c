@@ -77,7 +77,8 @@ static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
 
-    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) || qp->ibv.qp_type != IBV_QPT_RC)
+    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) ||
+        !vb_qp_reliable_type(qp->ibv.qp_type))
         return false;
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
         return false;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hca/xrc.h"
 #include "port/direct/atomic.h"
 #include "port/direct/connection.h"
 #include "port/direct/responder.h"
@@ -122,7 +123,7 @@ static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
         return 0; /* the request serves the next message */
     evidence->wr_opcode = (uint16_t)wr->opcode;
     entry.extra = vb_blame_responder(&qp->peer->view, qp->remote, evidence);
-    if (qp->ibv.qp_type == IBV_QPT_RC) /* whoever polls the completion finds the QP in ERR */
+    if (qp->ibv.qp_type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
         vb_fail_remote(qp, IBV_EVENT_QP_REQ_ERR);
     vb_deliver(qp, taken, &entry, true);
     return nak(qp, wr, ours, evidence, outcome);
@@ -243,6 +244,33 @@ static VB_COLD int nak_too_long(struct vb_qp *qp, const struct ibv_send_wr *wr,
                        outcome);
 }
 
+/* XRC: the payload goes into its buffers at once. */
+static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
+                    struct vb_taken *taken, struct vb_outcome *outcome)
+{
+    struct vb_cqe entry = {
+        .kind = VB_CQE_RECV,
+        .byte_len = (uint32_t)local->total,
+        .imm = wr->imm_data,
+        .flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0,
+    };
+    enum ibv_wc_status delivered;
+    struct vb_evidence evidence;
+    struct vb_spans remote;
+    enum vb_check check =
+        vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+    int error;
+
+    if (VB_UNLIKELY(check))
+        return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
+                           outcome);
+    error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(qp, wr, error, local, &remote, outcome);
+    delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
+}
+
 static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     struct vb_spans local;
@@ -259,6 +287,8 @@ static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
         return no_receive(qp, wr, error, outcome);
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(qp, wr, &taken, local.total, outcome);
+    if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
+        return send_now(qp, wr, &local, &taken, outcome);
     return send_into(qp, wr, &local, &taken, outcome);
 }
 
@@ -415,15 +445,9 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
     return 0;
 }
 
-int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                            struct vb_outcome *outcome)
 {
-    outcome->status = IBV_WC_SUCCESS;
-    outcome->byte_len = 0;
-    outcome->evidence = 0;
-    if (qp->ibv.qp_type == IBV_QPT_UD)
-        return vb_datagram_execute(qp, wr, outcome);
-    if (VB_UNLIKELY(!vb_connection_ready(qp)))
-        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
     switch (wr->opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -436,4 +460,33 @@ int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
     default:
         return do_send(qp, wr, outcome);
     }
+}
+
+/* The target QP is first pointed at the SRQ that the request names. */
+static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence;
+    uint32_t srq_num = wr->qp_type.xrc.remote_srqn;
+    enum vb_check check;
+
+    if (VB_UNLIKELY(!vb_connection_ready(qp)))
+        return vb_wait_for_peer(qp, wr, outcome);
+    check = vb_xrc_point(&qp->peer->view, qp->remote, srq_num);
+    if (VB_LIKELY(!check))
+        return carry_out(qp, wr, outcome);
+    vb_xrc_note(&evidence, check, srq_num);
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+}
+
+int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    outcome->status = IBV_WC_SUCCESS;
+    outcome->byte_len = 0;
+    outcome->evidence = 0;
+    if (VB_UNLIKELY(qp->ibv.qp_type > IBV_QPT_UC))
+        return qp->ibv.qp_type == IBV_QPT_UD ? vb_datagram_execute(qp, wr, outcome)
+                                             : execute_xrc(qp, wr, outcome);
+    if (VB_UNLIKELY(!vb_connection_ready(qp)))
+        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+    return carry_out(qp, wr, outcome);
 }

@@ -160,6 +160,8 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     slot->flags = entry->flags;
     slot->kind = entry->kind;
     memcpy(slot->data, entry->data, sizeof(slot->data));
+    if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
+        vb_cqe_name_xrc(slot, qp->remote->srq - 1, qp->remote->qp_num);
     return vb_deliver_end(qp, taken, slot, solicited);
 }
 

@@ -60,7 +60,7 @@ unsigned vb_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq, stru
 /* The program polls, and each poll tries what waits: this thread would only be in its way. */
 static bool is_polled(struct vb_qp *qp)
 {
-    uint32_t rounds = atomic_load(&qp->send_cq->rounds);
+    uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
     bool moved = rounds != qp->rounds_seen;
 
     qp->rounds_seen = rounds;

@@ -36,8 +36,10 @@ void vb_roce_count_poller(struct vb_qp *qp, bool polls)
 
     if (atomic_exchange(&qp->polls_port, polls) == polls)
         return;
-    atomic_fetch_add(&qp->send_cq->waiting, change);
-    atomic_fetch_add(&qp->recv_cq->waiting, change);
+    if (qp->send_cq) /* an XRC target QP has neither, and an initiator one of them */
+        atomic_fetch_add(&qp->send_cq->waiting, change);
+    if (qp->recv_cq && !qp->target)
+        atomic_fetch_add(&qp->recv_cq->waiting, change);
 }
 
 /* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk

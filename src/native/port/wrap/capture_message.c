@@ -39,6 +39,11 @@ struct writer {
     uint32_t piece, offset;
 };
 
+static bool is_reliable(const struct vb_capture_message *message)
+{
+    return message->transport == VB_TRANSPORT_RC || message->transport == VB_TRANSPORT_XRC;
+}
+
 /* ---- one packet ---- */
 
 static struct vb_bth bth_of(const struct vb_capture_message *message, uint8_t opcode, uint32_t psn,
@@ -55,7 +60,7 @@ static struct vb_bth bth_of(const struct vb_capture_message *message, uint8_t op
         .pad = (uint8_t)(-payload & 3),
         .pkey = message->pkey ? message->pkey : 0xffff,
         .dest_qp = is_response ? message->qp_num : message->dest_qp_num,
-        .ack_request = ends && message->transport == VB_TRANSPORT_RC,
+        .ack_request = ends && is_reliable(message),
         .psn = psn & VB_PSN_MASK,
     };
 }
@@ -66,6 +71,10 @@ static uint8_t *write_request_headers(const struct vb_capture_message *message, 
     if (flags & VB_OPCODE_DETH) {
         vb_deth_write(at, &(struct vb_deth){message->qkey, message->qp_num});
         at += VB_DETH;
+    }
+    if (flags & VB_OPCODE_XRCETH) {
+        vb_xrceth_write(at, message->srq_num);
+        at += VB_XRCETH;
     }
     if (flags & VB_OPCODE_RETH) {
         vb_reth_write(at, &(struct vb_reth){message->addr, message->rkey, message->length});
@@ -244,7 +253,7 @@ uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_
         write_packet(&writer, requests[message->opcode].only, message->psn, 0, false);
     else
         write_sequence(&writer, &requests[message->opcode], count, false);
-    if (message->transport == VB_TRANSPORT_RC && !message->unanswered)
+    if (is_reliable(message) && !message->unanswered)
         write_answer(&writer, count);
     return count;
 }

@@ -9,11 +9,12 @@
 
 struct vb_capture_message {
     const struct vb_path *path;  /* to the responder; 0 as source port: made from the QP numbers */
-    enum vb_transport transport; /* RC, UC or UD */
+    enum vb_transport transport; /* RC, UC, UD or XRC */
     uint32_t qp_num, dest_qp_num;
-    uint32_t psn;  /* of the first packet */
-    uint32_t msn;  /* in the answer: the responder's, this message counted */
-    uint16_t pkey; /* 0: 0xffff */
+    uint32_t srq_num; /* XRC */
+    uint32_t psn;     /* of the first packet */
+    uint32_t msn;     /* in the answer: the responder's, this message counted */
+    uint16_t pkey;    /* 0: 0xffff */
     enum ibv_wr_opcode opcode;
     bool solicited;
     __be32 imm;
@@ -26,8 +27,8 @@ struct vb_capture_message {
     uint32_t length;              /* sum over the pieces */
     const struct vb_piece *piece; /* sent or, for READ, received; an atomic has none */
     uint32_t piece_count;
-    /* How an RC request was answered: VB_AETH_ACK, VB_AETH_RNR (a timer code) or VB_AETH_NAK (enum
-     * vb_nak) with its value. */
+    /* How an RC or XRC request was answered: VB_AETH_ACK, VB_AETH_RNR (a timer code) or VB_AETH_NAK
+     * (enum vb_nak) with its value. */
     enum vb_aeth_kind answer;
     uint8_t answer_value;
     bool unanswered;  /* no answer came */

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * XRC domains. Whoever opens one with a file shares it with all, in any process, who open one with
+ * the same file, as the kernel has it: by the inode. Whether somebody has it open, the inode says
+ * itself: each opening holds a shared lock on a byte far beyond any file's end, on a description of
+ * its own, and the lock goes with the process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/calls.h"
+#include "dropin/context.h"
+#include "dropin/export.h"
+#include "dropin/settings.h"
+
+static const off_t LOCKED_BYTE = 1ll << 62;
+
+/* Another description of the file, as locks belong to descriptions; or -errno. */
+static int open_again(int fd)
+{
+    char path[32];
+    int again;
+
+    if (fcntl(fd, F_GETFD) < 0)
+        return -errno;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    again = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return again < 0 ? -errno : again;
+}
+
+/* 1: somebody else has the domain open, 0: nobody has; -errno. */
+static int is_open_elsewhere(int fd)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCKED_BYTE, .l_len = 1};
+
+    if (fcntl(fd, F_OFD_GETLK, &lock))
+        return -errno;
+    return lock.l_type != F_UNLCK;
+}
+
+static int hold_open(int fd)
+{
+    struct flock lock = {
+        .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = LOCKED_BYTE, .l_len = 1};
+
+    return fcntl(fd, F_OFD_SETLK, &lock) ? -errno : 0;
+}
+
+/* EAGAIN and EINVAL are the kernel's answers. Two who ask for O_EXCL at once may both be refused.
+ */
+static int join(int fd, int oflags)
+{
+    int open_before = is_open_elsewhere(fd), open_now, error;
+
+    if (open_before < 0)
+        return open_before;
+    if (!open_before && !(oflags & O_CREAT))
+        return -EAGAIN;
+    error = hold_open(fd);
+    if (error)
+        return error;
+    open_now = is_open_elsewhere(fd);
+    return (oflags & O_EXCL) && open_now ? -EINVAL : 0;
+}
+
+/* 64 bits that no other inode of this host has, but by a chance of one in 2^64. */
+static int identify(int fd, uint64_t *domain)
+{
+    struct vb_random mixed = {0};
+    struct stat status;
+
+    if (fstat(fd, &status))
+        return -errno;
+    mixed.key[0] = status.st_dev;
+    mixed.key[1] = status.st_ino;
+    *domain = vb_random_next(&mixed) | 1;
+    return 0;
+}
+
+/* Without a file: a domain of its own. */
+static int open_private(struct vb_context *core, struct vb_xrcd **xrcd)
+{
+    struct vb_adapter *adapter = core->adapter;
+    uint64_t domain;
+
+    pthread_mutex_lock(&adapter->mutex);
+    domain = vb_random_next(&adapter->random) & ~1ull;
+    pthread_mutex_unlock(&adapter->mutex);
+    return vb_xrcd_open(core, domain ? domain : 2, -1, xrcd);
+}
+
+static int open_shared(struct vb_context *core, int fd, int oflags, struct vb_xrcd **xrcd)
+{
+    int again = open_again(fd), error;
+    uint64_t domain = 0;
+
+    if (again < 0)
+        return again;
+    error = join(again, oflags);
+    if (!error)
+        error = identify(again, &domain);
+    if (!error)
+        error = vb_xrcd_open(core, domain, again, xrcd);
+    if (error)
+        close(again);
+    return error;
+}
+
+static void keep(struct vb_open *opened, struct vb_xrcd *xrcd)
+{
+    pthread_mutex_lock(&opened->verbs.context.mutex);
+    xrcd->next = opened->xrcds;
+    opened->xrcds = xrcd;
+    pthread_mutex_unlock(&opened->verbs.context.mutex);
+}
+
+static void drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
+{
+    struct vb_xrcd **link = &opened->xrcds;
+
+    pthread_mutex_lock(&opened->verbs.context.mutex);
+    while (*link != xrcd)
+        link = &(*link)->next;
+    *link = xrcd->next;
+    pthread_mutex_unlock(&opened->verbs.context.mutex);
+}
+
+void vb_forget_xrcds(struct vb_open *opened)
+{
+    for (struct vb_xrcd *xrcd = opened->xrcds; xrcd; xrcd = xrcd->next)
+        if (xrcd->fd >= 0)
+            close(xrcd->fd);
+    opened->xrcds = NULL;
+}
+
+struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+    const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    struct vb_context *core = vb_core(context);
+    struct vb_xrcd *xrcd;
+    int error;
+
+    if (!core)
+        return NULL;
+    if (attr->comp_mask & ~needed)
+        return vb_failed_null(context, "ibv_open_xrcd", -EOPNOTSUPP);
+    if (attr->comp_mask != needed)
+        return vb_failed_null(
+            context, "ibv_open_xrcd",
+            vb_decline(core, -EINVAL,
+                       "comp_mask needs both the file descriptor, which may be -1, "
+                       "and oflags"));
+    error = attr->fd == -1 ? open_private(core, &xrcd)
+                           : open_shared(core, attr->fd, attr->oflags, &xrcd);
+    if (error)
+        return vb_failed_null(context, "ibv_open_xrcd", error);
+    keep(vb_open_of(context), xrcd);
+    return &xrcd->ibv;
+}
+
+int vb_close_xrcd(struct ibv_xrcd *xrcd)
+{
+    struct vb_xrcd *own = (struct vb_xrcd *)xrcd;
+    struct vb_open *opened = vb_open_of(xrcd->context);
+    int error;
+
+    if (!vb_core(xrcd->context))
+        return 0; /* in a forked child it is let go */
+    drop(opened, own);
+    error = vb_xrcd_close(own);
+    if (error)
+        keep(opened, own);
+    return vb_result(xrcd->context, "ibv_close_xrcd", error);
+}
+
+/* ---- a target QP that somebody else of the domain has made ---- */
+
+struct ibv_qp *vb_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
+{
+    const uint32_t needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    struct vb_context *core = vb_core(context);
+    struct vb_qp *qp;
+    int error;
+
+    if (!core)
+        return NULL;
+    if (attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT))
+        return vb_failed_null(context, "ibv_open_qp", -EOPNOTSUPP);
+    if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV || !attr->xrcd)
+        return vb_failed_null(
+            context, "ibv_open_qp",
+            vb_decline(core, -EINVAL, "it opens XRC targets, by number, domain and type"));
+    error = vb_xrc_open_qp(core, attr, &qp);
+    return error ? vb_failed_null(context, "ibv_open_qp", error) : &qp->ibv;
+}

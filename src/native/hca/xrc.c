@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/xrc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "hca/decline.h"
+#include "hca/event.h"
+
+/* ---- domains ---- */
+
+static void xrcd_release(struct vb_object *object)
+{
+    struct vb_xrcd *xrcd = (struct vb_xrcd *)((char *)object - offsetof(struct vb_xrcd, object));
+
+    atomic_store(&xrcd->users, 0);
+    vb_xrcd_close(xrcd);
+}
+
+int vb_xrcd_open(struct vb_context *context, uint64_t domain, int fd, struct vb_xrcd **xrcd)
+{
+    struct vb_xrcd *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    made->ibv.context = context->ibv;
+    made->context = context;
+    made->domain = domain;
+    made->fd = fd;
+    vb_object_add(context, &made->object, xrcd_release);
+    *xrcd = made;
+    return 0;
+}
+
+int vb_xrcd_close(struct vb_xrcd *xrcd)
+{
+    if (atomic_load(&xrcd->users))
+        return vb_decline(xrcd->context, -EBUSY,
+                          "{0} SRQs and QPs still use the XRC domain: destroy them first",
+                          atomic_load(&xrcd->users));
+    vb_object_remove(xrcd->context, &xrcd->object);
+    if (xrcd->fd >= 0)
+        close(xrcd->fd);
+    free(xrcd);
+    return 0;
+}
+
+/* ---- which SRQ a request is for ---- */
+
+/* The low 12 bits of its number are the SRQ's place in a block of the table, as a QP's are. */
+static const struct vb_srq_shared *find(const struct vb_view *view, uint32_t srq_num)
+{
+    for (uint32_t i = srq_num % VB_QPS_PER_SLOT; srq_num && i < VB_MAX_SRQ; i += VB_QPS_PER_SLOT)
+        if (atomic_load(&view->srq[i].srq_num) == srq_num)
+            return &view->srq[i];
+    return NULL;
+}
+
+/* A receive request that it has taken, of an SRQ that is still there. */
+static bool has_in_hand(const struct vb_view *view, const struct vb_qp_shared *target)
+{
+    return target->srq && atomic_load(&target->srq_inflight) &&
+           atomic_load(&view->srq[target->srq - 1].life) == target->srq_life;
+}
+
+enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *target,
+                           uint32_t srq_num)
+{
+    const struct vb_srq_shared *srq = find(view, srq_num);
+    uint32_t index, life;
+
+    if (!srq)
+        return VB_CHECK_XRC_SRQ;
+    if (srq->xrcd != target->xrcd)
+        return VB_CHECK_XRC_DOMAIN;
+    index = (uint32_t)(srq - view->srq);
+    life = atomic_load(&srq->life);
+    if (target->srq == index + 1 && target->srq_life == life)
+        return VB_CHECK_OK;
+    if (has_in_hand(view, target))
+        return VB_CHECK_XRC_BUSY;
+    atomic_store(&target->srq_inflight, 0);
+    target->srq = index + 1;
+    target->srq_life = life;
+    target->pd = srq->pd;
+    target->recv_cq = srq->recv_cq;
+    return VB_CHECK_OK;
+}
+
+void vb_xrc_note(struct vb_evidence *evidence, enum vb_check check, uint32_t srq_num)
+{
+    *evidence = (struct vb_evidence){.check = (uint16_t)check, .count = srq_num};
+}
+
+void vb_xrc_follow(struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+    uint32_t entry = qp->shared->srq;
+    struct vb_srq *srq = NULL;
+
+    if (entry && atomic_load(&adapter->self.srq[entry - 1].life) == qp->shared->srq_life)
+        srq = __atomic_load_n(&adapter->srqs[entry - 1], __ATOMIC_ACQUIRE);
+    qp->srq = srq;
+    qp->recv_cq = srq ? srq->cq : NULL;
+    qp->pd = srq ? srq->pd : NULL;
+}
+
+/* Who polls the SRQ's CQ makes progress for packets that come for it. */
+static void count_poller(struct vb_srq *srq)
+{
+    if (!atomic_load(&srq->polls_port) && !atomic_exchange(&srq->polls_port, true))
+        atomic_fetch_add(&srq->cq->waiting, 1);
+}
+
+enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
+{
+    enum vb_check check = vb_xrc_point(&qp->context->adapter->self, qp->shared, srq_num);
+
+    if (VB_UNLIKELY(check))
+        return check;
+    vb_xrc_follow(qp); /* who withdraws the SRQ waits for the engine's lock */
+    count_poller(qp->srq);
+    return VB_CHECK_OK;
+}
+
+void vb_xrc_withdraw_srq(struct vb_srq *srq)
+{
+    struct vb_adapter *adapter = srq->context->adapter;
+
+    atomic_store(&srq->shared->srq_num, 0);
+    atomic_fetch_add(&srq->shared->life, 1);
+    vb_barrier_everywhere();
+    pthread_mutex_lock(&adapter->lifetime);
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
+        if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
+            adapter->port->settle(adapter->qps[i]);
+    pthread_mutex_unlock(&adapter->lifetime);
+    if (atomic_exchange(&srq->polls_port, false))
+        atomic_fetch_sub(&srq->cq->waiting, 1);
+    vb_cq_forget_srq(srq->cq, srq->index);
+    pthread_mutex_lock(&adapter->xrc); /* a QP in ERR may be at what it had taken */
+    pthread_mutex_unlock(&adapter->xrc);
+}
+
+/* ---- target QPs and their handles ---- */
+
+/* Under adapter->mutex. */
+static void link_handle(struct vb_qp *real, struct vb_qp *handle)
+{
+    struct vb_xrc_target *target = real->target;
+
+    pthread_mutex_lock(&target->mutex);
+    handle->next_handle = target->handles;
+    target->handles = handle;
+    pthread_mutex_unlock(&target->mutex);
+}
+
+/* Under adapter->mutex. */
+static void unlink_handle(struct vb_qp *real, const struct vb_qp *handle)
+{
+    struct vb_xrc_target *target = real->target;
+    struct vb_qp **link = &target->handles;
+
+    pthread_mutex_lock(&target->mutex);
+    while (*link != handle)
+        link = &(*link)->next_handle;
+    *link = handle->next_handle;
+    pthread_mutex_unlock(&target->mutex);
+}
+
+void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type)
+{
+    pthread_mutex_lock(&qp->target->mutex);
+    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->next_handle)
+        vb_event_raise(handle->context, type, &handle->ibv);
+    pthread_mutex_unlock(&qp->target->mutex);
+}
+
+static void handle_release(struct vb_object *object)
+{
+    vb_xrc_close_qp((struct vb_qp *)((char *)object - offsetof(struct vb_qp, object)));
+}
+
+static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, struct vb_xrcd *xrcd)
+{
+    struct vb_qp *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return NULL;
+    made->context = context;
+    made->xrcd = xrcd;
+    made->ibv.context = context->ibv;
+    made->ibv.qp_context = qp_context;
+    made->ibv.qp_type = IBV_QPT_XRC_RECV;
+    pthread_mutex_init(&made->ibv.mutex, NULL);
+    pthread_cond_init(&made->ibv.cond, NULL);
+    return made;
+}
+
+static void free_handle(struct vb_qp *handle)
+{
+    pthread_mutex_destroy(&handle->ibv.mutex);
+    pthread_cond_destroy(&handle->ibv.cond);
+    free(handle);
+}
+
+static void stand_for(struct vb_qp *handle, struct vb_qp *real)
+{
+    handle->real = real;
+    handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
+    handle->index = real->index;
+    handle->ibv.qp_num = real->ibv.qp_num;
+    handle->ibv.handle = real->index;
+    handle->ibv.state = vb_qp_state(real);
+    atomic_fetch_add(&handle->xrcd->users, 1);
+    vb_object_add(handle->context, &handle->object, handle_release);
+}
+
+static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
+{
+    struct vb_xrc_target *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return NULL;
+    made->home.adapter = adapter;
+    pthread_mutex_init(&made->mutex, NULL);
+    return made;
+}
+
+static void free_target(struct vb_xrc_target *target)
+{
+    pthread_mutex_destroy(&target->mutex);
+    free(target);
+}
+
+static int make_real(struct vb_adapter *adapter, struct vb_xrcd *xrcd, struct vb_qp *handle)
+{
+    struct ibv_qp_init_attr_ex nothing = {.qp_type = IBV_QPT_XRC_RECV};
+    struct vb_xrc_target *target = new_target(adapter);
+    int error = target ? 0 : -ENOMEM;
+
+    if (!error)
+        error = vb_qp_make(&target->home, &nothing, target, &handle->real);
+    if (error) {
+        if (target)
+            free_target(target);
+        return error;
+    }
+    handle->real->shared->xrcd = xrcd->domain;
+    return 0;
+}
+
+int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
+                     struct vb_qp **handle)
+{
+    struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_qp *made = new_handle(context, attr->qp_context, xrcd);
+    int error = made ? make_real(adapter, xrcd, made) : -ENOMEM;
+
+    if (error) {
+        if (made)
+            free_handle(made);
+        return error;
+    }
+    pthread_mutex_lock(&adapter->mutex);
+    link_handle(made->real, made);
+    pthread_mutex_unlock(&adapter->mutex);
+    stand_for(made, made->real);
+    *handle = made;
+    return 0;
+}
+
+/* Under adapter->mutex. */
+/* `context`: whose call it is. */
+static int find_real(struct vb_context *context, const struct vb_xrcd *xrcd, uint32_t qp_num,
+                     struct vb_qp **real)
+{
+    struct vb_adapter *adapter = context->adapter;
+    bool same_slot = false;
+
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
+        struct vb_qp *qp = adapter->qps[i];
+
+        if (!qp)
+            continue;
+        same_slot |= qp->ibv.qp_num / VB_QPS_PER_SLOT == qp_num / VB_QPS_PER_SLOT;
+        if (qp->ibv.qp_num != qp_num)
+            continue;
+        *real = qp;
+        if (vb_xrc_is_target(qp) && qp->target->handles && qp->shared->xrcd == xrcd->domain)
+            return 0;
+        return vb_decline(context, -EINVAL, "QP {0x} is no XRC target of this domain", qp_num);
+    }
+    if (same_slot)
+        return vb_decline(context, -EINVAL, "there is no QP {0x}", qp_num);
+    return vb_decline(context, -EOPNOTSUPP,
+                      "QP {0x} is another process's, and XRC targets are not shared between "
+                      "processes",
+                      qp_num);
+}
+
+int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *attr,
+                   struct vb_qp **handle)
+{
+    struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_qp *real = NULL, *made = new_handle(context, attr->qp_context, xrcd);
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    pthread_mutex_lock(&adapter->mutex);
+    error = find_real(context, xrcd, attr->qp_num, &real);
+    if (!error)
+        link_handle(real, made);
+    pthread_mutex_unlock(&adapter->mutex);
+    if (error) {
+        free_handle(made);
+        return error;
+    }
+    stand_for(made, real);
+    *handle = made;
+    return 0;
+}
+
+int vb_xrc_close_qp(struct vb_qp *handle)
+{
+    struct vb_adapter *adapter = handle->context->adapter;
+    struct vb_qp *real = handle->real;
+    struct vb_xrc_target *target = real->target;
+    bool last;
+
+    pthread_mutex_lock(&adapter->mutex);
+    unlink_handle(real, handle);
+    last = !target->handles;
+    pthread_mutex_unlock(&adapter->mutex);
+    vb_event_retire(handle->context, &handle->ibv);
+    vb_object_remove(handle->context, &handle->object);
+    atomic_fetch_sub(&handle->xrcd->users, 1);
+    if (last) {
+        vb_qp_unmake(real);
+        free_target(target);
+    }
+    free_handle(handle);
+    return 0;
+}

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# XRC domains, and what is made in them.
+
+@cython.no_gc_clear
+cdef class XRCD(Resource):
+    """An XRC domain: its target QPs deliver to its SRQs, whichever a request names.
+
+    ``Context.open_xrcd`` opens it. Initiators are QPs of type XRC_SEND, made as all others
+    (``PD.create_qp``).
+    """
+
+    cdef ibv_xrcd *xrcd
+
+    def __dealloc__(self):
+        self._destroy()
+
+    cdef int _rank(self):
+        return RANK_PD
+
+    cdef bint _is_open(self):
+        return self.xrcd is not NULL
+
+    cdef int _destroy(self) noexcept:
+        cdef int code = 0
+        if self.xrcd is not NULL:
+            with nogil:
+                code = vb_xrc_close(self.xrcd)
+            code = _error_of(code)
+            if code == 0:
+                self.xrcd = NULL
+        return code
+
+    cdef void _forget(self) noexcept:
+        self.xrcd = NULL
+
+    cdef int _check(self) except -1:
+        if self.xrcd is NULL:
+            raise self._closed()
+        return 0
+
+    def create_srq(self, PD pd, CQ cq, uint32_t max_wr=128, uint32_t max_sge=1,
+                   uint32_t srq_limit=0):
+        """Make an SRQ that requests name by its ``srq_num``; what it receives completes on ``cq``.
+
+        ``pd`` counts for its buffers, and for the rkeys of requests that name it. Raises
+        VerbsError.
+        """
+        self._check()
+        pd._check()
+        cq._check()
+        return _create_xrc_srq(self, pd, cq, max_wr, max_sge, srq_limit)
+
+    def create_qp(self):
+        """Make a target QP (XRC_RECV). It has no queues, and no ``pd``, ``send_cq``, ``recv_cq``.
+
+        Raises VerbsError.
+        """
+        self._check()
+        return _create_target(self, None)
+
+    def open_qp(self, uint32_t qp_num):
+        """Another handle of a target QP of this domain, which lives as long as one of them.
+
+        Raises VerbsError: EINVAL when the domain has none of this number, EOPNOTSUPP when it is
+        another process's (over Verbena: its SRQs and target QPs belong to one process).
+        """
+        self._check()
+        return _create_target(self, qp_num)
+
+    def __repr__(self):
+        return f"<XRCD {'open' if self._is_open() else 'closed'}>"
+
+
+cdef XRCD _open_xrcd(Context context, int fd, int oflags):
+    cdef XRCD self = XRCD.__new__(XRCD)
+    self._adopt(context)
+    with nogil:
+        self.xrcd = vb_xrc_open(context.context, fd, oflags)
+    if self.xrcd is NULL:
+        raise failed("open_xrcd", errno)
+    return self
+
+
+cdef SRQ _create_xrc_srq(XRCD xrcd, PD pd, CQ cq, uint32_t max_wr, uint32_t max_sge,
+                         uint32_t srq_limit):
+    cdef SRQ self = SRQ.__new__(SRQ)
+    cdef ibv_srq_init_attr attr
+    self._adopt(xrcd.context)
+    self.pd = pd
+    self.xrcd = xrcd
+    self.cq = cq
+    _fill_srq_attr(&attr, self.token, max_wr, max_sge, srq_limit)
+    with nogil:
+        self.srq = vb_xrc_create_srq(pd.pd, xrcd.xrcd, cq.cq, &attr)
+    if self.srq is NULL:
+        raise failed("create_srq_ex", errno)
+    return self
+
+
+cdef QP _create_target(XRCD xrcd, qp_num):
+    """A new target QP, or with ``qp_num`` a handle of that one."""
+    cdef QP self = QP.__new__(QP)
+    cdef uint32_t number = 0 if qp_num is None else qp_num
+    cdef ibv_qp_cap cap
+    self._adopt(xrcd.context)
+    self.xrcd = xrcd
+    self._type = XRC_RECV
+    memset(&cap, 0, sizeof(cap))
+    self.cap = _qp_cap(&cap)
+    if qp_num is None:
+        self.qp = vb_xrc_create_qp(xrcd.xrcd, <void *>self.token)
+    else:
+        self.qp = vb_xrc_open_qp(xrcd.xrcd, number, <void *>self.token)
+    if self.qp is NULL:
+        raise failed("create_qp_ex" if qp_num is None else "open_qp", errno)
+    return self
