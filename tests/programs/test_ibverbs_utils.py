@@ -203,6 +203,12 @@ def test_shared_receive_queue_of_many_qps(pingpong: Pingpong, number: int) -> No
     assert_exchanged(pair, 4096, 1000)
 
 
+@pytest.mark.parametrize("kind", [("-o",), ("-o", "-P"), ("-O",), ("-j",)], ids="".join)
+def test_memory_of_other_kinds(pingpong: Pingpong, kind: tuple[str, ...]) -> None:
+    """On demand, prefetched, an implicit region, device memory."""
+    assert_exchanged(pingpong("ibv_rc_pingpong", *kind, "-c", "-n", "100"), 4096, 100)
+
+
 @pytest.mark.parametrize(
     "arguments", [(), ("-e",), ("-s", "1"), ("-s", "1048576")], ids=lambda given: " ".join(given)
 )
@@ -215,10 +221,7 @@ def test_xrc_pingpong(pingpong: Pingpong, arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("-o", "isn't ODP capable"),
-        ("-O", "isn't ODP capable"),
         ("-t", "isn't completion timestamp capable"),
-        ("-j", "doesn't support dm allocation"),
     ],
 )
 def test_what_the_device_does_not_offer(

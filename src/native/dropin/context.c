@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dropin/context.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "abi/calls.h"
@@ -84,25 +83,7 @@ static void tell_failures(struct ibv_context_ops *ops)
     ops->post_srq_recv = told_post_srq_recv;
 }
 
-/* ---- not offered: these are called without a look at the pointer ---- */
-
-static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-    (void)pd, (void)type;
-    return vb_null(-EOPNOTSUPP);
-}
-
-static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-    (void)qp, (void)mw, (void)bind;
-    return EOPNOTSUPP;
-}
-
-static int no_dealloc_mw(struct ibv_mw *mw)
-{
-    (void)mw;
-    return EOPNOTSUPP;
-}
+/* ---- not offered: this one is called without a look at the pointer ---- */
 
 static void *no_compat(void)
 {
@@ -153,9 +134,9 @@ static const struct ibv_context_ops live_ops = {
     ._compat_reg_mr = no_compat,
     ._compat_rereg_mr = no_compat,
     ._compat_dereg_mr = no_compat,
-    .alloc_mw = no_alloc_mw,
-    .bind_mw = no_bind_mw,
-    .dealloc_mw = no_dealloc_mw,
+    .alloc_mw = vb_alloc_mw,
+    .bind_mw = vb_bind_mw,
+    .dealloc_mw = vb_dealloc_mw,
     ._compat_create_cq = no_compat,
     .poll_cq = poll_cq,
     .req_notify_cq = req_notify_cq,
@@ -190,6 +171,14 @@ static void fill_extended(struct verbs_context *verbs)
     verbs->create_qp_ex = vb_create_qp_ex;
     verbs->create_srq_ex = vb_create_srq_ex;
     verbs->reg_mr_ex = ibv_reg_mr_ex;
+    verbs->alloc_null_mr = vb_alloc_null_mr;
+    verbs->advise_mr = vb_advise_mr;
+    verbs->alloc_dm = vb_alloc_dm;
+    verbs->free_dm = vb_free_dm;
+    verbs->reg_dm_mr = vb_reg_dm_mr;
+    verbs->alloc_td = vb_alloc_td;
+    verbs->dealloc_td = vb_dealloc_td;
+    verbs->alloc_parent_domain = vb_alloc_parent_domain;
     verbs->alloc_buf = ibv_alloc_buf;
     verbs->free_buf = ibv_free_buf;
     verbs->open_xrcd = vb_open_xrcd;
@@ -205,14 +194,11 @@ static int vectors(void)
     return cpus > 0 ? (int)cpus : 1;
 }
 
-int vb_open_init(struct vb_open *opened, struct ibv_device *device)
+void vb_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd)
 {
     struct ibv_context *context = &opened->verbs.context;
 
-    /* Some descriptor must be there; libibverbs' is the kernel's, ours commands nothing. */
-    context->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (context->cmd_fd < 0)
-        return -errno;
+    context->cmd_fd = cmd_fd;
     context->device = device;
     context->ops = live_ops;
     if (vb_settings()->explain)
@@ -223,13 +209,11 @@ int vb_open_init(struct vb_open *opened, struct ibv_device *device)
     pthread_mutex_init(&context->mutex, NULL);
     vb_lines_init(&opened->lines);
     fill_extended(&opened->verbs);
-    return 0;
 }
 
 void vb_open_fini(struct vb_open *opened)
 {
     vb_lines_fini(&opened->lines);
-    close(opened->verbs.context.cmd_fd);
     pthread_mutex_destroy(&opened->verbs.context.mutex);
 }
 

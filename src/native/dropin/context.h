@@ -58,8 +58,9 @@ static inline int vb_errno(int error)
     return -error;
 }
 
-/* Fills both tables and everything else of the context but its adapter. -errno. */
-int vb_open_init(struct vb_open *opened, struct ibv_device *device);
+/* Fills both tables and everything else of the context but its adapter; `cmd_fd` becomes its own
+ * (command.h). */
+void vb_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd);
 void vb_open_fini(struct vb_open *opened);
 /* In a forked child: lets go of what keeps XRC domains open. */
 void vb_forget_xrcds(struct vb_open *opened);
@@ -78,5 +79,19 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
 int vb_close_xrcd(struct ibv_xrcd *xrcd);
 struct ibv_qp *vb_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
 int vb_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
+struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+int vb_dealloc_mw(struct ibv_mw *mw);
+struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd);
+int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                 struct ibv_sge *sg_list, uint32_t num_sge);
+struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int vb_free_dm(struct ibv_dm *dm);
+struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length,
+                            unsigned int access);
+struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int vb_dealloc_td(struct ibv_td *td);
+struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
+                                      struct ibv_parent_domain_init_attr *attr);
 
 #endif

@@ -154,9 +154,13 @@ static int check_offered(struct vb_context *core, const struct ibv_cq_init_attr_
     if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
         return vb_decline(core, -EOPNOTSUPP, "the wc_flags {0x} are not offered",
                           attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS);
-    if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+    if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
         return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
-                          attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS);
+                          attr->comp_mask &
+                              ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD));
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
+        (!attr->parent_domain || !((struct vb_pd *)attr->parent_domain)->real))
+        return vb_decline(core, -EINVAL, "parent_domain is not a parent domain: NULL, or a PD");
     if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
         attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
         return -EOPNOTSUPP;
@@ -177,5 +181,9 @@ struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
     if (!cq->context->adapter->barriers)
         vb_biased_forbid(&cq->ex_lock, cq->context->adapter->instance);
     fill_readers(&cq->ex);
+    if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+        cq->parent = (struct vb_pd *)attr->parent_domain;
+        vb_pd_use(cq->parent);
+    }
     return &cq->ex;
 }

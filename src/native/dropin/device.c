@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "abi/calls.h"
+#include "dropin/command.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
@@ -270,30 +272,38 @@ static int open_context(struct vb_open *made)
     return error;
 }
 
-static int new_context(struct ibv_device *ibv, struct vb_open **made)
+/* With a descriptor that becomes the context's, if there is no error. */
+static int new_context(struct ibv_device *ibv, int cmd_fd, struct vb_open **made)
 {
     struct vb_open *fresh = calloc(1, sizeof(*fresh));
     int error;
 
     if (!fresh)
         return -ENOMEM;
-    error = vb_open_init(fresh, ibv);
-    if (!error) {
-        error = open_context(fresh);
-        if (error)
-            vb_open_fini(fresh);
-    }
-    if (error)
+    vb_open_init(fresh, ibv, cmd_fd);
+    error = open_context(fresh);
+    if (error) {
+        vb_open_fini(fresh);
         free(fresh);
-    else
+    } else {
         *made = fresh;
+    }
+    return error;
+}
+
+static int new_device_context(struct ibv_device *ibv, struct vb_open **made)
+{
+    int fd = vb_command_open(), error = fd < 0 ? fd : new_context(ibv, fd, made);
+
+    if (error && fd >= 0)
+        close(fd);
     return error;
 }
 
 VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
 {
     struct vb_open *made;
-    int error = new_context(ibv, &made);
+    int error = new_device_context(ibv, &made);
 
     if (error) {
         vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy(error));
@@ -329,15 +339,68 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     tell_counters(unused);
     if (unused)
         vb_host_close(unused);
+    close(context->cmd_fd);
     vb_open_fini(closed);
     free(closed);
     return 0;
 }
 
+/* ---- import: what one context has, under another one of this process ---- */
+
+/* Under opened_mutex: the next context with this command descriptor. */
+static struct vb_open *next_of_family(const struct vb_open *after, uint64_t identity)
+{
+    for (struct vb_open *each = after ? after->next : opened; each; each = each->next)
+        if (each->core && vb_command_identity(each->verbs.context.cmd_fd) == identity)
+            return each;
+    return NULL;
+}
+
+static bool is_here(uint64_t identity)
+{
+    bool found;
+
+    pthread_mutex_lock(&opened_mutex);
+    found = next_of_family(NULL, identity) != NULL;
+    pthread_mutex_unlock(&opened_mutex);
+    return found;
+}
+
 VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-    (void)cmd_fd;
-    return vb_null(-EOPNOTSUPP);
+    uint64_t identity = vb_command_identity(cmd_fd);
+    struct vb_open *made;
+    int error = 0;
+
+    if (!identity)
+        return vb_null(-EINVAL);
+    if (!is_here(identity)) {
+        vb_log(VB_LOG_ERRORS, "a context of another process cannot be imported: its objects are "
+                              "that process's memory");
+        return vb_null(-EOPNOTSUPP);
+    }
+    pthread_once(&device_once, make_device);
+    error = new_context(&device.device, cmd_fd, &made);
+    return error ? vb_null(error) : &made->verbs.context;
+}
+
+/* Tries each context of the family. */
+static int import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
+{
+    struct vb_open *from = NULL;
+    uint64_t identity = vb_command_identity(context->cmd_fd);
+    int error = -ENOENT;
+
+    pthread_mutex_lock(&opened_mutex);
+    while (error == -ENOENT && (from = next_of_family(from, identity)))
+        error = one(argument, from->core, handle);
+    pthread_mutex_unlock(&opened_mutex);
+    return error;
+}
+
+int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
+{
+    return vb_core(context) ? import(context, one, argument, handle) : -VB_ERROR_FORKED;
 }
 
 /* ---- nothing is pinned, so a fork needs no preparation ---- */

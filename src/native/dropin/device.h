@@ -4,6 +4,9 @@
 
 #include "abi/device.h"
 
+struct ibv_context;
+struct vb_context;
+
 /*
  * What follows an ibv_device in memory. libmlx5, libefa and NCCL look at `ops` to see whether a
  * device is theirs, and they find that it is not.
@@ -21,5 +24,11 @@ struct verbs_device {
 
 /* The index that the kernel would have numbered the device by; /sys and netlink must agree. */
 enum { VB_DEVICE_INDEX = 0 };
+
+/* 0, -ENOENT: no such handle there, or another error. */
+typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
+
+/* Calls it for the contexts that were imported from the same one, until one has the handle. */
+int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle);
 
 #endif

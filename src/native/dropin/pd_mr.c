@@ -4,6 +4,8 @@
 #include "dropin/buffer.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/failures.h"
+#include "memory/process_heap.h"
 
 VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -25,15 +27,6 @@ VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
                : 0;
 }
 
-/* No page is pinned or prefetched, so on-demand paging would promise nothing more. */
-static int check_offered(struct vb_context *core, unsigned int access)
-{
-    if (!(access & IBV_ACCESS_ON_DEMAND))
-        return 0;
-    return vb_decline(core, -EOPNOTSUPP,
-                      "ON_DEMAND is not offered; no memory is pinned without it either");
-}
-
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                           uint64_t iova, unsigned int access)
 {
@@ -43,9 +36,7 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
     if (!vb_core(pd->context))
         return NULL;
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    error = check_offered(vb_core(pd->context), access);
-    if (!error)
-        error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
+    error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
     return error ? vb_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
 }
 
@@ -84,18 +75,21 @@ VB_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, s
     return NULL;
 }
 
-static int check_rereg(struct vb_context *core, int flags, struct ibv_pd *pd, const void *addr,
-                       size_t length, unsigned int access)
+static int check_rereg(struct vb_context *core, int flags, const struct ibv_pd *pd,
+                       const void *addr, size_t length, unsigned int access)
 {
     if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
         return vb_decline(core, -EINVAL, "flags is {0x}: it must say what to change, and no more",
                           (unsigned)flags);
+    if (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS))
+        return vb_decline(core, -EINVAL, "access is {0a}, and flags does not say to change it",
+                          access);
     if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length))
         return vb_decline(core, -EINVAL, "the new range [{0x}, +{1}) is empty", (uintptr_t)addr,
                           length);
     if ((flags & IBV_REREG_MR_CHANGE_PD) && !pd)
         return vb_decline(core, -EINVAL, "the new protection domain is NULL");
-    return flags & IBV_REREG_MR_CHANGE_ACCESS ? check_offered(core, access) : 0;
+    return 0;
 }
 
 /* Refused before anything was changed: the region is as it was. */
@@ -106,7 +100,7 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
     int error = vb_core(mr->context) ? 0 : -VB_ERROR_FORKED;
 
     if (!error)
-        error = check_rereg(vb_core(mr->context), flags, pd, addr, length, wanted);
+        error = check_rereg(vb_core(mr->context), flags, pd, addr, length, (unsigned)access);
     if (!error)
         error = vb_mr_rereg((struct vb_mr *)mr, flags, (struct vb_pd *)pd, addr, length, wanted);
     if (!error)
@@ -120,4 +114,62 @@ VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
     return vb_core(mr->context)
                ? vb_result(mr->context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
                : 0;
+}
+
+/* ---- regions of other kinds ---- */
+
+struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd)
+{
+    struct vb_mr *mr;
+    int error;
+
+    if (!vb_core(pd->context))
+        return NULL;
+    error = vb_mr_null((struct vb_pd *)pd, &mr);
+    return error ? vb_failed_null(pd->context, "ibv_alloc_null_mr", error) : &mr->ibv;
+}
+
+struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length,
+                            unsigned int access)
+{
+    struct vb_mr *mr;
+    int error;
+
+    if (!vb_core(pd->context))
+        return NULL;
+    access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+    error = vb_mr_reg_dm((struct vb_pd *)pd, (struct vb_dm *)dm, dm_offset, length, access, &mr);
+    return error ? vb_failed_null(pd->context, "ibv_reg_dm_mr", error) : &mr->ibv;
+}
+
+int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                 struct ibv_sge *sg_list, uint32_t num_sge)
+{
+    return vb_errno(vb_core(pd->context)
+                        ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
+                        : -VB_ERROR_FORKED);
+}
+
+/* ---- device memory ---- */
+
+/* In a forked child too, where it can be copied to and from, but no region be made of it. */
+struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+{
+    struct vb_dm *dm;
+    int error = vb_dm_alloc(vb_open_of(context)->core, vb_process_heap(), attr, &dm);
+
+    if (error)
+        return vb_null(error);
+    dm->ibv.context = context;
+    return &dm->ibv;
+}
+
+/* Of the parent's, which a forked child knows, nothing goes. */
+int vb_free_dm(struct ibv_dm *dm)
+{
+    const struct vb_dm *own = (const struct vb_dm *)dm;
+
+    if (own->context && !vb_core(dm->context))
+        return 0;
+    return vb_errno(vb_dm_free((struct vb_dm *)dm));
 }

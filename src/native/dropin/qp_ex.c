@@ -191,26 +191,27 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t re
     stage_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote_addr, add, 0);
 }
 
-/* ---- requests that create_qp_ex has refused: a program that calls them all the same ---- */
-
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
                        const struct ibv_mw_bind_info *bind_info)
 {
-    (void)mw, (void)rkey, (void)bind_info;
-    begin(ex, IBV_WR_BIND_MW);
+    struct ibv_send_wr *wr = begin(ex, IBV_WR_BIND_MW);
+
+    wr->bind_mw.mw = mw;
+    wr->bind_mw.rkey = rkey;
+    wr->bind_mw.bind_info = *bind_info;
 }
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
-    (void)invalidate_rkey;
-    begin(ex, IBV_WR_LOCAL_INV);
+    begin(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = invalidate_rkey;
 }
 
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
-    (void)invalidate_rkey;
-    begin(ex, IBV_WR_SEND_WITH_INV);
+    begin(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = invalidate_rkey;
 }
+
+/* ---- requests that create_qp_ex has refused: a program that calls them all the same ---- */
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
@@ -307,14 +308,15 @@ static uint64_t offered(enum ibv_qp_type type)
 {
     const uint64_t send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     const uint64_t write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const uint64_t window = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 
     switch (type) {
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
-        return send | write | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-               IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        return send | write | window | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |
+               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     case IBV_QPT_UC:
-        return send | write;
+        return send | write | window;
     case IBV_QPT_UD:
         return send;
     default:
@@ -340,6 +342,9 @@ static uint32_t opcodes(enum ibv_qp_type type)
         {IBV_QP_EX_WITH_RDMA_READ, IBV_WR_RDMA_READ},
         {IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_CMP_AND_SWP},
         {IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_FETCH_AND_ADD},
+        {IBV_QP_EX_WITH_LOCAL_INV, IBV_WR_LOCAL_INV},
+        {IBV_QP_EX_WITH_BIND_MW, IBV_WR_BIND_MW},
+        {IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_SEND_WITH_INV},
     };
     uint32_t bits = 0;
 

@@ -23,20 +23,8 @@
         vb_not_offered(#name);                                                                     \
         return NULL;                                                                               \
     }
-#define NO_EFFECT(name, ...)                                                                       \
-    VB_EXPORT void name(__VA_ARGS__)                                                               \
-    {                                                                                              \
-    }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-
-/* ---- objects shared between processes by the kernel's handles ---- */
-NO_POINTER(struct ibv_pd, ibv_import_pd, struct ibv_context *context, uint32_t handle)
-NO_EFFECT(ibv_unimport_pd, struct ibv_pd *pd)
-NO_POINTER(struct ibv_mr, ibv_import_mr, struct ibv_pd *pd, uint32_t handle)
-NO_EFFECT(ibv_unimport_mr, struct ibv_mr *mr)
-NO_POINTER(struct ibv_dm, ibv_import_dm, struct ibv_context *context, uint32_t handle)
-NO_EFFECT(ibv_unimport_dm, struct ibv_dm *dm)
 
 /* ---- device memory as a dma-buf, DMA hints ---- */
 NO_DESCRIPTOR(ibv_dm_export_dmabuf_fd, struct ibv_dm *dm)

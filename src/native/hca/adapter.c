@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "hca/event.h"
+#include "hca/mr.h"
 #include "memory/heap.h"
 
 int vb_pool_take(struct vb_pool *pool, uint32_t *number)
@@ -113,6 +114,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     pthread_mutex_init(&adapter->groups, NULL);
     pthread_mutex_init(&adapter->lifetime, NULL);
     pthread_mutex_init(&adapter->xrc, NULL);
+    pthread_mutex_init(&adapter->binding, NULL);
     if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
         return 0;
     vb_adapter_destroy(adapter);
@@ -133,6 +135,8 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     pthread_mutex_destroy(&adapter->groups);
     pthread_mutex_destroy(&adapter->lifetime);
     pthread_mutex_destroy(&adapter->xrc);
+    pthread_mutex_destroy(&adapter->binding);
+    vb_null_unmap(adapter);
 }
 
 int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,

@@ -25,6 +25,8 @@ struct vb_port;
 struct vb_qp;
 struct vb_cq;
 struct vb_srq;
+struct vb_mw;
+struct vb_dm;
 
 /* Numbers 0 … limit-1, each given out once until it is returned. */
 struct vb_pool {
@@ -59,6 +61,11 @@ struct vb_adapter {
     struct vb_srq **srqs;
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */
+    pthread_mutex_t binding; /* which windows there are, and what they are bound to */
+    struct vb_mw *windows;
+    uint8_t *zeros, *sink; /* what null regions read and write; NULL before the first */
+    size_t dm_used;        /* bytes of device memory, under `mutex` */
+    uint32_t dm_serial;
 };
 
 struct vb_object {

@@ -26,7 +26,7 @@ int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah 
     made->attr = *attr;
     made->ibv.context = pd->context->ibv;
     made->ibv.pd = &pd->ibv;
-    atomic_fetch_add(&pd->users, 1);
+    vb_pd_use(pd);
     vb_object_add(pd->context, &made->object, ah_release);
     *ah = made;
     return 0;
@@ -35,7 +35,7 @@ int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah 
 int vb_ah_destroy(struct vb_ah *ah)
 {
     vb_object_remove(ah->pd->context, &ah->object);
-    atomic_fetch_sub(&ah->pd->users, 1);
+    vb_pd_drop(ah->pd);
     free(ah);
     return 0;
 }

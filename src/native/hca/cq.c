@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/pd.h"
 #include "hca/port.h"
 #include "hca/qp.h"
 #include "hca/users.h"
@@ -231,6 +232,8 @@ int vb_cq_destroy(struct vb_cq *cq)
     vb_pool_return(&adapter->cq_pool, cq->index);
     pthread_mutex_unlock(&adapter->mutex);
     vb_heap_free(adapter->segment, cq->ring);
+    if (cq->parent)
+        vb_pd_drop(cq->parent);
     pthread_mutex_destroy(&cq->ibv.mutex);
     pthread_cond_destroy(&cq->ibv.cond);
     free(cq);

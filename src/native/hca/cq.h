@@ -7,6 +7,8 @@
 #include "hca/channel.h"
 #include "hca/lock.h"
 
+struct vb_pd;
+
 struct vb_cq {
     union {
         struct ibv_cq ibv;
@@ -25,6 +27,7 @@ struct vb_cq {
     _Atomic uint32_t rounds;  /* of progress that polling has made for them */
     _Atomic uint32_t users;   /* QPs attached */
     struct vb_channel *channel;
+    struct vb_pd *parent;          /* domain that it was made in, or NULL */
     uint32_t events_read;          /* channel events handed out, under adapter->mutex */
     struct ibv_wc current;         /* what the extended readers read */
     struct vb_biased_lock ex_lock; /* from start_poll to end_poll */

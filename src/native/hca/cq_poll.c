@@ -38,10 +38,11 @@ static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const 
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint32_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
         const struct vb_mr_shared *mr;
+        uint8_t *at;
 
-        if (vb_mr_check(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
-                        IBV_ACCESS_LOCAL_WRITE, &mr) == VB_CHECK_OK)
-            error |= vb_guarded_copy(vb_mr_pointer(mr, wqe->sge[i].addr), data, part);
+        if (vb_lkey_find(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
+                         IBV_ACCESS_LOCAL_WRITE, &mr, &at) == VB_CHECK_OK)
+            error |= vb_guarded_copy(at, data, part);
         data += part;
         length -= part;
     }

@@ -40,6 +40,10 @@ static const char *request_name(unsigned opcode)
         return "compare-and-swap";
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
         return "fetch-and-add";
+    case IBV_WR_LOCAL_INV:
+        return "LOCAL_INV";
+    case IBV_WR_BIND_MW:
+        return "BIND_MW";
     default:
         return "request";
     }
@@ -127,6 +131,41 @@ static void say_retries(struct vb_text *text, const struct vb_evidence *e)
         e->peer_qp_num, e->psn, e->microseconds, e->naks, e->timeouts, e->count);
 }
 
+static void say_bind(struct vb_text *text, const struct vb_evidence *e)
+{
+    static const char *const problems[] = {
+        [VB_BIND_NO_WINDOW] = "the window was deallocated or is in another protection domain",
+        [VB_BIND_NOT_FREE] = "a window of type 2 is bound until it is invalidated",
+        [VB_BIND_EMPTY] = "a window of type 2 is bound to at least one byte",
+        [VB_BIND_NO_REGION] = "the lkey names no region of the QP's protection domain",
+        [VB_BIND_REGION_FORBIDS] =
+            "the region was registered without IBV_ACCESS_MW_BIND, or is zero-based",
+        [VB_BIND_ACCESS] = "the window asks for an access that is no window's, or to write where "
+                           "the region has no LOCAL_WRITE",
+        [VB_BIND_RANGE] = "the range is not inside the region",
+    };
+
+    vb_text_add(text, "a memory window could not be bound to ");
+    say_range(text, e->addr, e->length);
+    vb_text_add(text, " of lkey 0x%x: %s", e->key,
+                e->count < sizeof(problems) / sizeof(*problems) ? problems[e->count] : "");
+}
+
+static bool say_window_check(struct vb_text *text, const struct vb_evidence *e)
+{
+    if (e->check == VB_CHECK_BIND) {
+        say_bind(text, e);
+        return true;
+    }
+    if (e->check != VB_CHECK_WINDOW_QP)
+        return false;
+    vb_text_add(text,
+                "rkey 0x%x is a memory window of type 2, which opens only to the QP that it was "
+                "bound through, until that is reset; the %s went to another one",
+                e->key, request_name(e->wr_opcode));
+    return true;
+}
+
 /* Checks that only packets meet. */
 static bool say_packet_check(struct vb_text *text, const struct vb_evidence *e)
 {
@@ -166,8 +205,10 @@ static bool say_packet_check(struct vb_text *text, const struct vb_evidence *e)
             e->qp_num, e->peer_qp_num);
         return true;
     case VB_CHECK_INVALIDATE:
-        vb_text_add(text, "the SEND asked to invalidate rkey 0x%x, which is no key that may be",
-                    e->key);
+        vb_text_add(text,
+                    "the %s asked to invalidate rkey 0x%x, which is not that of a memory window of "
+                    "type 2 that is bound",
+                    name, e->key);
         return true;
     default:
         return false;
@@ -204,7 +245,7 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
 {
     const char *name = request_name(e->wr_opcode);
 
-    if (say_packet_check(text, e) || say_xrc_check(text, e))
+    if (say_packet_check(text, e) || say_xrc_check(text, e) || say_window_check(text, e))
         return;
     switch (e->check) {
     case VB_CHECK_QP_ACCESS:

@@ -45,6 +45,20 @@ enum vb_check {
     VB_CHECK_XRC_SRQ,    /* the target QP's process has no XRC SRQ of this number */
     VB_CHECK_XRC_DOMAIN, /* it is of another XRC domain than the target QP */
     VB_CHECK_XRC_BUSY,   /* the message before, to another SRQ, has not ended */
+    /* memory windows */
+    VB_CHECK_WINDOW_QP, /* bound through another QP, or before this one was reset */
+    VB_CHECK_BIND,      /* `count`: enum vb_bind_problem; `key`: the region's lkey */
+};
+
+enum vb_bind_problem {
+    VB_BIND_OK = 0,
+    VB_BIND_NO_WINDOW,      /* it is gone, or in another protection domain than the QP */
+    VB_BIND_NOT_FREE,       /* type 2, and bound already */
+    VB_BIND_EMPTY,          /* type 2, and no bytes */
+    VB_BIND_NO_REGION,      /* the lkey names none of the QP's protection domain */
+    VB_BIND_REGION_FORBIDS, /* registered without IBV_ACCESS_MW_BIND, or zero-based */
+    VB_BIND_ACCESS,         /* no such access, or writing where the region has no LOCAL_WRITE */
+    VB_BIND_RANGE,          /* not inside the region */
 };
 
 /* Whose QP the record tells of. */

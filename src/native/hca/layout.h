@@ -23,7 +23,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 5u
+#define VB_LAYOUT_VERSION 6u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -50,7 +50,23 @@ enum {
     VB_GROUP_QPS = 56,
 };
 
-/* A memory region, as a key finds it. `key` is 0 while the entry is free or being changed. */
+/*
+ * Beside the domain's number in an entry's `pd`, so that a plain region's check turns the entry
+ * down and only then its kind is looked at: a window, which is no local key, and a null region,
+ * which is no remote one.
+ */
+#define VB_PD_WINDOW 0x80000000u
+#define VB_PD_NULL   0x40000000u
+#define VB_PD_NUMBER 0x0000ffffu
+
+/* Beside IBV_ACCESS_* in an entry's `access`. */
+#define VB_ACCESS_TYPE_2 0x80000000u /* a window of type 2 */
+#define VB_ACCESS_MIXED  0x40000000u /* heap memory and other: an implicit region, say */
+
+/*
+ * A memory region or window, as a key finds it. `key` is 0 while the entry is free, being changed,
+ * or a window that is not bound; a peer's SEND with Invalidate sets it to 0 as well.
+ */
 struct vb_mr_shared {
     _Atomic uint32_t key;
     uint32_t pd;
@@ -61,7 +77,9 @@ struct vb_mr_shared {
     uint32_t in_heap;     /* the whole region lies in the owner's heap file… */
     uint64_t heap_offset; /* …at this offset */
     uint32_t last_key;    /* also when `key` is 0 */
-    uint32_t reserved[3];
+    uint32_t qp;          /* type 2: index + 1 of the QP that it is bound to… */
+    uint32_t epoch;       /* …in that life of it */
+    uint32_t region;      /* a window: index of the region that it is bound to */
 };
 
 /* One completion; `seq` is written last and equals the entry's position + 1. */

@@ -6,8 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "hca/dm.h"
+#include "hca/mw.h"
 #include "hca/port.h"
 #include "hca/qp.h"
+#include "memory/guard.h"
 #include "memory/heap.h"
 
 enum {
@@ -37,10 +40,6 @@ static int check_mapped(struct vb_context *context, const void *addr, size_t len
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)addr & ~(page - 1);
 
-    if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
-        return vb_decline(context, -EINVAL,
-                          "[{0x}, +{1}) is no range: it is empty, or goes beyond the address space",
-                          (uintptr_t)addr, length);
     /* Asynchronous: nothing is written, the kernel only walks the mappings. */
     if (msync((void *)start, (uintptr_t)addr + length - start, MS_ASYNC))
         return vb_decline(context, -EFAULT,
@@ -48,6 +47,31 @@ static int check_mapped(struct vb_context *context, const void *addr, size_t len
                           "is there, and not beyond its end",
                           (uintptr_t)addr, length);
     return 0;
+}
+
+static bool is_implicit(const void *addr, size_t length, unsigned access)
+{
+    return (access & IBV_ACCESS_ON_DEMAND) && !addr && length == SIZE_MAX;
+}
+
+/* On demand: what is not mapped now may be when it is used, and if not that request fails. */
+static int check_range(struct vb_context *context, const void *addr, size_t length, unsigned access)
+{
+    if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
+        return vb_decline(context, -EINVAL,
+                          "[{0x}, +{1}) is no range: it is empty, or goes beyond the address space",
+                          (uintptr_t)addr, length);
+    if (length == SIZE_MAX && !is_implicit(addr, length, access))
+        return vb_decline(context, -EINVAL,
+                          "all of the address space is a region from NULL on, with ON_DEMAND");
+    return access & IBV_ACCESS_ON_DEMAND ? 0 : check_mapped(context, addr, length);
+}
+
+static bool meets_heap(const struct vb_heap *heap, const void *addr, size_t length)
+{
+    uintptr_t start = (uintptr_t)addr, base = start - vb_heap_offset(heap, addr);
+
+    return start < base + vb_heap_size(heap) && start + length > base;
 }
 
 /* Fills the entry but for its key, which makes it valid. */
@@ -58,32 +82,70 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
     entry->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
     entry->length = length;
     entry->addr = (uintptr_t)addr;
-    entry->access = access;
     entry->in_heap = adapter->heap && vb_heap_contains(adapter->heap, addr, length);
     entry->heap_offset = entry->in_heap ? vb_heap_offset(adapter->heap, addr) : 0;
+    entry->access = access;
+    if (!entry->in_heap && adapter->heap && meets_heap(adapter->heap, addr, length))
+        entry->access |= VB_ACCESS_MIXED;
+    entry->qp = entry->region = 0;
 }
 
 /* The low byte is random too, and never that of the entry's last key, which is stale. */
-static uint32_t new_key(struct vb_adapter *adapter, uint32_t index)
+uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index)
 {
     struct vb_mr_shared *entry = &adapter->self.mr[index];
-    uint32_t step = 1 + vb_random(adapter) % 255;
+    uint32_t step;
 
-    return entry->last_key = index << 8 | ((entry->last_key + step) & 0xff);
+    pthread_mutex_lock(&adapter->mutex);
+    step = 1 + vb_random(adapter) % 255;
+    entry->last_key = index << 8 | ((entry->last_key + step) & 0xff);
+    pthread_mutex_unlock(&adapter->mutex);
+    return entry->last_key;
+}
+
+int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
+{
+    int error;
+
+    pthread_mutex_lock(&adapter->mutex);
+    error = vb_keys_take(&adapter->keys, &adapter->random, index);
+    if (!error)
+        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
+    pthread_mutex_unlock(&adapter->mutex);
+    if (!error)
+        *key = vb_mr_next_key(adapter, *index);
+    return error;
+}
+
+void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index)
+{
+    pthread_mutex_lock(&adapter->mutex);
+    vb_keys_return(&adapter->keys, index);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+static struct vb_mr_shared *entry_of(const struct vb_mr *mr)
+{
+    return &mr->pd->context->adapter->self.mr[mr->index];
 }
 
 static void publish(struct vb_mr *mr, uint32_t key)
 {
-    struct vb_mr_shared *entry = &mr->pd->context->adapter->self.mr[mr->index];
-
-    atomic_store_explicit(&entry->key, key, memory_order_release);
+    atomic_store_explicit(&entry_of(mr)->key, key, memory_order_release);
     mr->ibv.lkey = mr->ibv.rkey = key;
     mr->ibv.handle = mr->index;
 }
 
+/* ---- registering ---- */
+
 static void mr_release(struct vb_object *object)
 {
-    vb_mr_dereg((struct vb_mr *)((char *)object - offsetof(struct vb_mr, object)));
+    struct vb_mr *mr = (struct vb_mr *)((char *)object - offsetof(struct vb_mr, object));
+
+    if (mr->kind == VB_MR_IMPORTED)
+        vb_mr_unimport(mr);
+    else
+        vb_mr_dereg(mr);
 }
 
 static void fill_abi(struct vb_mr *mr, void *addr, size_t length)
@@ -94,44 +156,78 @@ static void fill_abi(struct vb_mr *mr, void *addr, size_t length)
     mr->ibv.length = length;
 }
 
-int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
-              struct vb_mr **mr)
+/* With a key that is not valid yet. */
+static int new_mr(struct vb_pd *pd, enum vb_mr_kind kind, struct vb_mr **mr, uint32_t *key)
 {
-    struct vb_adapter *adapter = pd->context->adapter;
-    struct vb_mr *made;
-    uint32_t key = 0;
-    int error = check_access(pd->context, access);
+    struct vb_mr *made = calloc(1, sizeof(*made));
+    int error;
 
-    if (!error)
-        error = check_mapped(pd->context, addr, length);
-    if (error)
-        return error;
-    made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
     made->pd = pd;
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_keys_take(&adapter->keys, &adapter->random, &made->index);
-    if (!error) {
-        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
-        key = new_key(adapter, made->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
+    made->kind = kind;
+    error = vb_mr_take_key(pd->context->adapter, &made->index, key);
     if (error) {
         free(made);
         return error;
     }
-    describe(adapter, &adapter->self.mr[made->index], pd->number, addr, length, iova, access);
-    fill_abi(made, addr, length);
-    publish(made, key);
-    atomic_fetch_add(&pd->users, 1);
-    vb_object_add(pd->context, &made->object, mr_release);
     *mr = made;
     return 0;
 }
 
-/* Every request that may have passed the check before the key was withdrawn is over. */
-static void settle_all(struct vb_adapter *adapter)
+static void enter(struct vb_mr *mr, uint32_t key)
+{
+    publish(mr, key);
+    vb_pd_use(mr->pd);
+    vb_object_add(mr->pd->context, &mr->object, mr_release);
+}
+
+int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+              struct vb_mr **mr)
+{
+    struct vb_adapter *adapter = pd->context->adapter;
+    uint32_t key;
+    int error = check_access(pd->context, access);
+
+    if (!error)
+        error = check_range(pd->context, addr, length, access);
+    if (!error)
+        error = new_mr(pd, VB_MR_PLAIN, mr, &key);
+    if (error)
+        return error;
+    describe(adapter, entry_of(*mr), pd->number, addr, length, iova, access);
+    fill_abi(*mr, addr, length);
+    enter(*mr, key);
+    return 0;
+}
+
+int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t length,
+                 unsigned access, struct vb_mr **mr)
+{
+    const unsigned allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                             IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                             IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+    uint32_t key;
+    int error = check_access(pd->context, access);
+
+    if (error || dm->context != pd->context || (access & ~allowed) ||
+        !(access & IBV_ACCESS_ZERO_BASED) || length > dm->length || offset > dm->length - length)
+        return -EINVAL;
+    error = new_mr(pd, VB_MR_DM, mr, &key);
+    if (error)
+        return error;
+    describe(pd->context->adapter, entry_of(*mr), pd->number, dm->memory + offset, length, 0,
+             access);
+    fill_abi(*mr, NULL, length);
+    (*mr)->dm = dm;
+    vb_dm_use(dm);
+    enter(*mr, key);
+    return 0;
+}
+
+/* ---- deregistering ---- */
+
+void vb_mr_settle(struct vb_adapter *adapter)
 {
     uint32_t last;
 
@@ -144,30 +240,49 @@ static void settle_all(struct vb_adapter *adapter)
     pthread_mutex_unlock(&adapter->lifetime);
 }
 
-static void withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
+/* Under the mutex that binding takes: a region goes, or a window is bound to it, not both. */
+static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
 {
-    atomic_store(&adapter->self.mr[mr->index].key, 0);
-    settle_all(adapter);
+    struct vb_mr_shared *entry = entry_of(mr);
+    int error = 0;
+
+    pthread_mutex_lock(&adapter->binding);
+    if ((entry->access & IBV_ACCESS_MW_BIND) && !mr->pd->context->closing &&
+        vb_mw_covers(adapter, mr->index))
+        error = -EBUSY;
+    else
+        atomic_store(&entry->key, 0);
+    pthread_mutex_unlock(&adapter->binding);
+    if (!error)
+        vb_mr_settle(adapter);
+    return error;
 }
 
 int vb_mr_dereg(struct vb_mr *mr)
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
+    int error;
 
-    withdraw(adapter, mr);
+    if (mr->kind == VB_MR_IMPORTED)
+        return -EINVAL;
+    error = withdraw(adapter, mr);
+    if (error)
+        return error;
     vb_object_remove(mr->pd->context, &mr->object);
-    atomic_fetch_sub(&mr->pd->users, 1);
-    pthread_mutex_lock(&adapter->mutex);
-    vb_keys_return(&adapter->keys, mr->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    if (mr->dm)
+        vb_dm_drop(mr->dm);
+    vb_pd_drop(mr->pd);
+    vb_mr_return_key(adapter, mr->index);
     free(mr);
     return 0;
 }
 
+/* ---- registering again ---- */
+
 static void move_to_pd(struct vb_mr *mr, struct vb_pd *pd)
 {
-    atomic_fetch_add(&pd->users, 1);
-    atomic_fetch_sub(&mr->pd->users, 1);
+    vb_pd_use(pd);
+    vb_pd_drop(mr->pd);
     mr->pd = pd;
     mr->ibv.pd = &pd->ibv;
 }
@@ -177,48 +292,249 @@ static uint32_t move_entry(struct vb_adapter *adapter, struct vb_mr *mr)
 {
     uint32_t index, key;
 
-    pthread_mutex_lock(&adapter->mutex);
-    if (vb_keys_take(&adapter->keys, &adapter->random, &index) == 0) {
-        vb_keys_return(&adapter->keys, mr->index);
-        mr->index = index;
-        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
-    }
-    key = new_key(adapter, mr->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    if (vb_mr_take_key(adapter, &index, &key))
+        return vb_mr_next_key(adapter, mr->index);
+    vb_mr_return_key(adapter, mr->index);
+    mr->index = index;
     return key;
+}
+
+/* What the region is to be. */
+struct wanted {
+    void *addr;
+    size_t length;
+    uint64_t iova;
+    unsigned access;
+};
+
+static struct wanted want(const struct vb_mr *mr, int flags, void *addr, size_t length,
+                          unsigned access)
+{
+    const struct vb_mr_shared *entry = entry_of(mr);
+    struct wanted wanted = {mr->ibv.addr, mr->ibv.length, entry->iova,
+                            entry->access & ~VB_ACCESS_MIXED};
+
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
+        wanted.access = access;
+        if ((entry->access & ~access) & IBV_ACCESS_ZERO_BASED)
+            wanted.iova = (uintptr_t)mr->ibv.addr;
+    }
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+        wanted.addr = addr;
+        wanted.length = length;
+        wanted.iova = (uintptr_t)addr;
+    }
+    return wanted;
 }
 
 int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_t length,
                 unsigned access)
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
-    struct vb_mr_shared *entry = &adapter->self.mr[mr->index];
     uint32_t key = mr->ibv.lkey;
-    uint64_t iova = entry->iova;
-    int error = 0;
+    struct wanted wanted;
+    int error;
 
-    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
-        error = check_mapped(mr->pd->context, addr, length);
-        iova = (uintptr_t)addr;
-    } else {
-        addr = mr->ibv.addr;
-        length = mr->ibv.length;
-    }
-    if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-        access = entry->access;
+    if (mr->kind != VB_MR_PLAIN ||
+        ((flags & IBV_REREG_MR_CHANGE_PD) && pd->context != mr->pd->context))
+        return -EINVAL;
+    wanted = want(mr, flags, addr, length, access);
+    error = check_access(mr->pd->context, wanted.access);
+    if (!error && (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
+        error = check_range(mr->pd->context, wanted.addr, wanted.length, wanted.access);
     if (!error)
-        error = check_access(mr->pd->context, access);
+        error = withdraw(adapter, mr);
     if (error)
         return error;
-    withdraw(adapter, mr);
     if (flags & IBV_REREG_MR_CHANGE_PD)
         move_to_pd(mr, pd);
-    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) { /* the old key meant other memory */
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) /* the old key meant other memory */
         key = move_entry(adapter, mr);
-        entry = &adapter->self.mr[mr->index];
-    }
-    describe(adapter, entry, mr->pd->number, addr, length, iova, access);
-    fill_abi(mr, addr, length);
+    describe(adapter, entry_of(mr), mr->pd->number, wanted.addr, wanted.length, wanted.iova,
+             wanted.access);
+    fill_abi(mr, wanted.addr, wanted.length);
     publish(mr, key);
     return 0;
+}
+
+/* ---- import ---- */
+
+/* Copies what a name consists of. */
+static bool find(struct vb_context *context, uint32_t handle, struct ibv_mr *named)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&context->mutex);
+    for (struct vb_object *each = context->objects; each && !found; each = each->next) {
+        const struct vb_mr *mr = (struct vb_mr *)((char *)each - offsetof(struct vb_mr, object));
+
+        if (each->release != mr_release || mr->kind == VB_MR_IMPORTED || mr->index != handle)
+            continue;
+        *named = mr->ibv;
+        found = true;
+    }
+    pthread_mutex_unlock(&context->mutex);
+    return found;
+}
+
+/* The address is the other context's matter (man ibv_import_mr). */
+int vb_mr_import(struct vb_pd *pd, struct vb_context *from, uint32_t handle, struct vb_mr **mr)
+{
+    struct vb_mr *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    if (!find(from, handle, &made->ibv)) {
+        free(made);
+        return -ENOENT;
+    }
+    made->pd = pd;
+    made->kind = VB_MR_IMPORTED;
+    fill_abi(made, NULL, made->ibv.length);
+    vb_pd_use(pd);
+    vb_object_add(pd->context, &made->object, mr_release);
+    *mr = made;
+    return 0;
+}
+
+void vb_mr_unimport(struct vb_mr *mr)
+{
+    if (mr->kind != VB_MR_IMPORTED)
+        return;
+    vb_object_remove(mr->pd->context, &mr->object);
+    vb_pd_drop(mr->pd);
+    free(mr);
+}
+
+/* ---- the null region ---- */
+
+enum { NULL_PIECE = 2 << 20 };
+
+static const size_t NULL_BYTES = 1ull << 31; /* no message is longer */
+
+/* One piece of memory, again and again. */
+static uint8_t *map_sink(void)
+{
+    int fd = memfd_create("verbena-null", MFD_CLOEXEC);
+    uint8_t *base;
+
+    if (fd < 0)
+        return MAP_FAILED;
+    base = ftruncate(fd, NULL_PIECE) ? MAP_FAILED
+                                     : mmap(NULL, NULL_BYTES, PROT_NONE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t at = 0; base != MAP_FAILED && at < NULL_BYTES; at += NULL_PIECE)
+        if (mmap(base + at, NULL_PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+            MAP_FAILED) {
+            munmap(base, NULL_BYTES);
+            base = MAP_FAILED;
+        }
+    close(fd);
+    return base;
+}
+
+/* Under adapter->binding. */
+static int map_null(struct vb_adapter *adapter)
+{
+    uint8_t *zeros;
+
+    if (adapter->sink)
+        return 0;
+    zeros = mmap(NULL, NULL_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (zeros == MAP_FAILED)
+        return -ENOMEM;
+    adapter->sink = map_sink();
+    if (adapter->sink == MAP_FAILED) {
+        adapter->sink = NULL;
+        munmap(zeros, NULL_BYTES);
+        return -ENOMEM;
+    }
+    adapter->zeros = zeros;
+    return 0;
+}
+
+void vb_null_unmap(struct vb_adapter *adapter)
+{
+    if (!adapter->sink)
+        return;
+    munmap(adapter->sink, NULL_BYTES);
+    munmap(adapter->zeros, NULL_BYTES);
+}
+
+int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr)
+{
+    struct vb_adapter *adapter = pd->context->adapter;
+    struct vb_mr_shared *entry;
+    uint32_t key;
+    int error;
+
+    pthread_mutex_lock(&adapter->binding);
+    error = map_null(adapter);
+    pthread_mutex_unlock(&adapter->binding);
+    if (!error)
+        error = new_mr(pd, VB_MR_NULL, mr, &key);
+    if (error)
+        return error;
+    entry = entry_of(*mr);
+    describe(adapter, entry, pd->number | VB_PD_NULL, adapter->sink, NULL_BYTES,
+             (uintptr_t)adapter->zeros, IBV_ACCESS_LOCAL_WRITE);
+    fill_abi(*mr, NULL, SIZE_MAX);
+    enter(*mr, key);
+    (*mr)->ibv.rkey = 0;
+    return 0;
+}
+
+/* ---- advice ---- */
+
+static int check_advice(const struct vb_adapter *adapter, const struct vb_pd *pd, bool to_write,
+                        const struct ibv_sge *sge, const struct vb_mr_shared **mr)
+{
+    enum vb_check check = vb_mr_check(&adapter->self, pd->number, sge->lkey, sge->addr, sge->length,
+                                      to_write ? IBV_ACCESS_LOCAL_WRITE : 0, mr);
+
+    switch (check) {
+    case VB_CHECK_OK:
+        return (*mr)->access & IBV_ACCESS_ON_DEMAND ? 0 : -EINVAL;
+    case VB_CHECK_KEY:
+        return -ENOENT;
+    case VB_CHECK_RANGE:
+        return -EINVAL;
+    default:
+        return -EPERM;
+    }
+}
+
+static int prefetch(const struct vb_mr_shared *mr, const struct ibv_sge *sge, bool to_write,
+                    bool wait)
+{
+    uint8_t *at = vb_mr_pointer(mr, sge->addr);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), into = (uintptr_t)at & (page - 1);
+
+    if (wait)
+        return vb_is_mapped(at, sge->length, to_write) ? 0 : -EFAULT;
+    madvise(at - into, sge->length + into, MADV_WILLNEED);
+    return 0;
+}
+
+int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                 const struct ibv_sge *list, uint32_t count)
+{
+    bool to_write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    const struct vb_mr_shared *mr;
+    int error = 0;
+
+    if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+        return -EOPNOTSUPP;
+    if ((flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH) || !count || !list)
+        return -EINVAL;
+    for (uint32_t i = 0; i < count && !error; ++i)
+        error = check_advice(pd->context->adapter, pd, to_write, &list[i], &mr);
+    if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+        return error; /* what is there needs no page tables of an adapter's */
+    for (uint32_t i = 0; i < count && !error; ++i) {
+        error = check_advice(pd->context->adapter, pd, to_write, &list[i], &mr);
+        if (!error)
+            error = prefetch(mr, &list[i], to_write, flags & IBV_ADVISE_MR_FLAG_FLUSH);
+    }
+    return error;
 }

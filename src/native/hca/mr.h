@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Protection domains, memory regions, and the check behind every key. */
+/* Memory regions, and the check behind every key. */
 #ifndef VB_HCA_MR_H
 #define VB_HCA_MR_H
 
 #include "hca/adapter.h"
 #include "hca/evidence.h"
+#include "hca/pd.h"
 
-struct vb_pd {
-    struct ibv_pd ibv;
-    struct vb_object object;
-    struct vb_context *context;
-    uint32_t number;
-    _Atomic uint32_t users; /* MRs, QPs, SRQs, AHs: dealloc is -EBUSY while any is left */
+enum vb_mr_kind {
+    VB_MR_PLAIN = 0,
+    VB_MR_NULL,
+    VB_MR_DM,
+    VB_MR_IMPORTED, /* another context's: only a name */
 };
 
 struct vb_mr {
@@ -19,18 +19,56 @@ struct vb_mr {
     struct vb_object object;
     struct vb_pd *pd;
     uint32_t index;
+    enum vb_mr_kind kind;
+    struct vb_dm *dm;
 };
 
-int vb_pd_alloc(struct vb_context *context, struct vb_pd **pd);
-int vb_pd_dealloc(struct vb_pd *pd);
-
-/* -EINVAL: no bytes or too many, wrap-around, remote write or atomic without local write. */
+/*
+ * -EINVAL: no bytes or too many, wrap-around, remote write or atomic without local write;
+ * -EFAULT: part of the range is not mapped. With IBV_ACCESS_ON_DEMAND it need not be, and a NULL
+ * address with SIZE_MAX bytes is the whole address space (an implicit region).
+ */
 int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
               struct vb_mr **mr);
-/* Returns when no request, local or a peer's, can touch the memory any more. */
+/*
+ * -EBUSY: a window is bound to it. Otherwise returns when no request, local or a peer's, can touch
+ * the memory any more.
+ */
 int vb_mr_dereg(struct vb_mr *mr);
+/* -EBUSY as above, and -EINVAL also for a region that is not a plain one. */
 int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_t length,
                 unsigned access);
+
+/*
+ * A region that is written to without effect and read as zeros, whatever the address: 2 GiB of
+ * address space each for the two, once for an adapter. -ENOMEM.
+ */
+int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr);
+void vb_null_unmap(struct vb_adapter *adapter);
+
+/* Part of a device memory, at addresses from 0 on. -EINVAL. */
+int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t length,
+                 unsigned access, struct vb_mr **mr);
+
+/* The region that another context knows by this handle; its keys work as long as it is there. */
+int vb_mr_import(struct vb_pd *pd, struct vb_context *from, uint32_t handle, struct vb_mr **mr);
+/* Without effect on a region that was not imported. */
+void vb_mr_unimport(struct vb_mr *mr);
+
+/*
+ * Prefetches parts of on-demand regions. -EINVAL: no such advice or flag, a region that is not on
+ * demand, or a range outside it; -ENOENT: the lkey names none; -EPERM: another domain's, or to be
+ * written and not writable; with IBV_ADVISE_MR_FLAG_FLUSH also -EFAULT: a page is not there.
+ */
+int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                 const struct ibv_sge *list, uint32_t count);
+
+/* Entries of the table, and keys for them, also for windows (mw.c). */
+int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key);
+uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index);
+void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index);
+/* Every request that may have passed a check before its key was withdrawn is over. */
+void vb_mr_settle(struct vb_adapter *adapter);
 
 /*
  * The check of IBA 10.6.7 (vol. 1): the key names a region of this PD that covers the range and
@@ -56,10 +94,54 @@ static inline enum vb_check vb_mr_check(const struct vb_view *view, uint32_t pd,
     return VB_CHECK_OK;
 }
 
+/* The same of a window, for a request to the QP with this index (mw.c). */
+enum vb_check vb_window_check(const struct vb_view *view, uint32_t pd, uint32_t qp, uint32_t key,
+                              uint64_t iova, uint64_t length, uint32_t need,
+                              const struct vb_mr_shared **entry);
+
+/* A remote key: a region's or a window's. */
+static inline enum vb_check vb_rkey_check(const struct vb_view *view, uint32_t pd, uint32_t qp,
+                                          uint32_t key, uint64_t iova, uint64_t length,
+                                          uint32_t need, const struct vb_mr_shared **entry)
+{
+    enum vb_check check = vb_mr_check(view, pd, key, iova, length, need, entry);
+
+    if (VB_UNLIKELY(check == VB_CHECK_PD))
+        return vb_window_check(view, pd, qp, key, iova, length, need, entry);
+    return check;
+}
+
 /* Where the owner of a region finds an address that vb_mr_check has passed. */
 static inline uint8_t *vb_mr_pointer(const struct vb_mr_shared *mr, uint64_t iova)
 {
     return (uint8_t *)(uintptr_t)(mr->addr + (iova - mr->iova));
+}
+
+/* Of an entry that vb_mr_check turned down by its domain: is it a null region of this one? */
+static inline bool vb_mr_is_null(const struct vb_mr_shared *mr, uint32_t pd)
+{
+    return mr->pd == (pd | VB_PD_NULL);
+}
+
+/* A null region's bytes: `addr` is where they are written, `iova` where they are read. */
+static inline uint8_t *vb_mr_null_pointer(const struct vb_mr_shared *mr, uint32_t need)
+{
+    return (uint8_t *)(uintptr_t)(need & IBV_ACCESS_LOCAL_WRITE ? mr->addr : mr->iova);
+}
+
+/* A local key, and where its owner finds the address. */
+static inline enum vb_check vb_lkey_find(const struct vb_view *view, uint32_t pd, uint32_t key,
+                                         uint64_t iova, uint64_t length, uint32_t need,
+                                         const struct vb_mr_shared **entry, uint8_t **at)
+{
+    enum vb_check check = vb_mr_check(view, pd, key, iova, length, need, entry);
+
+    *at = vb_mr_pointer(*entry, iova);
+    if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(*entry, pd)) {
+        *at = vb_mr_null_pointer(*entry, need);
+        return VB_CHECK_OK;
+    }
+    return check;
 }
 
 #endif

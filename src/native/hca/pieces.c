@@ -25,10 +25,12 @@ bool vb_elements_check(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t 
         const struct ibv_sge *sge = &wr->sg_list[i];
         const struct vb_mr_shared *mr;
         enum vb_check check;
+        uint8_t *at;
 
         if (!sge->length)
             continue; /* its key is not looked at */
-        check = vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr);
+        check =
+            vb_lkey_find(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr, &at);
         if (VB_UNLIKELY(check))
             return vb_refuse_element(qp, wr, sge, check, need, mr, outcome);
     }
@@ -79,12 +81,9 @@ static bool find(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ib
         *at = (uint8_t *)(uintptr_t)part->addr;
         return true;
     }
-    check = vb_mr_check(&qp->context->adapter->self, qp->pd->number, part->lkey, part->addr,
-                        part->length, need, &mr);
-    if (VB_UNLIKELY(check))
-        return vb_refuse_element(qp, wr, part, check, need, mr, outcome);
-    *at = vb_mr_pointer(mr, part->addr);
-    return true;
+    check = vb_lkey_find(&qp->context->adapter->self, qp->pd->number, part->lkey, part->addr,
+                         part->length, need, &mr, at);
+    return VB_LIKELY(!check) || vb_refuse_element(qp, wr, part, check, need, mr, outcome);
 }
 
 static VB_COLD bool refuse_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,

@@ -42,6 +42,12 @@ struct vb_port {
     void (*settle)(struct vb_qp *qp);
     /* The same asked without waiting; true: none is. */
     bool (*quiet)(struct vb_qp *qp);
+    /*
+     * From within a request of a QP that is not carried by packets, under its sq_lock: waits for
+     * what its peer had begun when this was called. False: that takes long, try again later (the
+     * peer may wait for this QP in the same way).
+     */
+    bool (*settle_peer)(struct vb_qp *qp);
     /* The QP has requests that wait, or is in ERR with receives to flush: come back to it. */
     void (*attend)(struct vb_qp *qp);
     /* Requests of QPs on this CQ wait: try them now. */

@@ -85,8 +85,9 @@ static int alloc_send_queue(struct vb_qp *qp)
     size_t each = sges * sizeof(struct ibv_sge) + ((qp->cap.max_inline_data + 7u) & ~7u);
     uint8_t *at;
 
-    qp->sq = calloc(count, sizeof(*qp->sq));
-    qp->sq_store = at = calloc(count, each);
+    qp->sq = vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &qp->sq_own);
+    qp->sq_store = at =
+        vb_pd_memory(qp->pd, count * each, VB_RESOURCE_SEND_QUEUE, &qp->sq_store_own);
     if (!qp->sq || !at)
         return -ENOMEM;
     for (size_t i = 0; i < count; ++i, at += each) {
@@ -192,9 +193,10 @@ static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 
 static void use(struct vb_qp *qp, int by)
 {
-    if (qp->target) /* its SRQs come and go as they like */
+    if (qp->target) /* its SRQs, and with them its PD, come and go as they like */
         return;
-    atomic_fetch_add(&qp->pd->users, (uint32_t)by);
+    if (by > 0)
+        vb_pd_use(qp->pd);
     atomic_fetch_add(&qp->send_cq->users, (uint32_t)by);
     if (qp->recv_cq)
         atomic_fetch_add(&qp->recv_cq->users, (uint32_t)by);
@@ -206,8 +208,8 @@ static void free_qp(struct vb_qp *qp)
 {
     vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
     vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
-    free(qp->sq);
-    free(qp->sq_store);
+    vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
+    vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
     free(qp->staging);
     free(qp);
 }
@@ -332,6 +334,7 @@ void vb_qp_reset(struct vb_qp *qp)
     qp->rq_draining = false;
     atomic_store(&shared->rq_polled, 0);
     qp->drain_event = false;
+    qp->settling = false;
     atomic_store(&shared->rq_posted, 0);
     atomic_store(&shared->rq_taken, 0);
     atomic_store(&shared->srq_inflight, 0);
@@ -348,8 +351,10 @@ void vb_qp_reset(struct vb_qp *qp)
 void vb_qp_unmake(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
+    struct vb_pd *pd = qp->target ? NULL : qp->pd; /* last: its allocator has the send queue */
 
     withdraw(qp);
+    ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
     adapter->qps[qp->index] = NULL;
@@ -367,6 +372,8 @@ void vb_qp_unmake(struct vb_qp *qp)
     pthread_mutex_destroy(&qp->ibv.mutex);
     pthread_cond_destroy(&qp->ibv.cond);
     free_qp(qp);
+    if (pd)
+        vb_pd_drop(pd);
 }
 
 int vb_qp_destroy(struct vb_qp *qp)

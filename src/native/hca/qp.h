@@ -58,10 +58,12 @@ struct vb_qp {
     uint32_t sq_mask;
     struct vb_sq_wqe *sq;
     void *sq_store;
+    bool sq_store_own, sq_own; /* of a parent domain's allocator */
     struct vb_wait wait;
     bool counted_waiting;   /* in send_cq->waiting */
     bool by_packets;        /* carried by the packet engine, not by the poster */
     atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
+    bool settling;          /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event;       /* SQD entered with notification, not yet raised */
     bool failed_by_program; /* modify_qp to ERR */
 
@@ -113,6 +115,10 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
 /* libibverbs: -EINVAL for a malformed request or state, -ENOMEM for a full queue; `bad` names it.
  */
 int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* One request that is as the queue holds it, and past the checks (mw.h). */
+int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr);
+/* Is there room for one more? */
+bool vb_post_fits(struct vb_qp *qp);
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)

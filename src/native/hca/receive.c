@@ -81,6 +81,7 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
         const struct vb_mr_shared *mr;
         enum vb_check check;
         uint32_t part;
+        uint8_t *at;
 
         if (offset >= wqe->sge[i].length) {
             offset -= wqe->sge[i].length;
@@ -90,12 +91,12 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
         addr = wqe->sge[i].addr + offset;
         part = here < length ? (uint32_t)here : length;
         offset = 0;
-        check = vb_mr_check(self, qp->pd->number, wqe->sge[i].lkey, addr, part,
-                            IBV_ACCESS_LOCAL_WRITE, &mr);
+        check = vb_lkey_find(self, qp->pd->number, wqe->sge[i].lkey, addr, part,
+                             IBV_ACCESS_LOCAL_WRITE, &mr, &at);
         if (VB_UNLIKELY(check))
             return vb_note_key(evidence, check | VB_CHECK_RECV, qp->pd->number, wqe->sge[i].lkey,
                                addr, part, IBV_ACCESS_LOCAL_WRITE, mr);
-        if (bytes && VB_UNLIKELY(vb_guarded_copy(vb_mr_pointer(mr, addr), bytes, part))) {
+        if (bytes && VB_UNLIKELY(vb_guarded_copy(at, bytes, part))) {
             *evidence =
                 (struct vb_evidence){.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = part};
             return VB_CHECK_MEMORY_GONE;

@@ -77,7 +77,7 @@ VB_COLD bool vb_refuse_element(struct vb_qp *qp, const struct ibv_send_wr *wr,
 static void note_region(struct vb_evidence *evidence, const struct vb_mr_shared *mr)
 {
     evidence->access = mr->access;
-    evidence->mr_pd = mr->pd;
+    evidence->mr_pd = mr->pd & VB_PD_NUMBER;
     evidence->mr_addr = mr->iova;
     evidence->mr_length = mr->length;
 }

@@ -252,8 +252,8 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 
     if (!length)
         return true;
-    check = vb_mr_check(&ep->engine->adapter->self, record->pd, record->rkey, addr, length,
-                        IBV_ACCESS_REMOTE_READ, &mr);
+    check = vb_rkey_check(&ep->engine->adapter->self, record->pd, ep->qp->index, record->rkey, addr,
+                          length, IBV_ACCESS_REMOTE_READ, &mr);
     if (VB_UNLIKELY(check)) {
         vb_note_key(evidence, check, record->pd, record->rkey, addr, length, IBV_ACCESS_REMOTE_READ,
                     mr);

@@ -2,6 +2,7 @@
 #include "hca/requester.h"
 
 #include "hca/delays.h"
+#include "hca/mw.h"
 #include "hca/pieces.h"
 #include "hca/refusal.h"
 
@@ -10,7 +11,7 @@ enum { CHARGE_MIN = 1024 }; /* many small packets ask as often as few large ones
 static bool takes_receive(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM ||
-           wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+           wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_INV;
 }
 
 static bool has_imm(const struct ibv_send_wr *wr)
@@ -107,16 +108,46 @@ static uint32_t messages_of(const struct vb_endpoint *ep, const struct vb_sq_wqe
     return (wqe->packets + read_part(ep) - 1) / read_part(ep);
 }
 
+/*
+ * A request that makes no packet is carried out at its turn in the queue (IBA 10.8.3.2), and
+ * completed when all before it are. False: it failed, and so ends as one that cannot go.
+ */
+static VB_COLD bool carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+{
+    struct vb_requester *r = &ep->requester;
+    struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
+
+    vb_mw_execute(ep->qp, &wqe->wr, &outcome); /* no peer is at work under the engine's lock */
+    if (outcome.status != IBV_WC_SUCCESS) {
+        r->failure = outcome;
+        r->failed = true;
+        return false;
+    }
+    wqe->first_psn = r->fresh_psn;
+    wqe->packets = wqe->length = 0;
+    wqe->ssn = r->ssn;
+    if (r->position == r->begun)
+        ++r->position;
+    if (ep->qp->sq_next == r->begun++)
+        vb_requester_complete(ep, &outcome);
+    return true;
+}
+
 /* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
 static bool begin_next(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_qp *qp = ep->qp;
-    struct vb_sq_wqe *wqe = vb_sq_at(qp, r->begun);
+    struct vb_sq_wqe *wqe;
     uint32_t messages;
 
-    if (r->begun == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
-        must_wait(ep, &wqe->wr))
+    do {
+        wqe = vb_sq_at(qp, r->begun);
+        if (r->begun == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
+            must_wait(ep, &wqe->wr))
+            return false;
+    } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && carry_out(ep, wqe));
+    if (VB_UNLIKELY(r->failed))
         return false;
     if (VB_UNLIKELY(!check_request(ep, wqe))) {
         r->failed = true;
@@ -139,6 +170,15 @@ static uint32_t in_flight(const struct vb_requester *r)
     return vb_psn_count(r->una, r->next_psn);
 }
 
+/* Requests that made no packet are not sent again either. */
+static void pass_local(struct vb_endpoint *ep)
+{
+    struct vb_requester *r = &ep->requester;
+
+    while (r->position != r->begun && !vb_sq_at(ep->qp, r->position)->packets)
+        ++r->position;
+}
+
 /* The cursor moves over `count` packets. */
 static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t count)
 {
@@ -149,6 +189,7 @@ static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_
     if (r->index == wqe->packets) {
         ++r->position;
         r->index = 0;
+        pass_local(ep);
     }
     if (vb_psn_diff(r->next_psn, r->sent_psn) > 0)
         r->sent_psn = r->next_psn;
@@ -259,7 +300,9 @@ static uint8_t message_operation(const struct ibv_send_wr *wr, bool first, bool 
 {
     uint8_t operation = is_write(wr) ? VB_OP_WRITE_FIRST : VB_OP_SEND_FIRST;
 
-    if (last)
+    if (last && VB_UNLIKELY(wr->opcode == IBV_WR_SEND_WITH_INV))
+        operation = first ? VB_OP_SEND_ONLY_INVALIDATE : VB_OP_SEND_LAST_INVALIDATE;
+    else if (last)
         operation =
             (uint8_t)(operation + (first ? VB_OP_SEND_ONLY : VB_OP_SEND_LAST) + has_imm(wr));
     else if (!first)
@@ -279,6 +322,9 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
     if (last && has_imm(&wqe->wr)) { /* it is in network order already */
         memcpy(packet->header + packet->header_length, &wqe->wr.imm_data, VB_IMM);
         packet->header_length += VB_IMM;
+    } else if (last && VB_UNLIKELY(wqe->wr.opcode == IBV_WR_SEND_WITH_INV)) {
+        vb_put32(packet->header + packet->header_length, wqe->wr.invalidate_rkey);
+        packet->header_length += VB_IETH;
     }
 }
 
@@ -522,12 +568,24 @@ void vb_requester_sync(struct vb_endpoint *ep, uint64_t now)
     }
 }
 
+/* What was carried out before completes with the request that it followed. */
+static void complete_local(struct vb_endpoint *ep)
+{
+    const struct vb_outcome done = {.status = IBV_WC_SUCCESS};
+    struct vb_qp *qp = ep->qp;
+
+    while (qp->sq_next != ep->requester.begun && !vb_sq_at(qp, qp->sq_next)->packets)
+        vb_sq_complete(qp, &vb_sq_at(qp, qp->sq_next)->wr, &done);
+}
+
 void vb_requester_complete(struct vb_endpoint *ep, const struct vb_outcome *outcome)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_qp *qp = ep->qp;
 
     vb_sq_complete(qp, &vb_sq_at(qp, qp->sq_next)->wr, outcome);
+    if (VB_LIKELY(outcome->status == IBV_WC_SUCCESS))
+        complete_local(ep);
     if (VB_UNLIKELY(outcome->status != IBV_WC_SUCCESS)) {
         forget_requests(ep);
         r->flush_owed = true;

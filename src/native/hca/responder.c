@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "hca/atomic.h"
+#include "hca/mw.h"
 #include "hca/pieces.h"
 #include "hca/receive.h"
 #include "hca/refusal.h"
@@ -319,8 +320,8 @@ static enum vb_responder_state check_key(struct work *work)
 
     if (!need || !length) /* no byte, no key: IBA 9.7.4.1.5 */
         return VB_RESPONDER_EXECUTE;
-    check = vb_mr_check(&work->in->engine->adapter->self, work->ep->qp->pd->number, rkey, addr,
-                        length, need, &work->mr);
+    check = vb_rkey_check(&work->in->engine->adapter->self, work->ep->qp->pd->number,
+                          work->ep->qp->index, rkey, addr, length, need, &work->mr);
     return VB_LIKELY(!check) ? VB_RESPONDER_EXECUTE
                              : refuse_key(work, check, rkey, addr, length, need, work->mr);
 }
@@ -352,8 +353,8 @@ static enum vb_responder_state execute_write(struct work *work)
     if (!in->length)
         return VB_RESPONDER_COMPLETE;
     addr = write->addr + work->r->received;
-    check = vb_mr_check(&in->engine->adapter->self, work->ep->qp->pd->number, write->rkey, addr,
-                        in->length, IBV_ACCESS_REMOTE_WRITE, &mr);
+    check = vb_rkey_check(&in->engine->adapter->self, work->ep->qp->pd->number, work->ep->qp->index,
+                          write->rkey, addr, in->length, IBV_ACCESS_REMOTE_WRITE, &mr);
     if (VB_UNLIKELY(check))
         return refuse_key(work, check, write->rkey, addr, in->length, IBV_ACCESS_REMOTE_WRITE, mr);
     if (!in->payload ||
@@ -410,10 +411,17 @@ static enum vb_responder_state execute(struct work *work)
     return work->flags & VB_OPCODE_READ ? execute_read(work) : execute_atomic(work);
 }
 
-/* No memory windows yet, and a region's key may not be invalidated: no key may (rc.md 9). */
+/* The data is in its place by now, and stays there whether the key may be invalidated or not. */
 static bool invalidate(struct work *work)
 {
-    refuse_key(work, VB_CHECK_INVALIDATE, vb_get32(work->in->extended), 0, 0, 0, NULL);
+    const struct vb_qp *qp = work->ep->qp;
+    uint32_t rkey = vb_get32(work->in->extended);
+    enum vb_check check =
+        vb_mw_invalidate(&work->in->engine->adapter->self, qp->pd->number, qp->index, rkey);
+
+    if (VB_LIKELY(!check))
+        return true;
+    refuse_key(work, check, rkey, 0, 0, 0, NULL);
     work->status = IBV_WC_LOC_QP_OP_ERR;
     return false;
 }
@@ -431,6 +439,9 @@ static bool deliver(struct work *work)
     if (work->flags & VB_OPCODE_IMM) {
         entry.flags = IBV_WC_WITH_IMM;
         memcpy(&entry.imm, in->arrival->bytes + in->opcode->header_length - VB_IMM, VB_IMM);
+    } else if (work->flags & VB_OPCODE_IETH) {
+        entry.flags = IBV_WC_WITH_INV;
+        entry.imm = vb_get32(in->extended);
     }
     if (!vb_receive_complete(work->ep->qp, &taken, &entry, in->bth.solicited))
         return false;

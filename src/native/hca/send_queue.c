@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/mw.h"
 #include "hca/qp.h"
 #include "hca/refusal.h"
 
@@ -26,13 +27,15 @@ void vb_sq_unlock(struct vb_qp *qp)
     vb_biased_release(&qp->shared->sq_lock);
 }
 
-/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate; XRC as RC. */
+/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate; XRC as RC. What
+ * makes no packet is not among them (vb_mw_is_local). */
 static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
 {
     enum {
         RC_OPCODES = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
             1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ |
-            1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD,
+            1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD |
+            1u << IBV_WR_SEND_WITH_INV,
     };
     static const unsigned fits[] = {
         [IBV_QPT_RC] = RC_OPCODES,
@@ -131,6 +134,9 @@ static uint8_t wc_opcode(unsigned opcode)
         [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
         [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
         [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+        [IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
+        [IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
+        [IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
     };
 
     return opcode < sizeof(map) ? map[opcode] : 0;
@@ -216,7 +222,7 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
     wqe->wr.sg_list = wqe->sge;
     if (wr->send_flags & IBV_SEND_INLINE)
         copy_inline(wqe, wr);
-    else
+    else if (wr->num_sge)
         memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wqe->sge));
     ++qp->sq_posted;
 }
@@ -242,6 +248,7 @@ static void flush_queue(struct vb_qp *qp)
         push_send_entry(qp, &wqe->wr, qp->sq_next++, &flushed);
     }
     qp->wait.reason = VB_WAIT_NONE;
+    qp->settling = false;
     count_waiting(qp, false);
 }
 
@@ -317,14 +324,11 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
         qp->ibv.qp_num, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
 }
 
-static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
+static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
-    int error = check_wr(qp, wr);
 
-    if (VB_UNLIKELY(error))
-        return error;
     if (VB_UNLIKELY(qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire) >=
                     qp->cap.max_send_wr))
         return decline_full(qp);
@@ -343,6 +347,44 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
     ++qp->sq_posted;
     vb_sq_complete(qp, wr, &outcome);
     return 0;
+}
+
+static VB_COLD int post_local(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct ibv_send_wr prepared;
+    int error = vb_mw_prepare(qp, wr, &prepared);
+
+    return error ? error : post_checked(qp, &prepared);
+}
+
+static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    int error = check_wr(qp, wr);
+
+    if (VB_UNLIKELY(error))
+        return vb_mw_is_local(wr->opcode) ? post_local(qp, wr) : error;
+    return post_checked(qp, wr);
+}
+
+int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    int error;
+
+    vb_sq_lock(qp);
+    error = post_checked(qp, wr);
+    vb_sq_unlock(qp);
+    vb_qp_kick(qp);
+    return error;
+}
+
+bool vb_post_fits(struct vb_qp *qp)
+{
+    bool fits;
+
+    vb_sq_lock(qp);
+    fits = qp->sq_posted - atomic_load(&qp->sq_retired) < qp->cap.max_send_wr;
+    vb_sq_unlock(qp);
+    return fits;
 }
 
 int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

@@ -135,7 +135,10 @@ static void fill_abi(struct vb_srq *srq, void *srq_context)
 
 static void use(struct vb_srq *srq, int by)
 {
-    atomic_fetch_add(&srq->pd->users, (uint32_t)by);
+    if (by > 0)
+        vb_pd_use(srq->pd);
+    else
+        vb_pd_drop(srq->pd);
     if (!srq->xrcd)
         return;
     atomic_fetch_add(&srq->xrcd->users, (uint32_t)by);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/ah.h"
+#include "hca/mw.h"
 #include "hca/refusal.h"
 #include "memory/guard.h"
 #include "port/direct/direct.h"
@@ -66,13 +67,14 @@ static const uint8_t *element(const struct vb_qp *qp, const struct ibv_send_wr *
                               const struct ibv_sge *sge)
 {
     const struct vb_mr_shared *mr;
+    uint8_t *at;
 
     if (wr->send_flags & IBV_SEND_INLINE)
         return (const uint8_t *)(uintptr_t)sge->addr;
-    if (vb_mr_check(&qp->context->adapter->self, qp->pd->number, sge->lkey, sge->addr, sge->length,
-                    0, &mr))
+    if (vb_lkey_find(&qp->context->adapter->self, qp->pd->number, sge->lkey, sge->addr, sge->length,
+                     0, &mr, &at))
         return NULL;
-    return vb_mr_pointer(mr, sge->addr);
+    return at;
 }
 
 static bool copy_elements(const struct vb_qp *qp, const struct ibv_send_wr *wr, uint8_t *to)
@@ -158,7 +160,8 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
         return;
     }
     message->length = (uint32_t)payload->length;
-    if (wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM) {
+    if (wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+        wr->opcode == IBV_WR_RDMA_READ) {
         message->addr = wr->wr.rdma.remote_addr;
         message->rkey = wr->wr.rdma.rkey;
     }
@@ -245,6 +248,7 @@ static void write_request(struct vb_capture_direct *capture, const struct vb_qp 
         .opcode = wr->opcode,
         .solicited = wr->send_flags & IBV_SEND_SOLICITED,
         .imm = wr->imm_data,
+        .invalidate_rkey = wr->invalidate_rkey,
         .piece = &piece,
         .piece_count = payload->length ? 1 : 0,
     };
@@ -287,6 +291,8 @@ int vb_capture_direct_execute(struct vb_capture_direct *capture, struct vb_qp *q
     struct payload payload = {0};
     int error;
 
+    if (vb_mw_is_local(wr->opcode)) /* makes no packet */
+        return vb_direct_port.execute(qp, wr, outcome);
     /* What is sent may be written over as soon as the peer has it. */
     if (!is_answered_with_data(wr))
         payload = copy_payload(qp, wr);

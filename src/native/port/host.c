@@ -137,6 +137,11 @@ static bool quiet(struct vb_qp *qp)
            (!host->roce || !has_packets(qp) || vb_roce_quiet(host->roce));
 }
 
+static bool settle_peer(struct vb_qp *qp)
+{
+    return vb_direct_port.settle_peer(qp);
+}
+
 static void attend(struct vb_qp *qp)
 {
     vb_direct_port.attend(qp);
@@ -187,6 +192,7 @@ static const struct vb_port port = {
     .execute = execute,
     .settle = settle,
     .quiet = quiet,
+    .settle_peer = settle_peer,
     .attend = attend,
     .progress = progress,
     .kick = kick,

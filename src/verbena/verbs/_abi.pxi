@@ -87,6 +87,52 @@ cdef extern from "abi/verbs.h" nogil:
         uint32_t rkey
         uint32_t handle
 
+    struct ibv_context
+
+    struct ibv_mw:
+        ibv_context *context
+        uint32_t rkey
+        uint32_t handle
+        int type
+
+    struct ibv_mw_bind_info:
+        ibv_mr *mr
+        uint64_t addr
+        uint64_t length
+        unsigned int mw_access_flags
+
+    struct ibv_mw_bind:
+        uint64_t wr_id
+        unsigned int send_flags
+        ibv_mw_bind_info bind_info
+
+    struct vb_wr_bind:
+        ibv_mw *mw
+        uint32_t rkey
+        ibv_mw_bind_info bind_info
+
+    struct ibv_td:
+        pass
+
+    struct ibv_dm:
+        int (*memcpy_to_dm)(ibv_dm *, uint64_t, const void *, size_t) noexcept nogil
+        int (*memcpy_from_dm)(void *, ibv_dm *, uint64_t, size_t) noexcept nogil
+        uint32_t handle
+
+    struct vb_odp_transports:
+        uint32_t rc_odp_caps
+        uint32_t uc_odp_caps
+        uint32_t ud_odp_caps
+
+    struct ibv_odp_caps:
+        uint64_t general_caps
+        vb_odp_transports per_transport_caps
+
+    struct ibv_device_attr_ex:
+        ibv_odp_caps odp_caps
+        uint64_t max_dm_size
+        uint32_t xrc_odp_caps
+
     struct ibv_comp_channel:
         int fd
 
@@ -148,6 +194,7 @@ cdef extern from "abi/verbs.h" nogil:
         uint32_t invalidate_rkey
         vb_wr_address wr
         vb_wr_qp_type qp_type
+        vb_wr_bind bind_mw
 
     struct ibv_recv_wr:
         uint64_t wr_id
@@ -186,8 +233,6 @@ cdef extern from "abi/verbs.h" nogil:
     struct ibv_srq_init_attr:
         void *srq_context
         ibv_srq_attr attr
-
-    struct ibv_context
 
     struct ibv_srq:
         ibv_context *context
@@ -251,6 +296,9 @@ cdef extern from "abi/verbs.h" nogil:
         int event_type
 
     struct ibv_context_ops:
+        ibv_mw *(*alloc_mw)(ibv_pd *, int) noexcept nogil
+        int (*bind_mw)(ibv_qp *, ibv_mw *, ibv_mw_bind *) noexcept nogil
+        int (*dealloc_mw)(ibv_mw *) noexcept nogil
         int (*poll_cq)(ibv_cq *, int, ibv_wc *) noexcept nogil
         int (*req_notify_cq)(ibv_cq *, int) noexcept nogil
         int (*post_srq_recv)(ibv_srq *, ibv_recv_wr *, ibv_recv_wr **) noexcept nogil
@@ -283,6 +331,7 @@ cdef extern from "_symbols.h" nogil:
         int (*dealloc_pd)(ibv_pd *) noexcept nogil
         ibv_mr *(*reg_mr)(ibv_pd *, void *, size_t, int) noexcept nogil
         int (*dereg_mr)(ibv_mr *) noexcept nogil
+        int (*rereg_mr)(ibv_mr *, int, ibv_pd *, void *, size_t, int) noexcept nogil
         ibv_comp_channel *(*create_comp_channel)(ibv_context *) noexcept nogil
         int (*destroy_comp_channel)(ibv_comp_channel *) noexcept nogil
         ibv_cq *(*create_cq)(ibv_context *, int, void *, ibv_comp_channel *, int) noexcept nogil
@@ -336,6 +385,17 @@ cdef extern from "_xrc.h" nogil:
     int64_t vb_xrc_srq_num(ibv_srq *srq)
     ibv_qp *vb_xrc_create_qp(ibv_xrcd *xrcd, void *qp_context)
     ibv_qp *vb_xrc_open_qp(ibv_xrcd *xrcd, uint32_t qp_num, void *qp_context)
+cdef extern from "_extended.h" nogil:
+    ibv_mr *vb_alloc_null_mr(ibv_pd *pd)
+    int vb_advise_mr(ibv_pd *pd, int advice, uint32_t flags, ibv_sge *sg_list, uint32_t num_sge)
+    ibv_dm *vb_alloc_dm(ibv_context *context, size_t length, uint32_t log_align_req)
+    int vb_free_dm(ibv_dm *dm)
+    ibv_mr *vb_reg_dm_mr(ibv_pd *pd, ibv_dm *dm, uint64_t offset, size_t length,
+                         unsigned int access)
+    ibv_td *vb_alloc_td(ibv_context *context)
+    int vb_dealloc_td(ibv_td *td)
+    ibv_pd *vb_alloc_parent_domain(ibv_pd *pd, ibv_td *td)
+    int vb_query_memory(ibv_context *context, ibv_device_attr_ex *attr)
 
 
 cdef extern from "_spin.h" nogil:

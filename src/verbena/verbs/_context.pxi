@@ -196,6 +196,22 @@ cdef class Context:
             raise self._failed("query_pkey", errno or EINVAL)
         return ntohs(pkey)
 
+    def query_memory(self):
+        """What the device offers beside plain regions, as MemoryAttr."""
+        cdef ibv_device_attr_ex attr
+        self._check()
+        cdef int code = vb_query_memory(self.context, &attr)
+        if code:
+            raise failed("query_device_ex", code)
+        return _attributes.MemoryAttr(
+            max_dm_size=attr.max_dm_size,
+            odp_general=_enums.OdpCaps(attr.odp_caps.general_caps),
+            odp_rc=_enums.OdpTransportCaps(attr.odp_caps.per_transport_caps.rc_odp_caps),
+            odp_uc=_enums.OdpTransportCaps(attr.odp_caps.per_transport_caps.uc_odp_caps),
+            odp_ud=_enums.OdpTransportCaps(attr.odp_caps.per_transport_caps.ud_odp_caps),
+            odp_xrc=_enums.OdpTransportCaps(attr.xrc_odp_caps),
+        )
+
     def alloc_pd(self):
         """Make a protection domain."""
         return _alloc_pd(self)
@@ -212,6 +228,17 @@ cdef class Context:
         if fd is None:
             return _open_xrcd(self, -1, oflags)
         return _open_xrcd(self, fd.fileno() if hasattr(fd, "fileno") else fd, oflags)
+
+    def alloc_dm(self, size_t length, uint32_t log_align_req=0):
+        """Allocate device memory, zeroed, at a multiple of ``2**log_align_req`` bytes.
+
+        Raises VerbsError: EINVAL (more than max_dm_size), ENOMEM, EOPNOTSUPP.
+        """
+        return _alloc_dm(self, length, log_align_req)
+
+    def alloc_td(self):
+        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) where the device has none."""
+        return _alloc_td(self)
 
     def create_comp_channel(self):
         """Make a completion channel, on which a CQ says that something completed."""

@@ -8,7 +8,11 @@ cdef enum:
     MEMORY_MAPPED = 3    # an anonymous mapping, over a library without such a heap
 
 cdef enum:
+    REREG_ACCESS = 4
+
+cdef enum:
     WRITING_ACCESS = 1 | 2 | 8             # LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC
+    ZERO_BASED_ACCESS = 32
     OPTIONAL_ACCESS = 0x3ff00000           # IBV_ACCESS_OPTIONAL_RANGE: may be ignored, never
     refused
     PAGE = 4096
@@ -97,6 +101,59 @@ cdef class PD(Resource):
         _allocate(mr)
         return _register(self, mr, access, "reg_mr")
 
+    def alloc_null_mr(self):
+        """A region that is read as zeros and written without effect, at any address: an lkey.
+
+        Raises VerbsError(EOPNOTSUPP) where the device has none, or VerbsError(ENOMEM).
+        """
+        self._check()
+        cdef MR mr = _new_mr(self, NULL, SIZE_MAX)
+        with nogil:
+            mr.mr = vb_alloc_null_mr(self.pd)
+        if mr.mr is NULL:
+            raise failed("alloc_null_mr", errno)
+        return mr
+
+    def reg_dm(self, DM dm not None, size_t length, uint64_t offset=0, access=1):
+        """Register ``length`` bytes of a DM from ``offset`` on; addresses count from 0.
+
+        ``access`` has ZERO_BASED added. Raises VerbsError.
+        """
+        self._check()
+        dm._check()
+        cdef MR mr = _new_mr(self, NULL, length)
+        cdef unsigned int flags = int(access) | ZERO_BASED_ACCESS
+        mr.dm = dm
+        with nogil:
+            mr.mr = vb_reg_dm_mr(self.pd, dm.dm, offset, length, flags)
+        if mr.mr is NULL:
+            raise failed("reg_dm_mr", errno)
+        return mr
+
+    def advise_mr(self, int advice, sg_list, bint flush=True):
+        """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
+
+        With ``flush`` they are there when it returns. Raises VerbsError: EINVAL, ENOENT (no such
+        lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
+        """
+        cdef ScatterGather list_ = ScatterGather()
+        cdef int code
+        self._check()
+        list_._set(sg_list)
+        with nogil:
+            code = vb_advise_mr(self.pd, advice, flush, list_.sges, list_.count)
+        if code:
+            raise failed("advise_mr", _error_of(code))
+
+    def alloc_mw(self, int mw_type=WINDOW_TYPE_2):
+        """Make a memory window of type 1 or 2. Raises VerbsError(EINVAL) for another type."""
+        self._check()
+        return _alloc_mw(self, mw_type)
+
+    def alloc_parent_domain(self, TD td=None):
+        """Make a parent domain over this one, with a thread domain if there is one."""
+        return _alloc_parent_domain(self, td)
+
     def create_qp(self, init_attr=None, **fields):
         """Make a queue pair from a QPInitAttr, or from its fields as keywords.
 
@@ -158,6 +215,8 @@ cdef class MR(Resource):
     cdef ibv_mr *mr
     cdef void *start
     cdef size_t nbytes
+    cdef uint64_t base   # the address that keys give to `start`
+    cdef DM dm
     cdef Py_buffer buffer
     cdef int kind
     cdef bint readonly
@@ -174,7 +233,7 @@ cdef class MR(Resource):
         return self.mr is not NULL
 
     cdef bint _uses(self, Resource other):
-        return other is self.pd
+        return other is self.pd or other is self.dm
 
     cdef int _destroy(self) noexcept:
         cdef int code = 0
@@ -211,7 +270,7 @@ cdef class MR(Resource):
     @property
     def addr(self):
         """The address of its first byte; a peer's ``remote_addr`` counts from here."""
-        return <uintptr_t>self.start
+        return self.base
 
     @property
     def length(self):
@@ -235,6 +294,25 @@ cdef class MR(Resource):
         """The provider's number for it."""
         self._check()
         return self.mr.handle
+
+    def change_access(self, access):
+        """Register it again with other AccessFlags; its keys stay.
+
+        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound to
+        it.
+        """
+        cdef unsigned int flags = int(access)
+        cdef int code
+        self._check()
+        if self.readonly and flags & WRITING_ACCESS:
+            raise BufferError("this MR's memory is read-only")
+        with nogil:
+            code = self.context.library.call.rereg_mr(
+                self.mr, REREG_ACCESS, NULL, NULL, 0, flags
+            )
+        if code:
+            raise failed("rereg_mr", errno)
+        self.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>self.start
 
     def __len__(self):
         return self.nbytes
@@ -278,6 +356,8 @@ cdef class MR(Resource):
 
     cdef uint64_t *_word(self, size_t offset) except NULL:
         self._check()
+        if self.start is NULL:
+            raise BufferError("this MR's memory has no address here")
         if offset > self.nbytes or self.nbytes - offset < 8:
             raise ValueError(f"offset {offset}: 8 bytes leave the MR of {self.nbytes} bytes")
         if (<uintptr_t>self.start + offset) % 8:
@@ -338,6 +418,7 @@ cdef MR _new_mr(PD pd, void *start, size_t nbytes):
     self._adopt(pd.context)
     self.pd = pd
     self.start = start
+    self.base = <uintptr_t>start
     self.nbytes = nbytes
     return self
 
@@ -371,4 +452,5 @@ cdef MR _register(PD pd, MR mr, access, str call):
             mr.mr = library.call.reg_mr(pd.pd, mr.start, mr.nbytes, flags)
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
+    mr.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>mr.start
     return mr

@@ -352,6 +352,73 @@ cdef class QP(Resource):
         wr.opcode = OP_SEND if imm_data is None else OP_SEND_IMM
         self._post_local(&wr, local, offset, length, imm_data, wr_id, flags)
 
+    def send_with_invalidate(self, local, uint32_t rkey, size_t offset=0, length=None, *,
+                             uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+        """Post a SEND that invalidates the peer's window of this rkey; otherwise as ``send``."""
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.opcode = <int>OP_SEND_INV
+        wr.invalidate_rkey = rkey
+        self._post_local(&wr, local, offset, length, None, wr_id, flags)
+
+    def local_invalidate(self, uint32_t rkey, *, uint64_t wr_id=0,
+                         unsigned int flags=FLAG_SIGNALED):
+        """Post a LOCAL_INV of a window of type 2 that is bound through this QP."""
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.wr_id = wr_id
+        wr.send_flags = flags
+        wr.opcode = <int>OP_LOCAL_INV
+        wr.invalidate_rkey = rkey
+        self._post(&wr, 0)
+
+    def bind_mw(self, MW mw not None, MR mr=None, size_t offset=0, length=None, access=2, *,
+                rkey=None, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED):
+        """Post the binding of a window to ``length`` bytes of an MR from ``offset`` (default: all).
+
+        Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
+        is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError.
+        """
+        cdef ibv_mw_bind bind
+        cdef ibv_send_wr wr
+        cdef ibv_sge sge
+        mw._check()
+        memset(&bind, 0, sizeof(bind))
+        if mr is not None:
+            _fill_sge(&sge, mr, offset, length)
+            bind.bind_info.mr = mr.mr
+            bind.bind_info.addr = sge.addr
+            bind.bind_info.length = sge.length
+            bind.bind_info.mw_access_flags = int(access)
+        bind.wr_id = wr_id
+        bind.send_flags = flags
+        if mw.mw.type == WINDOW_TYPE_1:
+            self._bind_type_1(mw, &bind)
+            mw.bound = mr
+            return mw.mw.rkey
+        memset(&wr, 0, sizeof(wr))
+        wr.wr_id = wr_id
+        wr.send_flags = flags
+        wr.opcode = <int>OP_BIND_MW
+        wr.bind_mw.mw = mw.mw
+        wr.bind_mw.rkey = inc_rkey(mw.mw.rkey) if rkey is None else rkey
+        wr.bind_mw.bind_info = bind.bind_info
+        self._post(&wr, 0)
+        mw.mw.rkey = wr.bind_mw.rkey
+        mw.bound = mr
+        return mw.mw.rkey
+
+    cdef int _bind_type_1(self, MW mw, ibv_mw_bind *bind) except -1:
+        cdef int code
+        if self.qp is NULL:
+            raise self._closed()
+        with nogil:
+            code = self.qp.context.ops.bind_mw(self.qp, mw.mw, bind)
+        if code:
+            raise failed("bind_mw", _error_of(code))
+        return 0
+
     def recv(self, local, size_t offset=0, length=None, *, uint64_t wr_id=0):
         """Post a receive into ``length`` bytes of an MR from ``offset`` on (default: all), or into
         SGEs."""

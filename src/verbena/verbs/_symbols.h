@@ -38,6 +38,8 @@ struct ibv_grh;
     X(struct ibv_mr *, reg_mr, "ibv_reg_mr", "IBVERBS_1.1",                                        \
       (struct ibv_pd *, void *, size_t, int))                                                      \
     X(int, dereg_mr, "ibv_dereg_mr", "IBVERBS_1.1", (struct ibv_mr *))                             \
+    X(int, rereg_mr, "ibv_rereg_mr", "IBVERBS_1.1",                                                \
+      (struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int))                                \
     X(struct ibv_comp_channel *, create_comp_channel, "ibv_create_comp_channel", "IBVERBS_1.0",    \
       (struct ibv_context *))                                                                      \
     X(int, destroy_comp_channel, "ibv_destroy_comp_channel", "IBVERBS_1.0",                        \

@@ -30,7 +30,16 @@ from libc.errno cimport (
     ERANGE,
     errno,
 )
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport (
+    SIZE_MAX,
+    UINT64_MAX,
+    int64_t,
+    uint8_t,
+    uint16_t,
+    uint32_t,
+    uint64_t,
+    uintptr_t,
+)
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
@@ -65,6 +74,7 @@ include "_resource.pxi"
 include "_device.pxi"
 include "_context.pxi"
 include "_memory.pxi"
+include "_windows.pxi"
 include "_work.pxi"
 include "_completion.pxi"
 include "_address.pxi"

@@ -15,6 +15,7 @@ cdef enum:
     OP_COMPARE_SWAP = 5
     OP_FETCH_ADD = 6
     OP_LOCAL_INV = 7
+    OP_BIND_MW = 8
     OP_SEND_INV = 9
 
 cdef enum:
@@ -72,7 +73,7 @@ cdef int _fill_sge(ibv_sge *sge, MR mr, size_t offset, length) except -1:
         nbytes = mr.nbytes - offset if offset < mr.nbytes else 0
     if nbytes > 0xffffffff:
         raise failed("SGE", EMSGSIZE)
-    sge.addr = <uintptr_t>mr.start + offset
+    sge.addr = mr.base + offset
     sge.length = <uint32_t>nbytes
     sge.lkey = mr.mr.lkey
     return 0
@@ -199,6 +200,15 @@ cdef class SendWR(ScatterGather):
     @imm_data.setter
     def imm_data(self, uint32_t value):
         self.wr.imm_data = htonl(value)
+
+    @property
+    def invalidate_rkey(self):
+        """The key that SEND_WITH_INV or LOCAL_INV invalidates."""
+        return self.wr.invalidate_rkey
+
+    @invalidate_rkey.setter
+    def invalidate_rkey(self, uint32_t value):
+        self.wr.invalidate_rkey = value
 
     @property
     def remote_addr(self):

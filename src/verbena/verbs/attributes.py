@@ -13,6 +13,8 @@ from .enums import (
     EventType,
     GidType,
     LinkLayer,
+    OdpCaps,
+    OdpTransportCaps,
     PortState,
     QPState,
     QPType,
@@ -27,6 +29,7 @@ __all__ = [
     "DeviceAttr",
     "Gid",
     "GidEntry",
+    "MemoryAttr",
     "PortAttr",
     "QPAttr",
     "QPCap",
@@ -116,6 +119,18 @@ class DeviceAttr:
     max_pkeys: int
     local_ca_ack_delay: int
     phys_port_cnt: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAttr:
+    """Device memory in bytes, and what may be done with on-demand regions (``ibv_odp_caps``)."""
+
+    max_dm_size: int
+    odp_general: OdpCaps
+    odp_rc: OdpTransportCaps
+    odp_uc: OdpTransportCaps
+    odp_ud: OdpTransportCaps
+    odp_xrc: OdpTransportCaps
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,11 @@ __all__ = [
     "EventType",
     "GidType",
     "LinkLayer",
+    "MRAdvice",
+    "MWType",
     "NodeType",
+    "OdpCaps",
+    "OdpTransportCaps",
     "PortState",
     "QPAttrMask",
     "QPState",
@@ -44,6 +48,41 @@ class AccessFlags(IntFlag):
     FLUSH_GLOBAL = 1 << 8
     FLUSH_PERSISTENT = 1 << 9
     RELAXED_ORDERING = 1 << 20
+
+
+class MWType(IntEnum):
+    """Kind of a memory window (``ibv_mw_type``)."""
+
+    TYPE_1 = 1
+    TYPE_2 = 2
+
+
+class MRAdvice(IntEnum):
+    """What is to happen to an on-demand region (``ibv_advise_mr_advice``)."""
+
+    PREFETCH = 0
+    PREFETCH_WRITE = 1
+    PREFETCH_NO_FAULT = 2
+
+
+class OdpCaps(IntFlag):
+    """On-demand paging at all (``ibv_odp_general_caps``)."""
+
+    SUPPORT = 1 << 0
+    SUPPORT_IMPLICIT = 1 << 1
+
+
+class OdpTransportCaps(IntFlag):
+    """On-demand paging of a transport's operations (``ibv_odp_transport_cap_bits``)."""
+
+    SEND = 1 << 0
+    RECV = 1 << 1
+    WRITE = 1 << 2
+    READ = 1 << 3
+    ATOMIC = 1 << 4
+    SRQ_RECV = 1 << 5
+    FLUSH = 1 << 6
+    ATOMIC_WRITE = 1 << 7
 
 
 class QPType(IntEnum):

@@ -26,12 +26,10 @@ static void verbs_fail(void)
 {
     struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
     struct ibv_send_wr *bad = NULL, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-    struct ibv_device_attr device;
     struct ibv_port_attr port;
     union ibv_gid gid;
     struct ibv_wc wc;
 
-    CHECK_EQ(ibv_query_device(pair.context, &device), ENODEV);
     CHECK_EQ(ibv_query_port(pair.context, 1, &port), ENODEV);
     CHECK_EQ(ibv_query_gid(pair.context, 1, 0, &gid), -1);
     CHECK_EQ(errno, ENODEV);
@@ -42,6 +40,27 @@ static void verbs_fail(void)
     CHECK(bad == &wr);
     CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(pair.cq), 1, &wc) < 0);
     CHECK_EQ(ibv_start_poll(pair.cq, &(struct ibv_poll_cq_attr){0}), ENODEV);
+}
+
+/* What the device is does not depend on who opened it, and memory can be the child's own. */
+static void the_device_is_known(void)
+{
+    struct ibv_alloc_dm_attr attr = {.length = 64};
+    struct ibv_device_attr_ex device;
+    char text[8] = "memory";
+    struct ibv_dm *dm;
+
+    CHECK_EQ(ibv_query_device_ex(pair.context, NULL, &device), 0);
+    CHECK(device.max_dm_size > 0);
+    dm = ibv_alloc_dm(pair.context, &attr);
+    CHECK(dm);
+    CHECK_EQ(ibv_memcpy_to_dm(dm, 8, text, 8), 0);
+    memset(text, 0, sizeof(text));
+    CHECK_EQ(ibv_memcpy_from_dm(text, dm, 8, 8), 0);
+    CHECK_EQ(strcmp(text, "memory"), 0);
+    CHECK(!ibv_reg_dm_mr(pair.pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED));
+    CHECK_EQ(errno, ENODEV);
+    CHECK_EQ(ibv_free_dm(dm), 0);
 }
 
 static void extended_calls_fail(void)
@@ -108,6 +127,7 @@ int main(void)
     CHECK_EQ(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
     in_child(verbs_fail);
     in_child(extended_calls_fail);
+    in_child(the_device_is_known);
     in_child(destroys_do_nothing);
     in_child(the_device_opens_anew);
     RUN(the_parent_goes_on);

@@ -69,8 +69,9 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
         return vb_atomic_by_processor(here, swap, compare_add, swap_value, result);
     if (here)
         return here_patiently(direct, here, swap, compare_add, swap_value, result);
-    /* Heap memory that this process could not map stays with the processor, the owner's. */
-    if (peer->cma && !mr->in_heap)
+    /* Heap memory that this process could not map stays with the processor, the owner's; so does
+     * what may be heap memory. */
+    if (peer->cma && !mr->in_heap && !(mr->access & VB_ACCESS_MIXED))
         return cross_process(direct, peer, addr, swap, compare_add, swap_value, result);
     return vb_bounce_atomic(direct, peer, swap ? VB_BOUNCE_SWAP : VB_BOUNCE_ADD, addr, compare_add,
                             swap_value, result);

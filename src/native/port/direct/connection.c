@@ -213,6 +213,39 @@ void vb_direct_settle(struct vb_qp *qp)
     }
 }
 
+enum { PEER_PATIENCE = 1000 * 1000 }; /* ns; longer than most copies */
+
+/* As wait_turn, but not for ever. */
+static bool await_turn(const struct vb_biased_lock *lock, const atomic_bool *gone)
+{
+    uint64_t until = vb_direct_now() + PEER_PATIENCE;
+    uint32_t turns = atomic_load(&lock->turns);
+
+    for (unsigned round = 0; vb_biased_is_held(lock) && atomic_load(&lock->turns) == turns;) {
+        if (atomic_load(gone))
+            return true;
+        if (vb_direct_now() > until)
+            return false;
+        vb_backoff(&round);
+    }
+    return true;
+}
+
+bool vb_direct_settle_peer(struct vb_qp *qp)
+{
+    struct vb_peer *peer = hold_peer(qp);
+    struct vb_qp_shared *remote = talks_to(qp, peer);
+    bool settled = true;
+
+    vb_barrier_everywhere();
+    if (remote && remote != qp->shared) /* its own peer is at this request */
+        settled = await_turn(&remote->sq_lock, &peer->gone);
+    drop_peer(qp, peer);
+    if (settled) /* a job of the peer's that it has given up may still be under way */
+        vb_bounce_settle(vb_direct_of(qp->context->adapter));
+    return settled;
+}
+
 bool vb_direct_quiet(struct vb_qp *qp)
 {
     struct vb_peer *peer = hold_peer(qp);

@@ -45,5 +45,7 @@ void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_
 
 void vb_direct_settle(struct vb_qp *qp);
 bool vb_direct_quiet(struct vb_qp *qp);
+/* vb_port.settle_peer. */
+bool vb_direct_settle_peer(struct vb_qp *qp);
 
 #endif

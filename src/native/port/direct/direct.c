@@ -123,6 +123,7 @@ const struct vb_port vb_direct_port = {
     .execute = vb_direct_execute,
     .settle = vb_direct_settle,
     .quiet = vb_direct_quiet,
+    .settle_peer = vb_direct_settle_peer,
     .attend = attend,
     .progress = progress,
     .join = join,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hca/mw.h"
 #include "hca/xrc.h"
 #include "port/direct/atomic.h"
 #include "port/direct/connection.h"
@@ -29,13 +30,15 @@ bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need
         const struct ibv_sge *sge = &wr->sg_list[i];
         const struct vb_mr_shared *mr;
         enum vb_check check;
+        uint8_t *at;
 
         if (!sge->length)
             continue; /* its key is not looked at */
-        check = vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr);
+        check =
+            vb_lkey_find(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr, &at);
         if (VB_UNLIKELY(check))
             return vb_refuse_element(qp, wr, sge, check, need, mr, outcome);
-        vb_spans_add(spans, vb_mr_pointer(mr, sge->addr), 0, sge->length);
+        vb_spans_add(spans, at, 0, sge->length);
     }
     return true;
 }
@@ -195,8 +198,31 @@ static int move_payload(struct vb_qp *qp, const struct vb_taken *taken, enum vb_
     return gather(local, small);
 }
 
-static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
-                     struct vb_taken *taken, struct vb_outcome *outcome)
+/* SEND with Invalidate, once its data is in place. */
+static VB_COLD enum vb_check invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                        struct vb_evidence *evidence)
+{
+    enum vb_check check =
+        vb_mw_invalidate(&qp->peer->view, qp->remote->pd, vb_peer_qp_index(qp->peer, qp->remote),
+                         wr->invalidate_rkey);
+
+    *evidence = (struct vb_evidence){.check = (uint16_t)check, .key = wr->invalidate_rkey};
+    return check;
+}
+
+static VB_COLD int nak_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                  struct vb_taken *taken, struct vb_evidence *evidence,
+                                  struct vb_outcome *outcome)
+{
+    vb_fail_remote(qp, IBV_EVENT_QP_ACCESS_ERR);
+    return nak_receive(qp, wr, taken, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, evidence,
+                       outcome);
+}
+
+/* `invalidates` is known where this is called, and costs other SENDs nothing. */
+static inline __attribute__((always_inline)) int
+send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
+          struct vb_taken *taken, bool invalidates, struct vb_outcome *outcome)
 {
     enum ibv_wc_status delivered;
     struct vb_evidence evidence;
@@ -216,6 +242,8 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     error = move_payload(qp, taken, kind, local, &remote, small);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(qp, wr, error, local, &remote, outcome);
+    if (invalidates && invalidate(qp, wr, &evidence))
+        return nak_invalidate(qp, wr, taken, &evidence, outcome);
     entry = vb_deliver_begin(qp, taken, &refused);
     if (VB_UNLIKELY(!entry))
         return deliver_failed(qp, wr, vb_delivered(qp, refused), outcome);
@@ -224,7 +252,7 @@ static int send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struc
     entry->extra = 0;
     entry->status = IBV_WC_SUCCESS;
     entry->opcode = 0;
-    entry->flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+    entry->flags = invalidates ? IBV_WC_WITH_INV : has_imm(wr) ? IBV_WC_WITH_IMM : 0;
     entry->kind = (uint8_t)kind;
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
@@ -246,13 +274,15 @@ static VB_COLD int nak_too_long(struct vb_qp *qp, const struct ibv_send_wr *wr,
 
 /* XRC: the payload goes into its buffers at once. */
 static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
-                    struct vb_taken *taken, struct vb_outcome *outcome)
+                    struct vb_taken *taken, bool invalidates, struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
         .byte_len = (uint32_t)local->total,
         .imm = wr->imm_data,
-        .flags = has_imm(wr) ? IBV_WC_WITH_IMM : 0,
+        .flags = invalidates   ? IBV_WC_WITH_INV
+                 : has_imm(wr) ? IBV_WC_WITH_IMM
+                               : 0,
     };
     enum ibv_wc_status delivered;
     struct vb_evidence evidence;
@@ -267,11 +297,16 @@ static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct
     error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(qp, wr, error, local, &remote, outcome);
+    if (invalidates && invalidate(qp, wr, &evidence))
+        return nak_invalidate(qp, wr, taken, &evidence, outcome);
     delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
 }
 
-static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static inline __attribute__((always_inline)) int do_send(struct vb_qp *qp,
+                                                         const struct ibv_send_wr *wr,
+                                                         bool invalidates,
+                                                         struct vb_outcome *outcome)
 {
     struct vb_spans local;
     struct vb_taken taken;
@@ -288,8 +323,14 @@ static int do_send(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(qp, wr, &taken, local.total, outcome);
     if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
-        return send_now(qp, wr, &local, &taken, outcome);
-    return send_into(qp, wr, &local, &taken, outcome);
+        return send_now(qp, wr, &local, &taken, invalidates, outcome);
+    return send_into(qp, wr, &local, &taken, invalidates, outcome);
+}
+
+static VB_COLD int do_send_with_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                           struct vb_outcome *outcome)
+{
+    return do_send(qp, wr, true, outcome);
 }
 
 static int deliver_imm(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_taken *taken,
@@ -457,8 +498,13 @@ static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
         return do_atomic(qp, wr, outcome);
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+        return vb_mw_execute(qp, wr, outcome);
+    case IBV_WR_SEND_WITH_INV:
+        return do_send_with_invalidate(qp, wr, outcome);
     default:
-        return do_send(qp, wr, outcome);
+        return do_send(qp, wr, false, outcome);
     }
 }
 
@@ -469,6 +515,8 @@ static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     uint32_t srq_num = wr->qp_type.xrc.remote_srqn;
     enum vb_check check;
 
+    if (VB_UNLIKELY(vb_mw_is_local(wr->opcode)))
+        return vb_mw_execute(qp, wr, outcome);
     if (VB_UNLIKELY(!vb_connection_ready(qp)))
         return vb_wait_for_peer(qp, wr, outcome);
     check = vb_xrc_point(&qp->peer->view, qp->remote, srq_num);
@@ -486,7 +534,10 @@ int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
     if (VB_UNLIKELY(qp->ibv.qp_type > IBV_QPT_UC))
         return qp->ibv.qp_type == IBV_QPT_UD ? vb_datagram_execute(qp, wr, outcome)
                                              : execute_xrc(qp, wr, outcome);
-    if (VB_UNLIKELY(!vb_connection_ready(qp)))
+    if (VB_UNLIKELY(!vb_connection_ready(qp))) {
+        if (vb_mw_is_local(wr->opcode))
+            return vb_mw_execute(qp, wr, outcome);
         return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+    }
     return carry_out(qp, wr, outcome);
 }

@@ -178,6 +178,11 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
         enum vb_check check = vb_mr_check(&peer->view, remote->pd, wqe->sge[i].lkey, addr, part,
                                           IBV_ACCESS_LOCAL_WRITE, &mr);
 
+        if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(mr, remote->pd)) {
+            vb_spans_add(spans, peer->self ? (uint8_t *)(uintptr_t)mr->addr : NULL, mr->addr, part);
+            length -= part;
+            continue;
+        }
         if (VB_UNLIKELY(check && part))
             return vb_note_key(evidence, check | VB_CHECK_RECV, remote->pd, wqe->sge[i].lkey, addr,
                                part, IBV_ACCESS_LOCAL_WRITE, mr);

@@ -98,6 +98,9 @@ static inline enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint
     if (VB_UNLIKELY(!length))
         return VB_CHECK_OK; /* no byte, no key: IBA 9.7.4.1.5 */
     check = vb_mr_check(&qp->peer->view, remote->pd, rkey, addr, length, need, region);
+    if (VB_UNLIKELY(check == VB_CHECK_PD))
+        check = vb_window_check(&qp->peer->view, remote->pd, vb_peer_qp_index(qp->peer, remote),
+                                rkey, addr, length, need, region);
     if (VB_UNLIKELY(check))
         return vb_note_refusal(qp, check, rkey, addr, length, need, *region, evidence);
     vb_spans_add(spans, vb_peer_pointer(qp->peer, *region, addr),

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/command.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define MAGIC 0x56455242454e4143ull
+
+/* What the file holds. */
+struct command {
+    uint64_t magic;
+    uint64_t identity;
+};
+
+int vb_command_open(void)
+{
+    struct command command = {.magic = MAGIC};
+    int fd = memfd_create("verbena-uverbs", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    if (getrandom(&command.identity, sizeof(command.identity), 0) == sizeof(command.identity) &&
+        pwrite(fd, &command, sizeof(command), 0) == sizeof(command))
+        return fd;
+    close(fd);
+    return -EIO;
+}
+
+uint64_t vb_command_identity(int fd)
+{
+    struct command command = {0};
+
+    if (pread(fd, &command, sizeof(command), 0) != sizeof(command) || command.magic != MAGIC)
+        return 0;
+    return command.identity;
+}

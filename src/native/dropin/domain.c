@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Thread domains and parent domains. */
+#include "dropin/context.h"
+#include "dropin/failures.h"
+
+struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+    struct vb_context *core = vb_core(context);
+    struct vb_td *td;
+    int error;
+
+    if (!core)
+        return NULL;
+    if (attr->comp_mask)
+        return vb_null(-EINVAL);
+    error = vb_td_alloc(core, &td);
+    return error ? vb_failed_null(context, "ibv_alloc_td", error) : &td->ibv;
+}
+
+int vb_dealloc_td(struct ibv_td *td)
+{
+    return vb_core(td->context) ? vb_errno(vb_td_dealloc((struct vb_td *)td)) : 0;
+}
+
+struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
+                                      struct ibv_parent_domain_init_attr *attr)
+{
+    struct vb_context *core = vb_core(context);
+    struct vb_pd *pd;
+    int error;
+
+    if (!core)
+        return NULL;
+    error = vb_parent_domain_alloc(core, attr, &pd);
+    return error ? vb_failed_null(context, "ibv_alloc_parent_domain", error) : &pd->ibv;
+}

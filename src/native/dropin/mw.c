@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory windows. Those of type 2 are bound by requests; these are the calls. */
+#include "dropin/context.h"
+#include "dropin/failures.h"
+
+struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    struct vb_mw *mw;
+    int error;
+
+    if (!vb_core(pd->context))
+        return NULL;
+    error = vb_mw_alloc((struct vb_pd *)pd, type, &mw);
+    return error ? vb_failed_null(pd->context, "ibv_alloc_mw", error) : &mw->ibv;
+}
+
+int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    return vb_errno(vb_core(qp->context) ? vb_mw_bind((struct vb_qp *)qp, (struct vb_mw *)mw, bind)
+                                         : -VB_ERROR_FORKED);
+}
+
+int vb_dealloc_mw(struct ibv_mw *mw)
+{
+    return vb_core(mw->context) ? vb_errno(vb_mw_dealloc((struct vb_mw *)mw)) : 0;
+}
