@@ -9,6 +9,10 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 ASAN_VENV := .venv-sanitize
+# make compatibility PART=programs: one part of it (docs/generate/compatibility.py names them).
+PART ?=
+# make latest RDMA_CORE=folder: a checkout of rdma-core in place of its newest release.
+RDMA_CORE ?=
 # Arguments for pytest: make test TESTS="tests/verbs -k write"
 TESTS ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
@@ -23,11 +27,11 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test bench lint format generated docs sanitize wheel clean FORCE
+.PHONY: help setup demo test bench lint format generated compatibility latest docs sanitize wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, build and install Verbena there
 
@@ -55,6 +59,13 @@ generated: build/stamps/installed ## Draw the QP states and the fabrics, make th
 	$(VENV)/bin/python docs/generate/errors.py
 	$(VENV)/bin/python docs/generate/fabrics.py
 
+compatibility: setup build/stamps/compatibility-programs ## Debian's programs and rdma-core's tests in every mode: docs/compatibility.md
+	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py $(PART)
+
+latest: build/stamps/installed build/stamps/rdma-core-build ## Build rdma-core's newest pyverbs and run its tests: docs/compatibility.md
+	scripts/rdma-core-latest.sh build/rdma-core $(RDMA_CORE)
+	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py latest
+
 docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
@@ -80,6 +91,12 @@ build/stamps/demo-programs: FORCE
 
 build/stamps/programs: FORCE
 	@scripts/setup-debian.sh test
+
+build/stamps/compatibility-programs: FORCE
+	@scripts/setup-debian.sh compatibility
+
+build/stamps/rdma-core-build: FORCE
+	@scripts/setup-debian.sh rdma-core
 
 build/stamps/fuzzer: FORCE
 	@scripts/setup-debian.sh fuzz

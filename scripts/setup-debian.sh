@@ -4,6 +4,8 @@
 #   scripts/setup-debian.sh toolchain [PYTHON]   what builds Verbena
 #   scripts/setup-debian.sh demo                 programs that the demo runs
 #   scripts/setup-debian.sh test                 programs that the tests run
+#   scripts/setup-debian.sh compatibility        more programs, for make compatibility
+#   scripts/setup-debian.sh rdma-core            what rdma-core's newest release is built with
 #   scripts/setup-debian.sh fuzz                 clang with libFuzzer, for make sanitize
 # As root it runs apt-get; otherwise it prints the command to run and stops.
 set -eu
@@ -11,12 +13,17 @@ set -eu
 demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
+compatibility_packages=(qperf libfabric-bin)
+rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
     [ibverbs-utils]=ibv_rc_pingpong [perftest]=ib_write_bw [rdma-core]=/usr/lib/udev/rules.d
     [python3-pyverbs]=/usr/lib/python3/dist-packages/pyverbs [ucx-utils]=ucx_perftest
     [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace [tshark]=tshark
-    [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod)
+    [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod
+    [qperf]=qperf [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
+    [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
+    [pkg-config]=pkg-config [python3-dev]=python3-config)
 
 toolchain_packages() {
     local python=$1
@@ -103,11 +110,19 @@ test)
     mapfile -t packages < <(missing "${test_packages[@]}")
     install ${packages[@]+"${packages[@]}"}
     ;;
+compatibility)
+    mapfile -t packages < <(missing "${compatibility_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    ;;
+rdma-core)
+    mapfile -t packages < <(missing "${rdma_core_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    ;;
 fuzz)
     fuzzes || install clang libclang-rt-dev
     ;;
 *)
-    sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.suite.rdma_core import Case
 from tests.support import ROOT, native_build
 from verbena import verbs
 
@@ -91,6 +92,29 @@ def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
 def normal(text: str) -> str:
     """Without what differs from run to run: addresses, keys, times, and so the ends of lines."""
     return " ".join(VARYING.sub("N", " ".join(text.split())).split())
+
+
+def test_every_part_of_compatibility_has_its_place() -> None:
+    compatibility = load("compatibility")
+    page = (DOCS / "compatibility.md").read_text()
+    for name in compatibility.PARTS:
+        assert f"\n\nwhat was made\n\n<!-- end of {name} -->" in compatibility.replaced(
+            page, name, "what was made\n"
+        )
+
+
+def test_the_tables_of_compatibility_count_and_group() -> None:
+    compatibility = load("compatibility")
+    cases = [
+        Case("test_flow", "FlowTest.one", "skipped", "Create QP type 8 is not supported"),
+        Case("test_flow", "FlowTest.two", "skipped", "Create QP type 8 is not supported"),
+        Case("test_cq", "CQTest.three", "ok"),
+        Case("test_cq", "CQTest.four", "ERROR"),
+    ]
+    made = compatibility.suite_tables(cases, ["test_cq: exit status 1"])
+    assert "| `test_flow` | 0 | 2 |  |\n| `test_cq` | 1 |  | 1 |\n| together | 1 | 2 | 1 |" in made
+    assert "* test_cq: exit status 1\n" in made
+    assert "| `test_flow` | 2 | Create QP type 8 is not supported | flow steering" in made
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -218,19 +218,13 @@ def test_xrc_pingpong(pingpong: Pingpong, arguments: tuple[str, ...]) -> None:
     assert all(side.output.endswith("success\n") for side in pair.sides), str(pair)
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("-t", "isn't completion timestamp capable"),
-    ],
-)
-def test_what_the_device_does_not_offer(
-    verbena_run: Run, debian_program: Find, option: str, said: str
-) -> None:
-    """The program asks the device, is told, says so and ends."""
-    done = verbena_run(debian_program("ibv_rc_pingpong"), *GID, option, timeout=20)
-    assert done.returncode == 1
-    assert said in done.stdout
+def test_times_of_completions(pingpong: Pingpong) -> None:
+    pair = pingpong("ibv_rc_pingpong", "-t", "-n", "200")
+    assert_exchanged(pair, 4096, 200)
+    for side in pair.sides:
+        average = re.search(r"^Average receive completion clock cycles = (\d+)", side.output, re.M)
+        assert average, str(pair)
+        assert 0 < int(average[1]) < 10**10
 
 
 @pytest.mark.parametrize("name", ["ibv_rc_pingpong", "ibv_uc_pingpong"])

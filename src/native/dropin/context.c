@@ -167,7 +167,9 @@ static void fill_extended(struct verbs_context *verbs)
     verbs->sz = sizeof(*verbs);
     verbs->query_port = vb_query_port;
     verbs->query_device_ex = vb_query_device_ex;
+    verbs->query_rt_values = vb_query_rt_values;
     verbs->create_cq_ex = vb_create_cq_ex;
+    verbs->modify_cq = vb_modify_cq;
     verbs->create_qp_ex = vb_create_qp_ex;
     verbs->create_srq_ex = vb_create_srq_ex;
     verbs->reg_mr_ex = ibv_reg_mr_ex;

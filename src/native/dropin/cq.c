@@ -34,6 +34,18 @@ VB_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
                                           : -VB_ERROR_FORKED);
 }
 
+int vb_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+    int error = vb_core(cq->context) ? 0 : -VB_ERROR_FORKED;
+
+    if (!error && attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE)
+        error = -EOPNOTSUPP;
+    if (!error && attr->attr_mask)
+        error =
+            vb_cq_moderate((struct vb_cq *)cq, attr->moderate.cq_count, attr->moderate.cq_period);
+    return vb_result(cq->context, "ibv_modify_cq", error);
+}
+
 VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
     return vb_core(cq->context)

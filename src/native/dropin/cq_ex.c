@@ -5,6 +5,8 @@
  */
 #include "dropin/cq_ex.h"
 
+#include <time.h>
+
 #include "hca/biased_lock.h"
 
 static inline struct vb_cq *of(struct ibv_cq_ex *ex)
@@ -102,6 +104,28 @@ static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
     return of(ex)->current.dlid_path_bits;
 }
 
+/* In the device's clock: ibv_query_device_ex gives its rate, ibv_query_rt_values_ex its time. */
+static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
+{
+    return vb_cq_last_stamp(of(ex));
+}
+
+static int64_t nanoseconds(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The time of day is now's, less the completion's age: so it is right after the clock was set. */
+static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
+{
+    int64_t age = (int64_t)(of(ex)->context->adapter->port->now() - vb_cq_last_stamp(of(ex)));
+
+    return (uint64_t)(nanoseconds(CLOCK_REALTIME) - age);
+}
+
 /* Readers that nobody may call, because create_cq_ex refuses the flags that ask for them. */
 static uint64_t no_number(struct ibv_cq_ex *ex)
 {
@@ -127,7 +151,7 @@ static void no_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
     *info = (struct ibv_wc_tm_info){0};
 }
 
-static void fill_readers(struct ibv_cq_ex *ex)
+static void fill_readers(struct ibv_cq_ex *ex, bool stamped)
 {
     ex->start_poll = start_poll;
     ex->next_poll = next_poll;
@@ -142,18 +166,21 @@ static void fill_readers(struct ibv_cq_ex *ex)
     ex->read_slid = read_slid;
     ex->read_sl = read_sl;
     ex->read_dlid_path_bits = read_dlid_path_bits;
-    ex->read_completion_ts = no_number;
-    ex->read_completion_wallclock_ns = no_number;
+    ex->read_completion_ts = stamped ? read_completion_ts : no_number;
+    ex->read_completion_wallclock_ns = stamped ? read_completion_wallclock_ns : no_number;
     ex->read_cvlan = no_cvlan;
     ex->read_flow_tag = no_flow_tag;
     ex->read_tm_info = no_tm_info;
 }
 
+static const uint64_t STAMPS =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
 static int check_offered(struct vb_context *core, const struct ibv_cq_init_attr_ex *attr)
 {
-    if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
+    if (attr->wc_flags & ~(IBV_WC_STANDARD_FLAGS | STAMPS))
         return vb_decline(core, -EOPNOTSUPP, "the wc_flags {0x} are not offered",
-                          attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS);
+                          attr->wc_flags & ~(IBV_WC_STANDARD_FLAGS | STAMPS));
     if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
         return vb_decline(core, -EOPNOTSUPP, "the parts {0x} of comp_mask are not offered",
                           attr->comp_mask &
@@ -176,11 +203,16 @@ struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
     if (!error)
         error = vb_new_cq(context, (int)attr->cqe, attr->cq_context, attr->channel,
                           (int)attr->comp_vector, &cq);
+    if (!error && attr->wc_flags & STAMPS) {
+        error = vb_cq_keep_stamps(cq);
+        if (error)
+            vb_cq_destroy(cq);
+    }
     if (error)
         return vb_failed_null(context, "ibv_create_cq_ex", error);
     if (!cq->context->adapter->barriers)
         vb_biased_forbid(&cq->ex_lock, cq->context->adapter->instance);
-    fill_readers(&cq->ex);
+    fill_readers(&cq->ex, attr->wc_flags & STAMPS);
     if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
         cq->parent = (struct vb_pd *)attr->parent_domain;
         vb_pd_use(cq->parent);

@@ -21,6 +21,7 @@ enum {
     ACK_DELAY = 8, /* 4.096 µs · 2^8 = 1 ms: a peer's thread that waits for its turn */
     VENDOR_NONE = 0xffffff,
     PAGE_SIZES = 0xfffff000,
+    CLOCK_KHZ = 1000 * 1000, /* nanoseconds */
     CAPS = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
         IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
@@ -71,9 +72,12 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
                        struct ibv_device_attr_ex *attr, size_t attr_size)
 {
     struct ibv_device_attr_ex all = {
-        .phys_port_cnt_ex = PORT,
-        .device_cap_flags_ex = CAPS,
         .odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {ODP_RC, ODP_UC, ODP_UD}},
+        .completion_timestamp_mask = UINT64_MAX,
+        .hca_core_clock = CLOCK_KHZ,
+        .device_cap_flags_ex = CAPS,
+        .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
+        .phys_port_cnt_ex = PORT,
         .xrc_odp_caps = ODP_RC,
         .max_dm_size = VB_DM_BYTES,
     };
@@ -84,6 +88,20 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
     fill_device(&all.orig_attr);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
+    return 0;
+}
+
+/* The clock's count stands in tv_nsec, as the adapters that have one give it. */
+int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+    struct vb_context *core = vb_core(context);
+
+    if (!core)
+        return VB_ERROR_FORKED;
+    if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
+        return EINVAL;
+    if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
+        values->raw_clock = (struct timespec){.tv_nsec = (long)core->adapter->port->now()};
     return 0;
 }
 
@@ -108,7 +126,7 @@ static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = mtu_of(vb_addresses_port_mtu(direct->addresses)),
-        .gid_tbl_len = vb_addresses_count(direct->addresses),
+        .gid_tbl_len = VB_GID_MAX,         /* with room for addresses that come */
         .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
         .qkey_viol_cntr = atomic_load(&direct->adapter.self.header->qkey_violations),
@@ -175,11 +193,11 @@ static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t ind
     if (!vb_core(context))
         return VB_ERROR_FORKED;
     addresses = vb_gids(context);
-    if (port_num != PORT || index >= (uint32_t)vb_addresses_count(addresses)) {
+    if (port_num != PORT || index >= VB_GID_MAX) {
         vb_decline(vb_core(context), -EINVAL,
                    "port {0} has no GID index {1}: port 1 has {2} entries (gid_tbl_len), and "
-                   "`verbena devices` lists them",
-                   port_num, index, (unsigned)vb_addresses_count(addresses));
+                   "`verbena devices` lists those in use",
+                   port_num, index, (unsigned)VB_GID_MAX);
         return EINVAL;
     }
     return vb_addresses_get(addresses, (int)index, gid) ? 0 : ENODATA;

@@ -30,6 +30,9 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
     /* The entry must be visible before `armed` is read: the consumer arms, then polls. */
     atomic_thread_fence(memory_order_seq_cst);
     armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+    if (VB_UNLIKELY(atomic_load_explicit(&cq->held, memory_order_relaxed) > 1) &&
+        (armed == VB_ARM_ANY || (armed == VB_ARM_SOLICITED && solicited)) && vb_cq_holds_event(cq))
+        return VB_PUSHED;
     do
         if (armed != VB_ARM_ANY && !(armed == VB_ARM_SOLICITED && solicited))
             return VB_PUSHED;
@@ -108,6 +111,8 @@ void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited
     vb_cq_end(cq, slot, solicited);
 }
 
+/* ---- creation ---- */
+
 static void cq_release(struct vb_object *object)
 {
     vb_cq_destroy((struct vb_cq *)((char *)object - offsetof(struct vb_cq, object)));
@@ -116,6 +121,36 @@ static void cq_release(struct vb_object *object)
 static struct vb_cqe *alloc_ring(struct vb_adapter *adapter, uint32_t entries)
 {
     return vb_heap_alloc(adapter->segment, (size_t)entries * sizeof(struct vb_cqe), VB_LINE);
+}
+
+static uint64_t *alloc_stamps(struct vb_adapter *adapter, uint32_t entries)
+{
+    return vb_heap_alloc(adapter->segment, (size_t)entries * 2 * sizeof(uint64_t), VB_LINE);
+}
+
+int vb_cq_keep_stamps(struct vb_cq *cq)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    uint64_t *stamps;
+
+    if (!adapter->port->now)
+        return -EOPNOTSUPP;
+    stamps = alloc_stamps(adapter, cq->mask + 1);
+    if (!stamps)
+        return -ENOMEM;
+    cq->shared->stamps = vb_heap_offset(adapter->segment, stamps);
+    return 0;
+}
+
+uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
+{
+    return *vb_cqe_stamp_at(&cq->context->adapter->self, cq->shared, cq->taken - 1);
+}
+
+static void free_stamps(struct vb_adapter *adapter, uint64_t offset)
+{
+    if (offset)
+        vb_heap_free(adapter->segment, vb_at(&adapter->self, offset));
 }
 
 static int take_number(struct vb_adapter *adapter, struct vb_cq *cq)
@@ -228,6 +263,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     if (!cq->context->closing)
         wait_for_acks(cq, events_read);
     vb_object_remove(cq->context, &cq->object);
+    free_stamps(adapter, cq->shared->stamps);
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->cq_pool, cq->index);
     pthread_mutex_unlock(&adapter->mutex);
@@ -251,6 +287,8 @@ static void wake_at_once(struct vb_cq *cq)
 
     if ((int32_t)(cq->taken - from) > 0)
         from = cq->taken;
+    while (vb_cq_has_entry_at(cq, from) && vb_cq_holds_event(cq->shared))
+        ++from;
     if (!vb_cq_has_entry_at(cq, from) ||
         !atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
         return;
@@ -265,6 +303,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     uint32_t want = solicited_only ? VB_ARM_SOLICITED : VB_ARM_ANY;
     uint32_t armed = atomic_load(&cq->shared->armed);
 
+    if (VB_UNLIKELY(atomic_load(&cq->gather_count)) && armed == VB_ARM_NONE)
+        vb_cq_hold(cq);
     /* Arming for any completion is not weakened by a later arming for solicited ones. */
     while ((armed < want || armed > VB_ARM_ANY) &&
            !atomic_compare_exchange_weak(&cq->shared->armed, &armed, want))
@@ -276,42 +316,85 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
         cq->context->adapter->port->armed(cq);
 }
 
-/* Makes the entries up to tail reachable in the new ring under their positions. */
-static void move_entries(struct vb_cq *cq, struct vb_cqe *ring, uint32_t mask)
+/* ---- resizing ---- */
+
+struct rings {
+    struct vb_cqe *entries;
+    uint64_t *stamps; /* NULL: the CQ keeps none */
+    uint32_t mask;
+};
+
+static int alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
 {
+    struct vb_adapter *adapter = cq->context->adapter;
+
+    made->mask = entries - 1;
+    made->entries = alloc_ring(adapter, entries);
+    made->stamps = cq->shared->stamps ? alloc_stamps(adapter, entries) : NULL;
+    if (made->entries && (made->stamps || !cq->shared->stamps))
+        return 0;
+    vb_heap_free(adapter->segment, made->entries);
+    vb_heap_free(adapter->segment, made->stamps);
+    return -ENOMEM;
+}
+
+/* Makes the entries up to tail reachable in the new ring under their positions. The time of the
+ * entry that was polled last goes with them: vb_cq_last_stamp may still be asked for it. */
+static void move_entries(struct vb_cq *cq, const struct rings *to)
+{
+    const struct vb_view *self = &cq->context->adapter->self;
+
     for (uint32_t at = cq->taken; at != cq->shared->tail; ++at)
-        memcpy(&ring[at & mask], &cq->ring[at & cq->mask], sizeof(*ring));
+        memcpy(&to->entries[at & to->mask], &cq->ring[at & cq->mask], sizeof(*to->entries));
+    for (uint32_t at = cq->taken - 1; to->stamps && at != cq->shared->tail; ++at)
+        to->stamps[at & (2 * to->mask + 1)] = *vb_cqe_stamp_at(self, cq->shared, at);
+}
+
+/* Puts the CQ on the new rings, and its old ones into their place, to be freed. */
+static void change_rings(struct vb_cq *cq, struct rings *rings)
+{
+    struct vb_adapter *adapter = cq->context->adapter;
+    struct rings old = {.entries = cq->ring, .mask = cq->mask};
+
+    if (rings->stamps) {
+        old.stamps = vb_at(&adapter->self, cq->shared->stamps);
+        cq->shared->stamps = vb_heap_offset(adapter->segment, rings->stamps);
+    }
+    cq->ring = rings->entries;
+    cq->mask = cq->shared->mask = rings->mask;
+    cq->shared->ring = vb_heap_offset(adapter->segment, rings->entries);
+    cq->ibv.cqe = (int)(rings->mask + 1);
+    *rings = old;
 }
 
 int vb_cq_resize(struct vb_cq *cq, int cqe)
 {
     struct vb_adapter *adapter = cq->context->adapter;
-    struct vb_cqe *ring, *old = NULL;
-    uint32_t mask, waiting;
+    struct rings rings;
+    uint32_t waiting;
+    bool fits;
+    int error;
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
         return decline_size(cq->context, cqe);
-    mask = vb_round_up_pow2((uint32_t)cqe) - 1;
-    ring = alloc_ring(adapter, mask + 1);
-    if (!ring)
-        return -ENOMEM;
+    error = alloc_rings(cq, vb_round_up_pow2((uint32_t)cqe), &rings);
+    if (error)
+        return error;
     /* In this order: whoever holds poll_lock waits for nobody, so the port's threads may take it.
      */
     vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
     vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
     waiting = cq->shared->tail - cq->taken;
-    if (waiting <= mask + 1) {
-        move_entries(cq, ring, mask);
-        old = cq->ring;
-        cq->ring = ring;
-        cq->mask = cq->shared->mask = mask;
-        cq->shared->ring = vb_heap_offset(adapter->segment, ring);
-        cq->ibv.cqe = (int)(mask + 1);
+    fits = waiting <= rings.mask + 1;
+    if (fits) {
+        move_entries(cq, &rings);
+        change_rings(cq, &rings);
     }
     vb_biased_release(&cq->poll_lock);
     vb_biased_release(&cq->shared->lock);
-    vb_heap_free(adapter->segment, old ? old : ring);
-    if (old)
+    vb_heap_free(adapter->segment, rings.entries);
+    vb_heap_free(adapter->segment, rings.stamps);
+    if (fits)
         return 0;
     return vb_decline(cq->context, -EINVAL,
                       "{0} completions wait in the CQ and would not fit: poll them first", waiting);

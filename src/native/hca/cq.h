@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/channel.h"
 #include "hca/lock.h"
+#include "hca/port.h"
 
 struct vb_pd;
 
@@ -29,6 +30,8 @@ struct vb_cq {
     struct vb_channel *channel;
     struct vb_pd *parent;          /* domain that it was made in, or NULL */
     uint32_t events_read;          /* channel events handed out, under adapter->mutex */
+    _Atomic uint32_t gather_count; /* moderation: an event for so many completions (0: none)… */
+    _Atomic uint32_t gather_us;    /* …or after so long */
     struct ibv_wc current;         /* what the extended readers read */
     struct vb_biased_lock ex_lock; /* from start_poll to end_poll */
 };
@@ -40,6 +43,7 @@ bool vb_cq_has_room_now(struct vb_cq_shared *cq);
 unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32_t position,
                               bool solicited);
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq);
+bool vb_cq_holds_event(struct vb_cq_shared *cq);
 
 /*
  * A producer's two steps, between which it holds the CQ's lock. Reserve gives the entry to fill
@@ -60,6 +64,8 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
         *refused = vb_cqe_refuse(cq);
         return NULL;
     }
+    if (VB_UNLIKELY(cq->stamps))
+        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->port->now();
     return vb_cqe_at(view, cq, cq->tail);
 }
 
@@ -79,6 +85,10 @@ static inline unsigned vb_cqe_publish(const struct vb_adapter *adapter, struct v
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
                  struct vb_cq **cq);
+/* Of a CQ that is not used yet: the time of each completion will be kept. -ENOMEM, -EOPNOTSUPP. */
+int vb_cq_keep_stamps(struct vb_cq *cq);
+/* When the entry that was polled last was made, in the port's time; of a CQ that keeps stamps. */
+uint64_t vb_cq_last_stamp(const struct vb_cq *cq);
 int vb_cq_destroy(struct vb_cq *cq);         /* -EBUSY while a QP uses it */
 int vb_cq_resize(struct vb_cq *cq, int cqe); /* keeps entries in order; -EINVAL: they do not fit */
 int vb_cq_poll(struct vb_cq *cq, int count,
@@ -86,6 +96,12 @@ int vb_cq_poll(struct vb_cq *cq, int count,
 /* Any completion, or solicited and failed ones only, makes one event: the next, or one
  * that is unpolled and had none yet. */
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only);
+/* Moderation (cq_moderate.c): 0 or 1 completions, or no time, ends it. -EOPNOTSUPP. */
+int vb_cq_moderate(struct vb_cq *cq, uint16_t count, uint16_t microseconds);
+/* It is being armed: completions gather from now on. */
+void vb_cq_hold(struct vb_cq *cq);
+/* The time is over: what has gathered makes its event now. */
+void vb_cq_release_held(struct vb_cq *cq);
 bool vb_cq_has_entry_at(const struct vb_cq *cq, uint32_t position);
 
 /* The same two steps for an own CQ, with what follows from them; NULL: the entry is lost. */

@@ -115,6 +115,7 @@ struct vb_cq_shared {
     uint32_t channel; /* its serial; 0: never armed, so no producer needs a fence */
     uint32_t generation;
     _Atomic uint32_t error; /* overrun: no further entry is accepted */
+    uint64_t stamps; /* ring of times (ns), twice as long as the entries'; 0: none are kept */
     /* producers, under lock */
     _Alignas(VB_LINE) struct vb_biased_lock lock;
     uint32_t tail;
@@ -125,6 +126,7 @@ struct vb_cq_shared {
     _Alignas(VB_LINE) _Atomic uint32_t armed; /* enum vb_arm, or who is about to wake the channel */
     _Atomic uint32_t announced;               /* entries before this position had their event */
     _Atomic uint32_t notices; /* enum vb_push: what a producer left for the owner to do */
+    _Atomic uint32_t held;    /* moderation: the event comes with this many more; 0, 1: the next */
 };
 
 enum vb_arm { VB_ARM_NONE = 0, VB_ARM_SOLICITED = 1, VB_ARM_ANY = 2 };
@@ -294,6 +296,13 @@ static inline struct vb_cqe *vb_cqe_at(const struct vb_view *view, const struct 
                                        uint32_t position)
 {
     return (struct vb_cqe *)vb_at(view, cq->ring) + (position & cq->mask);
+}
+
+/* Valid until as many more entries as the CQ holds have been polled. */
+static inline uint64_t *vb_cqe_stamp_at(const struct vb_view *view, const struct vb_cq_shared *cq,
+                                        uint32_t position)
+{
+    return (uint64_t *)vb_at(view, cq->stamps) + (position & (2 * cq->mask + 1));
 }
 
 static inline struct vb_recv_wqe *vb_rq_wqe(const struct vb_view *view,

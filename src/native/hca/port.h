@@ -67,6 +67,11 @@ struct vb_port {
     void (*leave)(struct vb_adapter *adapter, const uint8_t group[16]);
     /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
     void (*armed)(struct vb_cq *cq);
+    /* The device's clock in ns, the same for every process of the host. NULL: completions have no
+     * times. */
+    uint64_t (*now)(void);
+    /* Calls vb_cq_release_held once, after that time. NULL: events are not moderated. */
+    int (*release_later)(struct vb_cq *cq, uint32_t microseconds);
 };
 
 #endif

@@ -199,6 +199,8 @@ static const struct vb_port port = {
     .join = join,
     .leave = leave,
     .armed = armed,
+    .now = vb_direct_now,
+    .release_later = vb_later_release,
 };
 
 static int open_roce(struct vb_host *host, const struct vb_host_config *config)

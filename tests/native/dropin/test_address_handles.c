@@ -100,11 +100,12 @@ static void a_datagram_is_answered(uint8_t gid_index)
 
 static void every_gid_leads_back(void)
 {
-    struct ibv_port_attr port;
+    struct ibv_gid_entry table[256];
+    ssize_t count = ibv_query_gid_table(pair.context, table, 256, 0);
 
-    CHECK_EQ(ibv_query_port(pair.context, 1, &port), 0);
-    for (int i = 0; i < port.gid_tbl_len; ++i)
-        a_datagram_is_answered((uint8_t)i);
+    CHECK(count >= 2);
+    for (ssize_t i = 0; i < count; ++i)
+        a_datagram_is_answered((uint8_t)table[i].gid_index);
 }
 
 static void an_address_that_is_not_ours_is_refused(void)

@@ -87,7 +87,7 @@ static void an_error_carries_its_evidence(void)
 
 static void what_is_not_offered_is_refused_at_creation(void)
 {
-    struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+    struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_EX_WITH_FLOW_TAG};
 
     CHECK(!ibv_create_cq_ex(pair.context, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);

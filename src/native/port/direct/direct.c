@@ -126,6 +126,8 @@ const struct vb_port vb_direct_port = {
     .settle_peer = vb_direct_settle_peer,
     .attend = attend,
     .progress = progress,
+    .now = vb_direct_now,
+    .release_later = vb_later_release,
     .join = join,
 };
 

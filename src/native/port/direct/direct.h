@@ -18,6 +18,7 @@
 #include "hca/adapter.h"
 #include "hca/port.h"
 #include "port/address.h"
+#include "port/direct/later.h"
 #include "port/direct/peer.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
@@ -71,6 +72,7 @@ struct vb_direct {
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;
+    struct vb_later later;
 };
 
 /*

@@ -15,6 +15,7 @@
 #include "memory/guard.h"
 #include "port/direct/connection.h"
 #include "port/direct/handshake.h"
+#include "port/direct/later.h"
 #include "port/direct/message.h"
 #include "port/direct/notice.h"
 #include "port/direct/recover.h"
@@ -264,20 +265,34 @@ static void *run(void *argument)
         int n = epoll_wait(direct->epoll_fd, events, EVENTS, -1);
 
         for (int i = 0; i < n; ++i)
-            handle(direct, events[i].data.ptr);
+            if (events[i].data.ptr == &direct->later)
+                vb_later_expire(direct);
+            else
+                handle(direct, events[i].data.ptr);
     }
     return NULL;
 }
 
+static int watch(struct vb_direct *direct, int fd, void *data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
+
+    return epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
 static int open_descriptors(struct vb_direct *direct)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    int error = vb_later_open(&direct->later);
 
     direct->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     direct->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     direct->spare_fd = open_spare();
-    if (direct->epoll_fd < 0 || direct->wake_fd < 0 || direct->spare_fd < 0 ||
-        epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, direct->wake_fd, &event))
+    if (direct->epoll_fd < 0 || direct->wake_fd < 0 || direct->spare_fd < 0)
+        return -errno;
+    if (error)
+        return error;
+    if (watch(direct, direct->wake_fd, NULL) ||
+        watch(direct, direct->later.timer_fd, &direct->later))
         return -errno;
     return 0;
 }
@@ -286,6 +301,7 @@ static void close_descriptors(struct vb_direct *direct)
 {
     while (direct->links)
         end_link(direct, direct->links);
+    vb_later_close(&direct->later);
     close(direct->epoll_fd);
     close(direct->wake_fd);
     close(direct->spare_fd);
@@ -331,6 +347,7 @@ void vb_service_abandon(struct vb_direct *direct)
 {
     for (struct link *link = direct->links; link; link = link->next)
         close(link->fd);
+    vb_later_abandon(&direct->later);
     close(direct->epoll_fd);
     close(direct->wake_fd);
     close(direct->spare_fd);

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of what `make compatibility` runs of perftest: each option with one of its programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.programs.pairs import Pair, Side
+from tests.suite import perftest
+from tests.suite.perftest import Mode, Option
+
+pytestmark = pytest.mark.debian
+
+# What tests/programs/test_perftest.py has, in more detail; and what takes seconds.
+ELSEWHERE = {"", "--use_old_post_send", "-b", "-q 4", "-e", "-l 8", "--use-srq", "--use-srq -q 4"}
+ELSEWHERE |= {"-I 32 -s 32", "-I 32 -s 32 --use_old_post_send", "-q 4 -b", "-q 4 --mr_per_qp"}
+SLOW = ("-a", "-D", "--wait_destroy", "-A")
+
+
+def chosen() -> list[Mode]:
+    """One mode for each option: another program and transport each time."""
+    found = []
+    for number, option in enumerate(perftest.OPTIONS):
+        if str(option) in ELSEWHERE or str(option).startswith(SLOW):
+            continue
+        modes = [mode for mode in perftest.modes() if mode.option is option]
+        found.append(modes[number % len(modes)])
+    return found
+
+
+@pytest.mark.parametrize("mode", chosen(), ids=str)
+def test_mode(mode: Mode) -> None:
+    outcome = perftest.judge(mode, perftest.run(mode))
+    assert outcome.status in ("passed", "skipped"), str(outcome)
+    if outcome.status == "skipped":
+        pytest.skip(outcome.reason)
+
+
+# ---- what counts as passed ----------------------------------------------------------------------
+
+GOOD = """\
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      24               100.00             90.00              0.001440
+"""
+
+
+def judged(output: str, status: int = 0, option: Option | None = None) -> str:
+    mode = Mode("write", "bw", "RC", option or Option(()))
+    return perftest.judge(mode, Pair(Side("server", 0, ""), Side("client", status, output))).status
+
+
+def test_a_measurement_is_passed() -> None:
+    assert judged(GOOD) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("output", "status"),
+    [
+        (GOOD, 1),
+        (GOOD, -11),
+        ("", 0),
+        (GOOD.splitlines()[0], 0),
+        (GOOD.replace(" 24 ", " 23 "), 0),
+        (GOOD + " Completion with error at client\n", 0),
+    ],
+    ids=["exit status", "signal", "silence", "no rows", "iterations", "complaint"],
+)
+def test_what_is_not(output: str, status: int) -> None:
+    assert judged(output, status) == "failed"
+
+
+def test_what_an_option_must_say() -> None:
+    option = Option((), says="Test with events")
+    assert judged(GOOD, option=option) == "failed"
+    assert judged(GOOD + "Test with events\n", option=option) == "passed"
+
+
+def test_every_program_and_transport_has_modes() -> None:
+    found = {mode.where for mode in perftest.modes()}
+    assert len(found) == 2 * sum(len(kinds) for kinds in perftest.TRANSPORTS.values())
