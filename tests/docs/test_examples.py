@@ -14,7 +14,7 @@ from tests.support import ROOT
 
 PAGES = (
     *("README.md", "docs/getting-started.md", "docs/python.md", "docs/faults.md"),
-    "docs/fabrics.md",
+    *("docs/fabrics.md", "docs/simulation.md"),
 )
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [

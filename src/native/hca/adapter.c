@@ -93,6 +93,24 @@ static int lay_out(struct vb_adapter *adapter)
                         vb_heap_size(segment), vb_heap_offset(segment, header));
 }
 
+void vb_adapter_open_locks(struct vb_adapter *adapter)
+{
+    pthread_mutex_init(&adapter->mutex, NULL);
+    pthread_mutex_init(&adapter->groups, NULL);
+    pthread_mutex_init(&adapter->lifetime, NULL);
+    pthread_mutex_init(&adapter->xrc, NULL);
+    pthread_mutex_init(&adapter->binding, NULL);
+}
+
+void vb_adapter_close_locks(struct vb_adapter *adapter)
+{
+    pthread_mutex_destroy(&adapter->mutex);
+    pthread_mutex_destroy(&adapter->groups);
+    pthread_mutex_destroy(&adapter->lifetime);
+    pthread_mutex_destroy(&adapter->xrc);
+    pthread_mutex_destroy(&adapter->binding);
+}
+
 int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
                       uint32_t instance, uint64_t seed, struct vb_adapter *adapter)
 {
@@ -110,11 +128,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->qps = calloc(VB_MAX_QP, sizeof(*adapter->qps));
     adapter->cqs = calloc(VB_MAX_CQ, sizeof(*adapter->cqs));
     adapter->srqs = calloc(VB_MAX_SRQ, sizeof(*adapter->srqs));
-    pthread_mutex_init(&adapter->mutex, NULL);
-    pthread_mutex_init(&adapter->groups, NULL);
-    pthread_mutex_init(&adapter->lifetime, NULL);
-    pthread_mutex_init(&adapter->xrc, NULL);
-    pthread_mutex_init(&adapter->binding, NULL);
+    vb_adapter_open_locks(adapter);
     if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
         return 0;
     vb_adapter_destroy(adapter);
@@ -131,11 +145,7 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     free(adapter->qps);
     free(adapter->cqs);
     free(adapter->srqs);
-    pthread_mutex_destroy(&adapter->mutex);
-    pthread_mutex_destroy(&adapter->groups);
-    pthread_mutex_destroy(&adapter->lifetime);
-    pthread_mutex_destroy(&adapter->xrc);
-    pthread_mutex_destroy(&adapter->binding);
+    vb_adapter_close_locks(adapter);
     vb_null_unmap(adapter);
 }
 

@@ -93,6 +93,9 @@ struct vb_context {
 int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
                       uint32_t instance, uint64_t seed, struct vb_adapter *adapter);
 void vb_adapter_destroy(struct vb_adapter *adapter);
+/* Its mutexes alone, for an adapter that is put together otherwise (port/sim). */
+void vb_adapter_open_locks(struct vb_adapter *adapter);
+void vb_adapter_close_locks(struct vb_adapter *adapter);
 
 /* Fills `view` from a mapped segment; -EPROTO when it is not one that this build understands. */
 int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset);

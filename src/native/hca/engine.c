@@ -203,12 +203,25 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
         vb_responder_stop(ep);
 }
 
+void vb_engine_hold(struct vb_qp *qp, bool held)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+
+    if (!ep)
+        return;
+    ep->held = held;
+    if (!held)
+        vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
 /* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 {
     struct vb_qp **qps = engine->adapter->qps;
 
-    for (uint32_t i = qp_num % VB_QPS_PER_SLOT; i < VB_MAX_QP; i += VB_QPS_PER_SLOT) {
+    uint32_t limit = engine->adapter->qp_pool.limit;
+
+    for (uint32_t i = qp_num % VB_QPS_PER_SLOT; i < limit; i += VB_QPS_PER_SLOT) {
         struct vb_qp *qp = __atomic_load_n(&qps[i], __ATOMIC_ACQUIRE);
 
         if (qp && qp->ibv.qp_num == qp_num)
@@ -431,6 +444,10 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
         struct vb_endpoint *ep = vb_endpoint_of(link, requesting);
         bool made;
 
+        if (VB_UNLIKELY(ep->held)) {
+            vb_ready_remove(link);
+            continue;
+        }
         vb_sq_lock(ep->qp);
         made = vb_requester_next(ep, packet, now);
         vb_sq_unlock(ep->qp);

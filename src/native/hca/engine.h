@@ -47,6 +47,10 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp);
 /* Requests were posted, or the QP's state or attributes changed. */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now);
 
+/* A port that limits a connection's rate: while it is held, vb_engine_next has no requests of it.
+ */
+void vb_engine_hold(struct vb_qp *qp, bool held);
+
 /* The adapter's QP with this number, or NULL. */
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num);
 

@@ -103,6 +103,7 @@ struct vb_endpoint {
     struct vb_timer timer;
     uint32_t window; /* packets */
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
+    bool held;       /* by the port: vb_engine_hold */
     struct vb_path path;
     struct vb_requester requester;
     struct vb_responder responder;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Credits and pauses: records with a time, from a receiver to the sender at its link's other end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "event/lanes.h"
+#include "event/link.h"
+
+static struct vb_sim_control *control_at(struct vb_sim_lanes *lanes, uint32_t n)
+{
+    return &lanes->control[(lanes->control_first + n) & (lanes->control_room - 1)];
+}
+
+static int grow(struct vb_sim_lanes *lanes)
+{
+    uint32_t room = lanes->control_room ? 2 * lanes->control_room : 16;
+    struct vb_sim_control *grown = malloc(room * sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < lanes->control_count; ++i)
+        grown[i] = *control_at(lanes, i);
+    free(lanes->control);
+    lanes->control = grown;
+    lanes->control_room = room;
+    lanes->control_first = 0;
+    return 0;
+}
+
+/*
+ * Room for one more. What has come by now may be taken in at any time; and an empty ring begins at
+ * its beginning again, so that a large one touches no more lines than it has words.
+ */
+static int make_room(struct vb_world *world, struct vb_sim_port *sender)
+{
+    struct vb_sim_lanes *lanes = sender->lanes;
+
+    if (!lanes->control_count)
+        lanes->control_first = 0;
+    if (lanes->control_count < lanes->control_room)
+        return 0;
+    vb_lanes_absorb(world, sender);
+    return lanes->control_count < lanes->control_room ? 0 : grow(lanes);
+}
+
+/* Nearly always the latest: the place is sought from the end. */
+static void tell(struct vb_world *world, uint32_t sender, const struct vb_sim_control *word)
+{
+    struct vb_sim_lanes *lanes = world->port[sender].lanes;
+    uint32_t at;
+
+    if (make_room(world, &world->port[sender])) {
+        world->error = -ENOMEM;
+        return;
+    }
+    at = lanes->control_count++;
+    if (at && word->at < lanes->control_last)
+        for (; at && control_at(lanes, at - 1)->at > word->at; --at)
+            *control_at(lanes, at) = *control_at(lanes, at - 1);
+    else
+        lanes->control_last = word->at;
+    *control_at(lanes, at) = *word;
+    if (!at)
+        lanes->control_next = word->at;
+    if (lanes->waiting && world->port[sender].free_at <= world->now)
+        vb_lanes_plan(world, sender, word->at, false);
+}
+
+static void take_in(struct vb_sim_port *port, const struct vb_sim_control *word)
+{
+    struct vb_sim_lane *lane = &port->lanes->lane[word->lane];
+
+    switch (word->word) {
+    case VB_SIM_WORD_RELEASED:
+        lane->released += word->value;
+        break;
+    case VB_SIM_WORD_ARRIVED:
+        lane->arrived += word->value;
+        break;
+    default:
+        lane->paused = word->value != 0;
+        lane->paused_until = word->at + vb_sim_pause_time(port->rate, word->value);
+    }
+}
+
+void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
+{
+    struct vb_sim_lanes *lanes = port->lanes;
+
+    while (lanes->control_count && lanes->control_next <= world->now) {
+        take_in(port, control_at(lanes, 0));
+        lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
+        if (--lanes->control_count)
+            lanes->control_next = control_at(lanes, 0)->at;
+    }
+}
+
+void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                      uint32_t bytes)
+{
+    struct vb_sim_control word = {.at = world->now + port->delay,
+                                  .value = vb_sim_blocks(bytes),
+                                  .lane = (uint16_t)lane,
+                                  .word = VB_SIM_WORD_ARRIVED};
+
+    /* With a buffer of less than the window what has arrived limits nothing. */
+    if (port->lanes->lane[lane].room > VB_SIM_CREDIT_WINDOW)
+        tell(world, port->peer, &word);
+}
+
+void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                       uint32_t bytes, uint64_t at)
+{
+    struct vb_sim_control word = {.at = at + port->delay,
+                                  .value = vb_sim_blocks(bytes),
+                                  .lane = (uint16_t)lane,
+                                  .word = VB_SIM_WORD_RELEASED};
+
+    tell(world, port->peer, &word);
+}
+
+/* The frame goes before all that waits, after the one that is being sent. */
+static void send_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                       uint32_t quanta)
+{
+    uint64_t start = port->free_at > world->now ? port->free_at : world->now;
+    struct vb_sim_control word = {
+        .value = quanta, .lane = (uint16_t)lane, .word = VB_SIM_WORD_PAUSE};
+
+    port->free_at = start + vb_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
+    port->traffic.busy += port->free_at - start;
+    word.at = port->free_at + port->delay;
+    tell(world, port->peer, &word);
+}
+
+void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                    uint32_t quanta)
+{
+    struct vb_sim_lane *at = &port->lanes->lane[lane];
+
+    at->stopped = quanta != 0;
+    send_pause(world, port, lane, quanta);
+    if (!quanta)
+        return;
+    ++port->traffic.pauses;
+    if (at->refreshing)
+        return;
+    at->refreshing = true;
+    ++world->idle;
+    vb_world_add(world, world->now + vb_sim_pause_time(port->rate, quanta) / 2, VB_SIM_REFRESH,
+                 lane, (uint32_t)(port - world->port));
+}
+
+void vb_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane)
+{
+    struct vb_sim_lane *at = &world->port[port].lanes->lane[lane];
+
+    at->refreshing = false;
+    if (at->stopped)
+        vb_lanes_pause(world, &world->port[port], lane, VB_SIM_QUANTA_MAX);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What holds at all times, and which ports wait for each other when nothing moves any more. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "event/lanes.h"
+#include "event/switch.h"
+
+static bool is_blocked(const struct vb_sim_port *port)
+{
+    return port->lanes && port->lanes->waiting && port->flight_first == VB_SIM_NONE;
+}
+
+/* The port of `node` for which most of what came by `input` waits; VB_SIM_NONE: none. */
+static uint32_t waits_at(const struct vb_world *world, const struct vb_sim_node *node,
+                         uint32_t input)
+{
+    for (uint32_t i = 0; i < node->ports; ++i) {
+        const struct vb_sim_lanes *lanes;
+
+        if (node->port[i] == VB_SIM_NONE || !is_blocked(&world->port[node->port[i]]))
+            continue;
+        lanes = world->port[node->port[i]].lanes;
+        for (uint32_t lane = 0; lane < lanes->count; ++lane)
+            if (lanes->line[lane * lanes->inputs + input].first != VB_SIM_NONE)
+                return node->port[i];
+    }
+    return VB_SIM_NONE;
+}
+
+static uint32_t waits_for(const struct vb_world *world, uint32_t number)
+{
+    const struct vb_sim_port *peer = &world->port[world->port[number].peer];
+    const struct vb_sim_node *node = &world->node[peer->node];
+
+    return node->kind == VB_SIM_SWITCH ? waits_at(world, node, peer->number) : VB_SIM_NONE;
+}
+
+/* From a blocked port along what it waits for; true: the chain comes back into itself. */
+static bool follow(const struct vb_world *world, uint32_t from, uint32_t *port, uint32_t room,
+                   uint32_t *count)
+{
+    *count = 0;
+    for (uint32_t at = from; at != VB_SIM_NONE && *count < room; at = waits_for(world, at)) {
+        for (uint32_t i = 0; i < *count; ++i)
+            if (port[i] == at) { /* only the cycle, without the way into it */
+                for (uint32_t j = i; j < *count; ++j)
+                    port[j - i] = port[j];
+                *count -= i;
+                return true;
+            }
+        port[(*count)++] = at;
+    }
+    return false;
+}
+
+uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t room)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < world->ports; ++i)
+        if (is_blocked(&world->port[i]) && follow(world, i, port, room, &count))
+            return count;
+    for (uint32_t i = 0; i < world->ports; ++i)
+        if (is_blocked(&world->port[i])) {
+            follow(world, i, port, room, &count);
+            return count;
+        }
+    return 0;
+}
+
+/* Blocks that the other end has given back, among them those whose word is still on its way. */
+static uint64_t given_back(const struct vb_sim_lanes *lanes, uint32_t number)
+{
+    uint64_t blocks = lanes->lane[number].released;
+
+    for (uint32_t i = 0; i < lanes->control_count; ++i) {
+        const struct vb_sim_control *word =
+            &lanes->control[(lanes->control_first + i) & (lanes->control_room - 1)];
+
+        if (word->lane == number && word->word == VB_SIM_WORD_RELEASED)
+            blocks += word->value;
+    }
+    return blocks;
+}
+
+static const char *check_lane(const struct vb_sim_port *port, uint32_t number, bool at_rest)
+{
+    const struct vb_sim_lane *lane = &port->lanes->lane[number];
+
+    if (lane->input_gate == VB_SIM_CREDITS && lane->held > lane->room)
+        return "holds more than it gave credits for";
+    if (lane->gate == VB_SIM_CREDITS && lane->released > lane->sent)
+        return "was given back more credits than it used";
+    if (!at_rest)
+        return NULL;
+    if (lane->packets || lane->bytes)
+        return "still has packets in its queue";
+    if (lane->held)
+        return "still holds room for packets that are gone";
+    if (lane->gate == VB_SIM_CREDITS && given_back(port->lanes, number) != lane->sent)
+        return "is owed credits";
+    return NULL;
+}
+
+static const char *check_port(const struct vb_sim_port *port, bool at_rest)
+{
+    if (port->traffic.dropped[VB_SIM_DROP_HEADROOM])
+        return "dropped packets of a lossless lane: its headroom is too small";
+    for (uint32_t i = 0; port->lanes && i < port->lanes->count; ++i) {
+        const char *wrong = check_lane(port, i, at_rest);
+
+        if (wrong)
+            return wrong;
+    }
+    return at_rest && port->flight_first != VB_SIM_NONE ? "still has packets on its link" : NULL;
+}
+
+const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
+{
+    if (world->made != world->delivered + world->dropped + world->pool.in_use) {
+        snprintf(text, size,
+                 "of %" PRIu64 " packets %" PRIu64 " arrived, %" PRIu64 " were dropped and %" PRIu32
+                 " are on their way",
+                 world->made, world->delivered, world->dropped, world->pool.in_use);
+        return text;
+    }
+    if (at_rest && world->pool.in_use) {
+        snprintf(text, size, "%" PRIu32 " packets are still on their way", world->pool.in_use);
+        return text;
+    }
+    for (uint32_t i = 0; i < world->ports; ++i) {
+        const struct vb_sim_port *port = &world->port[i];
+        const char *wrong = check_port(port, at_rest);
+
+        if (wrong) {
+            snprintf(text, size, "port %u of node %" PRIu32 " %s", port->number, port->node, wrong);
+            return text;
+        }
+    }
+    return NULL;
+}
+
+/* Where the switch at this port sends what is for the host; VB_SIM_NONE: nowhere. */
+static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t host)
+{
+    const struct vb_sim_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
+    uint32_t way = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
+
+    if (way == VB_SIM_NO_PORT)
+        return VB_SIM_NONE;
+    if (way >= VB_SIM_PORT_SET)
+        way = sw->member[sw->set[way - VB_SIM_PORT_SET]];
+    return sw->port[way];
+}
+
+int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
+{
+    uint32_t port = world->node[node].port[0];
+
+    for (uint32_t hops = 0; hops <= world->nodes; ++hops) {
+        const struct vb_sim_node *end;
+
+        if (port == VB_SIM_NONE)
+            return -EHOSTUNREACH;
+        end = &world->node[world->port[world->port[port].peer].node];
+        if (end->kind == VB_SIM_HOST)
+            return end->host == host ? 0 : -EHOSTUNREACH;
+        port = next_port(world, port, host);
+    }
+    return -ELOOP;
+}

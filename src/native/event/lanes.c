@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/lanes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "event/link.h"
+#include "event/switch.h"
+
+enum { WAKE_IDLE = 1 };
+
+/* One block, which begins with what each packet touches. */
+static struct vb_sim_lanes *allocate(uint32_t count, uint32_t inputs)
+{
+    size_t head = sizeof(struct vb_sim_lanes) + count * sizeof(struct vb_sim_lane);
+    size_t size = head + (size_t)count * inputs * sizeof(struct vb_sim_line);
+    struct vb_sim_lanes *made;
+    void *block;
+
+    if (posix_memalign(&block, 64, size))
+        return NULL;
+    made = memset(block, 0, size);
+    made->line = (struct vb_sim_line *)((uint8_t *)block + head);
+    return made;
+}
+
+struct vb_sim_lanes *vb_lanes_create(uint32_t count, uint32_t inputs,
+                                     const struct vb_arbiter_tables *tables)
+{
+    struct vb_sim_lanes *made = allocate(count, inputs);
+
+    if (!made)
+        return NULL;
+    made->count = count;
+    made->inputs = inputs;
+    made->wake_at = made->stalled_since = VB_SIM_NEVER;
+    if (vb_arbiter_init(&made->arbiter, tables)) {
+        vb_lanes_destroy(made);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count * inputs; ++i)
+        made->line[i] = (struct vb_sim_line){VB_SIM_NONE, VB_SIM_NONE, VB_SIM_NONE};
+    for (uint32_t i = 0; i < count; ++i)
+        made->lane[i].first_input = made->lane[i].last_input = VB_SIM_NONE;
+    return made;
+}
+
+void vb_lanes_destroy(struct vb_sim_lanes *lanes)
+{
+    if (!lanes)
+        return;
+    vb_arbiter_free(&lanes->arbiter);
+    free(lanes->control);
+    free(lanes);
+}
+
+bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes)
+{
+    uint64_t limit;
+
+    switch (lane->gate) {
+    case VB_SIM_CREDITS:
+        limit = lane->released + lane->peer_room;
+        if (limit > lane->arrived + VB_SIM_CREDIT_WINDOW && lane->peer_room > VB_SIM_CREDIT_WINDOW)
+            limit = lane->arrived + VB_SIM_CREDIT_WINDOW;
+        return lane->sent + vb_sim_blocks(bytes) <= limit;
+    case VB_SIM_PAUSES:
+        return !lane->paused || world->now >= lane->paused_until;
+    default:
+        return true;
+    }
+}
+
+void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle)
+{
+    struct vb_sim_lanes *lanes = world->port[port].lanes;
+
+    if (lanes->wake_at <= at)
+        return;
+    lanes->wake_at = at;
+    world->idle += idle;
+    vb_world_add(world, at, VB_SIM_WAKE, idle ? WAKE_IDLE : 0, port);
+}
+
+/* Puts an input that has packets behind the others. */
+static void join(struct vb_sim_lane *lane, struct vb_sim_line *lines, uint32_t input)
+{
+    lines[input].next = VB_SIM_NONE;
+    if (lane->first_input == VB_SIM_NONE)
+        lane->first_input = input;
+    else
+        lines[lane->last_input].next = input;
+    lane->last_input = input;
+}
+
+static struct vb_sim_packet *head_of(const struct vb_world *world, const struct vb_sim_lanes *lanes,
+                                     uint32_t lane)
+{
+    const struct vb_sim_line *lines = &lanes->line[lane * lanes->inputs];
+
+    return vb_world_packet(world, lines[lanes->lane[lane].first_input].first);
+}
+
+static void append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number,
+                   uint32_t input, uint32_t packet)
+{
+    struct vb_sim_lane *lane = &lanes->lane[number];
+    struct vb_sim_line *lines = &lanes->line[number * lanes->inputs], *line = &lines[input];
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    at->next = VB_SIM_NONE;
+    if (!lane->packets)
+        lane->head_since = world->now;
+    lane->bytes += at->bytes;
+    ++lane->packets;
+    lanes->waiting |= 1u << number;
+    if (line->first == VB_SIM_NONE) {
+        line->first = packet;
+        join(lane, lines, input);
+    } else {
+        vb_world_packet(world, line->last)->next = packet;
+    }
+    line->last = packet;
+}
+
+/* The first packet of the input whose turn it is; the turn passes. */
+static uint32_t take(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number)
+{
+    struct vb_sim_lane *lane = &lanes->lane[number];
+    struct vb_sim_line *lines = &lanes->line[number * lanes->inputs];
+    uint32_t input = lane->first_input, packet = lines[input].first;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    lane->first_input = lines[input].next;
+    lines[input].first = at->next;
+    if (at->next != VB_SIM_NONE)
+        join(lane, lines, input);
+    lane->bytes -= at->bytes;
+    lane->head_since = world->now;
+    if (!--lane->packets)
+        lanes->waiting &= ~(1u << number);
+    return packet;
+}
+
+static void count_stall(struct vb_world *world, struct vb_sim_port *port)
+{
+    struct vb_sim_lanes *lanes = port->lanes;
+
+    if (lanes->stalled_since == VB_SIM_NEVER)
+        return;
+    port->traffic.stalled += world->now - lanes->stalled_since;
+    lanes->stalled_since = VB_SIM_NEVER;
+}
+
+static void send(struct vb_world *world, uint32_t number, uint32_t lane)
+{
+    struct vb_sim_port *port = &world->port[number];
+    struct vb_sim_node *node = &world->node[port->node];
+    uint32_t packet = take(world, port->lanes, lane);
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
+
+    count_stall(world, port);
+    at->lane = (uint8_t)lane;
+    if (port->lanes->lane[lane].gate == VB_SIM_CREDITS)
+        port->lanes->lane[lane].sent += vb_sim_blocks(bytes);
+    vb_link_send(world, number, packet, world->now);
+    if (node->kind == VB_SIM_SWITCH)
+        vb_switch_left(world, node->sw, input, input_lane, bytes, port->free_at);
+}
+
+/* Who waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
+static void age(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_port *port = &world->port[number];
+    struct vb_sim_lanes *lanes = port->lanes;
+    struct vb_sim_node *node = &world->node[port->node];
+
+    for (uint32_t i = 0; i < lanes->count; ++i) {
+        struct vb_sim_lane *lane = &lanes->lane[i];
+
+        while (lane->packets && world->now - lane->head_since >= lanes->lifetime) {
+            uint32_t packet = take(world, lanes, i);
+            struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+            if (node->kind == VB_SIM_SWITCH)
+                vb_switch_left(world, node->sw, at->input, at->lane, at->bytes, world->now);
+            vb_world_drop(world, port, packet, VB_SIM_DROP_LIFETIME);
+        }
+    }
+}
+
+static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_port *port,
+                           uint32_t *bytes)
+{
+    const struct vb_sim_lanes *lanes = port->lanes;
+    uint32_t open = 0;
+
+    for (uint32_t left = lanes->waiting; left; left &= left - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(left);
+
+        bytes[lane] = head_of(world, lanes, lane)->bytes;
+        if (vb_lane_is_open(world, &lanes->lane[lane], bytes[lane]))
+            open |= 1u << lane;
+    }
+    return open;
+}
+
+/* Nothing may go: whatever comes first, news from the other end or a time that runs out. */
+static void wait(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_lanes *lanes = world->port[number].lanes;
+    uint64_t expires = VB_SIM_NEVER, dies = VB_SIM_NEVER;
+
+    if (lanes->stalled_since == VB_SIM_NEVER)
+        lanes->stalled_since = world->now;
+    for (uint32_t left = lanes->waiting; left; left &= left - 1) {
+        const struct vb_sim_lane *lane = &lanes->lane[__builtin_ctz(left)];
+
+        if (lane->gate == VB_SIM_PAUSES && lane->paused_until < expires)
+            expires = lane->paused_until;
+        if (lanes->lifetime && lane->head_since + lanes->lifetime < dies)
+            dies = lane->head_since + lanes->lifetime;
+    }
+    if (lanes->control_count)
+        vb_lanes_plan(world, number, lanes->control_next, false);
+    if (dies != VB_SIM_NEVER)
+        vb_lanes_plan(world, number, dies, false);
+    if (expires != VB_SIM_NEVER)
+        vb_lanes_plan(world, number, expires, true);
+}
+
+static int choose(struct vb_world *world, struct vb_sim_port *port)
+{
+    uint32_t bytes[VB_SIM_LANES], open;
+
+    vb_lanes_absorb(world, port);
+    open = open_lanes(world, port, bytes);
+    if (open >> VB_SIM_LANE_MANAGEMENT & 1)
+        return VB_SIM_LANE_MANAGEMENT;
+    return open ? vb_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_ARBITER_NONE;
+}
+
+/* The port may be free: sends what may go; a host is asked when nothing may. */
+static void serve(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_port *port = &world->port[number];
+    struct vb_sim_lanes *lanes = port->lanes;
+    int lane;
+
+    if (port->free_at > world->now) {
+        if (lanes->waiting || lanes->wanted)
+            vb_lanes_plan(world, number, port->free_at, false);
+        return;
+    }
+    if (lanes->lifetime && lanes->waiting)
+        age(world, number);
+    lane = lanes->waiting ? choose(world, port) : VB_ARBITER_NONE;
+    if (lane != VB_ARBITER_NONE) {
+        send(world, number, (uint32_t)lane);
+        if (lanes->waiting || lanes->wanted)
+            vb_lanes_plan(world, number, port->free_at, false);
+        return;
+    }
+    if (lanes->waiting)
+        wait(world, number);
+    if (lanes->wanted) {
+        lanes->wanted = false;
+        world->on_host->ready(world->hosts_context, world->node[port->node].host);
+    }
+}
+
+void vb_lanes_wake(struct vb_world *world, uint32_t port)
+{
+    struct vb_sim_lanes *lanes = world->port[port].lanes;
+
+    if (lanes->wake_at != world->now)
+        return; /* an earlier one has come in its place */
+    lanes->wake_at = VB_SIM_NEVER;
+    serve(world, port);
+}
+
+void vb_lanes_want(struct vb_world *world, uint32_t port)
+{
+    struct vb_sim_port *at = &world->port[port];
+
+    at->lanes->wanted = true;
+    if (at->free_at > world->now)
+        vb_lanes_plan(world, port, at->free_at, false);
+}
+
+void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
+                  uint32_t packet)
+{
+    struct vb_sim_lanes *lanes = world->port[port].lanes;
+    struct vb_sim_traffic *traffic = &world->port[port].traffic;
+
+    append(world, lanes, lane, input, packet);
+    if (lanes->lane[lane].bytes > traffic->queued_max)
+        traffic->queued_max = lanes->lane[lane].bytes;
+    serve(world, port);
+}

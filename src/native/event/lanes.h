@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A port with lanes: InfiniBand's virtual lanes or Ethernet's traffic classes. Each lane has its
+ * own queue and its own flow control, so that lossy and lossless lanes share a wire.
+ *
+ * Of a port's lane one half is about sending: what waits, and whether the other end lets it go.
+ * The other half is about what came in by this port and is still in the node. Credits and pauses
+ * travel as records with a time, which the sender takes in when it looks at its queues; only one
+ * that is blocked is woken by them.
+ *
+ * Credits (IBA 7.9): a sender has sent so many blocks of 64 bytes; the receiver says up to which
+ * count it has room. The link's flow-control packets carry both modulo 4096 (FCTBS, FCCL), and
+ * FCCL is never more than 2048 beyond what has been received (ABR); here they are counted on, and
+ * compared as they are. Pauses (IEEE 802.1Q, priority-based flow control) end by themselves.
+ */
+#ifndef VB_EVENT_LANES_H
+#define VB_EVENT_LANES_H
+
+#include "event/arbiter.h"
+#include "event/world.h"
+
+enum {
+    VB_SIM_BLOCK = 64,
+    VB_SIM_CREDIT_WINDOW = 2048,
+    VB_SIM_LANE_MANAGEMENT = 15, /* VL15: without flow control, before all others */
+    VB_SIM_PAUSE_BYTES = 84,     /* a frame of 64 bytes, its preamble and the gap after it */
+    VB_SIM_QUANTUM_BITS = 512,
+    VB_SIM_QUANTA_MAX = 65535,
+};
+
+enum vb_sim_gate { VB_SIM_LOSSY = 0, VB_SIM_CREDITS, VB_SIM_PAUSES };
+
+/* What the receiving node makes of a lane. */
+struct vb_sim_lane_config {
+    enum vb_sim_gate gate;
+    uint32_t room; /* credits: bytes of each port's input buffer */
+};
+
+/* Packets of one input that wait for one lane of one port. */
+struct vb_sim_line {
+    uint32_t first, last;
+    uint32_t next; /* the input whose turn is after this one's */
+};
+
+struct vb_sim_lane {
+    uint32_t bytes, packets; /* that wait */
+    uint32_t first_input, last_input;
+    uint8_t gate; /* enum vb_sim_gate, of the direction in which this port sends */
+    bool paused;
+    uint64_t paused_until;
+    uint64_t sent;              /* FCTBS: blocks */
+    uint64_t released, arrived; /* what the receiver says: blocks that left it, that reached it */
+    uint32_t peer_room;         /* blocks */
+    /* what came in by this port on this lane */
+    uint8_t input_gate;
+    bool stopped;        /* the other end was told to pause, and not yet to go on */
+    bool refreshing;     /* an event to say so again is pending */
+    uint32_t held;       /* bytes of it in the node; with credits in blocks */
+    uint32_t room;       /* blocks */
+    uint64_t head_since; /* when the packet that is first became so */
+};
+
+enum vb_sim_word { VB_SIM_WORD_RELEASED, VB_SIM_WORD_ARRIVED, VB_SIM_WORD_PAUSE };
+
+/* From the other end; in the order of time. */
+struct vb_sim_control {
+    uint64_t at;
+    uint32_t value; /* blocks, or quanta */
+    uint16_t lane;
+    uint16_t word; /* enum vb_sim_word */
+};
+
+struct vb_sim_lanes {
+    uint32_t count;
+    uint32_t inputs;
+    uint32_t waiting; /* bit: a lane with packets */
+    bool wanted;      /* by a host: to be asked when the port is free */
+    uint64_t wake_at; /* VB_SIM_NEVER: no event is pending */
+    uint64_t stalled_since;
+    uint64_t lifetime; /* ps at the head of a queue; 0: no limit (IBA: HOQLife) */
+    struct vb_sim_arbiter arbiter;
+    struct vb_sim_control *control;
+    uint64_t control_next, control_last; /* times of the first and the last, if there are any */
+    uint32_t control_first, control_count, control_room; /* a power of two */
+    struct vb_sim_line *line;                            /* lane * inputs + input */
+    struct vb_sim_lane lane[];
+};
+
+struct vb_sim_lanes *vb_lanes_create(uint32_t count, uint32_t inputs,
+                                     const struct vb_arbiter_tables *tables);
+void vb_lanes_destroy(struct vb_sim_lanes *lanes);
+
+static inline uint32_t vb_sim_blocks(uint32_t bytes)
+{
+    return (bytes + VB_SIM_BLOCK - 1) / VB_SIM_BLOCK;
+}
+
+/* A packet that came by `input` (hosts: 0) waits for this lane, or leaves at once. */
+void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
+                  uint32_t packet);
+/* The event VB_SIM_WAKE. */
+void vb_lanes_wake(struct vb_world *world, uint32_t port);
+/* The host at this port has more to send. */
+void vb_lanes_want(struct vb_world *world, uint32_t port);
+/* Could the first packet of this lane leave, if the port were free? */
+bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes);
+
+/* control.c: what a receiver tells the sender at the other end of this port. */
+void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                      uint32_t bytes);
+void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                       uint32_t bytes, uint64_t at);
+void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                    uint32_t quanta);
+/* The event VB_SIM_REFRESH. */
+void vb_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
+/* Takes in what has come by now. */
+void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port);
+
+/* An event VB_SIM_WAKE at that time, unless an earlier one is pending; see vb_world.idle. */
+void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle);
+
+#endif

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/link.h"
+
+#include <math.h>
+
+#include "event/lanes.h"
+#include "event/switch.h"
+
+void vb_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
+{
+    struct vb_sim_port *port = &world->port[number];
+    struct vb_sim_packet *sent = vb_world_packet(world, packet);
+    uint64_t time = vb_sim_byte_time(port, sent->bytes), early = 0;
+
+    port->free_at = start + time;
+    if (port->early && port->early < sent->bytes)
+        early = (uint64_t)(sent->bytes - port->early) * port->byte_time;
+    sent->at = port->free_at + port->delay - early;
+    sent->next = VB_SIM_NONE;
+    ++port->traffic.packets;
+    port->traffic.bytes += sent->bytes;
+    port->traffic.busy += time;
+    if (port->flight_first == VB_SIM_NONE) {
+        port->flight_first = packet;
+        vb_world_add(world, sent->at, VB_SIM_ARRIVE, 0, number);
+    } else {
+        vb_world_packet(world, port->flight_last)->next = packet;
+    }
+    port->flight_last = packet;
+}
+
+/* Lost, if the link was down when the packet was on it; damaged by chance. */
+static bool survives(struct vb_world *world, struct vb_sim_port *port, uint32_t packet)
+{
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    double bits = 8.0 * at->bytes;
+    uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
+
+    if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time)) {
+        vb_world_drop(world, port, packet, VB_SIM_DROP_DOWN);
+        return false;
+    }
+    if (port->bit_error_rate > 0 &&
+        vb_world_chance(world) < -expm1(bits * log1p(-port->bit_error_rate))) {
+        vb_world_drop(world, port, packet, VB_SIM_DROP_DAMAGED);
+        return false;
+    }
+    return true;
+}
+
+/*
+ * Room was kept for it at the other end. What is sent and received is compared in each
+ * flow-control packet (IBA 7.9.4.3), so that lost packets cost no credits; here it is at once.
+ */
+static void give_back(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                      uint32_t bytes)
+{
+    struct vb_sim_port *peer = &world->port[port->peer];
+
+    if (!port->lanes || port->lanes->lane[lane].gate != VB_SIM_CREDITS)
+        return;
+    vb_lanes_arrived(world, peer, lane, bytes);
+    vb_lanes_released(world, peer, lane, bytes, world->now);
+}
+
+void vb_link_arrive(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_port *port = &world->port[number];
+    uint32_t packet = port->flight_first;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    port->flight_first = at->next;
+    if (at->next != VB_SIM_NONE)
+        vb_world_add(world, vb_world_packet(world, at->next)->at, VB_SIM_ARRIVE, 0, number);
+    if (__builtin_expect(port->slow_path, 0)) {
+        uint32_t lane = at->lane, bytes = at->bytes;
+
+        if (!survives(world, port, packet)) {
+            give_back(world, port, lane, bytes);
+            return;
+        }
+    }
+    if (port->to_switch) {
+        vb_switch_arrive(world, port->to_switch, port->peer, packet);
+        return;
+    }
+    give_back(world, port, at->lane, at->bytes); /* a host takes what comes */
+    ++world->delivered;
+    world->on_host->arrive(world->hosts_context, port->to_host, packet);
+}
+
+void vb_link_set(struct vb_world *world, uint32_t number, bool up)
+{
+    struct vb_sim_port *port = &world->port[number];
+
+    port->slow_path = true;
+    port->is_down = !up;
+    if (up)
+        port->came_up = world->now;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A link direction: what a transmitter does with its time, and what becomes of packets on it. */
+#ifndef VB_EVENT_LINK_H
+#define VB_EVENT_LINK_H
+
+#include "event/world.h"
+
+/* How long so many bytes take; fractions of a picosecond are carried over to the next packet. */
+static inline uint64_t vb_sim_byte_time(struct vb_sim_port *port, uint32_t bytes)
+{
+    unsigned __int128 time;
+
+    if (__builtin_expect(port->byte_time != 0, 1))
+        return (uint64_t)bytes * port->byte_time;
+    time = (unsigned __int128)bytes * 8 * VB_SIM_SECOND + port->carry;
+    port->carry = (uint64_t)(time % port->rate);
+    return (uint64_t)(time / port->rate);
+}
+
+/* A pause of so many quanta of 512 bit times. */
+static inline uint64_t vb_sim_pause_time(uint64_t rate, uint32_t quanta)
+{
+    return (uint64_t)((unsigned __int128)quanta * 512 * VB_SIM_SECOND / rate);
+}
+
+/* The packet leaves at `start`, when the transmitter is free. */
+void vb_link_send(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t start);
+/* The event VB_SIM_ARRIVE. */
+void vb_link_arrive(struct vb_world *world, uint32_t port);
+void vb_link_set(struct vb_world *world, uint32_t port, bool up);
+
+#endif

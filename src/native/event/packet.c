@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/packet.h"
+
+#include <stdlib.h>
+
+enum { FIRST_ROOM = 1024 };
+
+uint32_t vb_sim_pool_grow(struct vb_sim_pool *pool)
+{
+    if (pool->made == pool->room) {
+        uint32_t room = pool->room ? 2 * pool->room : FIRST_ROOM;
+        struct vb_sim_packet *grown = NULL;
+
+        if (room > pool->room && posix_memalign((void **)&grown, 64, room * sizeof(*grown)))
+            grown = NULL;
+        if (!grown)
+            return VB_SIM_NONE;
+        if (pool->made)
+            __builtin_memcpy(grown, pool->packet, pool->made * sizeof(*grown));
+        free(pool->packet);
+        pool->packet = grown;
+        pool->room = room;
+    }
+    return pool->made++;
+}
+
+void vb_sim_pool_free(struct vb_sim_pool *pool)
+{
+    free(pool->packet);
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A packet in the simulated fabric: one cache line, in one growing array, named by its place. */
+#ifndef VB_EVENT_PACKET_H
+#define VB_EVENT_PACKET_H
+
+#include <stdint.h>
+
+#include "wire/headers.h"
+
+enum {
+    VB_SIM_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
+    VB_SIM_LANES = 16,                     /* virtual lanes, or traffic classes */
+};
+
+static const uint32_t VB_SIM_NONE = UINT32_MAX;
+
+enum vb_sim_mark {
+    VB_SIM_CE = 1, /* congestion experienced: a switch marked it (RFC 3168) */
+};
+
+struct vb_sim_packet {
+    uint64_t at;             /* when it arrives at the end of the link that it is on */
+    uint32_t next;           /* in the list that it is in */
+    uint16_t source, target; /* hosts */
+    uint16_t bytes;          /* on the wire, with everything that takes time there */
+    uint16_t payload;
+    uint16_t input;      /* port of the switch that it is in, by which it came */
+    uint8_t lane;        /* on the link by which it came */
+    uint8_t level_marks; /* service level or priority in the high half, enum vb_sim_mark */
+    uint8_t header[VB_SIM_HEADER];
+};
+
+_Static_assert(sizeof(struct vb_sim_packet) == 64, "a packet is one line");
+
+struct vb_sim_pool {
+    struct vb_sim_packet *packet;
+    uint32_t free; /* the first that is free */
+    uint32_t made, room;
+    uint32_t in_use;
+};
+
+/* VB_SIM_NONE: no memory. Packets move in memory when the pool grows. */
+uint32_t vb_sim_pool_grow(struct vb_sim_pool *pool);
+void vb_sim_pool_free(struct vb_sim_pool *pool);
+
+static inline uint32_t vb_sim_pool_take(struct vb_sim_pool *pool)
+{
+    uint32_t taken = pool->free;
+
+    if (__builtin_expect(taken == VB_SIM_NONE, 0)) {
+        taken = vb_sim_pool_grow(pool);
+        if (taken == VB_SIM_NONE)
+            return taken;
+    } else {
+        pool->free = pool->packet[taken].next;
+    }
+    ++pool->in_use;
+    return taken;
+}
+
+/* The one given back last is taken next: an answer is made in the line of what it answers. */
+static inline void vb_sim_pool_give(struct vb_sim_pool *pool, uint32_t number)
+{
+    pool->packet[number].next = pool->free;
+    pool->free = number;
+    --pool->in_use;
+}
+
+#endif

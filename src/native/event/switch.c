@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/switch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "event/link.h"
+#include "wire/bytes.h"
+
+int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
+{
+    struct vb_sim_switch *made;
+
+    if (!config->ports || config->ports >= VB_SIM_PORT_SET || config->lanes > VB_SIM_LANES)
+        return -EINVAL;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->config = *config;
+    made->lanes = config->lanes;
+    made->buffer = config->buffer;
+    made->mark = config->mark;
+    made->fecn = config->fecn;
+    made->balance = config->balance;
+    *sw = made;
+    return 0;
+}
+
+void vb_switch_destroy(struct vb_sim_switch *sw)
+{
+    free(sw->table);
+    free(sw->set);
+    free(sw->member);
+    free(sw->lane_of);
+    free(sw);
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+static uint32_t row_length(const int32_t *row, uint32_t width)
+{
+    uint32_t n = 0;
+
+    while (n < width && row[n] >= 0)
+        ++n;
+    return n;
+}
+
+static bool is_set(const struct vb_sim_switch *sw, uint32_t set, const int32_t *row, uint32_t n)
+{
+    if (sw->set[set + 1] - sw->set[set] != n)
+        return false;
+    for (uint32_t i = 0; i < n; ++i)
+        if (sw->member[sw->set[set] + i] != (uint32_t)row[i])
+            return false;
+    return true;
+}
+
+/* Of hosts that are neighbours the rows are often equal: the last sets are searched first. */
+static int find_set(struct vb_sim_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
+{
+    uint16_t *member;
+    uint32_t *begin;
+
+    for (*set = sw->sets; (*set)-- > 0;)
+        if (is_set(sw, *set, row, n))
+            return 0;
+    if (sw->sets >= VB_SIM_PORT_SET - 1)
+        return -EINVAL;
+    begin = realloc(sw->set, (sw->sets + 2) * sizeof(*begin));
+    if (!begin)
+        return -ENOMEM;
+    sw->set = begin;
+    if (!sw->sets)
+        begin[0] = 0;
+    member = realloc(sw->member, (begin[sw->sets] + n) * sizeof(*member));
+    if (!member)
+        return -ENOMEM;
+    sw->member = member;
+    for (uint32_t i = 0; i < n; ++i)
+        member[begin[sw->sets] + i] = (uint16_t)row[i];
+    begin[sw->sets + 1] = begin[sw->sets] + n;
+    *set = sw->sets++;
+    return 0;
+}
+
+static int set_row(struct vb_sim_switch *sw, uint32_t target, const int32_t *row, uint32_t width)
+{
+    uint32_t n = row_length(row, width), set;
+    int error;
+
+    for (uint32_t i = 0; i < n; ++i)
+        if ((uint32_t)row[i] >= sw->config.ports)
+            return -EINVAL;
+    if (n < 2) {
+        sw->table[target] = n ? (uint16_t)row[0] : VB_SIM_NO_PORT;
+        return 0;
+    }
+    error = find_set(sw, row, n, &set);
+    sw->table[target] = (uint16_t)(VB_SIM_PORT_SET + set);
+    return error;
+}
+
+int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                         uint32_t width)
+{
+    uint16_t *table = realloc(sw->table, (targets ? targets : 1) * sizeof(*table));
+    int error = 0;
+
+    if (!table)
+        return -ENOMEM;
+    sw->table = table;
+    sw->targets = 0; /* until all of it is right, there is no way */
+    sw->sets = 0;
+    for (uint32_t i = 0; i < targets && !error; ++i)
+        error = set_row(sw, i, ports + (size_t)i * width, width);
+    if (!error)
+        sw->targets = targets;
+    return error;
+}
+
+int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes)
+{
+    size_t count = (size_t)sw->config.ports * sw->config.ports * 16;
+    uint8_t *copy;
+
+    for (size_t i = 0; i < count; ++i)
+        if (lanes[i] >= sw->config.lanes)
+            return -EINVAL;
+    copy = malloc(count);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, lanes, count);
+    free(sw->lane_of);
+    sw->lane_of = copy;
+    return 0;
+}
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 33) * 0xff51afd7ed558ccdull;
+    return z ^ z >> 33;
+}
+
+static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_sim_packet *packet)
+{
+    const uint16_t *member = sw->member + sw->set[set];
+    uint32_t n = sw->set[set + 1] - sw->set[set];
+    uint64_t flow;
+
+    if (sw->balance == VB_SIM_BY_PACKET)
+        return member[sw->turn++ % n];
+    /* A connection's UDP source port, or flow label, is made of its queue pair's number. */
+    flow = (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
+           vb_get24(packet->header + 5);
+    return member[(uint32_t)(mix(flow ^ sw->salt) >> 32) % n];
+}
+
+static uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+{
+    uint32_t port = packet->target < sw->targets ? sw->table[packet->target] : VB_SIM_NO_PORT;
+
+    if (port != VB_SIM_NO_PORT && port >= VB_SIM_PORT_SET)
+        port = one_of(sw, port - VB_SIM_PORT_SET, packet);
+    return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
+}
+
+/* ---- congestion ----------------------------------------------------------------------------- */
+
+static bool is_marked(struct vb_world *world, const struct vb_sim_marking *mark, uint64_t queue)
+{
+    if (!mark->high || queue <= mark->low)
+        return false;
+    if (queue >= mark->high)
+        return true;
+    return vb_world_chance(world) <
+           mark->most * (double)(queue - mark->low) / (double)(mark->high - mark->low);
+}
+
+static void mark(struct vb_world *world, const struct vb_sim_marking *marking, uint64_t queue,
+                 struct vb_sim_packet *packet, struct vb_sim_port *out)
+{
+    if (__builtin_expect(marking->high && is_marked(world, marking, queue), 0)) {
+        packet->level_marks |= VB_SIM_CE;
+        ++out->traffic.marked;
+    }
+}
+
+/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). */
+static void notify(const struct vb_sim_switch *sw, uint64_t queue, struct vb_sim_packet *packet,
+                   struct vb_sim_port *out)
+{
+    if (__builtin_expect(sw->fecn && queue > sw->fecn, 0)) {
+        packet->header[4] |= 0x80;
+        ++out->traffic.marked;
+    }
+}
+
+/* ---- one lossy queue for each port ----------------------------------------------------------- */
+
+static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t out, uint32_t packet)
+{
+    struct vb_sim_port *port = &world->port[out];
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint64_t queue = vb_sim_backlog(world, port);
+
+    if (sw->buffer && queue + at->bytes > sw->buffer) {
+        vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
+        return;
+    }
+    mark(world, &sw->mark, queue, at, port);
+    notify(sw, queue, at, port);
+    if (queue + at->bytes > port->traffic.queued_max)
+        port->traffic.queued_max = queue + at->bytes;
+    vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
+{
+    return !sw->buffer || sw->used + bytes <= sw->buffer;
+}
+
+/* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
+static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
+{
+    uint64_t left = sw->buffer > sw->used ? sw->buffer - sw->used : 0;
+
+    return sw->buffer && alpha > 0 ? (uint64_t)(alpha * (double)left) : UINT64_MAX;
+}
+
+static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
+                        uint32_t queue, struct vb_sim_port *out, uint32_t packet)
+{
+    uint32_t bytes = vb_world_packet(world, packet)->bytes;
+
+    if (has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
+        sw->used += bytes;
+        return true;
+    }
+    vb_world_drop(world, out, packet, VB_SIM_DROP_FULL);
+    return false;
+}
+
+static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
+                         struct vb_sim_port *in, uint32_t packet)
+{
+    const struct vb_sim_class_config *config = &sw->config.lane[lane];
+    struct vb_sim_lane *input = &in->lanes->lane[lane];
+    uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
+    uint32_t bytes = vb_world_packet(world, packet)->bytes;
+
+    if (!has_room(sw, bytes) || input->held + (uint64_t)bytes > stop + config->spare) {
+        vb_world_drop(world, in, packet, VB_SIM_DROP_HEADROOM);
+        return false;
+    }
+    sw->used += bytes;
+    input->held += bytes;
+    if (input->held > stop && !input->stopped)
+        vb_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
+    return true;
+}
+
+static bool admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                  struct vb_sim_port *out, uint32_t queue, uint32_t packet)
+{
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_sim_lane *input = &in->lanes->lane[at->lane];
+
+    switch (input->input_gate) {
+    case VB_SIM_CREDITS:
+        input->held += vb_sim_blocks(at->bytes);
+        vb_lanes_arrived(world, in, at->lane, at->bytes);
+        return true;
+    case VB_SIM_PAUSES:
+        return admit_paused(world, sw, at->lane, in, packet);
+    default:
+        return admit_lossy(world, sw, at->lane, queue, out, packet);
+    }
+}
+
+static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                         uint32_t out, uint32_t packet)
+{
+    struct vb_sim_port *port = &world->port[out];
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t lane = at->lane, queue;
+
+    if (sw->lane_of)
+        lane = sw->lane_of[((size_t)in->number * sw->config.ports + port->number) * 16 +
+                           (at->level_marks >> 4)];
+    queue = port->lanes->lane[lane].bytes;
+    if (!admit(world, sw, in, port, queue, packet))
+        return;
+    mark(world, &sw->config.lane[lane].mark, queue, at, port);
+    notify(sw, queue, at, port);
+    at->input = in->number;
+    vb_lanes_put(world, out, lane, in->number, packet);
+}
+
+/* What cannot go on was let in nevertheless. */
+static void drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    if (in->lanes && in->lanes->lane[at->lane].input_gate == VB_SIM_CREDITS) {
+        vb_lanes_arrived(world, in, at->lane, at->bytes);
+        vb_lanes_released(world, in, at->lane, at->bytes, world->now);
+    }
+    vb_world_drop(world, in, packet, VB_SIM_DROP_ROUTE);
+}
+
+void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                      uint32_t packet)
+{
+    uint32_t out = route(sw, vb_world_packet(world, packet));
+
+    if (__builtin_expect(out == VB_SIM_NONE, 0))
+        drop_unrouted(world, &world->port[in], packet);
+    else if (sw->lanes)
+        queue_packet(world, sw, &world->port[in], out, packet);
+    else
+        forward(world, sw, out, packet);
+}
+
+void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
+                    uint32_t bytes, uint64_t at)
+{
+    struct vb_sim_port *in = &world->port[sw->port[input]];
+    struct vb_sim_lane *from = &in->lanes->lane[lane];
+
+    if (from->input_gate == VB_SIM_CREDITS) {
+        from->held -= vb_sim_blocks(bytes);
+        vb_lanes_released(world, in, lane, bytes, at);
+        return;
+    }
+    sw->used -= bytes;
+    if (from->input_gate != VB_SIM_PAUSES)
+        return;
+    from->held -= bytes;
+    if (from->stopped && from->held <= sw->config.lane[lane].go)
+        vb_lanes_pause(world, in, lane, 0);
+}

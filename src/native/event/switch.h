@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A switch: forwarding, and whether a packet finds room. Without lanes it has one lossy queue for
+ * each port, with a limit of its own; with lanes (lanes.h) each of them is lossy, or lossless by
+ * credits or by pauses, whatever the others are.
+ */
+#ifndef VB_EVENT_SWITCH_H
+#define VB_EVENT_SWITCH_H
+
+#include "event/lanes.h"
+
+enum vb_sim_balance {
+    VB_SIM_BY_FLOW =
+        0,            /* a hash of source, target and queue pair: the packets of a flow together */
+    VB_SIM_BY_PACKET, /* each packet to the next port in turn */
+};
+
+struct vb_sim_marking {
+    uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
+    double most;        /* …and all above it; low = high = 0: none at all */
+};
+
+struct vb_sim_class_config {
+    struct vb_sim_lane_config flow;
+    struct vb_sim_marking mark;
+    double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
+    uint32_t stop;  /* pauses: bytes of one input at which it is stopped… */
+    uint32_t go;    /* …and at which it goes on */
+    uint32_t spare; /* headroom: bytes that may still come after `stop` */
+};
+
+struct vb_sim_switch_config {
+    uint32_t ports;
+    uint32_t lanes;  /* 0: one lossy queue for each port */
+    uint64_t buffer; /* bytes; for each port without lanes, shared by all with them; 0: no limit */
+    struct vb_sim_marking mark; /* without lanes */
+    struct vb_sim_class_config lane[VB_SIM_LANES];
+    struct vb_arbiter_tables tables;
+    enum vb_sim_balance balance;
+    uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
+    uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
+    uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
+};
+
+enum { VB_SIM_NO_PORT = 0xffff, VB_SIM_PORT_SET = 0x8000 };
+
+struct vb_sim_switch {
+    uint16_t *table;  /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
+    uint32_t *port;   /* the node's */
+    uint32_t targets; /* length of the table */
+    uint32_t lanes, fecn;
+    enum vb_sim_balance balance;
+    uint64_t buffer;
+    struct vb_sim_marking mark;
+    uint64_t used; /* bytes of the shared buffer */
+    uint32_t *set; /* where each set begins in `member`; one more than there are sets */
+    uint16_t *member;
+    uint32_t sets, turn;
+    uint64_t salt;
+    uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
+    struct vb_sim_switch_config config;
+};
+
+int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw);
+void vb_switch_destroy(struct vb_sim_switch *sw);
+
+/*
+ * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: a port
+ * that is none, more than 32767 different rows; -ENOMEM.
+ */
+int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                         uint32_t width);
+/* `lanes`: [input][output][16] of them. -EINVAL: no such lane. */
+int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes);
+
+void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                      uint32_t packet);
+/* A packet that had come by that port and lane will be gone at `at`. */
+void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
+                    uint32_t bytes, uint64_t at);
+
+#endif

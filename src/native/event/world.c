@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "event/lanes.h"
+#include "event/link.h"
+#include "event/switch.h"
+
+enum { HOSTS_MAX = 1 << 16 };
+
+int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
+                    struct vb_world **world)
+{
+    struct vb_world *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    made->pool.free = VB_SIM_NONE;
+    made->random = seed;
+    made->on_host = hosts;
+    made->hosts_context = context;
+    *world = made;
+    return 0;
+}
+
+void vb_world_destroy(struct vb_world *world)
+{
+    for (uint32_t i = 0; i < world->ports; ++i)
+        vb_lanes_destroy(world->port[i].lanes);
+    for (uint32_t i = 0; i < world->nodes; ++i) {
+        if (world->node[i].sw)
+            vb_switch_destroy(world->node[i].sw);
+        free(world->node[i].port);
+    }
+    vb_agenda_free(&world->agenda);
+    vb_sim_pool_free(&world->pool);
+    free(world->port);
+    free(world->node);
+    free(world);
+}
+
+/* Room for one more in an array that grows by doubling at each power of two. */
+static void *one_more(void *array, uint32_t count, size_t size)
+{
+    void *grown;
+
+    if (count & (count - 1))
+        return array;
+    if (posix_memalign(&grown, 64, (count ? 2 * (size_t)count : 1) * size))
+        return NULL;
+    if (count)
+        memcpy(grown, array, count * size);
+    free(array);
+    return grown;
+}
+
+static int add_node(struct vb_world *world, uint32_t ports, struct vb_sim_node **node)
+{
+    struct vb_sim_node *grown = one_more(world->node, world->nodes, sizeof(*grown));
+    uint32_t *port;
+
+    if (!grown)
+        return -ENOMEM;
+    world->node = grown;
+    port = malloc(ports * sizeof(*port));
+    if (!port)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < ports; ++i)
+        port[i] = VB_SIM_NONE;
+    *node = &world->node[world->nodes++];
+    **node = (struct vb_sim_node){.port = port, .ports = ports};
+    return 0;
+}
+
+int vb_world_add_host(struct vb_world *world, uint32_t *number)
+{
+    struct vb_sim_node *node;
+    int error = world->hosts == HOSTS_MAX ? -EINVAL : add_node(world, 1, &node);
+
+    if (error)
+        return error;
+    node->kind = VB_SIM_HOST;
+    node->host = world->hosts++;
+    *number = world->nodes - 1;
+    return 0;
+}
+
+int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32_t *number)
+{
+    struct vb_sim_node *node;
+    int error = add_node(world, sw->config.ports, &node);
+
+    if (error) {
+        vb_switch_destroy(sw);
+        return error;
+    }
+    node->kind = VB_SIM_SWITCH;
+    node->sw = sw;
+    sw->port = node->port;
+    *number = world->nodes - 1;
+    sw->salt = vb_world_random(world);
+    return 0;
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+static struct vb_sim_node *node_at(struct vb_world *world, uint32_t node, uint32_t port)
+{
+    return node < world->nodes && port < world->node[node].ports ? &world->node[node] : NULL;
+}
+
+static void fill_port(struct vb_world *world, uint32_t number, uint32_t node, uint32_t node_port,
+                      uint32_t peer, const struct vb_sim_node *to, const struct vb_sim_link *link)
+{
+    world->port[number] = (struct vb_sim_port){
+        .flight_first = VB_SIM_NONE,
+        .flight_last = VB_SIM_NONE,
+        .delay = link->delay,
+        .peer = peer,
+        .to_switch = to->sw,
+        .to_host = to->host,
+        .node = node,
+        .number = (uint16_t)node_port,
+        .rate = link->rate,
+        .byte_time =
+            8 * VB_SIM_SECOND % link->rate ? 0 : (uint32_t)(8 * VB_SIM_SECOND / link->rate),
+        .bit_error_rate = link->bit_error_rate,
+        .slow_path = link->bit_error_rate > 0,
+    };
+    world->node[node].port[node_port] = number;
+}
+
+/* A host's port follows the switch's that it is plugged into. */
+static const struct vb_sim_switch_config *lanes_config(const struct vb_sim_node *node,
+                                                       const struct vb_sim_node *other)
+{
+    if (node->sw)
+        return &node->sw->config;
+    return other->sw ? &other->sw->config : NULL;
+}
+
+static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
+                     const struct vb_sim_node *other)
+{
+    const struct vb_sim_switch_config *config = lanes_config(node, other);
+    const struct vb_sim_switch_config *to = lanes_config(other, node);
+
+    if (!config || !config->lanes)
+        return 0;
+    port->lanes = vb_lanes_create(config->lanes, node->sw ? config->ports : 1, &config->tables);
+    if (!port->lanes)
+        return -ENOMEM;
+    port->lanes->lifetime = node->sw ? config->lifetime : 0; /* hosts wait */
+    for (uint32_t i = 0; i < config->lanes; ++i) {
+        struct vb_sim_lane *lane = &port->lanes->lane[i];
+        const struct vb_sim_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
+
+        lane->input_gate = (uint8_t)own->gate;
+        lane->room = own->room / VB_SIM_BLOCK;
+        lane->gate = (uint8_t)its->gate;
+        lane->peer_room = its->room / VB_SIM_BLOCK;
+    }
+    return 0;
+}
+
+/* All ports of a switch that cuts through have one rate, so that no packet is overtaken by itself.
+ */
+static bool may_cut(const struct vb_world *world, const struct vb_sim_node *node)
+{
+    uint64_t rate = 0;
+
+    for (uint32_t i = 0; i < node->ports; ++i) {
+        const struct vb_sim_port *port;
+
+        if (node->port[i] == VB_SIM_NONE)
+            continue;
+        port = &world->port[node->port[i]];
+        if (rate && port->rate != rate)
+            return false;
+        rate = port->rate;
+    }
+    return true;
+}
+
+static void set_early(struct vb_world *world, const struct vb_sim_node *node)
+{
+    bool cuts = node->sw && node->sw->config.cut_through && may_cut(world, node);
+
+    for (uint32_t i = 0; node->sw && i < node->ports; ++i)
+        if (node->port[i] != VB_SIM_NONE) {
+            struct vb_sim_port *peer = &world->port[world->port[node->port[i]].peer];
+
+            peer->early = cuts && peer->byte_time ? node->sw->config.cut_through : 0;
+        }
+}
+
+static bool lanes_fit(const struct vb_sim_node *a, const struct vb_sim_node *b)
+{
+    return !a->sw || !b->sw || a->sw->config.lanes == b->sw->config.lanes;
+}
+
+static int grow_ports(struct vb_world *world)
+{
+    struct vb_sim_port *grown = world->port;
+
+    for (int i = 0; i < 2; ++i) {
+        grown = one_more(world->port, world->ports + (uint32_t)i, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        world->port = grown;
+    }
+    return 0;
+}
+
+int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
+                     uint32_t b_port, const struct vb_sim_link *link)
+{
+    struct vb_sim_node *from = node_at(world, a, a_port), *to = node_at(world, b, b_port);
+    uint32_t first = world->ports;
+    int error;
+
+    if (!from || !to || from == to || !link->rate || link->delay > VB_SIM_SECOND ||
+        !(link->bit_error_rate >= 0 && link->bit_error_rate < 1) || !lanes_fit(from, to))
+        return -EINVAL;
+    if (from->port[a_port] != VB_SIM_NONE || to->port[b_port] != VB_SIM_NONE)
+        return -EBUSY;
+    if (grow_ports(world))
+        return -ENOMEM;
+    vb_agenda_hint(&world->agenda, world->port, sizeof(*world->port));
+    fill_port(world, first, a, a_port, first + 1, to, link);
+    fill_port(world, first + 1, b, b_port, first, from, link);
+    world->ports += 2;
+    error = add_lanes(&world->port[first], from, to);
+    if (!error)
+        error = add_lanes(&world->port[first + 1], to, from);
+    set_early(world, from);
+    set_early(world, to);
+    return error;
+}
+
+int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bool up, uint64_t at)
+{
+    const struct vb_sim_node *node = node_at(world, number, port);
+    enum vb_sim_event event = up ? VB_SIM_LINK_UP : VB_SIM_LINK_DOWN;
+
+    if (!node || node->port[port] == VB_SIM_NONE || at < world->now)
+        return -EINVAL;
+    world->idle += 2;
+    vb_world_add(world, at, event, 0, node->port[port]);
+    vb_world_add(world, at, event, 0, world->port[node->port[port]].peer);
+    return world->error;
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
+
+void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t packet,
+                   enum vb_sim_drop reason)
+{
+    ++port->traffic.dropped[reason];
+    ++world->dropped;
+    vb_sim_pool_give(&world->pool, packet);
+}
+
+void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
+{
+    uint32_t number = world->node[node].port[0];
+    struct vb_sim_port *port;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    ++world->made;
+    if (number == VB_SIM_NONE) {
+        ++world->dropped;
+        vb_sim_pool_give(&world->pool, packet);
+        return;
+    }
+    port = &world->port[number];
+    if (!port->lanes) {
+        at->lane = 0;
+        vb_link_send(world, number, packet,
+                     port->free_at > world->now ? port->free_at : world->now);
+        return;
+    }
+    at->lane = (uint8_t)((at->level_marks >> 4) % port->lanes->count);
+    vb_lanes_put(world, number, at->lane, 0, packet);
+}
+
+bool vb_world_may_send(const struct vb_world *world, uint32_t node)
+{
+    uint32_t number = world->node[node].port[0];
+
+    return number == VB_SIM_NONE || world->port[number].free_at <= world->now;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static void happen(struct vb_world *world, uint64_t what)
+{
+    uint32_t index = (uint32_t)what, detail = what >> 32 & 0xffffff;
+
+    switch ((enum vb_sim_event)(what >> 56)) {
+    case VB_SIM_ARRIVE:
+        vb_link_arrive(world, index);
+        break;
+    case VB_SIM_WAKE:
+        world->idle -= detail;
+        vb_lanes_wake(world, index);
+        break;
+    case VB_SIM_READY:
+        world->on_host->ready(world->hosts_context, world->node[world->port[index].node].host);
+        break;
+    case VB_SIM_REFRESH:
+        --world->idle;
+        vb_lanes_refresh(world, index, detail);
+        break;
+    case VB_SIM_LINK_UP:
+    case VB_SIM_LINK_DOWN:
+        --world->idle;
+        vb_link_set(world, index, what >> 56 == VB_SIM_LINK_UP);
+        break;
+    case VB_SIM_CALL:
+        --world->idle;
+        world->on_host->call(world->hosts_context, detail, index);
+        break;
+    }
+}
+
+static bool waits_for_ever(const struct vb_world *world, const struct vb_sim_port *port)
+{
+    const struct vb_sim_lanes *lanes = port->lanes;
+
+    if (!lanes || !lanes->waiting)
+        return false;
+    if (lanes->control_count || lanes->lifetime)
+        return false;
+    for (uint32_t left = lanes->waiting; left; left &= left - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(left);
+
+        if (lanes->lane[lane].gate == VB_SIM_PAUSES &&
+            !world->port[port->peer].lanes->lane[lane].stopped)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing that is pending moves a packet: is there one that waits, and no way out? */
+static bool is_stuck(const struct vb_world *world)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < world->ports; ++i) {
+        const struct vb_sim_lanes *lanes = world->port[i].lanes;
+
+        if (!lanes || !lanes->waiting)
+            continue;
+        if (!waits_for_ever(world, &world->port[i]))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* The run is over before the last timer has expired, which nobody waits for. */
+static bool is_over(const struct vb_world *world, uint64_t until)
+{
+    return until == VB_SIM_NEVER && world->is_quiet && !world->pool.in_use;
+}
+
+/* There was no event up to `until`. */
+static int end_of_time(struct vb_world *world, uint64_t until)
+{
+    if (world->agenda.starved)
+        return -ENOMEM;
+    if (until != VB_SIM_NEVER)
+        world->now = until;
+    return world->agenda.count ? VB_SIM_END_TIME : VB_SIM_END_EMPTY;
+}
+
+int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
+{
+    struct vb_agenda_entry entry;
+    bool looked = false; /* since a packet moved */
+
+    if (until < world->now)
+        return -EINVAL;
+    for (; events && !world->error; --events) {
+        if (__builtin_expect(world->agenda.count == world->idle, 0)) {
+            if (is_over(world, until))
+                return VB_SIM_END_EMPTY;
+            if (world->pool.in_use && !looked && is_stuck(world))
+                return VB_SIM_END_STUCK;
+            looked = true;
+        } else {
+            looked = false;
+        }
+        if (!vb_agenda_take(&world->agenda, until, &entry))
+            return end_of_time(world, until);
+        world->now = entry.at;
+        ++world->events;
+        happen(world, entry.what);
+    }
+    return world->error ? world->error : VB_SIM_END_EVENTS;
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A simulated fabric: nodes, their ports, and the packets between them, in virtual time.
+ *
+ * Time is in integer picoseconds. A world has no globals and one thread; of two runs with the same
+ * seed and the same calls each event is the same. The hosts are their user's (struct vb_sim_hosts):
+ * this room carries packets and knows of them only what their links and switches need.
+ *
+ * A port is the transmitting end of a link direction. What it has sent is a list in the order of
+ * sending, of which only the first packet has an event; a port without lanes works out at once
+ * when a packet will leave, so that its queue needs no events at all. A port with lanes
+ * (lanes.h: queues, flow control, arbitration) has one event when something waits to be sent.
+ */
+#ifndef VB_EVENT_WORLD_H
+#define VB_EVENT_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "event/agenda.h"
+#include "event/packet.h"
+
+#define VB_SIM_NEVER  UINT64_MAX
+#define VB_SIM_SECOND 1000000000000ull
+
+struct vb_sim_switch;
+struct vb_sim_lanes;
+struct vb_world;
+
+/* What the hosts do. `context` is vb_world.hosts_context, `host` a host's number. */
+struct vb_sim_hosts {
+    /* The packet is the host's from now on. */
+    void (*arrive)(void *context, uint32_t host, uint32_t packet);
+    /* The host's port may send again. */
+    void (*ready)(void *context, uint32_t host);
+    /* An event of their own (vb_world_call). */
+    void (*call)(void *context, uint32_t what, uint32_t index);
+};
+
+enum vb_sim_drop {
+    VB_SIM_DROP_FULL = 0, /* no room in a lossy queue */
+    VB_SIM_DROP_ROUTE,    /* no way to its target */
+    VB_SIM_DROP_DAMAGED,  /* bit errors */
+    VB_SIM_DROP_DOWN,     /* the link was down */
+    VB_SIM_DROP_LIFETIME, /* waited too long at the head of its queue */
+    VB_SIM_DROP_HEADROOM, /* a lossless lane ran over: its headroom is too small */
+    VB_SIM_DROPS
+};
+
+struct vb_sim_traffic {
+    uint64_t packets, bytes; /* sent */
+    uint64_t busy;           /* ps in which it sent */
+    uint64_t queued_max;     /* bytes that waited to be sent, at most */
+    uint64_t stalled; /* ps in which it had packets and no credit, or was paused (XmitWait) */
+    uint64_t marked;
+    uint64_t pauses; /* frames sent to stop the other end */
+    uint64_t dropped[VB_SIM_DROPS];
+};
+
+/* Each packet touches the first line and the one with what is counted. */
+struct vb_sim_port {
+    _Alignas(64) uint64_t free_at; /* the transmitter is busy until then */
+    uint64_t delay;
+    struct vb_sim_switch *to_switch;    /* at the other end; NULL: there is a host, … */
+    struct vb_sim_lanes *lanes;         /* NULL: one lossy queue */
+    uint32_t to_host;                   /* …with this number */
+    uint32_t flight_first, flight_last; /* packets on the link, or bound to leave */
+    uint32_t peer;                      /* port at the other end */
+    uint32_t byte_time;                 /* ps; 0: it is no whole number */
+    uint32_t node;
+    uint32_t early;  /* a packet is given to the peer when so many bytes have come; 0: all */
+    uint16_t number; /* among its node's */
+    bool slow_path;  /* bit errors, or was down */
+    bool is_down;
+    _Alignas(64) struct vb_sim_traffic traffic;
+    uint64_t rate;  /* bits per second */
+    uint64_t carry; /* the fraction of a picosecond that the last packets left */
+    double bit_error_rate;
+    uint64_t came_up; /* after it was down; 0: it never was */
+};
+
+enum vb_sim_node_kind { VB_SIM_HOST, VB_SIM_SWITCH };
+
+struct vb_sim_node {
+    enum vb_sim_node_kind kind;
+    uint32_t host; /* its number among the hosts */
+    struct vb_sim_switch *sw;
+    uint32_t *port; /* by number; VB_SIM_NONE: nothing is plugged in */
+    uint32_t ports;
+};
+
+struct vb_world {
+    uint64_t now;
+    struct vb_agenda agenda;
+    struct vb_sim_pool pool;
+    struct vb_sim_port *port;
+    struct vb_sim_node *node;
+    uint32_t ports, nodes, hosts;
+    const struct vb_sim_hosts *on_host;
+    void *hosts_context;
+    uint64_t random;
+    uint64_t events;
+    uint64_t idle; /* pending events that move no packet by themselves: timers, refreshed pauses */
+    uint64_t made, delivered, dropped; /* packets */
+    bool is_quiet;                     /* the hosts have nothing more to do (theirs to say) */
+    int error;                         /* -ENOMEM: the run cannot go on */
+};
+
+int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
+                    struct vb_world **world);
+void vb_world_destroy(struct vb_world *world);
+
+/* Numbers of nodes count up from 0. Negative errno. */
+int vb_world_add_host(struct vb_world *world, uint32_t *node);
+/* `sw` is the world's from now on; on failure too. */
+int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32_t *node);
+
+struct vb_sim_link {
+    uint64_t rate;  /* bits per second */
+    uint64_t delay; /* ps */
+    double bit_error_rate;
+};
+
+/* -EINVAL: no such node or port, no rate, or an error rate that is none; -EBUSY: plugged in. */
+int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
+                     uint32_t b_port, const struct vb_sim_link *link);
+/* Both directions of the link at this port, at a time to come. -EINVAL. */
+int vb_world_set_link(struct vb_world *world, uint32_t node, uint32_t port, bool up, uint64_t at);
+
+enum vb_sim_end {
+    VB_SIM_END_TIME,   /* the time has come */
+    VB_SIM_END_EVENTS, /* so many events happened */
+    VB_SIM_END_EMPTY,  /* nothing will happen any more */
+    VB_SIM_END_STUCK,  /* packets wait for each other, for ever */
+};
+
+/* Up to and with `until`; at most `events`. enum vb_sim_end; -EINVAL: in the past; -ENOMEM. */
+int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);
+
+/*
+ * The ports that wait for each other, from the first one that is found blocked along what it waits
+ * for, until one comes twice or a host is reached; the number of ports.
+ */
+uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t room);
+
+/*
+ * Do the tables lead from this node, a host, to that host? Of several ways the first is followed.
+ * 0, -EHOSTUNREACH, -ELOOP.
+ */
+int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
+
+/* What must hold: NULL, or a sentence about what does not. At rest: nothing is in the fabric. */
+const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size);
+
+/* ---- for hosts, links and switches ---------------------------------------------------------- */
+
+enum vb_sim_event {
+    VB_SIM_ARRIVE = 0, /* the first packet of a port's flight is at the other end */
+    VB_SIM_WAKE,       /* a port with lanes looks at its queues again */
+    VB_SIM_READY,      /* a host's port without lanes is free */
+    VB_SIM_REFRESH,    /* a pause is said again before it ends */
+    VB_SIM_LINK_UP,
+    VB_SIM_LINK_DOWN,
+    VB_SIM_CALL, /* the hosts' own */
+};
+
+static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,
+                                uint32_t detail, uint32_t index)
+{
+    int error = vb_agenda_add(&world->agenda, at,
+                              (uint64_t)event << 56 | (uint64_t)(detail & 0xffffff) << 32 | index);
+
+    if (__builtin_expect(error, 0))
+        world->error = error;
+}
+
+/* Comes back as vb_sim_hosts.call; it frees no packet that waits for another (vb_world.idle). */
+static inline void vb_world_call(struct vb_world *world, uint64_t at, uint32_t what, uint32_t index)
+{
+    ++world->idle;
+    vb_world_add(world, at, VB_SIM_CALL, what, index);
+}
+
+static inline struct vb_sim_packet *vb_world_packet(const struct vb_world *world, uint32_t number)
+{
+    return &world->pool.packet[number];
+}
+
+static inline uint64_t vb_world_random(struct vb_world *world)
+{
+    uint64_t z = world->random += 0x9e3779b97f4a7c15ull; /* splitmix64 (Steele et al., 2014) */
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+/* In [0, 1). */
+static inline double vb_world_chance(struct vb_world *world)
+{
+    return (double)(vb_world_random(world) >> 11) * 0x1p-53;
+}
+
+void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t packet,
+                   enum vb_sim_drop reason);
+
+/* A packet of a host's own making goes to its port; what the port does with it is its own. */
+void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet);
+/* May the port of a host be given another packet now? */
+bool vb_world_may_send(const struct vb_world *world, uint32_t node);
+
+/* The queue before a port without lanes, in bytes, as it is now. */
+static inline uint64_t vb_sim_backlog(const struct vb_world *world, const struct vb_sim_port *port)
+{
+    uint64_t wait = port->free_at > world->now ? port->free_at - world->now : 0;
+
+    if (!wait)
+        return 0;
+    return port->byte_time ? wait / port->byte_time
+                           : (uint64_t)((double)wait * (double)port->rate / 8e12);
+}
+
+#endif

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A host between its engine and its port: packets go out at the line's rate, or at a lower one. */
+#include <errno.h>
+#include <string.h>
+
+#include "port/sim/state.h"
+#include "wire/opcode.h"
+
+enum {
+    ETHERNET_BYTES = 8 + 14 + 20 + 8 + 4 + 4 + 12, /* preamble to IPv4 and UDP, ICRC, FCS, gap */
+    ETHERNET_MIN = 64 + 8 + 12,
+    INFINIBAND_BYTES = 8 + 4 + 2, /* LRH, ICRC, VCRC */
+};
+
+/* Bytes that the packet takes on the wire. */
+static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+{
+    uint32_t bytes;
+
+    switch (framing) {
+    case VB_SIM_ETHERNET:
+        bytes = ETHERNET_BYTES + headers + payload;
+        return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
+    case VB_SIM_INFINIBAND:
+        return INFINIBAND_BYTES + headers + payload;
+    default:
+        return payload ? payload : VB_SIM_BARE_BYTES;
+    }
+}
+
+static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
+{
+    const struct vb_world *world = host->sim->world;
+    uint32_t number = world->node[host->node].port[0];
+
+    *port = number == VB_SIM_NONE ? NULL : &world->port[number];
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static void hold(struct vb_sim_qp *qp)
+{
+    vb_engine_hold(&qp->qp, true);
+}
+
+static void release(struct vb_sim_qp *qp)
+{
+    if (!qp->waits_for_lane && !qp->waits_for_rate)
+        vb_engine_hold(&qp->qp, false);
+}
+
+static double rate_of(struct vb_sim_qp *qp, double line)
+{
+    const struct vb_congestion *congestion = &qp->host->sim->config.congestion;
+    uint64_t now = qp->host->sim->world->now;
+
+    if (congestion->kind == VB_CONGESTION_DCQCN)
+        return vb_dcqcn_rate(&qp->rate.dcqcn, &congestion->dcqcn, line, now);
+    return line * vb_cct_rate(&qp->rate.cct, &congestion->cct, now);
+}
+
+/* The connection's next packet may leave when this one would have been sent at its rate. */
+static void pace(struct vb_sim_qp *qp, uint32_t bytes)
+{
+    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim_port *port;
+    double line, rate;
+
+    host_line(qp->host, &port);
+    if (!port)
+        return;
+    line = (double)port->rate;
+    if (sim->config.congestion.kind == VB_CONGESTION_DCQCN)
+        vb_dcqcn_sent(&qp->rate.dcqcn, &sim->config.congestion.dcqcn, line, bytes, sim->world->now);
+    rate = rate_of(qp, line);
+    if (rate >= line)
+        return;
+    qp->waits_for_rate = true;
+    hold(qp);
+    vb_world_call(sim->world, sim->world->now + (uint64_t)(bytes * 8e12 / rate),
+                  VB_SIM_CALL_RATE | qp->generation << VB_SIM_CALL_BITS, qp->slot);
+}
+
+/* A packet that could not leave at once keeps its connection from making more of them. */
+static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, uint32_t lane)
+{
+    if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
+        return;
+    qp->waits_for_lane = true;
+    qp->lane = (uint8_t)lane;
+    qp->next_held = qp->host->held;
+    qp->host->held = qp;
+    hold(qp);
+}
+
+static void release_held(struct vb_sim_host *host)
+{
+    struct vb_sim_port *port;
+    struct vb_sim_qp **at = &host->held;
+
+    host_line(host, &port);
+    while (*at) {
+        struct vb_sim_qp *qp = *at;
+
+        if (port && port->lanes->lane[qp->lane].packets) {
+            at = &qp->next_held;
+            continue;
+        }
+        *at = qp->next_held;
+        qp->waits_for_lane = false;
+        release(qp);
+    }
+}
+
+static void fill(struct vb_sim_host *host, struct vb_sim_packet *to, const struct vb_packet *from)
+{
+    uint32_t headers = from->header_length + from->pad;
+
+    memcpy(to->header, from->header, VB_SIM_HEADER);
+    to->payload = (uint16_t)from->payload_length;
+    to->bytes = (uint16_t)wire_bytes(host->sim->config.framing, headers, from->payload_length);
+    to->source = (uint16_t)host->number;
+    to->level_marks = (uint8_t)(from->path->sl << 4);
+}
+
+/* False: no memory. */
+static bool send(struct vb_sim_host *host, const struct vb_packet *made)
+{
+    struct vb_endpoint *ep =
+        (struct vb_endpoint *)((char *)(uintptr_t)made->path - offsetof(struct vb_endpoint, path));
+    struct vb_sim_qp *qp = vb_sim_qp_of(ep->qp);
+    struct vb_world *world = host->sim->world;
+    uint32_t packet = vb_sim_pool_take(&world->pool), bytes, lane;
+    struct vb_sim_packet *at;
+    struct vb_sim_port *port;
+
+    if (packet == VB_SIM_NONE) {
+        world->error = -ENOMEM;
+        return false;
+    }
+    at = vb_world_packet(world, packet);
+    fill(host, at, made);
+    at->target = qp->peer;
+    bytes = at->bytes;
+    if (made->reason != VB_PACKET_NEW)
+        ++host->sim->flow[qp->flow].resent;
+    vb_world_send(world, host->node, packet);
+    host_line(host, &port);
+    if (port && port->lanes) {
+        lane = (made->path->sl) % port->lanes->count;
+        wait_for_lane(qp, port, lane);
+    }
+    if (host->sim->config.congestion.kind && made->payload_length)
+        pace(qp, bytes);
+    return true;
+}
+
+static bool has_more(const struct vb_sim_host *host)
+{
+    return vb_ready_first(&host->engine->replying) || vb_ready_first(&host->engine->requesting);
+}
+
+static void arm(struct vb_sim_host *host)
+{
+    uint64_t due = vb_engine_deadline(host->engine);
+
+    if (due >= host->timer_at / 1000)
+        return;
+    host->timer_at = due * 1000;
+    if (host->timer_at < host->sim->world->now) /* within this nanosecond */
+        host->timer_at = host->sim->world->now;
+    vb_world_call(host->sim->world, host->timer_at, VB_SIM_CALL_TIMER, host->number);
+}
+
+/* To be asked again when the port is free. */
+static void come_back(struct vb_sim_host *host)
+{
+    struct vb_world *world = host->sim->world;
+    struct vb_sim_port *port;
+
+    host_line(host, &port);
+    if (!port || (!has_more(host) && !host->held))
+        return;
+    if (port->lanes) {
+        vb_lanes_want(world, world->node[host->node].port[0]);
+        return;
+    }
+    if (host->ready_planned)
+        return;
+    host->ready_planned = true;
+    vb_world_add(world, port->free_at, VB_SIM_READY, 0, world->node[host->node].port[0]);
+}
+
+void vb_sim_host_pump(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+
+    if (host->held)
+        release_held(host);
+    while (vb_world_may_send(sim->world, host->node) &&
+           vb_engine_next(host->engine, &sim->packet, vb_sim_ns(sim)))
+        if (!send(host, &sim->packet))
+            return;
+    come_back(host);
+    arm(host);
+}
+
+void vb_sim_kick(struct vb_qp *qp)
+{
+    struct vb_sim_host *host = vb_sim_host_of(qp->context->adapter);
+
+    vb_engine_attend(host->engine, qp, vb_sim_ns(host->sim));
+    vb_sim_host_pump(host);
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+static void send_notice(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = qp->host->sim;
+    struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
+                         .migrated = true,
+                         .pkey = vb_engine_pkey(qp->host->engine),
+                         .becn = true,
+                         .dest_qp = qp->shared.dest_qp_num};
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
+    struct vb_sim_packet *at;
+
+    if (packet == VB_SIM_NONE) {
+        sim->world->error = -ENOMEM;
+        return;
+    }
+    at = vb_world_packet(sim->world, packet);
+    memset(at->header, 0, sizeof(at->header));
+    vb_bth_write(at->header, &bth);
+    at->payload = 0;
+    at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_BTH + VB_CNP_RESERVED, 0);
+    at->source = (uint16_t)qp->host->number;
+    at->target = qp->peer;
+    at->level_marks = (uint8_t)(sim->config.notice_level << 4);
+    vb_world_send(sim->world, qp->host->node, packet);
+}
+
+static bool is_marked(const struct vb_sim_packet *packet)
+{
+    return (packet->level_marks & VB_SIM_CE) || (packet->header[4] & 0x80);
+}
+
+/* A marked packet of a connection: its sender is told, but not too often. */
+static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+{
+    const struct vb_congestion *congestion = &host->sim->config.congestion;
+    struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
+    uint64_t now = host->sim->world->now;
+    struct vb_sim_qp *qp;
+
+    if (!found)
+        return;
+    qp = vb_sim_qp_of(found);
+    ++host->sim->flow[qp->flow].marked;
+    if (!congestion->kind || !packet->payload ||
+        (qp->noticed_at && now < qp->noticed_at + congestion->notice_interval))
+        return;
+    qp->noticed_at = now ? now : 1;
+    send_notice(qp);
+}
+
+static bool is_notice(const struct vb_sim_packet *packet)
+{
+    return (packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
+}
+
+static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+{
+    const struct vb_congestion *congestion = &host->sim->config.congestion;
+    struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
+    uint64_t now = host->sim->world->now;
+    struct vb_sim_port *port;
+    struct vb_sim_qp *qp;
+
+    host_line(host, &port);
+    if (!found || !port)
+        return;
+    qp = vb_sim_qp_of(found);
+    ++host->sim->flow[qp->flow].notices;
+    if (congestion->kind == VB_CONGESTION_DCQCN)
+        vb_dcqcn_notice(&qp->rate.dcqcn, &congestion->dcqcn, (double)port->rate, now);
+    else if (congestion->kind == VB_CONGESTION_CCT)
+        vb_cct_notice(&qp->rate.cct, &congestion->cct, now);
+}
+
+static void arrive(void *context, uint32_t number, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+    struct vb_sim_host *host = sim->host[number];
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_arrival arrival = {.bytes = at->header,
+                                 .length = VB_SIM_HEADER, /* what follows is not looked at */
+                                 .virtual_payload = at->payload,
+                                 .traffic_class = at->level_marks & VB_SIM_CE ? 3 : 2,
+                                 .hop_limit = 64};
+
+    vb_sim_write_gid(arrival.sgid, at->source);
+    vb_sim_write_gid(arrival.dgid, at->target);
+    vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    if (__builtin_expect(is_marked(at), 0))
+        notice_mark(host, at);
+    at = vb_world_packet(sim->world, packet); /* a notice may have moved the pool */
+    if (__builtin_expect(is_notice(at), 0))
+        take_notice(host, at);
+    vb_sim_pool_give(&sim->world->pool, packet);
+    vb_sim_flows_complete(sim);
+    vb_sim_host_pump(host);
+}
+
+static void ready(void *context, uint32_t number)
+{
+    struct vb_sim *sim = context;
+
+    sim->host[number]->ready_planned = false;
+    vb_sim_host_pump(sim->host[number]);
+}
+
+static void expire(struct vb_sim *sim, struct vb_sim_host *host)
+{
+    if (host->timer_at != sim->world->now)
+        return; /* an earlier one came in its place */
+    host->timer_at = VB_SIM_NEVER;
+    vb_engine_expire(host->engine, vb_sim_ns(sim));
+    vb_sim_flows_complete(sim);
+    vb_sim_host_pump(host);
+}
+
+static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (!qp || qp->generation != generation)
+        return;
+    qp->waits_for_rate = false;
+    release(qp);
+    vb_sim_host_pump(qp->host);
+}
+
+static void call(void *context, uint32_t what, uint32_t index)
+{
+    struct vb_sim *sim = context;
+
+    switch (what & ((1u << VB_SIM_CALL_BITS) - 1)) {
+    case VB_SIM_CALL_TIMER:
+        expire(sim, sim->host[index]);
+        break;
+    case VB_SIM_CALL_RATE:
+        release_rate(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    default:
+        vb_sim_flows_start(sim);
+    }
+}
+
+const struct vb_sim_hosts vb_sim_host_calls = {arrive, ready, call};

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Adapters and queue pairs without a segment: the tables that peers would map are common, or here.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "port/sim/state.h"
+
+enum {
+    KEY = 1 << 8 | 0x5a,
+    COMPLETIONS = 1 << 14, /* read after each call of an engine: those of many failures at once */
+    FIRST_QPS = 8,
+    FIRST_SLOTS = 64,
+};
+
+uint32_t vb_sim_key(void)
+{
+    return KEY;
+}
+
+/* ---- common to all hosts --------------------------------------------------------------------- */
+
+/* Every address, for everything, in the one protection domain. */
+static void open_memory(struct vb_sim *sim)
+{
+    struct vb_mr_shared *mr = &sim->mr[KEY >> 8];
+
+    mr->pd = sim->pd.number;
+    mr->length = UINT64_MAX;
+    mr->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                 IBV_ACCESS_REMOTE_ATOMIC;
+    atomic_store(&mr->key, KEY);
+    atomic_store(&sim->header->mr_window, (KEY >> 8) + 1);
+}
+
+static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
+{
+    adapter->self =
+        (struct vb_view){.header = sim->header, .mr = sim->mr, .evidence = sim->evidence};
+    adapter->instance = VB_ARM_ANY + 1;
+    adapter->barriers = sim->barriers;
+    adapter->port = &vb_sim_port_calls;
+    vb_adapter_open_locks(adapter);
+}
+
+static void fill_context(struct vb_context *context, struct vb_adapter *adapter)
+{
+    context->adapter = adapter;
+    context->closing = true; /* nobody reads events */
+    context->async_fd = -1;
+    pthread_mutex_init(&context->mutex, NULL);
+    pthread_mutex_init(&context->declines.mutex, NULL);
+    pthread_cond_init(&context->acked, NULL);
+}
+
+static void *lines(size_t size)
+{
+    void *made = NULL;
+
+    if (posix_memalign(&made, VB_LINE, size))
+        return NULL;
+    return memset(made, 0, size);
+}
+
+/* All flows complete into one queue, whose adapter has nothing else. */
+static int make_cq(struct vb_sim *sim)
+{
+    struct vb_cqe *ring = calloc(COMPLETIONS, sizeof(*ring));
+
+    sim->cq = lines(sizeof(*sim->cq));
+    sim->cq_shared = lines(sizeof(*sim->cq_shared));
+    fill_adapter(sim, &sim->cq_adapter);
+    fill_context(&sim->cq_context, &sim->cq_adapter);
+    sim->cq_adapter.self.base = (uint8_t *)ring; /* the ring's offset is 0 */
+    if (!ring || !sim->cq || !sim->cq_shared)
+        return -ENOMEM;
+    sim->cq->context = &sim->cq_context;
+    sim->cq->shared = sim->cq_shared;
+    sim->cq->ring = ring;
+    sim->cq->mask = sim->cq_shared->mask = COMPLETIONS - 1;
+    if (!sim->barriers)
+        vb_biased_forbid(&sim->cq_shared->lock, sim->cq_adapter.instance);
+    return 0;
+}
+
+int vb_sim_common_create(struct vb_sim *sim)
+{
+    sim->barriers = vb_barrier_register();
+    sim->header = lines(sizeof(*sim->header));
+    sim->mr = lines(((KEY >> 8) + 1) * sizeof(*sim->mr));
+    sim->evidence = lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
+    if (!sim->header || !sim->mr || !sim->evidence)
+        return -ENOMEM;
+    open_memory(sim);
+    return make_cq(sim);
+}
+
+static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context)
+{
+    vb_event_drop_all(context);
+    pthread_cond_destroy(&context->acked);
+    pthread_mutex_destroy(&context->declines.mutex);
+    pthread_mutex_destroy(&context->mutex);
+    vb_adapter_close_locks(adapter);
+}
+
+void vb_sim_common_destroy(struct vb_sim *sim)
+{
+    if (sim->cq_adapter.port)
+        empty_adapter(&sim->cq_adapter, &sim->cq_context);
+    if (sim->cq)
+        free(sim->cq->ring);
+    free(sim->cq);
+    free(sim->cq_shared);
+    free(sim->evidence);
+    free(sim->mr);
+    free(sim->header);
+    free(sim->qp);
+    free(sim->free_slot);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
+{
+    struct vb_sim_host *made = calloc(1, sizeof(*made));
+    struct vb_engine_config config = sim->config.engine;
+
+    if (!made)
+        return -ENOMEM;
+    config.virtual_payload = true;
+    made->sim = sim;
+    made->timer_at = VB_SIM_NEVER;
+    fill_adapter(sim, &made->adapter);
+    fill_context(&made->context, &made->adapter);
+    if (vb_engine_create(&made->adapter, &config, &made->engine)) {
+        empty_adapter(&made->adapter, &made->context);
+        free(made);
+        return -ENOMEM;
+    }
+    *host = made;
+    return 0;
+}
+
+void vb_sim_host_destroy(struct vb_sim_host *host)
+{
+    vb_engine_destroy(host->engine);
+    empty_adapter(&host->adapter, &host->context);
+    free(host->adapter.qp_pool.free);
+    free(host->adapter.qps);
+    free(host);
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+static int grow_table(struct vb_adapter *adapter)
+{
+    uint32_t limit = adapter->qp_pool.limit ? 2 * adapter->qp_pool.limit : FIRST_QPS;
+    struct vb_qp **grown;
+
+    if (limit > VB_MAX_QP)
+        return -ENOMEM;
+    grown = realloc(adapter->qps, limit * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    memset(grown + adapter->qp_pool.limit, 0, (limit - adapter->qp_pool.limit) * sizeof(*grown));
+    adapter->qps = grown;
+    adapter->qp_pool.limit = limit;
+    return 0;
+}
+
+/* The upper bits of a number change with each queue pair (vb_engine_find knows the lower ones). */
+static int take_number(struct vb_sim_host *host, struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = &host->adapter;
+
+    if (vb_pool_take(&adapter->qp_pool, &qp->index) &&
+        (grow_table(adapter) || vb_pool_take(&adapter->qp_pool, &qp->index)))
+        return -ENOMEM;
+    do {
+        host->generation = host->generation % (VB_SLOTS - 2) + 1;
+        qp->ibv.qp_num = host->generation << (24 - VB_SLOT_BITS) | qp->index % VB_QPS_PER_SLOT;
+    } while (vb_engine_find(host->engine, qp->ibv.qp_num));
+    adapter->qps[qp->index] = qp;
+    return 0;
+}
+
+static int take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
+{
+    if (!sim->free_slots && sim->slots == sim->slot_room) {
+        uint32_t room = sim->slot_room ? 2 * sim->slot_room : FIRST_SLOTS;
+        struct vb_sim_qp **grown = realloc(sim->qp, room * sizeof(*grown));
+        uint32_t *numbers;
+
+        if (!grown)
+            return -ENOMEM;
+        sim->qp = grown;
+        numbers = realloc(sim->free_slot, room * sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        sim->free_slot = numbers;
+        sim->slot_room = room;
+    }
+    qp->slot = sim->free_slots ? sim->free_slot[--sim->free_slots] : sim->slots++;
+    qp->generation = sim->generation++ % VB_SIM_GENERATIONS;
+    sim->qp[qp->slot] = qp;
+    return 0;
+}
+
+static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host)
+{
+    const struct vb_sim_config *config = &host->sim->config;
+    struct vb_qp *qp = &made->qp;
+
+    made->host = host;
+    qp->context = &host->context;
+    qp->pd = &host->sim->pd;
+    qp->send_cq = qp->recv_cq = host->sim->cq;
+    qp->shared = &made->shared;
+    qp->ibv.qp_type = qp->remote_type = IBV_QPT_RC;
+    qp->ibv.state = IBV_QPS_RTS;
+    qp->attr = (struct ibv_qp_attr){
+        .timeout = config->timeout,
+        .retry_cnt = config->retry_cnt,
+        .rnr_retry = 7,
+    };
+    made->shared.type = IBV_QPT_RC;
+    made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    made->shared.established = 1; /* no event tells of it */
+    atomic_store(&made->shared.state, IBV_QPS_RTS);
+    if (!host->adapter.barriers)
+        vb_biased_forbid(&made->shared.sq_lock, host->adapter.instance);
+}
+
+/* The one entry that most need lies where the ibv_wr_* calls of a program's queue pair would. */
+static void *spare_room(struct vb_qp *qp)
+{
+    _Static_assert(sizeof(struct ibv_qp) + sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge) <=
+                       sizeof(struct ibv_qp_ex),
+                   "an entry and its element fit");
+    return (uint8_t *)&qp->ex + sizeof(struct ibv_qp);
+}
+
+/* Entries of the send queue, with an element each. */
+static int make_queue(struct vb_qp *qp, uint32_t depth)
+{
+    struct ibv_sge *sge;
+
+    qp->cap = (struct ibv_qp_cap){.max_send_wr = vb_round_up_pow2(depth), .max_send_sge = 1};
+    qp->sq_mask = qp->cap.max_send_wr - 1;
+    if (depth > 1)
+        qp->sq = qp->sq_store = calloc(qp->cap.max_send_wr, sizeof(*qp->sq) + sizeof(*sge));
+    else
+        qp->sq = spare_room(qp);
+    if (!qp->sq)
+        return -ENOMEM;
+    sge = (struct ibv_sge *)(qp->sq + qp->cap.max_send_wr);
+    for (uint32_t i = 0; i < qp->cap.max_send_wr; ++i)
+        qp->sq[i].sge = &sge[i];
+    return 0;
+}
+
+static size_t qp_size(const struct vb_sim *sim)
+{
+    return sim->config.congestion.kind ? sizeof(struct vb_sim_qp)
+                                       : offsetof(struct vb_sim_qp, rate);
+}
+
+int vb_sim_qp_create(struct vb_sim_host *host, uint32_t depth, struct vb_sim_qp **qp)
+{
+    struct vb_sim_qp *made = lines(qp_size(host->sim));
+
+    if (!made)
+        return -ENOMEM;
+    fill_qp(made, host);
+    if (depth && make_queue(&made->qp, depth)) {
+        free(made);
+        return -ENOMEM;
+    }
+    if (take_slot(host->sim, made) || take_number(host, &made->qp)) {
+        free(made->qp.sq_store);
+        free(made);
+        return -ENOMEM;
+    }
+    made->shared.qp_num = made->qp.ibv.qp_num;
+    *qp = made;
+    return 0;
+}
+
+int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)
+{
+    struct vb_path path = {.mtu = qp->host->sim->config.mtu, .hop_limit = 64, .sl = level};
+
+    vb_sim_write_gid(path.sgid, qp->host->number);
+    vb_sim_write_gid(path.dgid, other->host->number);
+    qp->shared.dest_qp_num = other->qp.ibv.qp_num;
+    qp->peer = (uint16_t)other->host->number;
+    qp->other = other;
+    return vb_engine_connect(qp->host->engine, &qp->qp, &path);
+}
+
+static void leave_held(struct vb_sim_qp *qp)
+{
+    for (struct vb_sim_qp **at = &qp->host->held; *at; at = &(*at)->next_held)
+        if (*at == qp) {
+            *at = qp->next_held;
+            return;
+        }
+}
+
+void vb_sim_qp_destroy(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = qp->host;
+
+    if (qp->waits_for_lane)
+        leave_held(qp);
+    vb_engine_disconnect(host->engine, &qp->qp);
+    host->adapter.qps[qp->qp.index] = NULL;
+    vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
+    host->sim->qp[qp->slot] = NULL;
+    host->sim->free_slot[host->sim->free_slots++] = qp->slot;
+    free(qp->qp.sq_store);
+    free(qp);
+}
+
+/* ---- the port's calls ------------------------------------------------------------------------ */
+
+static void nothing(struct vb_qp *qp)
+{
+    (void)qp;
+}
+
+static bool is_quiet(struct vb_qp *qp)
+{
+    (void)qp;
+    return true;
+}
+
+static void no_progress(struct vb_cq *cq)
+{
+    (void)cq;
+}
+
+/* Queue pairs are made connected (vb_sim_qp_create), and all of them are carried by packets. */
+static int refuse_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                          struct vb_outcome *outcome)
+{
+    (void)qp;
+    (void)wr;
+    (void)outcome;
+    return -EAGAIN;
+}
+
+static int refuse_connect(struct vb_qp *qp)
+{
+    (void)qp;
+    return -EOPNOTSUPP;
+}
+
+static int refuse_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    (void)adapter;
+    (void)index;
+    (void)qp_num;
+    return -EOPNOTSUPP;
+}
+
+const struct vb_port vb_sim_port_calls = {
+    .number = refuse_number,
+    .connect = refuse_connect,
+    .disconnect = nothing,
+    .execute = refuse_execute,
+    .settle = nothing,
+    .quiet = is_quiet,
+    .attend = nothing,
+    .progress = no_progress,
+    .kick = vb_sim_kick,
+};

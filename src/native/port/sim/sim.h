@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Simulated hosts: each an adapter with the packet engine that also runs live, on a port of a
+ * simulated fabric (event/world.h); and flows, which post RDMA requests on them without a program.
+ *
+ * The adapters are light: what adapters of live processes keep in a segment for their peers (rings,
+ * tables for each possible object) is here only as large as it must be, or common to all hosts.
+ * Payload is virtual. Every host has one memory region, all addresses, under one key.
+ *
+ * A flow has a connection of its own while it lasts: two queue pairs, made when it starts and gone
+ * when it has ended. A number of a queue pair comes back only after many others, so that what is
+ * late on the way does not meet the next connection.
+ */
+#ifndef VB_PORT_SIM_SIM_H
+#define VB_PORT_SIM_SIM_H
+
+#include "event/switch.h"
+#include "event/world.h"
+#include "hca/engine.h"
+#include "port/sim/congestion.h"
+
+struct vb_sim;
+
+/* What a packet costs on the wire besides its transport headers, payload and pad. */
+enum vb_sim_framing {
+    VB_SIM_BARE = 0,   /* payload alone counts; packets without have VB_SIM_BARE_BYTES */
+    VB_SIM_ETHERNET,   /* RoCE v2 over IPv4, with preamble and gap */
+    VB_SIM_INFINIBAND, /* LRH and both CRCs */
+};
+
+enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64 };
+
+struct vb_sim_config {
+    uint64_t seed;
+    enum vb_sim_framing framing;
+    uint16_t mtu;                   /* 256 to 4096, a power of two */
+    uint8_t timeout;                /* local ACK timeout: 4.096 us * 2^timeout; 0: none */
+    uint8_t retry_cnt;              /* 0: a lost packet ends the connection */
+    uint8_t rd_atomic;              /* READs outstanding on a connection */
+    struct vb_engine_config engine; /* virtual_payload is set anyway */
+    struct vb_congestion congestion;
+    uint8_t notice_level; /* service level of congestion notifications */
+};
+
+/* RoCE v2, MTU 4096, timeout 14 (67 ms), 7 retries, an ACK for each packet, packets in turn. */
+struct vb_sim_config vb_sim_defaults(void);
+
+enum vb_flow_state {
+    VB_FLOW_WAITING = 0,
+    VB_FLOW_RUNNING,
+    VB_FLOW_DONE,
+    VB_FLOW_FAILED, /* `status` says how */
+};
+
+struct vb_sim_flow {
+    uint32_t source, target; /* hosts; a READ's data come from the target */
+    uint64_t bytes;
+    uint64_t start,
+        finish;       /* ps; finish: the last acknowledgement, or last byte of a READ, is in */
+    uint64_t done;    /* bytes of the messages that have ended */
+    uint64_t message; /* bytes of one request, at most 1 GiB */
+    uint32_t resent;  /* packets sent again */
+    uint32_t marked;  /* packets that came with a congestion mark */
+    uint32_t notices; /* congestion notifications that the sender got */
+    uint32_t slot;    /* of its queue pair, while it runs */
+    uint8_t state;    /* enum vb_flow_state */
+    uint8_t status;   /* enum ibv_wc_status */
+    uint8_t level;    /* service level, or priority */
+    uint8_t depth;    /* requests outstanding */
+    uint8_t opcode;   /* IBV_WR_RDMA_WRITE or IBV_WR_RDMA_READ */
+};
+
+int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim);
+void vb_sim_destroy(struct vb_sim *sim);
+struct vb_world *vb_sim_world(struct vb_sim *sim);
+
+/* -EINVAL: 65536 hosts are there. -ENOMEM. */
+int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
+const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host);
+
+/*
+ * Copies of these, whose source, target, bytes, start, message (0: as large as may be), level,
+ * depth (0: 1) and opcode are set. -EINVAL: no such host, to itself, no bytes, a start in the past;
+ * -EHOSTUNREACH, -ELOOP: the tables lead one of its ways elsewhere, or round; `*bad` is then the
+ * flow's place. -ENOMEM.
+ */
+int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                     uint64_t *bad);
+const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
+uint64_t vb_sim_flows_left(const struct vb_sim *sim);
+
+/* What every host and queue pair needs, in bytes: for the limits of memory. */
+uint64_t vb_sim_host_bytes(void);
+uint64_t vb_sim_qp_bytes(void);
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Private to port/sim: the simulated hosts and queue pairs. */
+#ifndef VB_PORT_SIM_STATE_H
+#define VB_PORT_SIM_STATE_H
+
+#include <string.h>
+
+#include "hca/cq.h"
+#include "hca/mr.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "port/sim/sim.h"
+#include "wire/bytes.h"
+
+/* What vb_world_call brings back (its `what`, of which the upper bits are the user's). */
+enum vb_sim_call { VB_SIM_CALL_TIMER, VB_SIM_CALL_RATE, VB_SIM_CALL_FLOWS, VB_SIM_CALL_BITS = 4 };
+
+enum { VB_SIM_GENERATIONS = 1 << 20 };
+
+struct vb_sim_qp {
+    struct vb_qp_shared shared; /* what lies in a segment where there is one */
+    struct vb_qp qp;
+    struct vb_sim_qp *next_held; /* of the host; it waits for its lane */
+    struct vb_sim_host *host;
+    uint32_t flow;
+    uint32_t slot;       /* in vb_sim.qp */
+    uint32_t generation; /* of the slot */
+    uint16_t peer;       /* host */
+    uint8_t lane;        /* that it waits for */
+    bool waits_for_lane, waits_for_rate;
+    uint64_t unposted;       /* bytes of the flow that are not in the queue yet */
+    uint64_t noticed_at;     /* the last notification sent for it */
+    struct vb_sim_qp *other; /* the connection's other end */
+    struct vb_rate rate;     /* last: without a reaction to congestion it is not there */
+};
+
+struct vb_sim_host {
+    struct vb_adapter adapter;
+    struct vb_context context;
+    struct vb_sim *sim;
+    struct vb_engine *engine;
+    struct vb_sim_qp *held;
+    uint64_t timer_at; /* of the pending event; VB_SIM_NEVER */
+    uint32_t node, number;
+    uint32_t generation; /* upper bits of the last queue pair number */
+    bool ready_planned;
+};
+
+struct vb_sim {
+    struct vb_world *world;
+    struct vb_sim_config config;
+    struct vb_sim_host **host;
+    uint32_t hosts;
+    struct vb_packet packet; /* the one that is on its way out of an engine */
+    /* common to all adapters */
+    struct vb_segment_header *header;
+    struct vb_mr_shared *mr;
+    struct vb_evidence *evidence;
+    struct vb_pd pd;
+    struct vb_adapter cq_adapter;
+    struct vb_context cq_context;
+    struct vb_cq *cq;
+    struct vb_cq_shared *cq_shared;
+    uint32_t completions; /* read */
+    bool barriers;
+    /* queue pairs */
+    struct vb_sim_qp **qp; /* by slot; NULL: free */
+    uint32_t *free_slot;
+    uint32_t slots, free_slots, slot_room;
+    uint32_t generation;
+    /* flows */
+    struct vb_sim_flow *flow;
+    uint64_t flows, flow_room, flows_left;
+    uint32_t *order; /* those that wait, by start */
+    uint64_t order_next, order_count;
+    uint64_t flows_at; /* of the pending event */
+};
+
+static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
+{
+    return (struct vb_sim_host *)((char *)(uintptr_t)adapter -
+                                  offsetof(struct vb_sim_host, adapter));
+}
+
+static inline struct vb_sim_qp *vb_sim_qp_of(const struct vb_qp *qp)
+{
+    return (struct vb_sim_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_sim_qp, qp));
+}
+
+static inline uint64_t vb_sim_ns(const struct vb_sim *sim)
+{
+    return sim->world->now / 1000;
+}
+
+static inline void vb_sim_write_gid(uint8_t gid[16], uint32_t host)
+{
+    memset(gid, 0, 16);
+    gid[0] = 0xfd;
+    vb_put32(gid + 12, host + 1);
+}
+
+/* light.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
+int vb_sim_common_create(struct vb_sim *sim);
+void vb_sim_common_destroy(struct vb_sim *sim);
+int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
+void vb_sim_host_destroy(struct vb_sim_host *host);
+/* A queue pair in RTS, but for its connection; `depth` requests, 0: it only answers. */
+int vb_sim_qp_create(struct vb_sim_host *host, uint32_t depth, struct vb_sim_qp **qp);
+int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level);
+void vb_sim_qp_destroy(struct vb_sim_qp *qp);
+extern const struct vb_port vb_sim_port_calls;
+/* The key of the one memory region. */
+uint32_t vb_sim_key(void);
+
+/* host.c */
+extern const struct vb_sim_hosts vb_sim_host_calls;
+void vb_sim_host_pump(struct vb_sim_host *host);
+void vb_sim_kick(struct vb_qp *qp);
+
+/* flows.c */
+void vb_sim_flows_start(struct vb_sim *sim);
+/* Completions that the last call of an engine left. */
+void vb_sim_flows_complete(struct vb_sim *sim);
+void vb_sim_flows_free(struct vb_sim *sim);
+
+#endif

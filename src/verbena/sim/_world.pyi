@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FLOW: np.dtype[np.void]
+LINK: np.dtype[np.void]
+FRAMINGS: dict[str, int]
+GATES: dict[str, int]
+BALANCES: dict[str, int]
+ENDS: dict[int, str]
+STATES: tuple[str, ...]
+DROPS: tuple[str, ...]
+
+class World:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        framing: str = "ethernet",
+        mtu: int = 4096,
+        timeout: int = 14,
+        retry_count: int = 7,
+        rd_atomic: int = 16,
+        window: int = ...,
+        ack_bytes: int = 1,
+        burst: int = 1,
+        congestion: Mapping[str, Any] | None = None,
+        notice_level: int = 0,
+    ) -> None: ...
+    def add_host(self) -> int: ...
+    def add_switch(
+        self,
+        ports: int,
+        *,
+        lanes: Sequence[Mapping[str, Any]] = (),
+        buffer: int = 0,
+        mark: tuple[int, int, float] | None = None,
+        high: Sequence[tuple[int, int]] = (),
+        low: Sequence[tuple[int, int]] | None = None,
+        high_limit: int = 0,
+        remembers: bool = False,
+        balance: str = "flow",
+        cut_through: int = 0,
+        lifetime: int = 0,
+        fecn: int = 0,
+    ) -> int: ...
+    def connect(
+        self,
+        a: int,
+        a_port: int,
+        b: int,
+        b_port: int,
+        *,
+        rate: int,
+        delay: int,
+        bit_error_rate: float = 0.0,
+    ) -> None: ...
+    def set_link(self, node: int, port: int, up: bool, at: int) -> None: ...
+    def set_routes(self, switch: int, ports: ArrayLike) -> None: ...
+    def set_lanes(self, switch: int, lanes: ArrayLike) -> None: ...
+    def add_flows(
+        self,
+        source: ArrayLike,
+        target: ArrayLike,
+        size: ArrayLike,
+        start: ArrayLike = 0,
+        *,
+        message: ArrayLike = 0,
+        level: ArrayLike = 0,
+        depth: ArrayLike = 1,
+        read: ArrayLike = False,
+    ) -> int: ...
+    def run(
+        self, until: int | None = None, progress: Callable[[World], object] | None = None
+    ) -> str: ...
+    @property
+    def now(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def hosts(self) -> int: ...
+    @property
+    def flows_left(self) -> int: ...
+    @property
+    def packets(self) -> dict[str, int]: ...
+    @property
+    def bytes_each(self) -> dict[str, int]: ...
+    def flows(self) -> NDArray[np.void]: ...
+    def links(self) -> NDArray[np.void]: ...
+    def counters(self, host: int) -> dict[str, int]: ...
+    def blocked(self) -> list[tuple[int, int]]: ...
+    def check(self, at_rest: bool = False) -> str | None: ...

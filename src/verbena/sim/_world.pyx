@@ -1,0 +1,547 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: embedsignature=False, freethreading_compatible=False
+"""The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, ENOMEM
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+import numpy as np
+
+include "_world_abi.pxi"
+
+FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
+GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
+BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+ENDS = {
+    VB_SIM_END_TIME: "time",
+    VB_SIM_END_EMPTY: "done",
+    VB_SIM_END_STUCK: "deadlock",
+}
+STATES = ("waiting", "running", "done", "failed")
+DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom")
+
+FLOW = np.dtype([
+    ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
+    ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("state", "u1"),
+    ("status", "u1"), ("level", "u1"),
+])
+LINK = np.dtype([
+    ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
+    ("delay", "u8"), ("packets", "u8"), ("bytes", "u8"), ("busy", "u8"), ("stalled", "u8"),
+    ("queued_max", "u8"), ("marked", "u8"), ("pauses", "u8"),
+    *(("dropped_" + reason, "u8") for reason in DROPS),
+])
+
+cdef enum:
+    SLICE = 200000  # events between two looks at signals
+    FRAME_OVERHEAD = 98  # the most that framing and headers add to a payload of data
+
+
+cdef object _choice(dict table, str name, object value):
+    if value not in table:
+        raise ValueError(f"{name} is {value!r}, and not one of {', '.join(table)}")
+    return table[value]
+
+
+cdef uint64_t _count(str name, object value, object least, object most) except? 0:
+    number = int(value)
+    if number != value or not least <= number <= most:
+        raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
+    return number
+
+
+cdef vb_sim_marking _marking(object mark) except *:
+    cdef vb_sim_marking made
+    low, high, most = mark
+    made.low = _count("the marking's low threshold", low, 0, 2**32 - 1)
+    made.high = _count("the marking's high threshold", high, 1, 2**32 - 1)
+    made.most = most
+    if made.low > made.high or not 0 <= most <= 1:
+        raise ValueError(f"marking {mark!r}: low is to be at most high, and most from 0 to 1")
+    return made
+
+
+cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) except -1:
+    rest = dict(given)
+    lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
+    lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
+    lane.alpha = rest.pop("alpha", 0.0)
+    lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
+    lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
+    lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
+    mark = rest.pop("mark", None)
+    if mark is not None:
+        lane.mark = _marking(mark)
+    if rest:
+        raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
+    if lane.alpha < 0:
+        raise ValueError(f"lane {number}: alpha is {lane.alpha}, below 0")
+    if lane.flow.gate == VB_SIM_PAUSES and lane.go > lane.stop:
+        raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
+    return 0
+
+
+cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) except -1:
+    if len(given) > VB_ARBITER_ENTRIES:
+        raise ValueError(f"an arbitration table has at most {VB_ARBITER_ENTRIES} entries")
+    for i, (lane, weight) in enumerate(given):
+        entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
+        entry[i].weight = _count("a weight", weight, 0, 255)
+    return len(given)
+
+
+cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
+    """One C flow for each row of the columns; the caller frees it."""
+    cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
+    cdef const uint64_t[:] source, target, size, start, message, level, depth, read
+    cdef uint64_t i
+    if flows is NULL:
+        raise MemoryError
+    source, target, size, start, message, level, depth, read = columns
+    for i in range(count):
+        flows[i].source = <uint32_t>source[i]
+        flows[i].target = <uint32_t>target[i]
+        flows[i].bytes = size[i]
+        flows[i].start = start[i]
+        flows[i].message = message[i]
+        flows[i].level = <uint8_t>level[i]
+        flows[i].depth = <uint8_t>depth[i]
+        flows[i].opcode = IBV_WR_RDMA_READ if read[i] else IBV_WR_RDMA_WRITE
+    return flows
+
+
+cdef class World:
+    """A fabric in virtual time. Times are whole picoseconds, rates bits per second, sizes bytes.
+
+    ``seed``: of everything that is drawn by lot; runs with one seed are equal to the byte.
+    ``framing``: what a packet costs on the wire: "ethernet" (RoCE v2, with preamble and gap),
+    "infiniband" (LRH and CRCs), or "bare": its payload, and 64 bytes for one without.
+    ``mtu``, ``timeout`` (4.096 us * 2**timeout, 0: none), ``retry_count`` (0: a lost packet ends
+    the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight),
+    ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
+    connection's turn): of every connection.
+    ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
+    "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
+    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
+
+    Wrong values raise ValueError.
+    """
+
+    cdef vb_sim *_sim
+    cdef vb_world *_world
+    cdef bint _busy
+    cdef uint32_t _frame
+
+    def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
+                  rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
+                  notice_level=0):
+        cdef vb_sim_config config = vb_sim_defaults()
+        config.seed = _count("seed", seed, 0, 2**64 - 1)
+        config.framing = _choice(FRAMINGS, "framing", framing)
+        if mtu not in (256, 512, 1024, 2048, 4096):
+            raise ValueError(f"mtu is {mtu!r}, and not one of 256, 512, 1024, 2048, 4096")
+        config.mtu = mtu
+        self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
+        config.timeout = _count("timeout", timeout, 0, 31)
+        config.retry_cnt = _count("retry_count", retry_count, 0, 7)
+        config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
+        config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
+        config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
+        config.engine.burst = _count("burst", burst, 1, 2**16)
+        config.notice_level = _count("notice_level", notice_level, 0, 15)
+        if congestion is not None:
+            self._fill_congestion(&config.congestion, dict(congestion))
+        _check(vb_sim_create(&config, &self._sim), "the world")
+        self._world = vb_sim_world(self._sim)
+
+    def __dealloc__(self):
+        if self._sim is not NULL:
+            vb_sim_destroy(self._sim)
+
+    cdef int _fill_congestion(self, vb_congestion *to, dict given) except -1:
+        kind = given.pop("kind", None)
+        interval = given.pop("notice_interval", 50_000_000)
+        to.notice_interval = _count("notice_interval", interval, 0, 2**63)
+        if kind == "dcqcn":
+            to.kind = VB_CONGESTION_DCQCN
+            self._fill_dcqcn(&to.dcqcn, given)
+        elif kind == "cct":
+            to.kind = VB_CONGESTION_CCT
+            self._fill_cct(&to.cct, given)
+        else:
+            raise ValueError(f"congestion: kind is {kind!r}, and neither 'dcqcn' nor 'cct'")
+        if given:
+            raise ValueError(f"congestion: unknown keys {', '.join(sorted(given))}")
+        return 0
+
+    cdef int _fill_dcqcn(self, vb_dcqcn_config *to, dict given) except -1:
+        named = given.pop("set", "paper")
+        if named not in ("paper", "adapter"):
+            raise ValueError(f"congestion: set is {named!r}, and neither 'paper' nor 'adapter'")
+        to[0] = vb_dcqcn_paper() if named == "paper" else vb_dcqcn_adapter()
+        to.gain = given.pop("gain", to.gain)
+        to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
+        to.raise_interval = given.pop("raise_interval", to.raise_interval)
+        to.raise_bytes = given.pop("raise_bytes", to.raise_bytes)
+        to.fast_steps = given.pop("fast_steps", to.fast_steps)
+        to.add_rate = given.pop("add_rate", to.add_rate)
+        to.fast_add_rate = given.pop("fast_add_rate", to.fast_add_rate)
+        to.least_rate = given.pop("least_rate", to.least_rate)
+        to.least_factor = given.pop("least_factor", to.least_factor)
+        to.cut_interval = given.pop("cut_interval", to.cut_interval)
+        to.target_clamped = given.pop("target_clamped", to.target_clamped)
+        if not (0 < to.gain <= 1 and to.alpha_interval and to.raise_interval and
+                to.raise_bytes and to.least_rate > 0 and 0 <= to.least_factor <= 1):
+            raise ValueError("congestion: intervals, bytes and least_rate are to be above 0, "
+                             "gain and least_factor at most 1")
+        return 0
+
+    cdef int _fill_cct(self, vb_cct_config *to, dict given) except -1:
+        gaps = [float(gap) for gap in given.pop("gaps")]
+        if not 1 <= len(gaps) <= VB_CCT_ENTRIES or min(gaps) < 0:
+            raise ValueError(f"congestion: gaps are to be 1 to {VB_CCT_ENTRIES} numbers from 0")
+        for i, gap in enumerate(gaps):
+            to.gap[i] = gap
+        to.limit = _count("limit", given.pop("limit", len(gaps) - 1), 0, len(gaps) - 1)
+        to.increase = _count("increase", given.pop("increase", 1), 1, VB_CCT_ENTRIES)
+        to.timer = _count("timer", given.pop("timer", 150 * 1_024_000), 1, 2**63)
+        return 0
+
+    cdef int _idle(self) except -1:
+        """A world has one thread at a time: run() lets go of the interpreter's lock."""
+        if self._busy:
+            raise RuntimeError("the world is running in another thread")
+        return 0
+
+    # ---- what there is ----------------------------------------------------------------------
+
+    def add_host(self):
+        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides."""
+        cdef uint32_t node
+        self._idle()
+        _check(vb_sim_add_host(self._sim, &node), "a host")
+        return node
+
+    def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
+                   high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
+                   fecn=0):
+        """A switch of so many ports; returns its node.
+
+        Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
+        marks by ``mark`` = (Kmin, Kmax, Pmax). With lanes each is a dictionary: "flow" is "lossy"
+        ("alpha": at most so many times the free part of the shared ``buffer``), "credits" ("room":
+        bytes of each input's buffer) or "pauses" ("stop", "go" and "spare" bytes of an input:
+        xoff, xon, headroom); any may have a "mark". Lanes send by the tables ``high`` and ``low``
+        of (lane, weight) and ``high_limit`` (IBA 7.6.9); ETS is a low table that ``remembers``.
+        A packet takes the lane of its level modulo the number of lanes (see set_lanes).
+        ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
+        bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
+        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
+        """
+        cdef vb_sim_switch_config config
+        cdef vb_sim_switch *sw
+        cdef uint32_t node, i
+        self._idle()
+        memset(&config, 0, sizeof(config))
+        config.ports = _count("ports", ports, 1, 32767)
+        config.lanes = _count("the number of lanes", len(lanes), 0, VB_SIM_LANES)
+        config.buffer = _count("buffer", buffer, 0, 2**63)
+        if mark is not None:
+            config.mark = _marking(mark)
+        for i in range(config.lanes):
+            _fill_lane(&config.lane[i], lanes[i], i)
+            if config.lane[i].flow.gate == VB_SIM_CREDITS and \
+                    config.lane[i].flow.room < self._frame:
+                raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
+                                 f"{self._frame} bytes would wait for ever")
+        if low is None:
+            low = [(lane, 64) for lane in range(len(lanes))]
+        config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
+        config.tables.low_count = _fill_table(config.tables.low, low, config.lanes)
+        config.tables.high_limit = _count("high_limit", high_limit, 0, 255)
+        config.tables.remembers = remembers
+        config.balance = _choice(BALANCES, "balance", balance)
+        config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
+        config.lifetime = _count("lifetime", lifetime, 0, 2**63)
+        config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
+        unserved = set(range(config.lanes)) - {lane for lane, weight in (*high, *low) if weight}
+        if unserved - {15}:
+            raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
+        _check(vb_switch_create(&config, &sw), "a switch")
+        _check(vb_world_add_switch(self._world, sw, &node), "a switch")
+        return node
+
+    def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0):
+        """A link: bits/s and ps in each direction, and the chance that a bit is wrong."""
+        cdef vb_sim_link link
+        cdef int error
+        self._idle()
+        if not 0 <= bit_error_rate < 1:
+            raise ValueError(f"bit_error_rate is {bit_error_rate!r}, and not from 0 to below 1")
+        link.rate = _count("rate", rate, 1, 10**15)
+        link.delay = _count("delay", delay, 0, 10**12)
+        link.bit_error_rate = bit_error_rate
+        for node, port in ((a, a_port), (b, b_port)):
+            self._port_of(node, port)
+        error = vb_world_connect(self._world, a, a_port, b, b_port, &link)
+        if error == -EBUSY:
+            raise ValueError(f"port {a_port} of node {a} or port {b_port} of node {b} is in use")
+        if error == -EINVAL:
+            raise ValueError(f"node {a} and node {b} do not go together: one node, or switches "
+                             "with different numbers of lanes")
+        _check(error, "a link")
+
+    cdef int _port_of(self, object node, object port) except -1:
+        if not 0 <= node < self._world.nodes:
+            raise ValueError(f"there is no node {node!r}")
+        if not 0 <= port < self._world.node[<uint32_t>node].ports:
+            raise ValueError(f"node {node} has no port {port!r}: "
+                             f"it has {self._world.node[<uint32_t>node].ports}")
+        return 0
+
+    def set_link(self, node, port, up, at):
+        """The link at this port goes up or down at that time, in both directions."""
+        self._idle()
+        self._port_of(node, port)
+        if at < self._world.now:
+            raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
+        if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
+            raise ValueError(f"nothing is plugged into port {port} of node {node}")
+
+    cdef vb_sim_switch *_switch_of(self, object node) except NULL:
+        self._idle()
+        if not 0 <= node < self._world.nodes or \
+                self._world.node[<uint32_t>node].kind != VB_SIM_SWITCH:
+            raise ValueError(f"node {node!r} is not a switch")
+        return self._world.node[<uint32_t>node].sw
+
+    def set_routes(self, switch, ports):
+        """Row h of ``ports``, int32 of shape (hosts,) or (hosts, ways): the ports to host h.
+
+        -1 ends a row; a row without a port is a host that cannot be reached from here.
+        """
+        cdef vb_sim_switch *sw = self._switch_of(switch)
+        table = np.asarray(ports)
+        cdef const int32_t[:, ::1] rows
+        if table.dtype.kind not in "iu":
+            raise ValueError(f"routes of switch {switch} are to be whole numbers")
+        if table.ndim not in (1, 2) or len(table) != self._world.hosts:
+            raise ValueError(f"routes of switch {switch} are to be {self._world.hosts} rows, "
+                             f"one for each host, and have the shape {table.shape}")
+        if not table.size:
+            return
+        if table.max() >= sw.config.ports:
+            raise ValueError(f"routes of switch {switch}: it has no port {table.max()}")
+        table = np.maximum(table, -1) if table.dtype.kind == "i" else table
+        rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
+        _check(vb_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
+
+    def set_lanes(self, switch, lanes):
+        """SL to VL: uint8 of shape (ports in, ports out, 16 levels)."""
+        cdef vb_sim_switch *sw = self._switch_of(switch)
+        table = np.asarray(lanes)
+        cdef const uint8_t[:, :, ::1] cells
+        wanted = (sw.config.ports, sw.config.ports, 16)
+        if table.shape != wanted:
+            raise ValueError(f"lanes of switch {switch} are to have the shape {wanted}, "
+                             f"and have {table.shape}")
+        if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
+            raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
+        cells = np.ascontiguousarray(table, dtype=np.uint8)
+        if vb_switch_set_lanes(sw, &cells[0, 0, 0]) == -EINVAL:
+            raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
+                             f"and no lane {table.max()}")
+
+    # ---- what happens -----------------------------------------------------------------------
+
+    def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
+                  read=False):
+        """Flows from host to host, one for each element of the arguments broadcast together.
+
+        Each has a connection of its own, and sends ``size`` bytes as WRITEs (``read``: gets them
+        from the target as READs) of ``message`` bytes (0: up to 1 GiB), ``depth`` at a time.
+        Returns the number of the first. ValueError names a flow that cannot be.
+        """
+        cdef uint64_t before, count, bad = 0
+        cdef vb_sim_flow *flows
+        cdef int error
+        self._idle()
+        given = (source, target, size, start, message, level, depth, read)
+        signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
+        names = ("source", "target", "size", "start", "message", "level", "depth", "read")
+        for name, part in zip(names, signed, strict=True):
+            if part.ndim != 1 or part.dtype.kind not in "biu":
+                raise ValueError(f"{name} is to be a whole number, or an array of them")
+            if part.size and part.min() < 0:
+                raise ValueError(f"flow {part.argmin()}: {name} is {part.min()}")
+        columns = [np.ascontiguousarray(part, dtype=np.uint64) for part in signed]
+        self._check_flows(*columns)
+        count = len(columns[0])
+        vb_sim_flows(self._sim, &before)
+        flows = _flow_array(columns, count)
+        try:
+            error = vb_sim_add_flows(self._sim, flows, count, &bad)
+        finally:
+            free(flows)
+        if error in (-EHOSTUNREACH, -ELOOP):
+            how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
+            raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to host "
+                             f"{columns[1][bad]}, or back")
+        _check(error, "flows")
+        return before
+
+    def _check_flows(self, source, target, size, start, message, level, depth, read):
+        hosts = self._world.hosts
+        now = self._world.now
+        rules = (
+            (source >= hosts, "there is no such source host"),
+            (target >= hosts, "there is no such target host"),
+            (source == target, "a host sends to itself"),
+            (size == 0, "it has no bytes"),
+            (start < now, f"it starts in the past: it is {now} ps"),
+            (message > 1 << 30, "a message is longer than 1 GiB"),
+            (level > 15, "its level is above 15"),
+            ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
+        )
+        for wrong, why in rules:
+            if wrong.any():
+                raise ValueError(f"flow {int(wrong.argmax())}: {why}")
+
+    def run(self, until=None, progress=None):
+        """Until that time, or until nothing is left to do.
+
+        ``progress(world)`` is called now and then; what it raises, and Ctrl-C, end the run, which
+        may be gone on with. Returns "time", "done", or "deadlock" (see blocked).
+        """
+        cdef uint64_t limit = VB_SIM_NEVER
+        cdef int why = VB_SIM_END_EVENTS
+        if until is not None:
+            if until < self._world.now:
+                raise ValueError(f"{until} ps is in the past: it is {self._world.now} ps")
+            limit = _count("until", until, 0, 2**63)
+        while why == VB_SIM_END_EVENTS:
+            self._idle()
+            self._busy = True
+            with nogil:
+                why = vb_world_run(self._world, limit, SLICE)
+            self._busy = False
+            PyErr_CheckSignals()
+            if progress is not None:
+                progress(self)
+        if why < 0:
+            _check(why, "the run")
+        return ENDS[why]
+
+    # ---- what was seen ----------------------------------------------------------------------
+
+    @property
+    def now(self):
+        return self._world.now
+
+    @property
+    def events(self):
+        return self._world.events
+
+    @property
+    def nodes(self):
+        return self._world.nodes
+
+    @property
+    def hosts(self):
+        return self._world.hosts
+
+    @property
+    def flows_left(self):
+        return vb_sim_flows_left(self._sim)
+
+    @property
+    def packets(self):
+        return {"sent": self._world.made, "delivered": self._world.delivered,
+                "dropped": self._world.dropped}
+
+    @property
+    def bytes_each(self):
+        return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
+
+    def flows(self):
+        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES."""
+        cdef uint64_t count, i
+        cdef const vb_sim_flow *flow
+        self._idle()
+        flow = vb_sim_flows(self._sim, &count)
+        made = np.zeros(count, dtype=FLOW)
+        cdef uint32_t[:] source = made["source"], target = made["target"]
+        cdef uint64_t[:] size = made["bytes"], start = made["start"], finish = made["finish"]
+        cdef uint64_t[:] done = made["done"]
+        cdef uint32_t[:] resent = made["resent"], marked = made["marked"]
+        cdef uint32_t[:] notices = made["notices"]
+        cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
+        for i in range(count):
+            source[i], target[i] = flow[i].source, flow[i].target
+            size[i], done[i] = flow[i].bytes, flow[i].done
+            start[i], finish[i] = flow[i].start, flow[i].finish
+            resent[i], marked[i] = flow[i].resent, flow[i].marked
+            notices[i], level[i] = flow[i].notices, flow[i].level
+            state[i], status[i] = flow[i].state, flow[i].status
+        return made
+
+    def links(self):
+        """An array of LINK, one for each port that is plugged in: what it sent.
+
+        ``busy`` and ``stalled`` (packets waited, without a credit or paused) are in ps.
+        """
+        cdef uint32_t i
+        cdef const vb_sim_port *port
+        cdef const vb_sim_port *peer
+        self._idle()
+        made = np.zeros(self._world.ports, dtype=LINK)
+        for i in range(self._world.ports):
+            port = &self._world.port[i]
+            peer = &self._world.port[port.peer]
+            made[i] = (
+                port.node, port.number, peer.node, peer.number, port.rate, port.delay,
+                port.traffic.packets, port.traffic.bytes, port.traffic.busy,
+                port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
+                port.traffic.pauses, *[port.traffic.dropped[reason]
+                                       for reason in range(VB_SIM_DROPS)],
+            )
+        return made
+
+    def counters(self, host):
+        """What the packet engine of a host counted."""
+        cdef const uint64_t *values
+        if not 0 <= host < self._world.hosts:
+            raise ValueError(f"there is no host {host!r}")
+        values = <const uint64_t *>vb_sim_host_counters(self._sim, host)
+        return {vb_counter_names[i].name.decode(): values[i] for i in range(VB_COUNTER_COUNT)}
+
+    def blocked(self):
+        """(node, port) of ports that wait for each other: a cycle, if there is one."""
+        cdef uint32_t[256] port
+        cdef uint32_t count
+        self._idle()
+        count = vb_world_blocked(self._world, port, 256)
+        return [(self._world.port[port[i]].node, self._world.port[port[i]].number)
+                for i in range(count)]
+
+    def check(self, at_rest=False):
+        """None, or a sentence about what does not hold: packets and credits add up, no loss on a
+        lossless lane; ``at_rest``: nothing is under way.
+        """
+        cdef char[200] text
+        cdef const char *wrong
+        self._idle()
+        wrong = vb_world_check(self._world, at_rest, text, sizeof(text))
+        return None if wrong is NULL else wrong.decode()
+
+
+cdef int _check(int error, str what) except -1:
+    if error == -ENOMEM:
+        raise MemoryError(f"no memory for {what}")
+    if error:
+        raise OSError(-error, f"{what} cannot be made")
+    return 0

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+# What _world.pyx uses of port/sim/sim.h and what that includes.
+
+cdef extern from "port/sim/sim.h" nogil:
+    enum:
+        VB_SIM_LANES
+        VB_SIM_BARE
+        VB_SIM_ETHERNET
+        VB_SIM_INFINIBAND
+        VB_SIM_LOSSY
+        VB_SIM_CREDITS
+        VB_SIM_PAUSES
+        VB_SIM_BY_FLOW
+        VB_SIM_BY_PACKET
+        VB_SIM_SWITCH
+        VB_SIM_HOST
+        VB_SIM_DROPS
+        VB_SIM_END_TIME
+        VB_SIM_END_EVENTS
+        VB_SIM_END_EMPTY
+        VB_SIM_END_STUCK
+        VB_CONGESTION_NONE
+        VB_CONGESTION_DCQCN
+        VB_CONGESTION_CCT
+        VB_CCT_ENTRIES
+        VB_ARBITER_ENTRIES
+        VB_COUNTER_COUNT
+        IBV_WR_RDMA_WRITE
+        IBV_WR_RDMA_READ
+    const uint64_t VB_SIM_NEVER
+    const uint32_t VB_SIM_NONE
+
+    struct vb_sim_marking:
+        uint32_t low
+        uint32_t high
+        double most
+    struct vb_sim_lane_config:
+        int gate
+        uint32_t room
+    struct vb_sim_class_config:
+        vb_sim_lane_config flow
+        vb_sim_marking mark
+        double alpha
+        uint32_t stop
+        uint32_t go
+        uint32_t spare
+    struct vb_arbiter_entry:
+        uint8_t lane
+        uint8_t weight
+    struct vb_arbiter_tables:
+        vb_arbiter_entry *high
+        vb_arbiter_entry *low
+        uint32_t high_count
+        uint32_t low_count
+        uint8_t high_limit
+        bint remembers
+    struct vb_sim_switch_config:
+        uint32_t ports
+        uint32_t lanes
+        uint64_t buffer
+        vb_sim_marking mark
+        vb_sim_class_config *lane
+        vb_arbiter_tables tables
+        int balance
+        uint32_t cut_through
+        uint64_t lifetime
+        uint32_t fecn
+    struct vb_sim_switch:
+        vb_sim_switch_config config
+    struct vb_sim_traffic:
+        uint64_t packets
+        uint64_t bytes
+        uint64_t busy
+        uint64_t stalled
+        uint64_t queued_max
+        uint64_t marked
+        uint64_t pauses
+        uint64_t *dropped
+    struct vb_sim_port:
+        uint32_t peer
+        uint32_t node
+        uint16_t number
+        uint64_t rate
+        uint64_t delay
+        vb_sim_traffic traffic
+    struct vb_sim_node:
+        int kind
+        uint32_t host
+        vb_sim_switch *sw
+        uint32_t *port
+        uint32_t ports
+    struct vb_world:
+        uint64_t now
+        vb_sim_port *port
+        vb_sim_node *node
+        uint32_t ports
+        uint32_t nodes
+        uint32_t hosts
+        uint64_t events
+        uint64_t made
+        uint64_t delivered
+        uint64_t dropped
+    struct vb_sim_link:
+        uint64_t rate
+        uint64_t delay
+        double bit_error_rate
+
+    int vb_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
+    int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                             uint32_t width)
+    int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes)
+    int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)
+    int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
+                         uint32_t b_port, const vb_sim_link *link)
+    int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
+    int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
+    uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
+    const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
+
+    struct vb_engine_config:
+        uint32_t window_bytes
+        uint32_t ack_bytes
+        uint32_t burst
+    struct vb_dcqcn_config:
+        double gain
+        uint64_t alpha_interval
+        uint64_t raise_interval
+        uint64_t raise_bytes
+        uint32_t fast_steps
+        double add_rate
+        double fast_add_rate
+        double least_rate
+        double least_factor
+        uint64_t cut_interval
+        bint target_clamped
+    struct vb_cct_config:
+        double *gap
+        uint32_t limit
+        uint32_t increase
+        uint64_t timer
+    struct vb_congestion:
+        int kind
+        uint64_t notice_interval
+        vb_dcqcn_config dcqcn
+        vb_cct_config cct
+    struct vb_sim_config:
+        uint64_t seed
+        int framing
+        uint16_t mtu
+        uint8_t timeout
+        uint8_t retry_cnt
+        uint8_t rd_atomic
+        vb_engine_config engine
+        vb_congestion congestion
+        uint8_t notice_level
+    struct vb_sim_flow:
+        uint32_t source
+        uint32_t target
+        uint64_t bytes
+        uint64_t start
+        uint64_t finish
+        uint64_t done
+        uint64_t message
+        uint32_t resent
+        uint32_t marked
+        uint32_t notices
+        uint8_t state
+        uint8_t status
+        uint8_t level
+        uint8_t depth
+        uint8_t opcode
+    struct vb_sim:
+        pass
+    struct vb_counters:
+        pass
+    struct vb_counter_name:
+        const char *name
+
+    vb_sim_config vb_sim_defaults()
+    vb_dcqcn_config vb_dcqcn_paper()
+    vb_dcqcn_config vb_dcqcn_adapter()
+    int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
+    void vb_sim_destroy(vb_sim *sim)
+    vb_world *vb_sim_world(vb_sim *sim)
+    int vb_sim_add_host(vb_sim *sim, uint32_t *node)
+    const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
+    int vb_sim_add_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count, uint64_t *bad)
+    const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
+    uint64_t vb_sim_flows_left(const vb_sim *sim)
+    uint64_t vb_sim_host_bytes()
+    uint64_t vb_sim_qp_bytes()
+
+cdef extern from "hca/counters.h" nogil:
+    const vb_counter_name *vb_counter_names

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world from a fabric and its routes (``verbena.fabrics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from verbena.sim._world import World
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Routes
+    from verbena.fabrics.routes import PortGroups
+
+__all__ = ["build", "levels"]
+
+
+def build(world: World, routes: Routes, switch: Mapping[str, Any] | None = None) -> None:
+    """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
+
+    Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
+    ``switch``: the keywords of ``World.add_switch`` for all switches. Where they have several
+    lanes, the routes' SL to VL tables are set. Raises ValueError for a world that is not empty,
+    hosts with several ports, and switches with fewer lanes than the routes need.
+    """
+    tables, settings = routes.tables, dict(switch or {})
+    lanes = len(settings.get("lanes", ()))
+    if world.nodes:
+        raise ValueError(f"the world has {world.nodes} nodes already")
+    if not np.array_equal(tables.end_node, np.arange(tables.host_count)):
+        raise ValueError("a simulated host has one port, and each is to be plugged in")
+    if lanes and lanes < routes.lanes.lanes:
+        raise ValueError(f"the routes need {routes.lanes.lanes} lanes, and there are {lanes}")
+    for _ in range(tables.host_count):
+        world.add_host()
+    ports = tables.out_link.shape[1]
+    for number in range(tables.switch_count):
+        node = world.add_switch(ports, **settings)
+        if lanes > 1:
+            world.set_lanes(node, routes.lanes.table(number))
+    for cable in tables.links[0::2].tolist():
+        a, a_port, b, b_port, rate, _, _, delay = cable
+        if a < tables.host_count:
+            a_port = 0
+        if b < tables.host_count:
+            b_port = 0
+        world.connect(a, a_port, b, b_port, rate=rate, delay=delay)
+    for number in range(tables.switch_count):
+        world.set_routes(tables.host_count + number, _ways(routes, number))
+
+
+def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.uint8]:
+    """The service levels that the routes ask for, of flows between these hosts."""
+    source, target = np.broadcast_arrays(source, target)
+    if routes.sl is None:
+        return np.zeros(source.shape, np.uint8)
+    chosen: NDArray[np.uint8] = routes.sl[routes.tables.end_switch[source], target]
+    return chosen
+
+
+def _ways(routes: Routes, switch: int) -> NDArray[np.int32]:
+    """[hosts] or [hosts, ways]: ports, as World.set_routes takes them."""
+    if routes.groups is not None:
+        return _padded(routes.groups, switch)
+    out = routes.out[switch].astype(np.int32)
+    return np.where(out == routes.none, -1, out).astype(np.int32)
+
+
+def _padded(groups: PortGroups, switch: int) -> NDArray[np.int32]:
+    chosen, where = np.unique(groups.group[switch], return_inverse=True)
+    width = max(1, int((groups.start[chosen + 1] - groups.start[chosen]).max()))
+    rows = np.full((len(chosen), width), -1, np.int32)
+    for row, group in zip(rows, chosen, strict=True):
+        ports = groups.ports[groups.start[group] : groups.start[group + 1]]
+        row[: len(ports)] = ports
+    return rows[where]

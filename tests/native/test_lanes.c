@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ports with lanes, to the picosecond, with hosts that send and take bare frames: credits, pauses
+ * and their headroom, thresholds of a shared buffer, lifetimes.
+ */
+#include "check.h"
+#include "event/link.h"
+#include "event/switch.h"
+
+enum { FRAME = 4096, FRAMES = 4096, HOSTS = 3 };
+
+static const uint64_t RATE = 100000000000, METER = 5000;
+
+struct fixture {
+    struct vb_world *world;
+    uint32_t host[HOSTS];
+    struct vb_sim_switch *sw;
+    uint32_t arrived;
+    uint64_t arrived_at[FRAMES];
+    uint32_t arrived_from[FRAMES];
+    uint32_t left[HOSTS], bytes[HOSTS], target[HOSTS]; /* that a host sends when it may */
+};
+
+static void send(struct fixture *fixture, uint32_t from, uint32_t to, uint32_t bytes)
+{
+    struct vb_world *world = fixture->world;
+    uint32_t packet = vb_sim_pool_take(&world->pool);
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    memset(at, 0, sizeof(*at));
+    at->source = (uint16_t)from;
+    at->target = (uint16_t)to;
+    at->bytes = (uint16_t)bytes;
+    vb_world_send(world, fixture->host[from], packet);
+}
+
+static void arrive(void *context, uint32_t host, uint32_t packet)
+{
+    struct fixture *fixture = context;
+
+    (void)host;
+    CHECK(fixture->arrived < FRAMES);
+    fixture->arrived_at[fixture->arrived] = fixture->world->now;
+    fixture->arrived_from[fixture->arrived++] = vb_world_packet(fixture->world, packet)->source;
+    vb_sim_pool_give(&fixture->world->pool, packet);
+}
+
+/* As long as there is something left, one frame after the other. */
+static void ready(void *context, uint32_t host)
+{
+    struct fixture *fixture = context;
+    const struct vb_sim_node *node = &fixture->world->node[fixture->host[host]];
+
+    if (!fixture->left[host])
+        return;
+    --fixture->left[host];
+    send(fixture, host, fixture->target[host], fixture->bytes[host]);
+    if (fixture->left[host])
+        vb_lanes_want(fixture->world, node->port[0]);
+}
+
+/* `index` frames to the target that is set. */
+static void call(void *context, uint32_t host, uint32_t index)
+{
+    struct fixture *fixture = context;
+
+    fixture->left[host] = index;
+    ready(fixture, host);
+}
+
+static const struct vb_sim_hosts hosts = {arrive, ready, call};
+
+static struct vb_sim_switch_config one_lane(enum vb_sim_gate gate)
+{
+    struct vb_sim_switch_config config = {.ports = HOSTS, .lanes = 1};
+
+    config.lane[0].flow.gate = gate;
+    config.tables.low[0] = (struct vb_arbiter_entry){0, 64};
+    config.tables.low_count = 1;
+    return config;
+}
+
+static void open_fixture(struct fixture *fixture, struct vb_sim_switch_config config,
+                         uint64_t delay)
+{
+    struct vb_sim_link link = {.rate = RATE, .delay = delay};
+    const int32_t routes[HOSTS] = {0, 1, 2};
+    uint32_t node;
+
+    memset(fixture, 0, sizeof(*fixture));
+    CHECK_EQ(vb_world_create(1, &hosts, fixture, &fixture->world), 0);
+    CHECK_EQ(vb_switch_create(&config, &fixture->sw), 0);
+    CHECK_EQ(vb_world_add_switch(fixture->world, fixture->sw, &node), 0);
+    for (uint32_t i = 0; i < HOSTS; ++i) {
+        CHECK_EQ(vb_world_add_host(fixture->world, &fixture->host[i]), 0);
+        CHECK_EQ(vb_world_connect(fixture->world, fixture->host[i], 0, node, i, &link), 0);
+        fixture->bytes[i] = FRAME;
+    }
+    CHECK_EQ(vb_switch_set_routes(fixture->sw, routes, HOSTS, 1), 0);
+}
+
+static void plan(struct fixture *fixture, uint64_t at, uint32_t from, uint32_t to, uint32_t frames)
+{
+    fixture->target[from] = to;
+    vb_world_call(fixture->world, at, from, frames);
+}
+
+static struct vb_sim_port *port_to(struct fixture *fixture, uint32_t host)
+{
+    return &fixture->world->port[fixture->sw->port[host]];
+}
+
+static void close_fixture(struct fixture *fixture, bool at_rest)
+{
+    char text[200];
+    const char *wrong = vb_world_check(fixture->world, at_rest, text, sizeof(text));
+
+    if (wrong)
+        fprintf(stderr, "%s\n", wrong);
+    CHECK(!wrong);
+    vb_world_destroy(fixture->world);
+}
+
+static struct fixture fixture;
+
+/* One frame of buffer: the next one leaves when the first one's room has been given back. */
+static void a_sender_without_credits_waits_for_them(void)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    uint64_t ser = FRAME * 80, round = 2 * ser + 2 * 100 * METER;
+
+    config.lane[0].flow.room = FRAME;
+    open_fixture(&fixture, config, 100 * METER);
+    plan(&fixture, 0, 0, 2, 5);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(fixture.arrived, 5);
+    for (uint32_t i = 0; i < 5; ++i)
+        CHECK_EQ(fixture.arrived_at[i], round + i * round);
+    CHECK_EQ(fixture.world->port[fixture.world->node[fixture.host[0]].port[0]].traffic.stalled,
+             4 * (round - ser));
+    close_fixture(&fixture, true);
+}
+
+/* Credits are counted in blocks of 64 bytes: a frame of 65 takes two of them. */
+static void a_part_of_a_block_takes_a_block(void)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    uint64_t together = 0;
+
+    config.lane[0].flow.room = 3 * VB_SIM_BLOCK;
+    open_fixture(&fixture, config, 100 * METER);
+    fixture.bytes[0] = 65;
+    plan(&fixture, 0, 0, 2, 2);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK(fixture.arrived_at[1] - fixture.arrived_at[0] > 2 * 100 * METER);
+    close_fixture(&fixture, true);
+    open_fixture(&fixture, config, 100 * METER);
+    fixture.bytes[0] = 64;
+    plan(&fixture, 0, 0, 2, 2);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    together = fixture.arrived_at[1] - fixture.arrived_at[0];
+    CHECK_EQ(together, 64 * 80);
+    close_fixture(&fixture, true);
+}
+
+static struct vb_sim_switch_config with_pauses(uint32_t spare)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_PAUSES);
+
+    config.lane[0].stop = 4 * FRAME - 1;
+    config.lane[0].go = 2 * FRAME;
+    config.lane[0].spare = spare;
+    return config;
+}
+
+/*
+ * The worst case (IEEE 802.1Q, annex O): nothing leaves, the pause becomes due when a frame for
+ * the same link has just begun, and reaches the sender when that has just begun one.
+ */
+static uint64_t lost(uint64_t delay, uint32_t spare)
+{
+    uint64_t ser = FRAME * 80, due = 4 * ser + delay;
+    uint64_t dropped;
+
+    open_fixture(&fixture, with_pauses(spare), delay);
+    port_to(&fixture, 2)->lanes->lane[0].paused = true;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_SIM_NEVER;
+    plan(&fixture, 0, 0, 2, 200);
+    plan(&fixture, due - delay - ser - 1, 1, 0, 1); /* it begins a picosecond before */
+    vb_world_run(fixture.world, 40 * ser + 4 * delay, UINT64_MAX);
+    CHECK_EQ(port_to(&fixture, 0)->traffic.pauses, 1);
+    dropped = port_to(&fixture, 0)->traffic.dropped[VB_SIM_DROP_HEADROOM];
+    vb_world_destroy(fixture.world);
+    return dropped;
+}
+
+static void headroom_is_a_round_trip_and_two_frames(void)
+{
+    static const uint64_t meters[] = {100, 300, 2000};
+
+    for (size_t i = 0; i < sizeof(meters) / sizeof(meters[0]); ++i) {
+        uint64_t delay = meters[i] * METER;
+        uint32_t need = (uint32_t)(2 * delay / 80 + 2 * FRAME + VB_SIM_PAUSE_BYTES);
+
+        CHECK_EQ(lost(delay, need), 0);
+        CHECK(lost(delay, need - FRAME) > 0);
+    }
+}
+
+static void a_pause_ends_when_enough_has_left(void)
+{
+    uint64_t ser = FRAME * 80;
+
+    open_fixture(&fixture, with_pauses(64 << 10), 100 * METER);
+    port_to(&fixture, 2)->lanes->lane[0].paused = true;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = 100 * ser;
+    plan(&fixture, 0, 0, 2, 60);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(fixture.arrived, 60);
+    CHECK_EQ(fixture.arrived_at[0], 101 * ser + 100 * METER);
+    CHECK(port_to(&fixture, 0)->traffic.pauses >= 1);
+    CHECK_EQ(fixture.sw->used, 0);
+    CHECK(!port_to(&fixture, 0)->lanes->lane[0].stopped);
+    close_fixture(&fixture, true);
+}
+
+/* V10: 65535 quanta of 512 bits. */
+static void a_pause_lasts_as_long_as_its_quanta(void)
+{
+    CHECK_EQ(vb_sim_pause_time(10000000000, 65535), 3355392000);
+    CHECK_EQ(vb_sim_pause_time(40000000000, 65535), 838848000);
+    CHECK_EQ(vb_sim_pause_time(100000000000, 65535), 335539200);
+    CHECK_EQ(vb_sim_pause_time(200000000000, 65535), 167769600);
+    CHECK_EQ(vb_sim_pause_time(400000000000, 65535), 83884800);
+}
+
+/* One that is blocked for longer than a pause lasts is told so again, and loses nothing. */
+static void a_pause_is_refreshed(void)
+{
+    uint64_t whole = vb_sim_pause_time(RATE, VB_SIM_QUANTA_MAX);
+
+    open_fixture(&fixture, with_pauses(64 << 10), 100 * METER);
+    port_to(&fixture, 2)->lanes->lane[0].paused = true;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = 3 * whole;
+    plan(&fixture, 0, 0, 2, 60);
+    CHECK_EQ(vb_world_run(fixture.world, 3 * whole - 1, UINT64_MAX), VB_SIM_END_TIME);
+    CHECK_EQ(fixture.arrived, 0);
+    CHECK_EQ(port_to(&fixture, 0)->traffic.pauses, 6);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(fixture.arrived, 60);
+    close_fixture(&fixture, true);
+}
+
+/* Choudhury and Hahne: with alpha 1 one queue comes to half of the buffer, two to a third each. */
+static void a_queue_gets_its_part_of_the_shared_buffer(void)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_LOSSY);
+    uint32_t buffer = 60 * FRAME;
+
+    config.buffer = buffer;
+    config.lane[0].alpha = 1;
+    open_fixture(&fixture, config, 0);
+    port_to(&fixture, 2)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    port_to(&fixture, 2)->lanes->lane[0].paused = true;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_SIM_NEVER;
+    plan(&fixture, 0, 0, 2, 100);
+    vb_world_run(fixture.world, VB_SIM_SECOND, UINT64_MAX);
+    CHECK_EQ(port_to(&fixture, 2)->lanes->lane[0].bytes, buffer / 2);
+    CHECK_EQ(fixture.sw->used, buffer / 2);
+    CHECK_EQ(port_to(&fixture, 2)->traffic.dropped[VB_SIM_DROP_FULL], 70);
+    port_to(&fixture, 0)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    port_to(&fixture, 0)->lanes->lane[0].paused = true;
+    port_to(&fixture, 0)->lanes->lane[0].paused_until = VB_SIM_NEVER;
+    plan(&fixture, VB_SIM_SECOND, 1, 0, 100);
+    vb_world_run(fixture.world, 2 * VB_SIM_SECOND, UINT64_MAX);
+    CHECK_EQ(port_to(&fixture, 0)->lanes->lane[0].bytes, buffer / 4); /* half of what was free */
+    close_fixture(&fixture, false);
+}
+
+/* Who waits too long at the head of a queue is dropped, and its credits are given back. */
+static void a_lifetime_clears_a_blocked_queue(void)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+
+    config.lane[0].flow.room = 4 * FRAME;
+    config.lifetime = 10 * FRAME * 80;
+    open_fixture(&fixture, config, 100 * METER);
+    port_to(&fixture, 2)->lanes->lane[0].peer_room = 0;
+    plan(&fixture, 0, 0, 2, 10);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(fixture.arrived, 0);
+    CHECK_EQ(fixture.world->dropped, 10);
+    CHECK_EQ(port_to(&fixture, 0)->lanes->lane[0].held, 0);
+    close_fixture(&fixture, true);
+}
+
+/* Inputs take turns, however long one of them has been waiting with how much. */
+static void inputs_take_turns(void)
+{
+    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    uint64_t ser = FRAME * 80;
+
+    config.lane[0].flow.room = 64 * FRAME;
+    open_fixture(&fixture, config, 0);
+    port_to(&fixture, 2)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    port_to(&fixture, 2)->lanes->lane[0].paused = true;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = 30 * ser;
+    plan(&fixture, 0, 0, 2, 40);
+    plan(&fixture, 20 * ser, 1, 2, 10);
+    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(fixture.arrived, 50);
+    for (uint32_t i = 0; i < 50; ++i)
+        CHECK_EQ(fixture.arrived_from[i], i < 20 ? i % 2 : 0);
+    vb_world_destroy(fixture.world);
+}
+
+int main(void)
+{
+    RUN(a_sender_without_credits_waits_for_them);
+    RUN(a_part_of_a_block_takes_a_block);
+    RUN(headroom_is_a_round_trip_and_two_frames);
+    RUN(a_pause_ends_when_enough_has_left);
+    RUN(a_pause_lasts_as_long_as_its_quanta);
+    RUN(a_pause_is_refreshed);
+    RUN(a_queue_gets_its_part_of_the_shared_buffer);
+    RUN(a_lifetime_clears_a_blocked_queue);
+    RUN(inputs_take_turns);
+    return 0;
+}

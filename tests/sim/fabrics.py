@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small fabrics that the tests of the simulation are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verbena.sim import World
+
+GIGABIT = 10**9
+MICROSECOND = 10**6
+MIB = 1 << 20
+LINK: dict[str, Any] = {"rate": 100 * GIGABIT, "delay": MICROSECOND}
+
+
+def finish(world: World, reason: str = "done") -> World:
+    """Runs to the end; whatever the test is about, packets and credits must add up."""
+    assert world.run() == reason
+    assert world.check(at_rest=reason == "done") is None
+    return world
+
+
+def star(world: World, hosts: int, link: dict[str, Any] | None = None, **switch: Any) -> int:
+    """Hosts 0 to n - 1 on the ports of the same numbers of one switch, whose node this returns."""
+    center = world.add_switch(hosts, **switch)
+    for port in range(hosts):
+        world.connect(world.add_host(), 0, center, port, **(link or LINK))
+    world.set_routes(center, list(range(hosts)))
+    return center
+
+
+def chain(
+    world: World, hosts: list[int], link: dict[str, Any] | None = None, **switch: Any
+) -> None:
+    """A row of switches with so many hosts each; port 0 leads back, port 1 on."""
+    nodes = [world.add_switch(2 + max(hosts), **switch) for _ in hosts]
+    owner = []
+    for at, count in enumerate(hosts):
+        for port in range(count):
+            world.connect(world.add_host(), 0, nodes[at], 2 + port, **(link or LINK))
+            owner.append((at, 2 + port))
+    for at in range(len(hosts) - 1):
+        world.connect(nodes[at], 1, nodes[at + 1], 0, **(link or LINK))
+    for at, node in enumerate(nodes):
+        world.set_routes(node, [port if there == at else int(there > at) for there, port in owner])
+
+
+def credits(room: int, lanes: int = 1) -> dict[str, Any]:
+    """Lanes with that many bytes of buffer for each input port."""
+    return {"lanes": [{"flow": "credits", "room": room}] * lanes}
