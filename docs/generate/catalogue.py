@@ -362,7 +362,7 @@ CALLS = (
         "a GID index of another adapter; an address handle made from a LID.",
         "`verbena devices` lists the GIDs.",
         (
-            Example("No such GID", "ctx.query_gid(1, 200)"),
+            Example("No such GID", "ctx.query_gid(1, 300)"),
             Example("An address without a GID", "pd.create_ah(dlid=1, is_global=False)"),
         ),
     ),

@@ -278,6 +278,24 @@ static void retry_7_waits_for_a_receiver_for_ever(void)
     a_receiver_that_is_ready_in_the_end(IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
+/* Each RNR NAK is an answer: what is lost between them does not add up to retry_cnt. */
+static void losses_while_a_receiver_is_not_ready(void)
+{
+    struct qp_options options = fabric_defaults();
+    struct ibv_wc wc;
+
+    options.min_rnr_timer = 12;
+    fabric_open(&fabric, (struct fabric_options){.seed = 1, .loss = 0.1});
+    fabric_pair(&fabric, options, qp);
+    post(IBV_WR_SEND, 8);
+    fabric_run(&fabric, 200000000);
+    CHECK(!fabric_poll(fabric.side[0].send_cq, &wc));
+    CHECK(fabric_counters(&fabric, 0)->timeouts > 2 * (uint32_t)options.retry_cnt);
+    fabric_post_recv(&fabric, qp[1], 1, 0, 8192);
+    wait_send(IBV_WC_SUCCESS);
+    fabric_close(&fabric);
+}
+
 static void a_read_goes_on_from_the_first_missing_byte(void)
 {
     const struct logged *again;
@@ -477,6 +495,7 @@ int main(void)
     RUN(a_lost_acknowledgement_does_not_deliver_twice);
     RUN(a_receiver_that_is_never_ready);
     RUN(retry_7_waits_for_a_receiver_for_ever);
+    RUN(losses_while_a_receiver_is_not_ready);
     RUN(a_read_goes_on_from_the_first_missing_byte);
     RUN(a_read_whose_repetition_has_a_gap_too);
     RUN(late_responses_move_the_start_of_the_repetition);

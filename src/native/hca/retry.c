@@ -112,6 +112,8 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 
     if (r->rnr_wait)
         return;
+    r->retry_left = ep->qp->attr.retry_cnt; /* it counts what is not answered, and this is */
+    r->probing = false;
     if (ep->qp->attr.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
         if (r->rnr_left == 0) {
             give_up(ep, VB_CHECK_RNR, now);
