@@ -27,7 +27,10 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test bench lint format generated compatibility latest docs sanitize wheel clean FORCE
+# Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
+MODEL ?=
+
+.PHONY: help setup demo test model bench lint format generated compatibility latest docs sanitize wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -40,6 +43,10 @@ demo: build/stamps/installed build/stamps/demo-programs ## Debian's own RDMA pro
 
 test: setup lint ## Lint, then the whole test-suite
 	$(PYTEST) $(TESTS)
+
+model: setup ## Hundreds of random programs, in the model of verbs and in the core
+	seed=$$RANDOM; echo "make model MODEL=--hypothesis-seed=$$seed"; \
+	VERBENA_MODEL_EXAMPLES=$${VERBENA_MODEL_EXAMPLES:-300} $(PYTEST) tests/model --hypothesis-seed=$$seed $(MODEL)
 
 bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
 	$(VENV)/bin/verbena bench $(BENCH)
@@ -58,6 +65,7 @@ generated: build/stamps/installed ## Draw the QP states and the fabrics, make th
 	build/native-tests/docs/goodput | $(VENV)/bin/python docs/generate/goodput.py
 	$(VENV)/bin/python docs/generate/errors.py
 	$(VENV)/bin/python docs/generate/fabrics.py
+	$(VENV)/bin/python docs/generate/model.py
 
 compatibility: setup build/stamps/compatibility-programs ## Debian's programs and rdma-core's tests in every mode: docs/compatibility.md
 	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py $(PART)

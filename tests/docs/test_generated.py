@@ -89,6 +89,12 @@ def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
     assert page == generate.replaced(page, generate.table()), "run: make generated"
 
 
+def test_the_model_is_current() -> None:
+    model = load("model")
+    page = (DOCS / "model.md").read_text()
+    assert page == model.replaced(page, model.pages()), "run: make generated"
+
+
 def normal(text: str) -> str:
     """Without what differs from run to run: addresses, keys, times, and so the ends of lines."""
     return " ".join(VARYING.sub("N", " ".join(text.split())).split())

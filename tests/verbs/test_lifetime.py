@@ -234,3 +234,15 @@ def test_a_forked_child_opens_the_device_for_itself() -> None:
         """
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_number_of_a_destroyed_qp_rests() -> None:
+    """A peer that does not know of it yet must not meet another QP there."""
+    with verbs.open_device() as ctx:
+        pd, cq = ctx.alloc_pd(), ctx.create_cq(8)
+        numbers = []
+        for _ in range(600):
+            with pd.create_qp(send_cq=cq) as qp:
+                numbers.append(qp.qp_num)
+    assert len(set(numbers[:200])) == 200
+    assert len(set(numbers)) < 300  # and then it serves again

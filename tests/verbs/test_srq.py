@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.verbs.conftest import MakePair, Pair
+from tests.verbs.side import ALL, Side
 from verbena import verbs
 
 
@@ -127,3 +128,26 @@ def test_a_batch_of_receives(local_pair: Pair) -> None:
 def test_an_srq_takes_no_batch_of_sends(pd: verbs.PD) -> None:
     with pytest.raises(TypeError, match="recv_dtype"):
         pd.create_srq(4).post_many(np.zeros(1, verbs.send_dtype))
+
+
+@pytest.mark.parametrize("length", [8, 500])
+def test_the_keys_of_its_receives_are_those_of_its_domain(length: int) -> None:
+    """And not of the QP's: IBA 10.2.9."""
+    near, far = Side(), Side()
+    other = far.ctx.alloc_pd()
+    far.srq = other.create_srq()
+    far.qp = far.pd.create_qp(send_cq=far.cq, srq=far.srq)
+    Pair(near, far).connect()
+    target = other.alloc(4096, ALL)
+    near.fill(b"x" * length)
+    far.srq.recv(target, wr_id=1)
+    near.qp.send(near.mr, length=length)
+    assert near.wait()[0].ok
+    assert [one.wr_id for one in far.wait()] == [1]
+    assert bytes(memoryview(target)[:length]) == b"x" * length
+    far.srq.recv(far.mr, wr_id=2)
+    near.qp.send(near.mr, length=length)
+    assert [one.status for one in near.wait()] == ["REM_OP_ERR"]
+    assert [(one.wr_id, one.status) for one in far.wait()] == [(2, "LOC_PROT_ERR")]
+    near.close()
+    far.close()

@@ -11,28 +11,54 @@
 #include "hca/mr.h"
 #include "memory/heap.h"
 
+/*
+ * Packets name the queue pair that they are for, and not the one that they are from. A peer that
+ * does not yet know that its queue pair's other end is gone must not meet a new one there: what it
+ * sends may look like a duplicate, and would be acknowledged.
+ */
+enum { QPS_RESTING = 256 };
+
+static uint32_t *free_at(struct vb_pool *pool, uint32_t i)
+{
+    return &pool->free[(pool->free_first + i) & (pool->free_room - 1)];
+}
+
 int vb_pool_take(struct vb_pool *pool, uint32_t *number)
 {
-    if (pool->free_count)
-        *number = pool->free[--pool->free_count];
-    else if (pool->next < pool->limit)
+    if (pool->free_count > pool->resting || (pool->free_count && pool->next == pool->limit)) {
+        *number = *free_at(pool, 0);
+        ++pool->free_first;
+        --pool->free_count;
+    } else if (pool->next < pool->limit) {
         *number = pool->next++;
-    else
+    } else {
         return -ENOMEM;
+    }
     return 0;
+}
+
+static bool grow(struct vb_pool *pool)
+{
+    uint32_t room = pool->free_room ? pool->free_room * 2 : 64;
+    uint32_t *grown = malloc(room * sizeof(*grown));
+
+    if (!grown)
+        return false;
+    for (uint32_t i = 0; i < pool->free_count; ++i)
+        grown[i] = *free_at(pool, i);
+    free(pool->free);
+    pool->free = grown;
+    pool->free_first = 0;
+    pool->free_room = room;
+    return true;
 }
 
 void vb_pool_return(struct vb_pool *pool, uint32_t number)
 {
-    if (pool->free_count == pool->free_room) {
-        uint32_t room = pool->free_room ? pool->free_room * 2 : 64;
-        uint32_t *grown = realloc(pool->free, room * sizeof(*grown));
-        if (!grown)
-            return; /* the number stays unused, which harms nothing */
-        pool->free = grown;
-        pool->free_room = room;
-    }
-    pool->free[pool->free_count++] = number;
+    if (pool->free_count == pool->free_room && !grow(pool))
+        return; /* the number stays unused, which harms nothing */
+    *free_at(pool, pool->free_count) = number;
+    ++pool->free_count;
 }
 
 uint32_t vb_random(struct vb_adapter *adapter)
@@ -122,6 +148,7 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->random.key[0] = seed;
     adapter->barriers = vb_barrier_register();
     adapter->qp_pool.limit = VB_MAX_QP;
+    adapter->qp_pool.resting = QPS_RESTING;
     adapter->cq_pool.limit = VB_MAX_CQ;
     adapter->srq_pool.limit = VB_MAX_SRQ;
     adapter->pd_pool.limit = VB_MAX_PD;

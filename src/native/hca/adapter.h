@@ -28,12 +28,18 @@ struct vb_srq;
 struct vb_mw;
 struct vb_dm;
 
-/* Numbers 0 … limit-1, each given out once until it is returned. */
+/*
+ * Numbers 0 … limit-1, each given out once until it is returned. The one that was returned first is
+ * given out first, and while there are unused ones, only when `resting` others were returned after
+ * it.
+ */
 struct vb_pool {
     uint32_t next;
     uint32_t limit;
+    uint32_t resting;
+    uint32_t free_first; /* the numbers in `free`, a ring, go on from here */
     uint32_t free_count;
-    uint32_t free_room;
+    uint32_t free_room; /* a power of two */
     uint32_t *free;
 };
 

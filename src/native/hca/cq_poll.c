@@ -40,8 +40,8 @@ static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const 
         const struct vb_mr_shared *mr;
         uint8_t *at;
 
-        if (vb_lkey_find(self, qp->pd->number, wqe->sge[i].lkey, wqe->sge[i].addr, part,
-                         IBV_ACCESS_LOCAL_WRITE, &mr, &at) == VB_CHECK_OK)
+        if (vb_lkey_find(self, vb_recv_pd(self, qp->shared), wqe->sge[i].lkey, wqe->sge[i].addr,
+                         part, IBV_ACCESS_LOCAL_WRITE, &mr, &at) == VB_CHECK_OK)
             error |= vb_guarded_copy(at, data, part);
         data += part;
         length -= part;

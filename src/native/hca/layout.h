@@ -329,6 +329,13 @@ static inline void vb_cqe_name_xrc(struct vb_cqe *entry, uint32_t srq, uint32_t 
     memcpy(entry->data, &target, sizeof(target));
 }
 
+/* Where the keys of a QP's receive requests are looked up: an SRQ has its own domain (IBA 10.2.9).
+ */
+static inline uint32_t vb_recv_pd(const struct vb_view *view, const struct vb_qp_shared *qp)
+{
+    return qp->srq ? view->srq[qp->srq - 1].pd : qp->pd;
+}
+
 static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,
                                              const struct vb_srq_shared *srq, uint32_t index)
 {

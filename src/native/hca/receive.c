@@ -75,6 +75,7 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
                                const uint8_t *bytes, uint32_t length, struct vb_evidence *evidence)
 {
     const struct vb_view *self = &qp->context->adapter->self;
+    uint32_t pd = vb_recv_pd(self, qp->shared);
 
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint64_t here, addr;
@@ -91,11 +92,11 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
         addr = wqe->sge[i].addr + offset;
         part = here < length ? (uint32_t)here : length;
         offset = 0;
-        check = vb_lkey_find(self, qp->pd->number, wqe->sge[i].lkey, addr, part,
-                             IBV_ACCESS_LOCAL_WRITE, &mr, &at);
+        check =
+            vb_lkey_find(self, pd, wqe->sge[i].lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr, &at);
         if (VB_UNLIKELY(check))
-            return vb_note_key(evidence, check | VB_CHECK_RECV, qp->pd->number, wqe->sge[i].lkey,
-                               addr, part, IBV_ACCESS_LOCAL_WRITE, mr);
+            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
+                               IBV_ACCESS_LOCAL_WRITE, mr);
         if (bytes && VB_UNLIKELY(vb_guarded_copy(at, bytes, part))) {
             *evidence =
                 (struct vb_evidence){.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = part};

@@ -169,23 +169,25 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence)
 {
+    uint32_t pd = vb_recv_pd(&peer->view, remote);
+
     spans->count = 0;
     spans->total = 0;
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint64_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
         uint64_t addr = wqe->sge[i].addr;
         const struct vb_mr_shared *mr;
-        enum vb_check check = vb_mr_check(&peer->view, remote->pd, wqe->sge[i].lkey, addr, part,
-                                          IBV_ACCESS_LOCAL_WRITE, &mr);
+        enum vb_check check =
+            vb_mr_check(&peer->view, pd, wqe->sge[i].lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr);
 
-        if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(mr, remote->pd)) {
+        if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(mr, pd)) {
             vb_spans_add(spans, peer->self ? (uint8_t *)(uintptr_t)mr->addr : NULL, mr->addr, part);
             length -= part;
             continue;
         }
         if (VB_UNLIKELY(check && part))
-            return vb_note_key(evidence, check | VB_CHECK_RECV, remote->pd, wqe->sge[i].lkey, addr,
-                               part, IBV_ACCESS_LOCAL_WRITE, mr);
+            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
+                               IBV_ACCESS_LOCAL_WRITE, mr);
         vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova), part);
         length -= part;
     }

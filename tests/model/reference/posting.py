@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Posting: what a call refuses at once.
+
+``post_send`` and ``post_recv`` take a list of requests and stop at the first that they refuse;
+those before it are posted. A request is refused with EINVAL if the state takes none (see the
+states), if it has more elements than the queue was made for, and with ENOMEM if the queue is full
+(ibv_post_send(3), ibv_post_recv(3)). A queue pair with a shared receive queue takes no receives of
+its own.
+
+A send request is also refused with EINVAL if its operation does not suit the type, or if it asks
+for INLINE with more bytes than the queue pair grants, or for an operation that sends none.
+
+| Operation              | RC | UC | UD |
+|------------------------|----|----|----|
+| SEND, with IMM         | x  | x  | x  |
+| RDMA_WRITE, with IMM   | x  | x  |    |
+| RDMA_READ, atomics     | x  |    |    |
+
+A place in a queue becomes free when the completion of its request, or of a later one, was polled.
+Whether it is free earlier is not specified, nor which of two errors is returned.
+"""
+
+from __future__ import annotations
+
+from .choice import Choices
+from .queues import QueuePair, SharedQueue
+from .states import SENDS
+from .words import Recv, Send
+
+ALL = {"SEND", "SEND_WITH_IMM"}
+RDMA = ALL | {"RDMA_WRITE", "RDMA_WRITE_WITH_IMM"}
+ATOMIC = {"ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"}
+OPERATIONS = {"RC": RDMA | {"RDMA_READ"} | ATOMIC, "UC": RDMA, "UD": ALL}
+
+
+def is_malformed(qp: QueuePair, wr: Send) -> bool:
+    if wr.opcode not in OPERATIONS[qp.kind] or len(wr.sges) > qp.cap.send_sge:
+        return True
+    sends_bytes = wr.opcode in RDMA
+    return "INLINE" in wr.flags and (not sends_bytes or wr.length > qp.cap.inline)
+
+
+def send_refused(choices: Choices, qp: QueuePair, wr: Send) -> str | None:
+    """The errno of a send request that is not accepted."""
+    faults = []
+    if qp.state not in SENDS or is_malformed(qp, wr):
+        faults.append("EINVAL")
+    if len(qp.waiting) >= qp.cap.send_wr:
+        faults.append("ENOMEM")
+    elif qp.unpolled >= qp.cap.send_wr:
+        return choices.one_of("ENOMEM", *(faults or [None]))
+    return choices.one_of(*faults) if faults else None
+
+
+def receive_refused(choices: Choices, qp: QueuePair, recv: Recv) -> str | None:
+    """The errno of a receive request that is not accepted."""
+    if qp.state == "RESET" or qp.srq is not None:
+        return "EINVAL"
+    faults = []
+    if len(recv.sges) > qp.cap.recv_sge:
+        faults.append("EINVAL")
+    if len(qp.receives) >= qp.cap.recv_wr:
+        faults.append("ENOMEM")
+    elif qp.flushed >= qp.cap.recv_wr:
+        return choices.one_of("ENOMEM", *(faults or [None]))
+    return choices.one_of(*faults) if faults else None
+
+
+def shared_receive_refused(choices: Choices, srq: SharedQueue, recv: Recv) -> str | None:
+    """The same, of a shared receive queue."""
+    faults = []
+    if len(recv.sges) > srq.max_sge:
+        faults.append("EINVAL")
+    if len(srq.receives) >= srq.max_wr:
+        faults.append("ENOMEM")
+    return choices.one_of(*faults) if faults else None

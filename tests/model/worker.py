@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process in which the core carries out what the model predicts.
+
+python -m tests.model.worker DESCRIPTOR
+
+It reads lists of calls ``(party, name, arguments)`` and answers each list with a list of results. A
+party has a device, two arenas of memory, and objects by name. Addresses come as (arena, offset).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from verbena import verbs
+from verbena.verbs import QPAttrMask, QPType, SendFlags, WROpcode
+
+SIZE = 2048
+MASK = 2**64 - 1
+# path_mtu is 256 bytes, so that short messages have several packets. Both sides count from PSN.
+MTU_256, PSN = 1, 77
+
+
+class Party:
+    def __init__(self) -> None:
+        self.ctx = verbs.open_device()
+        self.own_pd = self.ctx.alloc_pd()
+        self.pages = mmap.mmap(-1, mmap.PAGESIZE)
+        self.heap = self.own_pd.alloc(SIZE, 1)
+        self.bases = {
+            "own": ctypes.addressof(ctypes.c_char.from_buffer(self.pages)),
+            "heap": self.heap.addr,
+        }
+        self.objects: dict[str, Any] = {}
+        self.ahs: list[verbs.AH] = []
+        self.line_cq = self.ctx.create_cq(8)
+        self.line: verbs.QP | None = None
+
+    # ---- the connection that no program touches: what it carries has overtaken nothing ----
+
+    def open_line(self) -> tuple[verbs.QPInfo, dict[str, int]]:
+        if self.line is not None:
+            self.line.close()
+        self.line = self.own_pd.create_qp(send_cq=self.line_cq)
+        return verbs.local_qp_info(self.line, psn=PSN)[0], self.bases
+
+    def connect_line(self, peer: verbs.QPInfo) -> None:
+        assert self.line is not None
+        info, index = verbs.local_qp_info(self.line, psn=PSN)
+        verbs.bring_up(self.line, info, peer, index)
+
+    def barrier(self) -> None:
+        """Everything that left before has arrived."""
+        assert self.line is not None
+        self.line.write([], 0, 0)
+        for wc in self.line_cq.wait(1, 20) or [None]:
+            if wc is None or not wc.is_success:
+                raise RuntimeError(f"the idle connection failed: {wc}")
+
+    # ---- objects ----
+
+    def fill(self, arena: str, offset: int, data: bytes) -> None:
+        ctypes.memmove(self.bases[arena] + offset, data, len(data))
+
+    def alloc_pd(self, name: str) -> None:
+        self.objects[name] = self.ctx.alloc_pd()
+
+    def create_cq(self, name: str) -> None:
+        self.objects[name] = self.ctx.create_cq(512)
+
+    def reg_mr(self, name: str, pd: str, place: tuple[str, int], length: int, access: int) -> int:
+        mr = self.objects[pd].reg_mr(self.address(place), length, access)
+        self.objects[name] = mr
+        return int(mr.lkey)
+
+    def create_srq(self, name: str, pd: str, max_wr: int, max_sge: int) -> tuple[int, int]:
+        self.objects[name] = srq = self.objects[pd].create_srq(max_wr, max_sge)
+        attr = srq.query()
+        return attr.max_wr, attr.max_sge
+
+    def create_qp(
+        self, name: str, pd: str, kind: str, cqs: tuple[str, str], srq: str | None, fields: Any
+    ) -> tuple[int, tuple[int, ...]]:
+        qp = self.objects[pd].create_qp(
+            qp_type=QPType[kind],
+            send_cq=self.objects[cqs[0]],
+            recv_cq=self.objects[cqs[1]],
+            srq=self.objects[srq] if srq else None,
+            **fields,
+        )
+        self.objects[name] = qp
+        cap = qp.cap
+        return qp.qp_num, (
+            cap.max_send_wr,
+            cap.max_recv_wr,
+            cap.max_send_sge,
+            cap.max_recv_sge,
+            cap.max_inline_data,
+        )
+
+    def close(self, name: str) -> None:
+        self.objects[name].close()
+        del self.objects[name]
+
+    def clear(self) -> None:
+        """Everything that a program has made, in an order that is allowed."""
+        self.drop_ahs()
+        ranks = [verbs.QP, verbs.SRQ, verbs.MR, verbs.CQ, verbs.PD]
+        for kind in ranks:
+            for name in [n for n, made in self.objects.items() if isinstance(made, kind)]:
+                self.close(name)
+
+    # ---- states ----
+
+    def info(self, name: str) -> verbs.QPInfo:
+        return verbs.local_qp_info(self.objects[name], psn=PSN)[0]
+
+    def modify(self, name: str, mask: list[str], fields: dict[str, Any]) -> None:
+        self.objects[name].modify(mask_of(mask), **fields)
+
+    def connect(self, name: str, to: str, peer: verbs.QPInfo, fields: dict[str, Any]) -> None:
+        qp = self.objects[name]
+        _, index = verbs.local_qp_info(qp, psn=PSN)
+        qp.to_init(access=fields["access"])
+        if to == "INIT":
+            return
+        qp.to_rtr(
+            dest_qp_num=peer.qp_num,
+            rq_psn=PSN,
+            ah_attr=verbs.address_of(peer, index),
+            path_mtu=MTU_256,
+            max_dest_rd_atomic=fields["answers"],
+            min_rnr_timer=1,
+        )
+        if to == "RTS":
+            qp.to_rts(
+                sq_psn=PSN,
+                timeout=fields["timeout"],
+                retry_cnt=fields["retry_cnt"],
+                rnr_retry=1,
+                max_rd_atomic=fields["reads"],
+            )
+
+    # ---- requests ----
+
+    def address(self, place: tuple[str, int]) -> int:
+        return (self.bases[place[0]] + place[1]) & MASK
+
+    def sges(self, sges: list[tuple[tuple[str, int], int, int]]) -> list[verbs.SGE]:
+        return [verbs.SGE(self.address(place), length, lkey) for place, length, lkey in sges]
+
+    def post_recv(self, name: str, requests: list[tuple[int, Any]]) -> int:
+        wrs = [verbs.RecvWR(wr_id, self.sges(sges)) for wr_id, sges in requests]
+        self.objects[name].post_recv(wrs)
+        return len(wrs)
+
+    post_srq_recv = post_recv
+
+    def post_send(self, name: str, requests: list[dict[str, Any]]) -> int:
+        qp = self.objects[name]
+        self.objects[name].post_send([self.send_wr(qp, request) for request in requests])
+        return len(requests)
+
+    def send_wr(self, qp: verbs.QP, request: dict[str, Any]) -> verbs.SendWR:
+        fields = dict(request)
+        to, peer = fields.pop("to"), {}
+        if to is not None:
+            ah = qp.pd.create_ah(verbs.address_of(to, verbs.local_qp_info(qp)[1]))
+            self.ahs.append(ah)
+            peer = {"ah": ah, "remote_qpn": to.qp_num}
+            fields.pop("remote_addr")
+        else:
+            fields.pop("remote_qkey")
+        flags = sum(SendFlags[flag] for flag in fields.pop("flags"))
+        sges = self.sges(fields.pop("sges"))
+        opcode = WROpcode[fields.pop("opcode")]
+        return verbs.SendWR(sg_list=sges, opcode=opcode, send_flags=flags, **peer, **fields)
+
+    def drop_ahs(self) -> None:
+        for ah in self.ahs:
+            ah.close()
+        self.ahs.clear()
+
+    # ---- what can be seen ----
+
+    def observe(self) -> tuple[list[tuple[Any, ...]], dict[str, str], dict[str, bytes]]:
+        """What the CQs hold, the states of the QPs, and the arenas."""
+        polled = []
+        for name, cq in self.objects.items():
+            if isinstance(cq, verbs.CQ):
+                polled += [(name, *fields_of(wc)) for wc in cq.poll(64)]
+        states = {n: qp.state.name for n, qp in self.objects.items() if isinstance(qp, verbs.QP)}
+        arenas = {n: ctypes.string_at(base, SIZE) for n, base in self.bases.items()}
+        return polled, states, arenas
+
+
+def fields_of(wc: verbs.WC) -> tuple[Any, ...]:
+    if not wc.is_success:
+        return wc.qp_num, wc.wr_id, wc.status.name, "", None, None, None
+    imm = wc.imm_data if wc.wc_flags & verbs.WCFlags.WITH_IMM else None
+    return wc.qp_num, wc.wr_id, "SUCCESS", wc.opcode.name, wc.byte_len, imm, wc.src_qp
+
+
+def mask_of(names: list[str]) -> int:
+    mask = int(QPAttrMask.STATE)
+    for name in names:
+        mask |= QPAttrMask[name]
+    return mask
+
+
+def answer(parties: dict[str, Party], party: str, name: str, args: tuple[Any, ...]) -> Any:
+    """("ok", value), ("errno", name, posted), or ("bug", text)."""
+    try:
+        if name == "open":
+            parties[party] = Party()
+            return "ok", None
+        return "ok", getattr(parties[party], name)(*args)
+    except verbs.VerbsError as error:
+        return "errno", errno.errorcode.get(error.errno or 0, str(error.errno)), error.posted
+    except Exception:
+        return "bug", traceback.format_exc()
+
+
+def serve(pipe: Connection) -> None:
+    parties: dict[str, Party] = {}
+    while True:
+        try:
+            calls = pipe.recv()
+        except EOFError:
+            return
+        pipe.send([answer(parties, *call) for call in calls])
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))
