@@ -15,6 +15,8 @@ PART ?=
 RDMA_CORE ?=
 # Arguments for pytest: make test TESTS="tests/verbs -k write"
 TESTS ?=
+# make soak SOAK="--minutes 1", or "--seed 1234abcd" to repeat a schedule
+SOAK ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
 
@@ -30,11 +32,11 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
 # Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
 MODEL ?=
 
-.PHONY: help setup demo test model bench lint format generated compatibility latest docs sanitize wheel clean FORCE
+.PHONY: help setup demo test model bench lint format generated compatibility latest docs soak sanitize sanitize-threads wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, build and install Verbena there
 
@@ -80,6 +82,12 @@ docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation 
 sanitize: build/stamps/programs build/stamps/fuzzer build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan, then a minute of fuzzing each target
 	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)
 	scripts/fuzz.sh 60
+
+sanitize-threads: build/stamps/installed ## The C tests that have threads or processes under ThreadSanitizer
+	scripts/sanitize_threads.sh $(VENV) $(notdir $(TESTS))
+
+soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
+	$(VENV)/bin/python -m tests.soak $(SOAK)
 
 wheel: build/stamps/venv ## Build a wheel into dist/
 	$(VENV)/bin/pip wheel -qq --no-build-isolation --no-deps --wheel-dir dist .

@@ -36,6 +36,14 @@ if(VERBENA_SANITIZE OR VERBENA_FUZZ)
     ${sanitizers} -fno-omit-frame-pointer -O1 -g -UNDEBUG)
   target_compile_definitions(verbena_language INTERFACE VERBENA_SANITIZE=1)
   target_link_options(verbena_language INTERFACE ${sanitizers})
+elseif(VERBENA_SANITIZE_THREADS)
+  # gcc says of each fence that ThreadSanitizer does not know fences: scripts/sanitize-threads.supp
+  # has what that leads to.
+  target_compile_options(verbena_language INTERFACE
+    -fsanitize=thread -fno-omit-frame-pointer -O1 -g -UNDEBUG
+    $<$<C_COMPILER_ID:GNU>:-Wno-tsan>)
+  target_compile_definitions(verbena_language INTERFACE VERBENA_SANITIZE_THREADS=1)
+  target_link_options(verbena_language INTERFACE -fsanitize=thread)
 elseif(VERBENA_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release")
   check_ipo_supported(RESULT ipo_supported OUTPUT ipo_output LANGUAGES C)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ${ipo_supported})

@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef VERBENA_SANITIZE_THREADS /* everything takes ten times as long */
+#include <unistd.h>
+#define alarm(seconds)           alarm(10 * (seconds))
+#define PATIENT_TIMEOUT(timeout) ((timeout) + 5)
+#else
+#define PATIENT_TIMEOUT(timeout) (timeout)
+#endif
+
 /* Ends the test program with status 1 and says which expectation failed. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

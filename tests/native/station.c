@@ -107,7 +107,7 @@ void station_connect(struct station *station, struct vb_qp *qp, const struct sta
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
                                .sq_psn = 100,
-                               .timeout = route.timeout ? route.timeout : 12,
+                               .timeout = PATIENT_TIMEOUT(route.timeout ? route.timeout : 12),
                                .retry_cnt = 7,
                                .rnr_retry = route.rnr_retry ? route.rnr_retry : 7,
                                .max_rd_atomic = 8};

@@ -73,7 +73,8 @@ static void two_programs_and_a_driver(void)
     struct qp_options options = fabric_defaults();
     pthread_t driver, talker[2], churner;
 
-    options.timeout = 14; /* the driver's time does not wait for a talker that gets no processor */
+    options.timeout = PATIENT_TIMEOUT(
+        14); /* the driver's time does not wait for a talker that gets no processor */
     fabric_open(&fabric, faults);
     fabric_pair(&fabric, options, qp);
     for (int i = 0; i < 2 * OPEN; ++i) {

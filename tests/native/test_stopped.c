@@ -225,9 +225,9 @@ static void a_peer_that_comes_later_is_adopted(void)
     unmeet(pair.end.qp);
     vb_connections_attend(pair.end.direct, peer); /* what a hello does */
     start = vb_direct_now();
-    while (!pair.end.qp->peer)
+    while (!vb_connection_peer(pair.end.qp))
         CHECK(seconds_since(start) < 3);
-    CHECK(pair.end.qp->peer == peer);
+    CHECK(vb_connection_peer(pair.end.qp) == peer);
     end_post_recv(&pair.end, pair.end.qp, 1);
     end_meet(pair.socket);
     end_meet(pair.socket);

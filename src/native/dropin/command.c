@@ -17,15 +17,17 @@ struct command {
 int vb_command_open(void)
 {
     struct command command = {.magic = MAGIC};
-    int fd = memfd_create("verbena-uverbs", MFD_CLOEXEC);
+    int fd = memfd_create("verbena-uverbs", MFD_CLOEXEC), error;
 
     if (fd < 0)
         return -errno;
+    errno = EIO;
     if (getrandom(&command.identity, sizeof(command.identity), 0) == sizeof(command.identity) &&
         pwrite(fd, &command, sizeof(command), 0) == sizeof(command))
         return fd;
+    error = -errno;
     close(fd);
-    return -EIO;
+    return error;
 }
 
 uint64_t vb_command_identity(int fd)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "abi/calls.h"
@@ -116,8 +117,17 @@ static void watch_forks(void)
 
 /* ---- open and close ---- */
 
+static bool files_are_limited(void)
+{
+    struct rlimit file;
+
+    return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY;
+}
+
 static const char *remedy(int error)
 {
+    if ((error == -ENOMEM || error == -EFBIG) && files_are_limited())
+        return "no room for its tables: lift `ulimit -f`";
     switch (error) {
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";

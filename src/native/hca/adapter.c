@@ -66,12 +66,29 @@ uint32_t vb_random(struct vb_adapter *adapter)
     return (uint32_t)vb_random_next(&adapter->random);
 }
 
+static bool lies_within(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset <= size && length <= size - offset;
+}
+
+/* A peer wrote the header. */
+static bool has_tables(const struct vb_segment_header *header, uint64_t size)
+{
+    return lies_within(header->mr, sizeof(struct vb_mr_shared) * VB_MAX_MR, size) &&
+           lies_within(header->qp, sizeof(struct vb_qp_shared) * VB_MAX_QP, size) &&
+           lies_within(header->cq, sizeof(struct vb_cq_shared) * VB_MAX_CQ, size) &&
+           lies_within(header->srq, sizeof(struct vb_srq_shared) * VB_MAX_SRQ, size) &&
+           lies_within(header->evidence, sizeof(struct vb_evidence) * VB_EVIDENCE_RECORDS, size) &&
+           lies_within(header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS, size);
+}
+
 int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset)
 {
     struct vb_segment_header *header = (void *)((uint8_t *)base + header_offset);
 
-    if (header_offset + sizeof(*header) > size || header->magic != VB_SEGMENT_MAGIC ||
-        header->version != VB_LAYOUT_VERSION || header->header_size != sizeof(*header))
+    if (header_offset % VB_LINE || !lies_within(header_offset, sizeof(*header), size) ||
+        header->magic != VB_SEGMENT_MAGIC || header->version != VB_LAYOUT_VERSION ||
+        header->header_size != sizeof(*header) || !has_tables(header, size))
         return -EPROTO;
     view->base = base;
     view->size = size;

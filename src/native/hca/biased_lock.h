@@ -66,7 +66,8 @@ static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_
     if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1)) {
         atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst); /* the processor's part is the revoker's */
-        if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1))
+        /* Acquires what a visitor wrote before it gave the privilege back. */
+        if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_acquire) == me, 1))
             return true;
         atomic_store_explicit(&lock->held, 0, memory_order_release);
     }

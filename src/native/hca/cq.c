@@ -144,7 +144,7 @@ int vb_cq_keep_stamps(struct vb_cq *cq)
 
 uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
 {
-    return *vb_cqe_stamp_at(&cq->context->adapter->self, cq->shared, cq->taken - 1);
+    return *vb_cqe_stamp_at(&cq->context->adapter->self, cq->shared, vb_cq_taken(cq) - 1);
 }
 
 static void free_stamps(struct vb_adapter *adapter, uint64_t offset)
@@ -285,8 +285,8 @@ static void wake_at_once(struct vb_cq *cq)
 {
     uint32_t armed = VB_ARM_ANY, from = atomic_load(&cq->shared->announced);
 
-    if ((int32_t)(cq->taken - from) > 0)
-        from = cq->taken;
+    if ((int32_t)(vb_cq_taken(cq) - from) > 0)
+        from = vb_cq_taken(cq);
     while (vb_cq_has_entry_at(cq, from) && vb_cq_holds_event(cq->shared))
         ++from;
     if (!vb_cq_has_entry_at(cq, from) ||
@@ -344,9 +344,9 @@ static void move_entries(struct vb_cq *cq, const struct rings *to)
 {
     const struct vb_view *self = &cq->context->adapter->self;
 
-    for (uint32_t at = cq->taken; at != cq->shared->tail; ++at)
+    for (uint32_t at = vb_cq_taken(cq); at != cq->shared->tail; ++at)
         memcpy(&to->entries[at & to->mask], &cq->ring[at & cq->mask], sizeof(*to->entries));
-    for (uint32_t at = cq->taken - 1; to->stamps && at != cq->shared->tail; ++at)
+    for (uint32_t at = vb_cq_taken(cq) - 1; to->stamps && at != cq->shared->tail; ++at)
         to->stamps[at & (2 * to->mask + 1)] = *vb_cqe_stamp_at(self, cq->shared, at);
 }
 
@@ -384,7 +384,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
      */
     vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
     vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
-    waiting = cq->shared->tail - cq->taken;
+    waiting = cq->shared->tail - vb_cq_taken(cq);
     fits = waiting <= rings.mask + 1;
     if (fits) {
         move_entries(cq, &rings);

@@ -22,7 +22,7 @@ struct vb_cq {
     uint32_t mask;
     uint32_t index;
     uint32_t generation;
-    uint32_t taken; /* next position to poll */
+    _Atomic uint32_t taken; /* next position to poll: under poll_lock, or as a first look */
     struct vb_biased_lock poll_lock;
     _Atomic uint32_t waiting; /* QPs whose requests wait and complete here */
     _Atomic uint32_t rounds;  /* of progress that polling has made for them */
@@ -35,6 +35,11 @@ struct vb_cq {
     struct ibv_wc current;         /* what the extended readers read */
     struct vb_biased_lock ex_lock; /* from start_poll to end_poll */
 };
+
+static inline uint32_t vb_cq_taken(const struct vb_cq *cq)
+{
+    return atomic_load_explicit(&cq->taken, memory_order_relaxed);
+}
 
 /* What a producer has to do after it has put an entry in. */
 enum vb_push { VB_PUSHED = 0, VB_PUSH_EVENT = 1, VB_PUSH_OVERRUN = 2, VB_PUSH_REFUSED = 4 };

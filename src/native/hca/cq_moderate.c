@@ -38,7 +38,7 @@ static void announce_all(struct vb_cq *cq)
     uint32_t position;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (position = cq->taken; vb_cq_has_entry_at(cq, position);)
+    for (position = vb_cq_taken(cq); vb_cq_has_entry_at(cq, position);)
         ++position;
     atomic_store(&cq->shared->announced, position);
     vb_biased_release(&cq->poll_lock);

@@ -155,13 +155,13 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     int got = 0;
 
     vb_biased_acquire(&cq->poll_lock, holder, true);
-    position = cq->taken;
+    position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
         vb_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
         got += take(cq, entry, &wc[got]);
         ++position;
     }
-    cq->taken = position;
+    atomic_store_explicit(&cq->taken, position, memory_order_relaxed);
     atomic_store_explicit(&cq->shared->head, position, memory_order_release);
     vb_biased_release(&cq->poll_lock);
     return got;
@@ -171,10 +171,11 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
-        if (!ready_entry(cq, cq->taken)) /* what is there first: progress may cost a system call */
+        if (!ready_entry(
+                cq, vb_cq_taken(cq))) /* what is there first: progress may cost a system call */
             cq->context->adapter->port->progress(cq);
     }
-    if (ready_entry(cq, cq->taken))
+    if (ready_entry(cq, vb_cq_taken(cq)))
         return poll_entries(cq, count, wc);
     if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
         return vb_decline(cq->context, -EIO,
@@ -191,7 +192,7 @@ void vb_cq_place(struct vb_cq *cq)
     struct vb_cqe *entry;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
+    for (position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
 
         if (!qp || !is_unplaced(entry))
@@ -208,7 +209,7 @@ void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
     struct vb_cqe *entry;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position) {
+    for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         struct vb_qp *qp = cq->context->adapter->qps[qp_index];
 
         if (entry->qp != qp_index || entry->kind >= VB_CQE_VOID)
@@ -226,7 +227,7 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     bool found = false;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+    for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
                  (entry->kind == VB_CQE_RECV || is_unplaced(entry));
     vb_biased_release(&cq->poll_lock);
@@ -238,7 +239,7 @@ void vb_cq_forget_srq(struct vb_cq *cq, uint32_t srq_index)
     struct vb_cqe *entry;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+    for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         if (entry->qp == srq_index && entry->kind == VB_CQE_RECV_XRC)
             entry->kind = VB_CQE_VOID;
     vb_biased_release(&cq->poll_lock);
@@ -250,7 +251,7 @@ bool vb_cq_holds_xrc(struct vb_cq *cq, uint32_t srq_index, uint32_t wqe)
     bool found = false;
 
     vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
-    for (uint32_t position = cq->taken; (entry = ready_entry(cq, position)); ++position)
+    for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == srq_index && entry->wqe == wqe && entry->kind == VB_CQE_RECV_XRC;
     vb_biased_release(&cq->poll_lock);
     return found;

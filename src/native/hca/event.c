@@ -113,6 +113,7 @@ void vb_event_drop_all(struct vb_context *context)
 {
     struct vb_event *next;
 
+    pthread_mutex_lock(&context->mutex); /* a peer's death may raise one right now */
     for (struct vb_event *event = context->events; event; event = next) {
         next = event->next;
         free(event);
@@ -122,4 +123,5 @@ void vb_event_drop_all(struct vb_context *context)
         free(event);
     }
     context->events = context->unacked = NULL;
+    pthread_mutex_unlock(&context->mutex);
 }

@@ -287,6 +287,12 @@ static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint3
     return &view->mr[key >> 8 < window ? key >> 8 : 0];
 }
 
+/* To whom it is connected, for those who do not hold its sq_lock. */
+static inline uint32_t vb_qp_dest(const struct vb_qp_shared *qp)
+{
+    return __atomic_load_n(&qp->dest_qp_num, __ATOMIC_RELAXED);
+}
+
 static inline void *vb_at(const struct vb_view *view, uint64_t offset)
 {
     return view->base + offset;

@@ -342,7 +342,7 @@ void vb_qp_reset(struct vb_qp *qp)
     vb_forget_failure(qp);
     shared->established = 0;
     ++shared->epoch;
-    shared->dest_qp_num = 0;
+    __atomic_store_n(&shared->dest_qp_num, 0, __ATOMIC_RELAXED);
     memset(&qp->attr, 0, sizeof(qp->attr));
     if (qp->target)
         leave_srq(qp);

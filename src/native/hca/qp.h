@@ -60,8 +60,8 @@ struct vb_qp {
     void *sq_store;
     bool sq_store_own, sq_own; /* of a parent domain's allocator */
     struct vb_wait wait;
-    bool counted_waiting;   /* in send_cq->waiting */
-    bool by_packets;        /* carried by the packet engine, not by the poster */
+    _Atomic bool counted_waiting; /* in send_cq->waiting */
+    bool by_packets;              /* carried by the packet engine, not by the poster */
     atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
     bool settling;          /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event;       /* SQD entered with notification, not yet raised */
@@ -70,9 +70,9 @@ struct vb_qp {
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
     uint32_t rq_posted;
-    bool rq_draining;       /* ERR, and the queue was flushed: what is posted follows at once */
-    atomic_bool told_empty; /* the peer was told of no credits: the next receive is news to it */
-    uint32_t rq_flushed;    /* ERR: requests before this position have their flush entry */
+    atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
+    atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
+    uint32_t rq_flushed;     /* ERR: requests before this position have their flush entry */
     uint8_t *rq_ring;
     uint8_t *rq_stage;
 

@@ -137,7 +137,7 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
     if (mask & IBV_QP_QKEY)
         shared->qkey = attr->qkey;
     if (mask & IBV_QP_DEST_QPN)
-        shared->dest_qp_num = attr->dest_qp_num;
+        __atomic_store_n(&shared->dest_qp_num, attr->dest_qp_num, __ATOMIC_RELAXED);
     if (mask & IBV_QP_MIN_RNR_TIMER)
         shared->min_rnr_timer = attr->min_rnr_timer;
     if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -243,7 +243,8 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
     if (!error) {
         error = modify(qp, transition, attr, mask);
         vb_qp_kick(qp);
-        of->ibv.state = vb_qp_state(qp);
+        if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
+            of->ibv.state = vb_qp_state(qp);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);
     return error;

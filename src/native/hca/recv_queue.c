@@ -64,11 +64,11 @@ static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
     uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
     const uint32_t *order;
 
-    if (!qp->srq)
+    if (!inflight || !qp->srq)
         return false;
     order = vb_at(&qp->context->adapter->self, qp->srq->shared->order);
     *wqe = order[(inflight - 1) & qp->srq->shared->mask];
-    return inflight && !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
+    return !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
 }
 
 /* An XRC target QP's SRQ is the one that it was pointed at last, if that is still there. */
@@ -181,7 +181,8 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
             break;
         }
     }
-    news = qp->rq_draining | atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
+    news = atomic_load_explicit(&qp->rq_draining, memory_order_relaxed) |
+           atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
     if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
     vb_biased_release(&qp->rq_lock);

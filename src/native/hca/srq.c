@@ -335,8 +335,13 @@ void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe)
 
 bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 {
-    return (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
-           srq->position[index] == position;
+    bool taken;
+
+    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    taken = (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
+            srq->position[index] == position;
+    vb_unlock(&srq->post_lock);
+    return taken;
 }
 
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)

@@ -180,7 +180,7 @@ static int create_sized(size_t size, struct vb_heap **out)
 int vb_heap_create(size_t size, struct vb_heap **out)
 {
     size_t try = within_limits(power_of_two(size ? size : 2 * memory_bytes()));
-    int error = create_sized(try, out);
+    int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
     while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > smallest_heap) {
         try /= 2;

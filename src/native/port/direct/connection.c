@@ -11,8 +11,7 @@ static void attach(struct vb_qp *qp, struct vb_peer *peer)
     qp->remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
     qp->remote_epoch = 0;
     qp->unplaced_high = 0;
-    atomic_thread_fence(memory_order_release);
-    qp->peer = peer;
+    __atomic_store_n(&qp->peer, peer, __ATOMIC_RELEASE);
 }
 
 static bool is_reachable(const struct vb_qp *qp)
@@ -43,7 +42,7 @@ void vb_connection_close(struct vb_qp *qp)
     struct vb_peer *peer = qp->peer;
 
     vb_retry_leave(direct, qp);
-    qp->peer = NULL;
+    __atomic_store_n(&qp->peer, NULL, __ATOMIC_RELAXED);
     qp->remote = NULL;
     if (peer)
         vb_peer_put(direct, peer);
@@ -97,8 +96,8 @@ static bool is_stray(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    return !qp->peer && vb_qp_connected_type(qp->ibv.qp_type) && state >= IBV_QPS_RTR &&
-           state <= IBV_QPS_SQE && is_reachable(qp);
+    return !vb_connection_peer(qp) && vb_qp_connected_type(qp->ibv.qp_type) &&
+           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && is_reachable(qp);
 }
 
 void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer)
@@ -109,7 +108,7 @@ void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer)
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
 
-        if (qp && is_stray(qp) && vb_peer_has(peer, qp->shared->dest_qp_num))
+        if (qp && is_stray(qp) && vb_peer_has(peer, vb_qp_dest(qp->shared)))
             vb_retry_attend(direct, qp);
     }
     pthread_mutex_unlock(&adapter->mutex);
@@ -135,10 +134,10 @@ static bool is_held_by(struct vb_peer *peer, const struct vb_qp *qp)
 {
     const struct vb_qp_shared *remote;
 
-    if (!vb_peer_has(peer, qp->shared->dest_qp_num))
+    if (!vb_peer_has(peer, vb_qp_dest(qp->shared)))
         return false;
-    remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
-    return remote->qp_num == qp->shared->dest_qp_num && remote->dest_qp_num == qp->ibv.qp_num &&
+    remote = vb_peer_qp(peer, vb_qp_dest(qp->shared));
+    return remote->qp_num == vb_qp_dest(qp->shared) && vb_qp_dest(remote) == qp->ibv.qp_num &&
            atomic_load(&remote->state) != IBV_QPS_RESET;
 }
 
@@ -172,20 +171,20 @@ static void wait_turn(const struct vb_biased_lock *lock, const atomic_bool *gone
 static struct vb_qp_shared *talks_to(const struct vb_qp *qp, struct vb_peer *peer)
 {
     struct vb_qp_shared *remote =
-        peer && !atomic_load(&peer->gone) ? vb_peer_qp(peer, qp->shared->dest_qp_num) : NULL;
+        peer && !atomic_load(&peer->gone) ? vb_peer_qp(peer, vb_qp_dest(qp->shared)) : NULL;
 
-    return remote && remote->dest_qp_num == qp->ibv.qp_num ? remote : NULL;
+    return remote && vb_qp_dest(remote) == qp->ibv.qp_num ? remote : NULL;
 }
 
 /* Also one that this end has not met by itself yet. */
 static struct vb_peer *hold_peer(struct vb_qp *qp)
 {
-    struct vb_peer *peer = qp->peer;
+    struct vb_peer *peer = vb_connection_peer(qp);
 
     if (!vb_qp_connected_type(qp->ibv.qp_type))
         return NULL;
     if (!peer)
-        return vb_peer_find_known(vb_direct_of(qp->context->adapter), qp->shared->dest_qp_num);
+        return vb_peer_find_known(vb_direct_of(qp->context->adapter), vb_qp_dest(qp->shared));
     atomic_fetch_add(&peer->refs, 1);
     return peer;
 }

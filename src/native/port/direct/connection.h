@@ -12,13 +12,19 @@ void vb_connection_close(struct vb_qp *qp);
 /* Looks for a peer that was not there, and tells it of the first request. */
 bool vb_connection_ready_slowly(struct vb_qp *qp);
 
+/* For those who do not hold the send lock. */
+static inline struct vb_peer *vb_connection_peer(const struct vb_qp *qp)
+{
+    return __atomic_load_n(&qp->peer, __ATOMIC_ACQUIRE);
+}
+
 static inline bool vb_connection_answers(const struct vb_qp *qp)
 {
     const struct vb_qp_shared *remote = qp->remote;
     uint32_t state = atomic_load_explicit(&remote->state, memory_order_acquire);
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
-           remote->qp_num == qp->shared->dest_qp_num && remote->dest_qp_num == qp->ibv.qp_num &&
+           remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->ibv.qp_num &&
            remote->type == qp->remote_type &&
            !atomic_load_explicit(&qp->peer->gone, memory_order_relaxed);
 }

@@ -2,6 +2,7 @@
 #include "port/direct/handshake.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,16 @@ int vb_check_user(int socket)
     pid_t pid;
 
     return same_user(socket, &pid) ? 0 : -EACCES;
+}
+
+/* What is mapped stays: a peer that shortened its file would end this process by SIGBUS. */
+static bool is_lasting(int fd, uint64_t size)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &status) == 0 &&
+           (uint64_t)status.st_size >= size;
 }
 
 static void *map_file(int fd, uint64_t size)
@@ -178,6 +189,9 @@ static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t
     if (!same_user(socket, pid))
         return -EACCES;
     if (hello->magic != VB_SEGMENT_MAGIC || hello->version != VB_LAYOUT_VERSION || fds[0] < 0)
+        return -EPROTO;
+    if (!is_lasting(fds[0], hello->segment_size) ||
+        (fds[1] >= 0 && !is_lasting(fds[1], hello->heap_size)))
         return -EPROTO;
     return 0;
 }

@@ -63,7 +63,7 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
         if (!qp)
             continue;
         repair_rq(qp, dead);
-        if (qp->peer == peer)
+        if (vb_connection_peer(qp) == peer)
             vb_retry_attend(direct, qp);
         else
             vb_connection_orphan(direct, qp, peer);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A hostile process of the same user. It may make its victim fail, as it might with a debugger
+ * (docs/security.md); it must not harm those whose memory it does not map, and what it offers is
+ * looked at before it is used.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "end.h"
+#include "memory/heap_state.h"
+#include "port/direct/handshake.h"
+#include "port/direct/message.h"
+#include "port/direct/peer.h"
+#include "port/direct/slot.h"
+
+enum { ROUNDS = 12, MOST_PAGES = 1 << 20, SHORT_BYTES = 1 << 16 };
+static const uint64_t told_bytes = 8ull << 30;
+
+/* ---- what is offered in the first message ---- */
+
+enum offer { UNSEALED, SHORT, NOT_A_FILE, TABLE_OUTSIDE, SOUND };
+
+static int offered_file(enum offer offer)
+{
+    struct vb_segment_header header = {
+        .magic = VB_SEGMENT_MAGIC, .version = VB_LAYOUT_VERSION, .header_size = sizeof(header)};
+    int ends[2], fd;
+
+    if (offer == TABLE_OUTSIDE)
+        header.qp = told_bytes - VB_LINE;
+    if (offer == NOT_A_FILE) {
+        CHECK_EQ(pipe(ends), 0);
+        return ends[1];
+    }
+    if (offer == UNSEALED) {
+        fd = memfd_create("unsealed", MFD_CLOEXEC);
+        CHECK_EQ(ftruncate(fd, (off_t)told_bytes), 0);
+    } else {
+        fd = vb_heap_file(offer == SHORT ? SHORT_BYTES : told_bytes);
+    }
+    CHECK_EQ(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+    return fd;
+}
+
+/* True if the other side answers. */
+static bool is_welcome(uint32_t slot, enum offer offer)
+{
+    struct vb_message message = {.type = VB_MSG_HELLO};
+    struct timeval limit = {.tv_sec = 10};
+    int socket = vb_slot_connect(slot), fd = offered_file(offer), fds[VB_MESSAGE_FDS], error;
+
+    CHECK(socket >= 0 && fd >= 0);
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    message.hello.magic = VB_SEGMENT_MAGIC;
+    message.hello.version = VB_LAYOUT_VERSION;
+    message.hello.instance = 77;
+    message.hello.segment_size = told_bytes;
+    CHECK_EQ(vb_message_send(socket, &message, &fd, 1, true), 0);
+    error = vb_message_receive(socket, &message, fds);
+    CHECK(error != -EAGAIN);
+    close(socket);
+    close(fd);
+    return error == 0;
+}
+
+static void a_segment_that_could_be_taken_away_is_refused(void)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_add_qp(&end);
+    for (enum offer offer = 0; offer < SOUND; ++offer)
+        CHECK(!is_welcome(end.direct->slots[0], offer));
+    CHECK(end.direct->peers == NULL);
+    CHECK(is_welcome(end.direct->slots[0], SOUND));
+    end_close(&end);
+}
+
+/* ---- garbage in everything that it maps ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Over the pages that are in use: the tables are sparse. */
+static void scribble_over(uint8_t *base, size_t size, uint64_t *state)
+{
+    static unsigned char resident[MOST_PAGES];
+    const size_t pages = size / 4096 < MOST_PAGES ? size / 4096 : MOST_PAGES;
+
+    CHECK_EQ(mincore(base, pages * 4096, resident), 0);
+    for (size_t page = 0; page < pages; ++page)
+        for (int i = 0; (resident[page] & 1) && i < 64; ++i)
+            ((uint64_t *)(void *)base)[page * 512 + next_random(state) % 512] =
+                next_random(state) >> next_random(state) % 64;
+}
+
+static void scribbles(int socket)
+{
+    struct end end;
+    uint64_t seed;
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    CHECK_EQ(read(socket, &seed, sizeof(seed)), sizeof(seed));
+    end_connect(&end, end_add_qp(&end), socket);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_WRITE, 64), 0);
+    CHECK_EQ(end_wait(end.cq, 10).status, IBV_WC_SUCCESS);
+    end_meet(socket);
+    scribble_over(end.qp->peer->view.base, end.qp->peer->segment_size, &seed);
+    scribble_over(end.qp->peer->heap, end.qp->peer->heap_size, &seed);
+    kill(getpid(), SIGKILL);
+}
+
+/* The victim works with a bystander when its segment becomes garbage. */
+static void is_scribbled_over(int bystander)
+{
+    struct end end;
+    uint64_t seed;
+    int hostile;
+
+    CHECK_EQ(read(bystander, &seed, sizeof(seed)), sizeof(seed));
+    end_open(&end, (struct end_options){.in_heap = true});
+    end_connect(&end, end_add_qp(&end), bystander);
+    end_spawn("scribbles", &hostile);
+    CHECK_EQ(write(hostile, &seed, sizeof(seed)), sizeof(seed));
+    end_connect(&end, end_add_qp(&end), hostile);
+    end_meet(hostile);
+    end_meet(bystander);
+    for (;;) {
+        struct ibv_wc wc[8];
+
+        end_post(&end, end.qp, IBV_WR_RDMA_WRITE, 512);
+        vb_cq_poll(end.cq, 8, wc);
+    }
+}
+
+/* Whatever becomes of the victim: this one's requests to it end, and all else goes on. */
+static void look_on(uint64_t seed)
+{
+    struct vb_qp *to_victim, *pair[2];
+    struct end end;
+    int socket, ended = 0;
+    pid_t victim;
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    to_victim = end_add_qp(&end);
+    pair[0] = end_add_qp(&end);
+    pair[1] = end_add_qp(&end);
+    end_ready(pair[0], pair[1]);
+    end_ready(pair[1], pair[0]);
+    victim = end_spawn("is_scribbled_over", &socket);
+    CHECK_EQ(write(socket, &seed, sizeof(seed)), sizeof(seed));
+    end_connect(&end, to_victim, socket);
+    end_meet(socket);
+    for (int i = 0; i < 200; ++i) {
+        end_post(&end, to_victim, IBV_WR_RDMA_WRITE, 256);
+        ended += end_wait(end.cq, 20).status != IBV_WC_SUCCESS;
+        usleep(500);
+    }
+    end_kill(victim, socket);
+    end_post_recv(&end, pair[1], 3);
+    memset(end.memory, 0x33, 512);
+    CHECK_EQ(end_post(&end, pair[0], IBV_WR_SEND, 512), 0);
+    for (int i = 0; i < 2; ++i)
+        CHECK_EQ(end_wait(end.cq, 20).status, IBV_WC_SUCCESS);
+    for (int i = 0; i < 512; ++i)
+        CHECK_EQ(end.memory[i], 0x33);
+    end_close(&end);
+    printf("seed %llu: %d of 200 requests to the victim failed\n", (unsigned long long)seed, ended);
+}
+
+static void a_bystander_is_not_harmed(void)
+{
+    for (uint64_t seed = 1; seed <= ROUNDS; ++seed)
+        look_on(seed * 0x9e3779b97f4a7c15ull);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct end_play plays[] = {
+        {"scribbles", scribbles},
+        {"is_scribbled_over", is_scribbled_over},
+    };
+
+    if (end_play(argc, argv, plays, 2))
+        return 0;
+    alarm(90); /* a hang is a failure */
+    RUN(a_segment_that_could_be_taken_away_is_refused);
+    RUN(a_bystander_is_not_harmed);
+    return 0;
+}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under every value of a limit: it works, or a clear error and nothing that stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.robust.conftest import StartChild
+from tests.support import ROOT, SANITIZED
+from verbena import verbs
+
+
+def sweep(name: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.robust.starved", name],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_every_number_of_descriptors() -> None:
+    done = sweep("descriptors")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 5
+    assert "ulimit -n" in done.stderr
+
+
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow needs address space itself")
+def test_every_amount_of_address_space() -> None:
+    done = sweep("space")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 2
+    assert "ulimit -v" in done.stderr
+
+
+def test_no_descriptors_while_a_peer_is_met() -> None:
+    done = sweep("meeting")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 16, 1 << 24])
+def test_files_that_may_not_grow(start_child: StartChild, limit: int) -> None:
+    child = start_child(f"RLIMIT_FSIZE={limit}")
+    with pytest.raises(verbs.VerbsError) as caught:
+        child.make()
+    assert caught.value.errno in (errno.EFBIG, errno.ENOMEM)
+    assert "ulimit -f" in child.stop()
