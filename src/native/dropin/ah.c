@@ -25,7 +25,7 @@ VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
     return vb_core(ah->context)
                ? vb_result(ah->context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
-               : 0;
+               : vb_bury(ah->context, ah);
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */

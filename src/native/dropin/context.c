@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dropin/context.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "abi/calls.h"
@@ -90,7 +91,7 @@ static void *no_compat(void)
     return vb_null(-EOPNOTSUPP);
 }
 
-/* ---- in a forked child ---- */
+/* ---- when it is closed, and in a forked child ---- */
 
 static int dead_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
@@ -217,6 +218,26 @@ void vb_open_fini(struct vb_open *opened)
 {
     vb_lines_fini(&opened->lines);
     pthread_mutex_destroy(&opened->verbs.context.mutex);
+}
+
+void vb_open_let_go(struct vb_open *opened)
+{
+    if (atomic_fetch_sub(&opened->held, 1) != 1)
+        return;
+    vb_context_free(opened->ended);
+    vb_open_fini(opened);
+    free(opened);
+}
+
+int vb_bury(struct ibv_context *context, void *object)
+{
+    struct vb_open *opened = vb_open_of(context);
+
+    if (opened->ended) {
+        free(object);
+        vb_open_let_go(opened);
+    }
+    return 0;
 }
 
 void vb_open_kill(struct vb_open *opened)

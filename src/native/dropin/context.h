@@ -12,7 +12,9 @@
 
 struct vb_open {
     struct vb_open *next;
-    struct vb_context *core; /* NULL in a forked child: the adapter is the parent's */
+    struct vb_context *core;  /* NULL: closed, or in a forked child: the adapter is the parent's */
+    struct vb_context *ended; /* closed: what explains why it fails */
+    _Atomic uint32_t held;    /* closed: the objects that the program has not destroyed yet */
     struct vb_host *host;
     struct vb_lines lines;
     struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
@@ -24,16 +26,16 @@ static inline struct vb_open *vb_open_of(const struct ibv_context *context)
     return (struct vb_open *)((char *)(uintptr_t)context - offsetof(struct vb_open, verbs.context));
 }
 
-/* The error of every verb in a forked child on what its parent had opened. */
+/* The error of every verb on what is closed or, in a forked child, the parent's. */
 enum { VB_ERROR_FORKED = ENODEV };
 
-/* The port's GIDs; not in a forked child. */
+/* The port's GIDs; only where there is a core. */
 static inline struct vb_addresses *vb_gids(const struct ibv_context *context)
 {
     return vb_open_of(context)->host->direct->addresses;
 }
 
-/* NULL and errno in a forked child. */
+/* NULL and errno when it is closed, and in a forked child. */
 static inline struct vb_context *vb_core(const struct ibv_context *context)
 {
     struct vb_context *core = vb_open_of(context)->core;
@@ -62,6 +64,14 @@ static inline int vb_errno(int error)
  * (command.h). */
 void vb_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd);
 void vb_open_fini(struct vb_open *opened);
+/* Fini and free, when nothing in it is held any more. */
+void vb_open_let_go(struct vb_open *opened);
+/*
+ * What is left of a destroy call without a core; 0. A program that closes the device first still
+ * destroys its objects, whose memory waits for that. In a forked child all stays: it is the
+ * parent's.
+ */
+int vb_bury(struct ibv_context *context, void *object);
 /* In a forked child: lets go of what keeps XRC domains open. */
 void vb_forget_xrcds(struct vb_open *opened);
 /* Every call through the tables fails from now on. */

@@ -50,5 +50,5 @@ VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
     return vb_core(cq->context)
                ? vb_result(cq->context, "ibv_destroy_cq", vb_cq_destroy((struct vb_cq *)cq))
-               : 0;
+               : vb_bury(cq->context, cq);
 }

@@ -334,24 +334,40 @@ static void leave(struct vb_open *closed)
         *link = closed->next;
 }
 
-/* What was left open in it goes too, as when the kernel closes a device file. */
+/* Under opened_mutex. In a forked child it stays in memory, as what the parent made in it does. */
+static bool end(struct vb_open *closed)
+{
+    if (!closed->core)
+        return false;
+    closed->ended = closed->core;
+    atomic_store(&closed->held, vb_context_end(closed->core) + 1);
+    closed->xrcds = NULL; /* they are closed */
+    vb_open_kill(closed);
+    return true;
+}
+
+/*
+ * What was left open in it goes too, as when the kernel closes a device file; but not the memory
+ * that a program may still name: some destroy their objects after this (vb_bury).
+ */
 VB_EXPORT int ibv_close_device(struct ibv_context *context)
 {
     struct vb_open *closed = vb_open_of(context);
     struct vb_host *unused;
+    bool ended;
 
     pthread_mutex_lock(&opened_mutex);
     leave(closed);
-    if (closed->core)
-        vb_context_close(closed->core);
+    ended = end(closed);
     unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
     tell_counters(unused);
     if (unused)
         vb_host_close(unused);
     close(context->cmd_fd);
-    vb_open_fini(closed);
-    free(closed);
+    context->cmd_fd = context->async_fd = -1;
+    if (ended)
+        vb_open_let_go(closed);
     return 0;
 }
 

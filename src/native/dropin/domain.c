@@ -19,7 +19,8 @@ struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr 
 
 int vb_dealloc_td(struct ibv_td *td)
 {
-    return vb_core(td->context) ? vb_errno(vb_td_dealloc((struct vb_td *)td)) : 0;
+    return vb_core(td->context) ? vb_errno(vb_td_dealloc((struct vb_td *)td))
+                                : vb_bury(td->context, td);
 }
 
 struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,

@@ -88,10 +88,9 @@ int vb_failed(struct ibv_context *context, const char *call, int error)
         if (vb_settings()->explain)
             say_call(opened, call, error);
     } else if (vb_settings()->explain) {
-        vb_log(
-            VB_LOG_ERRORS,
-            "%s failed: the device was opened before this process was forked; open it again here",
-            call);
+        vb_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
+               opened->ended ? "closed" : "opened before this process was forked",
+               opened->ended ? "" : " here");
     }
     errno = -error;
     return -error;

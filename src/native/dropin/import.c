@@ -32,6 +32,8 @@ VB_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
     if (vb_core(pd->context))
         vb_pd_unimport((struct vb_pd *)pd);
+    else if (((const struct vb_pd *)pd)->imported)
+        vb_bury(pd->context, pd);
 }
 
 struct mr_import {
@@ -58,6 +60,8 @@ VB_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
     if (vb_core(mr->context))
         vb_mr_unimport((struct vb_mr *)mr);
+    else if (((const struct vb_mr *)mr)->kind == VB_MR_IMPORTED)
+        vb_bury(mr->context, mr);
 }
 
 struct dm_import {
@@ -84,4 +88,6 @@ VB_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
     if (vb_core(dm->context))
         vb_dm_unimport((struct vb_dm *)dm);
+    else if (((const struct vb_dm *)dm)->imported)
+        vb_bury(dm->context, dm);
 }

@@ -22,5 +22,6 @@ int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 
 int vb_dealloc_mw(struct ibv_mw *mw)
 {
-    return vb_core(mw->context) ? vb_errno(vb_mw_dealloc((struct vb_mw *)mw)) : 0;
+    return vb_core(mw->context) ? vb_errno(vb_mw_dealloc((struct vb_mw *)mw))
+                                : vb_bury(mw->context, mw);
 }

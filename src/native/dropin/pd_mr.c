@@ -19,12 +19,11 @@ VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     return error ? vb_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
 }
 
-/* In a forked child a destroy succeeds and destroys nothing: the object is the parent's. */
 VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
     return vb_core(pd->context)
                ? vb_result(pd->context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
-               : 0;
+               : vb_bury(pd->context, pd);
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -113,7 +112,7 @@ VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
     return vb_core(mr->context)
                ? vb_result(mr->context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
-               : 0;
+               : vb_bury(mr->context, mr);
 }
 
 /* ---- regions of other kinds ---- */
@@ -155,8 +154,10 @@ int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t f
 /* In a forked child too, where it can be copied to and from, but no region be made of it. */
 struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
+    const struct vb_open *opened = vb_open_of(context);
     struct vb_dm *dm;
-    int error = vb_dm_alloc(vb_open_of(context)->core, vb_process_heap(), attr, &dm);
+    int error =
+        opened->ended ? -VB_ERROR_FORKED : vb_dm_alloc(opened->core, vb_process_heap(), attr, &dm);
 
     if (error)
         return vb_null(error);
@@ -164,12 +165,11 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
     return &dm->ibv;
 }
 
-/* Of the parent's, which a forked child knows, nothing goes. */
 int vb_free_dm(struct ibv_dm *dm)
 {
     const struct vb_dm *own = (const struct vb_dm *)dm;
 
     if (own->context && !vb_core(dm->context))
-        return 0;
+        return vb_bury(dm->context, dm);
     return vb_errno(vb_dm_free((struct vb_dm *)dm));
 }

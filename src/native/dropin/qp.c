@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
@@ -117,7 +119,7 @@ VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
                                           : -VB_ERROR_FORKED);
 }
 
-/* In a forked child nothing is attached, and nothing else is to be done: the QP is the parent's. */
+/* Without a core nothing is attached, and in a forked child the QP is the parent's. */
 VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
     (void)lid;
@@ -128,7 +130,11 @@ VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-    return vb_core(qp->context)
-               ? vb_result(qp->context, "ibv_destroy_qp", vb_qp_destroy((struct vb_qp *)qp))
-               : 0;
+    struct vb_qp *own = (struct vb_qp *)qp;
+
+    if (vb_core(qp->context))
+        return vb_result(qp->context, "ibv_destroy_qp", vb_qp_destroy(own));
+    if (vb_open_of(qp->context)->ended)
+        free(own->staging);
+    return vb_bury(qp->context, qp);
 }

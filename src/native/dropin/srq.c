@@ -83,5 +83,5 @@ VB_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
     return vb_core(srq->context)
                ? vb_result(srq->context, "ibv_destroy_srq", vb_srq_destroy((struct vb_srq *)srq))
-               : 0;
+               : vb_bury(srq->context, srq);
 }

@@ -169,7 +169,7 @@ int vb_close_xrcd(struct ibv_xrcd *xrcd)
     int error;
 
     if (!vb_core(xrcd->context))
-        return 0; /* in a forked child it is let go */
+        return vb_bury(xrcd->context, own); /* of a forked child's it was let go of */
     drop(opened, own);
     error = vb_xrcd_close(own);
     if (error)

@@ -215,20 +215,43 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
     return 0;
 }
 
-void vb_context_close(struct vb_context *context)
+static uint32_t release_all(struct vb_context *context, bool keeps_memory)
 {
+    uint32_t count = 0;
+
     /* No event is read any more, so no destroyer must wait for one. */
     context->closing = true;
     vb_event_drop_all(context);
     /* Newest first: what is used was made before what uses it. */
-    while (context->objects)
-        context->objects->release(context->objects);
+    while (context->objects) {
+        struct vb_object *object = context->objects;
+
+        object->kept = keeps_memory;
+        object->release(object);
+        ++count;
+    }
     vb_event_drop_all(context);
     close(context->async_fd);
+    return count;
+}
+
+uint32_t vb_context_end(struct vb_context *context)
+{
+    return release_all(context, true);
+}
+
+void vb_context_free(struct vb_context *context)
+{
     pthread_mutex_destroy(&context->declines.mutex);
     pthread_cond_destroy(&context->acked);
     pthread_mutex_destroy(&context->mutex);
     free(context);
+}
+
+void vb_context_close(struct vb_context *context)
+{
+    release_all(context, false);
+    vb_context_free(context);
 }
 
 void vb_object_add(struct vb_context *context, struct vb_object *object,
@@ -251,4 +274,10 @@ void vb_object_remove(struct vb_context *context, struct vb_object *object)
     if (object->next)
         object->next->link = object->link;
     pthread_mutex_unlock(&context->mutex);
+}
+
+void vb_object_free(struct vb_object *object, void *memory)
+{
+    if (!object->kept)
+        free(memory);
 }

@@ -77,6 +77,7 @@ struct vb_adapter {
 struct vb_object {
     struct vb_object *next, **link;
     void (*release)(struct vb_object *object); /* for a context that is closed with it open */
+    bool kept; /* its memory outlives it: the program holds it (vb_context_end) */
 };
 
 struct vb_context {
@@ -118,9 +119,18 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
                     struct vb_context **context);
 /* Releases whatever the program left open, in an order in which nothing is in use. */
 void vb_context_close(struct vb_context *context);
+/*
+ * The same in two steps, for a program that may name them later. The first returns how many objects
+ * were open: the memory of each is then the caller's to free, and a QP's staging with it. The
+ * context only explains failures until the second.
+ */
+uint32_t vb_context_end(struct vb_context *context);
+void vb_context_free(struct vb_context *context);
 
 void vb_object_add(struct vb_context *context, struct vb_object *object,
                    void (*release)(struct vb_object *));
 void vb_object_remove(struct vb_context *context, struct vb_object *object);
+/* Frees `memory`, which the object is in, unless it is kept. */
+void vb_object_free(struct vb_object *object, void *memory);
 
 #endif

@@ -36,6 +36,6 @@ int vb_ah_destroy(struct vb_ah *ah)
 {
     vb_object_remove(ah->pd->context, &ah->object);
     vb_pd_drop(ah->pd);
-    free(ah);
+    vb_object_free(&ah->object, ah);
     return 0;
 }

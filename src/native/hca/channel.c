@@ -55,7 +55,7 @@ int vb_channel_destroy(struct vb_channel *channel)
     vb_object_remove(channel->context, &channel->object);
     close(channel->ibv.fd);
     close(channel->write_fd);
-    free(channel);
+    vb_object_free(&channel->object, channel);
     return 0;
 }
 

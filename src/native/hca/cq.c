@@ -272,7 +272,7 @@ int vb_cq_destroy(struct vb_cq *cq)
         vb_pd_drop(cq->parent);
     pthread_mutex_destroy(&cq->ibv.mutex);
     pthread_cond_destroy(&cq->ibv.cond);
-    free(cq);
+    vb_object_free(&cq->object, cq);
     return 0;
 }
 

@@ -182,7 +182,8 @@ int vb_dm_free(struct vb_dm *dm)
     if (dm->context)
         vb_object_remove(dm->context, &dm->object);
     put_store(dm->store);
-    free(dm);
+    dm->length = 0; /* of one that is kept: nothing can be copied */
+    vb_object_free(&dm->object, dm);
     return 0;
 }
 

@@ -23,7 +23,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 6u
+#define VB_LAYOUT_VERSION 7u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -172,7 +172,7 @@ struct vb_qp_shared {
     /* …and the connected peer takes; several senders of a UD QP take turns by the lock */
     _Alignas(VB_LINE) _Atomic uint32_t rq_lock;
     _Atomic uint32_t rq_taken;
-    _Atomic uint32_t srq_inflight; /* SRQ request in hand: its position in the order ring + 1 */
+    _Atomic uint64_t srq_inflight; /* SRQ request in hand (vb_srq_in_hand); 0: none */
     _Atomic uint32_t notices;      /* 1 << enum ibv_event_type: met, and not raised yet */
     _Atomic uint32_t failed; /* id of the evidence, in this segment, of what put the QP in ERR; 0 */
     uint32_t srq_life;       /* of an XRC target QP: that of `srq` */
@@ -340,6 +340,21 @@ static inline void vb_cqe_name_xrc(struct vb_cqe *entry, uint32_t srq, uint32_t 
 static inline uint32_t vb_recv_pd(const struct vb_view *view, const struct vb_qp_shared *qp)
 {
     return qp->srq ? view->srq[qp->srq - 1].pd : qp->pd;
+}
+
+/*
+ * A request in hand, by its index and by the position in the order ring where it was. The index
+ * stays its own until its completion is polled; the position is another request's as soon as the
+ * other QPs have used as many as the SRQ holds.
+ */
+static inline uint64_t vb_srq_in_hand(uint32_t index, uint32_t position)
+{
+    return (uint64_t)(index + 1) << 32 | position;
+}
+
+static inline uint32_t vb_srq_in_hand_index(uint64_t in_hand)
+{
+    return (uint32_t)(in_hand >> 32) - 1;
 }
 
 static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,

@@ -273,7 +273,7 @@ int vb_mr_dereg(struct vb_mr *mr)
         vb_dm_drop(mr->dm);
     vb_pd_drop(mr->pd);
     vb_mr_return_key(adapter, mr->index);
-    free(mr);
+    vb_object_free(&mr->object, mr);
     return 0;
 }
 
@@ -403,7 +403,7 @@ void vb_mr_unimport(struct vb_mr *mr)
         return;
     vb_object_remove(mr->pd->context, &mr->object);
     vb_pd_drop(mr->pd);
-    free(mr);
+    vb_object_free(&mr->object, mr);
 }
 
 /* ---- the null region ---- */

@@ -95,7 +95,7 @@ int vb_mw_dealloc(struct vb_mw *mw)
     vb_object_remove(mw->pd->context, &mw->object);
     vb_pd_drop(mw->pd);
     vb_mr_return_key(adapter, mw->index);
-    free(mw);
+    vb_object_free(&mw->object, mw);
     return 0;
 }
 

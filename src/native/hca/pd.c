@@ -74,7 +74,7 @@ static void free_pd(struct vb_pd *pd)
     if (pd->real)
         vb_pd_drop(pd->real);
     put_domain(pd->context->adapter, pd->domain);
-    free(pd);
+    vb_object_free(&pd->object, pd);
 }
 
 int vb_pd_alloc(struct vb_context *context, struct vb_pd **pd)
@@ -191,7 +191,7 @@ int vb_td_dealloc(struct vb_td *td)
     if (atomic_load(&td->users))
         return -EBUSY;
     vb_object_remove(td->context, &td->object);
-    free(td);
+    vb_object_free(&td->object, td);
     return 0;
 }
 

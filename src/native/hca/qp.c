@@ -210,8 +210,8 @@ static void free_qp(struct vb_qp *qp)
     vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
     vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
     vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
-    free(qp->staging);
-    free(qp);
+    vb_object_free(&qp->object, qp->staging);
+    vb_object_free(&qp->object, qp);
 }
 
 static void qp_release(struct vb_object *object)

@@ -33,11 +33,12 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_srq_shared *srq = qp->srq->shared;
     const uint32_t *order = vb_at(&adapter->self, srq->order);
-    uint32_t position, posted, in_hand = atomic_load(&qp->shared->srq_inflight);
+    uint64_t in_hand = atomic_load(&qp->shared->srq_inflight);
+    uint32_t position, posted;
     bool limit_reached = false;
 
     if (in_hand) { /* taken before, for a message that came to nothing */
-        taken->position = order[(in_hand - 1) & srq->mask];
+        taken->position = vb_srq_in_hand_index(in_hand);
         taken->wqe = vb_srq_wqe(&adapter->self, srq, taken->position);
         return true;
     }
@@ -47,7 +48,7 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
     if (position != posted) {
         taken->position = order[position & srq->mask];
         /* From here until its completion is in, the request is this QP's (vb_rq_flush). */
-        atomic_store(&qp->shared->srq_inflight, position + 1);
+        atomic_store(&qp->shared->srq_inflight, vb_srq_in_hand(taken->position, position));
         atomic_store(&srq->taken, position + 1);
         limit_reached = crosses_limit(srq, posted - position - 1);
     }

@@ -61,14 +61,12 @@ static bool has_entry(struct vb_qp *qp, uint32_t wqe)
 /* Finds the SRQ request that a dead peer had taken for this QP and not completed. */
 static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
 {
-    uint32_t inflight = atomic_exchange(&qp->shared->srq_inflight, 0);
-    const uint32_t *order;
+    uint64_t in_hand = atomic_exchange(&qp->shared->srq_inflight, 0);
 
-    if (!inflight || !qp->srq)
+    if (!in_hand || !qp->srq)
         return false;
-    order = vb_at(&qp->context->adapter->self, qp->srq->shared->order);
-    *wqe = order[(inflight - 1) & qp->srq->shared->mask];
-    return !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, inflight - 1);
+    *wqe = vb_srq_in_hand_index(in_hand);
+    return !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, (uint32_t)in_hand);
 }
 
 /* An XRC target QP's SRQ is the one that it was pointed at last, if that is still there. */

@@ -50,7 +50,7 @@ static void free_parts(struct vb_srq *srq)
     }
     free(srq->free);
     free(srq->position);
-    free(srq);
+    vb_object_free(&srq->object, srq);
 }
 
 static int alloc_rings(struct vb_srq *srq, uint32_t count)
@@ -337,6 +337,8 @@ bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 {
     bool taken;
 
+    if (index >= srq->max_wr)
+        return false;
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
     taken = (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
             srq->position[index] == position;

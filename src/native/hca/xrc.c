@@ -42,7 +42,7 @@ int vb_xrcd_close(struct vb_xrcd *xrcd)
     vb_object_remove(xrcd->context, &xrcd->object);
     if (xrcd->fd >= 0)
         close(xrcd->fd);
-    free(xrcd);
+    vb_object_free(&xrcd->object, xrcd);
     return 0;
 }
 
@@ -202,7 +202,7 @@ static void free_handle(struct vb_qp *handle)
 {
     pthread_mutex_destroy(&handle->ibv.mutex);
     pthread_cond_destroy(&handle->ibv.cond);
-    free(handle);
+    vb_object_free(&handle->object, handle);
 }
 
 static void stand_for(struct vb_qp *handle, struct vb_qp *real)

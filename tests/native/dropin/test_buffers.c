@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Memory that Verbena allocates, by either of its names; re-registration. */
+#include <fcntl.h>
+
 #include "dropin/verbena.h"
 #include "pair.h"
 
@@ -79,11 +81,19 @@ static void impossible_registrations_are_refused(void)
 static void what_is_left_open_goes_with_the_device(void)
 {
     struct ibv_context *other = pair_open_device();
+    struct ibv_pd *domain = ibv_alloc_pd(other);
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(other);
+    struct ibv_cq *cq = ibv_create_cq(other, 4, NULL, channel, 0);
     char byte;
+    struct ibv_mr *mr = ibv_reg_mr(domain, &byte, 1, 0);
 
-    CHECK(ibv_reg_mr(ibv_alloc_pd(other), &byte, 1, 0));
-    CHECK(ibv_create_cq(other, 4, NULL, ibv_create_comp_channel(other), 0));
+    CHECK(domain && channel && cq && mr);
     CHECK_EQ(ibv_close_device(other), 0);
+    CHECK_EQ(fcntl(channel->fd, F_GETFD), -1);
+    CHECK_EQ(ibv_destroy_comp_channel(channel), 0); /* their memory: test_close.c */
+    CHECK_EQ(ibv_destroy_cq(cq), 0);
+    CHECK_EQ(ibv_dealloc_pd(domain), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
 }
 
 int main(void)

@@ -243,10 +243,14 @@ static void an_import_outlives_what_it_was_made_of(void)
     CHECK_EQ(ibv_close_device(first), 0);
     CHECK_EQ(ibv_memcpy_from_dm(text, shared, 8, 8), 0);
     CHECK_EQ(strcmp(text, "device"), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0); /* what is left of them: memory */
+    CHECK_EQ(ibv_free_dm(dm), 0);
     pd = ibv_alloc_pd(second);
     CHECK(pd && pd->handle != imported->handle);
     ibv_unimport_dm(shared);
     CHECK_EQ(ibv_close_device(second), 0);
+    ibv_unimport_pd(imported);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
 }
 
 static void what_cannot_be_imported(void)

@@ -79,6 +79,16 @@ static void destroys_do_nothing(void)
     pair_close(&pair);
 }
 
+static void destroys_after_a_close_do_nothing_either(void)
+{
+    CHECK_EQ(ibv_close_device(pair.context), 0);
+    CHECK_EQ(ibv_dealloc_pd(pair.pd), 0);
+    CHECK_EQ(ibv_destroy_qp(pair.qp[0]), 0);
+    CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(pair.cq)), 0);
+    CHECK_EQ(ibv_dereg_mr(pair.mr), 0);
+    CHECK_EQ(ibv_destroy_qp(pair.qp[1]), 0);
+}
+
 static void the_device_opens_anew(void)
 {
     static struct pair own;
@@ -129,6 +139,7 @@ int main(void)
     in_child(extended_calls_fail);
     in_child(the_device_is_known);
     in_child(destroys_do_nothing);
+    in_child(destroys_after_a_close_do_nothing_either);
     in_child(the_device_opens_anew);
     RUN(the_parent_goes_on);
     pair_close(&pair);

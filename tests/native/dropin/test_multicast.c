@@ -8,6 +8,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
+static struct ibv_qp *left; /* in a group */
 static uint8_t memory[512];
 static const union ibv_gid group = {.raw = {0xff, 0x0e, [14] = 9, [15] = 1}};
 
@@ -105,7 +106,8 @@ static void what_is_refused(void)
     CHECK(!make_qp(IBV_QPT_RC, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) && errno == EINVAL);
     CHECK(!make_qp(IBV_QPT_UD, IBV_QP_CREATE_SCATTER_FCS) && errno == EOPNOTSUPP);
     CHECK_EQ(ibv_destroy_qp(rc), 0);
-    CHECK_EQ(ibv_attach_mcast(ud, &group, 0), 0); /* and is left so: closing the device ends it */
+    CHECK_EQ(ibv_attach_mcast(ud, &group, 0), 0);
+    left = ud; /* closing the device ends it */
 }
 
 static void limits_are_reported(void)
@@ -129,5 +131,10 @@ int main(void)
     RUN(what_is_refused);
     RUN(limits_are_reported);
     CHECK_EQ(ibv_close_device(context), 0);
+    CHECK_EQ(ibv_detach_mcast(left, &group, 0), 0);
+    CHECK_EQ(ibv_destroy_qp(left), 0);
+    CHECK_EQ(ibv_destroy_cq(cq), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd), 0);
     return 0;
 }

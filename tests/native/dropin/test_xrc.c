@@ -226,10 +226,12 @@ static void the_extended_calls_name_an_srq(void)
 static void nothing_need_be_closed(void)
 {
     struct ibv_context *context = pair_open_device();
+    struct ibv_xrcd *xrcd = open_on(context, file, O_CREAT);
 
-    CHECK(open_on(context, file, O_CREAT));
+    CHECK(xrcd);
     CHECK_EQ(ibv_close_device(context), 0);
     CHECK(!open_domain(file, 0) && errno == EAGAIN);
+    CHECK_EQ(ibv_close_xrcd(xrcd), 0); /* its memory */
 }
 
 static void the_device_says_so(void)

@@ -36,23 +36,23 @@ static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
     return true;
 }
 
-static void take_at(const struct vb_qp *qp, const struct vb_srq_shared *srq, uint32_t position,
-                    struct vb_taken *taken)
+static void take_index(const struct vb_qp *qp, const struct vb_srq_shared *srq, uint32_t index,
+                       struct vb_taken *taken)
 {
-    const uint32_t *order = vb_at(&qp->peer->view, srq->order);
-
-    taken->position = order[position & srq->mask];
-    taken->wqe = vb_srq_wqe(&qp->peer->view, srq, taken->position);
+    taken->position = index;
+    taken->wqe = vb_srq_wqe(&qp->peer->view, srq, index);
 }
 
 static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
 {
     struct vb_srq_shared *srq = &qp->peer->view.srq[qp->remote->srq - 1];
-    uint32_t position, posted, in_hand = atomic_load(&qp->remote->srq_inflight);
+    const uint32_t *order = vb_at(&qp->peer->view, srq->order);
+    uint64_t in_hand = atomic_load(&qp->remote->srq_inflight);
+    uint32_t position, posted;
     bool crossed;
 
     if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
-        take_at(qp, srq, in_hand - 1, taken);
+        take_index(qp, srq, vb_srq_in_hand_index(in_hand), taken);
         return 0;
     }
     if (!vb_lock_unless(&srq->lock, qp->context->adapter->instance, &qp->peer->gone))
@@ -63,9 +63,9 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
         vb_unlock(&srq->lock);
         return -EAGAIN;
     }
-    take_at(qp, srq, position, taken);
+    take_index(qp, srq, order[position & srq->mask], taken);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
-    atomic_store(&qp->remote->srq_inflight, position + 1);
+    atomic_store(&qp->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
     atomic_store(&srq->taken, position + 1);
     crossed = crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
