@@ -547,7 +547,8 @@ static void write_messages(struct vb_capture *capture, const struct vb_path *pat
                {IBV_WR_RDMA_READ, 3001},
                {IBV_WR_RDMA_READ, 0},
                {IBV_WR_ATOMIC_CMP_AND_SWP, 8},
-               {IBV_WR_ATOMIC_FETCH_AND_ADD, 8}};
+               {IBV_WR_ATOMIC_FETCH_AND_ADD, 8},
+               {IBV_WR_ATOMIC_WRITE, 8}};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); ++i) {
         struct vb_capture_message message = {.path = path,

@@ -194,11 +194,39 @@ static void atomics(void)
     fabric_close(&fabric);
 }
 
+static void atomic_writes(void)
+{
+    struct ibv_send_wr wr;
+    uint8_t *word;
+
+    for (int in_heap = 0; in_heap < 2; ++in_heap) {
+        fabric_open(&fabric, (struct fabric_options){.seed = 1, .in_heap = in_heap});
+        fabric_pair(&fabric, fabric_defaults(), qp);
+        word = fabric.side[1].memory + 64;
+        memset(word - 8, 0xee, 24);
+        memcpy(fabric.side[0].memory + 3, "eight by", 8);
+        wr = fabric_request(&fabric, 0, IBV_WR_ATOMIC_WRITE, 64);
+        CHECK_EQ(fabric_post(&fabric, qp[0], wr, 3, 8), 0);
+        complete_send(IBV_WC_ATOMIC_WRITE);
+        CHECK_EQ(memcmp(word, "eight by", 8), 0);
+        CHECK_EQ(word[-1], 0xee);
+        CHECK_EQ(word[8], 0xee);
+        /* As Linux' driver has it: answered by a READ response that has no payload. */
+        CHECK_EQ(fabric_count(&fabric, 0, -1), 1);
+        CHECK_EQ(fabric_count(&fabric, 0, VB_OP_ATOMIC_WRITE), 1);
+        CHECK_EQ(fabric_count(&fabric, 1, -1), 1);
+        CHECK_EQ(fabric_find(&fabric, 1, VB_OP_READ_RESPONSE_ONLY, 0)->msn, 1);
+        CHECK_EQ(fabric_counters(&fabric, 1)->payload_sent, 0);
+        fabric_close(&fabric);
+    }
+}
+
 int main(void)
 {
     RUN(reliable_requests_of_all_sizes_at_all_mtus);
     RUN(unreliable_requests_of_all_sizes_at_all_mtus);
     RUN(atomics);
+    RUN(atomic_writes);
     RUN(the_longest_messages);
     RUN(the_way_of_a_packet_can_be_told);
     return 0;

@@ -50,11 +50,11 @@ static struct ibv_wc receive_is(enum ibv_wc_status status, uint64_t id)
 static void what_the_qp_does_not_allow_is_an_invalid_request(void)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
-                                                 IBV_WR_ATOMIC_FETCH_AND_ADD};
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE};
     static const unsigned bits[] = {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ,
-                                    IBV_ACCESS_REMOTE_ATOMIC};
+                                    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE};
 
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
         struct qp_options options = fabric_defaults();
         struct ibv_wc wc;
 
@@ -73,7 +73,7 @@ static void what_the_qp_does_not_allow_is_an_invalid_request(void)
 
 enum key_fault { BAD_KEY, BAD_PD, OUTSIDE, NO_ACCESS };
 
-static void break_key(enum key_fault fault, struct ibv_send_wr *wr, bool atomic)
+static void break_key(enum key_fault fault, struct ibv_send_wr *wr, bool atomic, bool eight)
 {
     uint32_t *rkey = atomic ? &wr->wr.atomic.rkey : &wr->wr.rdma.rkey;
     uint64_t *addr = atomic ? &wr->wr.atomic.remote_addr : &wr->wr.rdma.remote_addr;
@@ -84,7 +84,7 @@ static void break_key(enum key_fault fault, struct ibv_send_wr *wr, bool atomic)
     if (fault == BAD_KEY) {
         *rkey ^= 1;
     } else if (fault == OUTSIDE) {
-        *addr += fabric.options.memory - (atomic ? 0 : 2000);
+        *addr += fabric.options.memory - (eight ? 0 : 2000);
     } else if (fault == BAD_PD) {
         CHECK_EQ(vb_pd_alloc(side->context, &pd), 0);
         CHECK_EQ(vb_mr_reg(pd, side->memory, 65536, (uintptr_t)side->memory,
@@ -104,6 +104,7 @@ static void break_key(enum key_fault fault, struct ibv_send_wr *wr, bool atomic)
 static void a_wrong_key(enum key_fault fault, enum ibv_wr_opcode opcode)
 {
     bool atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    bool eight = atomic || opcode == IBV_WR_ATOMIC_WRITE;
     const struct vb_counters *counters;
     struct ibv_send_wr wr;
     struct ibv_wc wc;
@@ -111,9 +112,9 @@ static void a_wrong_key(enum key_fault fault, enum ibv_wr_opcode opcode)
     begin(fabric_defaults());
     fabric_post_recv(&fabric, qp[1], 50, 0, 64);
     wr = fabric_request(&fabric, 0, opcode, 0);
-    break_key(fault, &wr, atomic);
+    break_key(fault, &wr, atomic, eight);
     memset(fabric.side[0].memory, 0x11, 4096);
-    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, atomic ? 8 : 3000), 0);
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, eight ? 8 : 3000), 0);
     wc = fails_both(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
     fabric_expect_text(&fabric, 0, wc.vendor_err, "remote access error");
     nak_is(0x62);
@@ -131,22 +132,44 @@ static void a_wrong_key(enum key_fault fault, enum ibv_wr_opcode opcode)
 static void a_key_that_does_not_fit_is_an_access_error(void)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-                                                 IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+                                                 IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                                 IBV_WR_ATOMIC_WRITE};
 
     for (enum key_fault fault = BAD_KEY; fault <= NO_ACCESS; ++fault)
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 5; ++i)
             a_wrong_key(fault, opcodes[i]);
 }
 
 static void a_misaligned_atomic_is_an_invalid_request(void)
 {
-    begin(fabric_defaults());
-    CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 4),
-                         0, 8),
-             0);
-    fails_both(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
-    nak_is(0x61);
-    fabric_close(&fabric);
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE};
+
+    for (int i = 0; i < 2; ++i) {
+        begin(fabric_defaults());
+        memset(fabric.side[0].memory, 0x11, 8);
+        CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, opcodes[i], 4), 0, 8), 0);
+        fails_both(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+        nak_is(0x61);
+        CHECK_EQ(fabric.side[1].memory[4], 0);
+        fabric_close(&fabric);
+    }
+}
+
+static void an_atomic_write_of_another_length_does_not_leave(void)
+{
+    for (uint32_t length = 4; length <= 16; length += 12) {
+        struct ibv_wc wc;
+
+        begin(fabric_defaults());
+        CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_ATOMIC_WRITE, 0), 0,
+                             length),
+                 0);
+        wc = fabric_wait(&fabric, fabric.side[0].send_cq);
+        CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
+        fabric_expect_text(&fabric, 0, wc.vendor_err, "writes 8 bytes");
+        CHECK_EQ(fabric_count(&fabric, 0, -1), 0);
+        fabric_close(&fabric);
+    }
 }
 
 static void more_reads_than_the_responder_has_room_for(void)
@@ -242,9 +265,8 @@ static void the_responder_is_in_error(uint8_t syndrome, enum ibv_event_type even
 
 static void packets_in_the_wrong_place(void)
 {
-    static const uint8_t wrong_after_nothing[] = {VB_OP_SEND_MIDDLE,  VB_OP_SEND_LAST,
-                                                  VB_OP_WRITE_MIDDLE, VB_OP_WRITE_LAST,
-                                                  VB_OP_FLUSH,        VB_OP_ATOMIC_WRITE};
+    static const uint8_t wrong_after_nothing[] = {
+        VB_OP_SEND_MIDDLE, VB_OP_SEND_LAST, VB_OP_WRITE_MIDDLE, VB_OP_WRITE_LAST, VB_OP_FLUSH};
     static const uint8_t wrong_after_send_first[] = {VB_OP_SEND_FIRST, VB_OP_SEND_ONLY,
                                                      VB_OP_WRITE_MIDDLE, VB_OP_READ_REQUEST};
     struct vb_reth reth = {0};
@@ -275,7 +297,7 @@ static void lengths_that_do_not_agree(void)
     struct vb_reth reth;
     uint32_t psn = fabric_defaults().psn[0];
 
-    for (int i = 0; i < 9; ++i) {
+    for (int i = 0; i < 11; ++i) {
         begin(fabric_defaults());
         fabric_post_recv(&fabric, qp[1], 50, 0, 8192);
         reth = (struct vb_reth){(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, 0};
@@ -314,6 +336,14 @@ static void lengths_that_do_not_agree(void)
             inject(VB_OP_SEND_FIRST, psn, NULL, 1024);
             inject(VB_OP_SEND_LAST, psn + 1, NULL, 0);
             receive_is(IBV_WC_LOC_LEN_ERR, 50);
+            break;
+        case 8: /* an atomic write of less than it announces */
+            reth.length = 8;
+            inject(VB_OP_ATOMIC_WRITE, psn, &reth, 4);
+            break;
+        case 9: /* of more than 8 bytes */
+            reth.length = 16;
+            inject(VB_OP_ATOMIC_WRITE, psn, &reth, 16);
             break;
         default: /* a READ beyond 2 GiB */
             reth.length = 0x80000001;
@@ -485,10 +515,18 @@ static void responses_that_do_not_fit(void)
     static const struct {
         uint8_t operation;
         uint32_t payload;
+        enum ibv_wr_opcode to;
     } wrong[] = {
-        {VB_OP_READ_RESPONSE_ONLY, 3000},  {VB_OP_READ_RESPONSE_ONLY, 1024},
-        {VB_OP_READ_RESPONSE_FIRST, 1020}, {VB_OP_READ_RESPONSE_MIDDLE, 1024},
-        {VB_OP_READ_RESPONSE_LAST, 952},   {VB_OP_ATOMIC_ACKNOWLEDGE, 0},
+        {VB_OP_READ_RESPONSE_ONLY, 3000, IBV_WR_RDMA_READ},
+        {VB_OP_READ_RESPONSE_ONLY, 1024, IBV_WR_RDMA_READ},
+        {VB_OP_READ_RESPONSE_FIRST, 1020, IBV_WR_RDMA_READ},
+        {VB_OP_READ_RESPONSE_MIDDLE, 1024, IBV_WR_RDMA_READ},
+        {VB_OP_READ_RESPONSE_LAST, 952, IBV_WR_RDMA_READ},
+        {VB_OP_ATOMIC_ACKNOWLEDGE, 0, IBV_WR_RDMA_READ},
+        {VB_OP_READ_RESPONSE_ONLY, 8, IBV_WR_ATOMIC_WRITE},
+        {VB_OP_READ_RESPONSE_FIRST, 0, IBV_WR_ATOMIC_WRITE},
+        {VB_OP_ATOMIC_ACKNOWLEDGE, 0, IBV_WR_ATOMIC_WRITE},
+        {VB_OP_READ_RESPONSE_ONLY, 0, IBV_WR_ATOMIC_FETCH_AND_ADD},
     };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); ++i) {
@@ -496,9 +534,9 @@ static void responses_that_do_not_fit(void)
 
         begin(fabric_defaults());
         fabric.rule = lose_all;
-        CHECK_EQ(
-            fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_RDMA_READ, 0), 0, 3000),
-            0);
+        CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, wrong[i].to, 0), 0,
+                             wrong[i].to == IBV_WR_RDMA_READ ? 3000 : 8),
+                 0);
         fabric_run(&fabric, 1000);
         answer(wrong[i].operation, fabric_defaults().psn[0], wrong[i].payload);
         wc = fabric_wait(&fabric, fabric.side[0].send_cq);
@@ -548,6 +586,7 @@ int main(void)
     RUN(what_the_qp_does_not_allow_is_an_invalid_request);
     RUN(a_key_that_does_not_fit_is_an_access_error);
     RUN(a_misaligned_atomic_is_an_invalid_request);
+    RUN(an_atomic_write_of_another_length_does_not_leave);
     RUN(more_reads_than_the_responder_has_room_for);
     RUN(a_send_longer_than_its_receive);
     RUN(a_receive_with_a_wrong_key_of_its_own);

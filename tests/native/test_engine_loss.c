@@ -32,14 +32,15 @@ static void choose(int side, uint32_t n)
 {
     static const enum ibv_wr_opcode kinds[] = {
         IBV_WR_SEND,          IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_READ,
-        IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD};
+        IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD,
+        IBV_WR_ATOMIC_WRITE};
     struct expected *request = &requests[side][n];
 
-    request->opcode = kinds[fabric_random(&fabric) % 6];
+    request->opcode = kinds[fabric_random(&fabric) % 7];
     request->length = fabric_random(&fabric) % (SLOT - 8);
     if (fabric_random(&fabric) % 4 == 0)
         request->length = fabric_random(&fabric) % 64;
-    if (request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+    if (request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || request->opcode == IBV_WR_ATOMIC_WRITE)
         request->length = 8;
 }
 

@@ -175,6 +175,7 @@ static void after_a_timeout_little_is_asked_for(void)
 {
     after_a_timeout_little_is_sent(IBV_WR_RDMA_READ, 5000, 8, 1);
     after_a_timeout_little_is_sent(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 8, 1);
+    after_a_timeout_little_is_sent(IBV_WR_ATOMIC_WRITE, 8, 8, 1);
     after_a_timeout_little_is_sent(IBV_WR_RDMA_WRITE, 5000, 40, 16);
 }
 
@@ -447,6 +448,25 @@ static void an_atomic_whose_answer_is_lost_is_done_once(void)
     fabric_close(&fabric);
 }
 
+/* What the program there writes in the meantime stays. */
+static void an_atomic_write_whose_answer_is_lost_is_done_once(void)
+{
+    volatile uint64_t *word;
+
+    begin(fabric_defaults());
+    word = (uint64_t *)fabric.side[1].memory;
+    *(uint64_t *)fabric.side[0].memory = 5;
+    lose(1, VB_OP_READ_RESPONSE_ONLY, 0, 3);
+    post(IBV_WR_ATOMIC_WRITE, 8);
+    while (*word != 5)
+        CHECK(fabric_step(&fabric));
+    *word = 6;
+    wait_send(IBV_WC_SUCCESS);
+    CHECK_EQ(*word, 6);
+    CHECK_EQ(fabric_counters(&fabric, 1)->duplicate_responses, 3);
+    fabric_close(&fabric);
+}
+
 /* max_dest_rd_atomic, 4, are kept. */
 static void an_old_read_that_is_kept_no_more_is_not_answered(void)
 {
@@ -502,6 +522,7 @@ int main(void)
     RUN(late_responses_of_earlier_repetitions);
     RUN(an_acknowledgement_beyond_a_read_says_that_its_response_is_lost);
     RUN(an_atomic_whose_answer_is_lost_is_done_once);
+    RUN(an_atomic_write_whose_answer_is_lost_is_done_once);
     RUN(an_old_read_that_is_kept_no_more_is_not_answered);
     return 0;
 }

@@ -146,6 +146,27 @@ static bool is_filled(const uint8_t *memory, size_t length, uint8_t salt)
 
 enum { ADDS = 300 };
 
+/* Each value is one byte eight times. */
+static void atomic_writes(struct side *side)
+{
+    for (int i = 0; i < ADDS; ++i) {
+        memset(side->memory, 1 + i % 254, 8);
+        CHECK_EQ(post(side, IBV_WR_ATOMIC_WRITE, 8).status, 0);
+    }
+    memset(side->memory, 0xff, 8);
+    CHECK_EQ(post(side, IBV_WR_ATOMIC_WRITE, 8).status, 0);
+}
+
+static void watch_atomic_writes(struct side *side)
+{
+    uint64_t seen;
+
+    do {
+        seen = __atomic_load_n((uint64_t *)side->memory, __ATOMIC_ACQUIRE);
+        CHECK(seen == ADDS || seen == (seen & 0xff) * 0x0101010101010101);
+    } while (seen != UINT64_MAX);
+}
+
 static void requester(struct side *side, int socket)
 {
     fill(side->memory, 1);
@@ -165,6 +186,9 @@ static void requester(struct side *side, int socket)
     meet(socket);
     for (int i = 0; i < ADDS; ++i)
         CHECK_EQ(post(side, IBV_WR_ATOMIC_FETCH_AND_ADD, 8).status, 0);
+    meet(socket);
+    meet(socket);
+    atomic_writes(side);
     meet(socket);
 }
 
@@ -195,6 +219,9 @@ static void responder(struct side *side, int socket)
     meet(socket);
     memcpy(&sum, side->memory, 8);
     CHECK_EQ(sum, ADDS);
+    meet(socket);
+    watch_atomic_writes(side);
+    meet(socket);
 }
 
 static void check_way(struct side *side, struct setting setting)

@@ -130,6 +130,11 @@ static void not_aligned(struct ibv_send_wr *wr)
     wr->wr.atomic.remote_addr += 4;
 }
 
+static void write_not_aligned(struct ibv_send_wr *wr)
+{
+    wr->wr.rdma.remote_addr += 4;
+}
+
 static void short_result(struct ibv_send_wr *wr)
 {
     wr->sg_list[0].length = 4;
@@ -237,6 +242,18 @@ static const struct refusal {
      "qp_access_flags", IBV_EVENT_QP_REQ_ERR, 0},
     {"alignment", IBV_WR_ATOMIC_FETCH_AND_ADD, not_aligned, IBV_WC_REM_INV_REQ_ERR,
      "not a multiple of 8", IBV_EVENT_QP_REQ_ERR, 0},
+    {"access, atomic write", IBV_WR_ATOMIC_WRITE, region_for_reading, IBV_WC_REM_ACCESS_ERR,
+     "needs REMOTE_WRITE", IBV_EVENT_QP_ACCESS_ERR, 0},
+    {"QP's access, atomic write", IBV_WR_ATOMIC_WRITE, qp_without_access, IBV_WC_REM_INV_REQ_ERR,
+     "qp_access_flags", IBV_EVENT_QP_REQ_ERR, 0},
+    {"alignment, atomic write", IBV_WR_ATOMIC_WRITE, write_not_aligned, IBV_WC_REM_INV_REQ_ERR,
+     "not a multiple of 8", IBV_EVENT_QP_REQ_ERR, 0},
+    {"atomic write's value", IBV_WR_ATOMIC_WRITE, short_result, IBV_WC_LOC_LEN_ERR,
+     "writes 8 bytes", NO_EVENT, 0},
+    {"lkey, atomic write", IBV_WR_ATOMIC_WRITE, no_such_lkey, IBV_WC_LOC_PROT_ERR, "lkey", NO_EVENT,
+     0},
+    {"max_rd_atomic, atomic write", IBV_WR_ATOMIC_WRITE, no_reads_outstanding, IBV_WC_LOC_QP_OP_ERR,
+     "max_rd_atomic", NO_EVENT, 0},
     {"atomic's result", IBV_WR_ATOMIC_FETCH_AND_ADD, short_result, IBV_WC_LOC_LEN_ERR,
      "returns 8 bytes", NO_EVENT, 0},
     {"lkey", IBV_WR_RDMA_WRITE, no_such_lkey, IBV_WC_LOC_PROT_ERR, "lkey", NO_EVENT, 0},

@@ -104,6 +104,30 @@ static void write_read_and_atomics(void)
     loopback_close(&loop);
 }
 
+static void atomic_writes(void)
+{
+    struct ibv_sge sge[2];
+    struct ibv_send_wr wr;
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_RC);
+    memset(loop.memory[1], 0xee, 64);
+    sge[0] = element(0, 3, 8);
+    wr = rdma(IBV_WR_ATOMIC_WRITE, 16);
+    wc = post(wr, sge);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_ATOMIC_WRITE);
+    CHECK_EQ(memcmp(loop.memory[0] + 3, loop.memory[1] + 16, 8), 0);
+    CHECK_EQ(loop.memory[1][15], 0xee);
+    CHECK_EQ(loop.memory[1][24], 0xee);
+    wr = rdma(IBV_WR_ATOMIC_WRITE, 32); /* the value needs no region */
+    wr.send_flags = IBV_SEND_INLINE;
+    sge[0] = (struct ibv_sge){.addr = (uintptr_t)"eight by", .length = 8};
+    CHECK_EQ(post(wr, sge).status, IBV_WC_SUCCESS);
+    CHECK_EQ(memcmp(loop.memory[1] + 32, "eight by", 8), 0);
+    loopback_close(&loop);
+}
+
 static void a_read_after_a_small_send_sees_it(void)
 {
     struct ibv_sge sge;
@@ -203,6 +227,7 @@ int main(void)
 {
     RUN(sends_of_all_sizes);
     RUN(write_read_and_atomics);
+    RUN(atomic_writes);
     RUN(a_read_after_a_small_send_sees_it);
     RUN(a_write_outside_the_region_fails_both_sides);
     RUN(a_send_without_a_receive_ends_after_its_retries);

@@ -99,6 +99,20 @@ def test_compare_and_swap_that_differs(pair: Pair) -> None:
     assert int.from_bytes(pair.far.bytes_at(0, 8), "little") == 41
 
 
+def test_atomic_write(pair: Pair) -> None:
+    pair.near.fill(b"eight by", 8)
+    addr, rkey = pair.far.region()
+    pair.near.qp.atomic_write(pair.near.mr, addr + 16, rkey, offset=8)
+    (one,) = pair.near.wait()
+    assert (one.status, one.opcode) == ("SUCCESS", "ATOMIC_WRITE")
+    assert pair.far.bytes_at(16, 8) == b"eight by"
+    pair.near.qp.atomic_write(
+        b"by value", addr + 24, rkey, flags=SendFlags.INLINE | SendFlags.SIGNALED
+    )
+    pair.near.wait()
+    assert pair.far.bytes_at(16, 16) == b"eight byby value"
+
+
 def test_fetch_and_add_wraps_around(pair: Pair) -> None:
     pair.far.fill((2**64 - 1).to_bytes(8, "little"))
     pair.near.qp.fetch_add(pair.near.mr, *pair.far.region(), 3)

@@ -36,7 +36,7 @@ OPERATIONS = """
 16 SEND_LAST_INV     ieth               x   send,last,payload
 17 SEND_ONLY_INV     ieth               x   send,first,last,payload
 1c FLUSH             feth,reth          x   first,last
-1d ATOMIC_WRITE      reth               x   first,last,payload
+1d ATOMIC_WRITE      reth               x   atomic-write,first,last,payload
 """
 WORDS = {
     "IMM": "with Immediate",

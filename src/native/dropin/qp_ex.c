@@ -219,13 +219,6 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
     begin(ex, IBV_WR_TSO);
 }
 
-static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr,
-                            const void *atomic_wr)
-{
-    (void)rkey, (void)remote_addr, (void)atomic_wr;
-    begin(ex, IBV_WR_ATOMIC_WRITE);
-}
-
 static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, size_t len,
                      uint8_t type, uint8_t level)
 {
@@ -302,6 +295,16 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
     wr_set_inline_data_list(ex, 1, &one);
 }
 
+/* Its eight bytes come with the call: every send queue has room for as much inline data. */
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr,
+                            const void *atomic_wr)
+{
+    struct ibv_data_buf value = {.addr = (void *)(uintptr_t)atomic_wr, .length = sizeof(uint64_t)};
+
+    one_sided(ex, IBV_WR_ATOMIC_WRITE, rkey, remote_addr);
+    wr_set_inline_data_list(ex, 1, &value);
+}
+
 /* ---- creation ---- */
 
 static uint64_t offered(enum ibv_qp_type type)
@@ -314,7 +317,8 @@ static uint64_t offered(enum ibv_qp_type type)
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
         return send | write | window | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |
-               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+               IBV_QP_EX_WITH_ATOMIC_WRITE;
     case IBV_QPT_UC:
         return send | write | window;
     case IBV_QPT_UD:
@@ -345,6 +349,7 @@ static uint32_t opcodes(enum ibv_qp_type type)
         {IBV_QP_EX_WITH_LOCAL_INV, IBV_WR_LOCAL_INV},
         {IBV_QP_EX_WITH_BIND_MW, IBV_WR_BIND_MW},
         {IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_SEND_WITH_INV},
+        {IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_WR_ATOMIC_WRITE},
     };
     uint32_t bits = 0;
 

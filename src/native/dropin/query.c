@@ -27,7 +27,7 @@ enum {
         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
     ODP_UD = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV,
     ODP_UC = ODP_UD | IBV_ODP_SUPPORT_WRITE,
-    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
 static void fill_device(struct ibv_device_attr *attr)
@@ -75,7 +75,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
         .odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {ODP_RC, ODP_UC, ODP_UD}},
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = CLOCK_KHZ,
-        .device_cap_flags_ex = CAPS,
+        .device_cap_flags_ex = CAPS | IBV_DEVICE_ATOMIC_WRITE,
         .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
         .phys_port_cnt_ex = PORT,
         .xrc_odp_caps = ODP_RC,

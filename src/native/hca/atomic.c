@@ -8,8 +8,8 @@
 
 enum { PATIENCE = 1000 };
 
-int vb_atomic_locked(struct vb_adapter *adapter, void *word, bool swap, uint64_t compare_add,
-                     uint64_t swap_value, uint64_t *result)
+int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op op,
+                     uint64_t compare_add, uint64_t swap_value, uint64_t *result)
 {
     _Atomic uint32_t *lock = &adapter->self.header->atomic_lock;
     int error;
@@ -19,17 +19,18 @@ int vb_atomic_locked(struct vb_adapter *adapter, void *word, bool swap, uint64_t
             return -EBUSY;
         vb_backoff(&round);
     }
-    error = vb_atomic_by_processor(word, swap, compare_add, swap_value, result);
+    error = vb_atomic_by_processor(word, op, compare_add, swap_value, result);
     vb_unlock(lock);
     return error;
 }
 
 int vb_atomic_here(struct vb_adapter *adapter, const struct vb_mr_shared *mr, uint64_t iova,
-                   bool swap, uint64_t compare_add, uint64_t swap_value, uint64_t *result)
+                   enum vb_atomic_op op, uint64_t compare_add, uint64_t swap_value,
+                   uint64_t *result)
 {
     void *word = vb_mr_pointer(mr, iova);
 
     if (!mr->in_heap)
-        return vb_atomic_locked(adapter, word, swap, compare_add, swap_value, result);
-    return vb_atomic_by_processor(word, swap, compare_add, swap_value, result);
+        return vb_atomic_locked(adapter, word, op, compare_add, swap_value, result);
+    return vb_atomic_by_processor(word, op, compare_add, swap_value, result);
 }

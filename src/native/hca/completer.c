@@ -186,6 +186,31 @@ static bool fits(const struct vb_incoming *in, const struct vb_sq_wqe *head, uin
     return first ? starts || in->bth.psn == ep->requester.resumed_psn : !starts;
 }
 
+/* The whole answer to the head was in this packet. */
+static void complete_answered(const struct vb_incoming *in, uint32_t byte_len)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_requester *r = &ep->requester;
+    struct vb_aeth aeth = vb_aeth_read(in->extended);
+
+    r->una = vb_psn_add(r->una, 1);
+    if (vb_psn_diff(r->next_psn, r->una) >= 0 && r->rd_outstanding)
+        --r->rd_outstanding;
+    complete_head(ep, byte_len);
+    vb_requester_catch_up(ep);
+    vb_retry_progress(ep, in->now);
+    take_credits(ep, &aeth);
+}
+
+/* An atomic write is answered as a READ of no bytes. */
+static VB_COLD void on_write_response(const struct vb_incoming *in)
+{
+    if ((in->bth.opcode & VB_OP_MASK) == VB_OP_READ_RESPONSE_ONLY && !in->length)
+        complete_answered(in, 0);
+    else
+        bad_response(in);
+}
+
 static void on_read_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -199,8 +224,11 @@ static void on_read_response(const struct vb_incoming *in)
         return;
     head = head_of(ep);
     index = vb_psn_count(head->first_psn, in->bth.psn);
-    if (head->wr.opcode != IBV_WR_RDMA_READ || !fits(in, head, index)) {
-        bad_response(in);
+    if (VB_UNLIKELY(head->wr.opcode != IBV_WR_RDMA_READ || !fits(in, head, index))) {
+        if (head->wr.opcode == IBV_WR_ATOMIC_WRITE)
+            on_write_response(in);
+        else
+            bad_response(in);
         return;
     }
     if (!vb_elements_scatter(ep->qp, &head->wr, (uint64_t)index * ep->path.mtu, in->payload,
@@ -226,8 +254,6 @@ static void on_read_response(const struct vb_incoming *in)
 static void on_atomic_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_requester *r = &ep->requester;
-    struct vb_aeth aeth = vb_aeth_read(in->extended);
     uint64_t result = vb_get64(in->extended + VB_AETH);
     const uint8_t *bytes = in->engine->config.virtual_payload ? NULL : (const uint8_t *)&result;
     struct vb_outcome outcome = {0};
@@ -236,7 +262,8 @@ static void on_atomic_response(const struct vb_incoming *in)
     if (!is_next(in))
         return;
     head = head_of(ep);
-    if (!vb_is_read_or_atomic(&head->wr) || head->wr.opcode == IBV_WR_RDMA_READ) {
+    if (head->wr.opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
+        head->wr.opcode != IBV_WR_ATOMIC_FETCH_AND_ADD) {
         bad_response(in);
         return;
     }
@@ -244,13 +271,7 @@ static void on_atomic_response(const struct vb_incoming *in)
         fail_locally(ep, &outcome);
         return;
     }
-    r->una = vb_psn_add(r->una, 1);
-    if (vb_psn_diff(r->next_psn, r->una) >= 0 && r->rd_outstanding)
-        --r->rd_outstanding;
-    complete_head(ep, sizeof(result));
-    vb_requester_catch_up(ep);
-    vb_retry_progress(ep, in->now);
-    take_credits(ep, &aeth);
+    complete_answered(in, sizeof(result));
 }
 
 static bool is_outstanding(const struct vb_incoming *in)

@@ -40,6 +40,8 @@ static const char *request_name(unsigned opcode)
         return "compare-and-swap";
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
         return "fetch-and-add";
+    case IBV_WR_ATOMIC_WRITE:
+        return "atomic write";
     case IBV_WR_LOCAL_INV:
         return "LOCAL_INV";
     case IBV_WR_BIND_MW:
@@ -309,9 +311,11 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
                     e->length, e->mr_length);
         break;
     case VB_CHECK_ATOMIC_LENGTH:
-        vb_text_add(text,
-                    "the %s returns 8 bytes and the request's elements have room for %" PRIu64,
-                    name, e->length);
+        vb_text_add(text, "the %s %s %" PRIu64, name,
+                    e->wr_opcode == IBV_WR_ATOMIC_WRITE
+                        ? "writes 8 bytes and the request's elements have"
+                        : "returns 8 bytes and the request's elements have room for",
+                    e->length);
         break;
     default:
         say_key(text, e, e->check & ~(unsigned)(VB_CHECK_LOCAL | VB_CHECK_RECV));

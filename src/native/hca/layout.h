@@ -23,7 +23,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 7u
+#define VB_LAYOUT_VERSION 8u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {

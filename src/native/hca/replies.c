@@ -127,7 +127,7 @@ void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record)
 
 static uint32_t packets_of(const struct vb_endpoint *ep, const struct vb_record *record)
 {
-    return record->is_atomic ? 1 : vb_packets_of(record->length, ep->path.mtu);
+    return vb_packets_of(record->length, ep->path.mtu);
 }
 
 const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t psn, uint32_t *index)
@@ -272,7 +272,10 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
     return true;
 }
 
-/* False: the region is gone, and with it the record or the connection. */
+/*
+ * False: the region is gone, and with it the record or the connection. An atomic write is answered
+ * as a READ of no bytes.
+ */
 static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
 {
     struct vb_replies *replies = &ep->replies;
@@ -320,7 +323,7 @@ static bool next_of_record(struct vb_endpoint *ep, struct vb_packet *packet)
     struct vb_record *record = record_at(replies, replies->next);
     bool repeated = record->answered;
 
-    if (record->is_atomic)
+    if (record->kind == VB_RECORD_ATOMIC)
         next_of_atomic(ep, record, packet);
     else if (!next_of_read(ep, record, packet))
         return false;

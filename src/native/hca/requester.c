@@ -24,6 +24,11 @@ static bool is_write(const struct ibv_send_wr *wr)
     return wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
+static bool is_atomic_write(const struct ibv_send_wr *wr)
+{
+    return wr->opcode == IBV_WR_ATOMIC_WRITE;
+}
+
 /* How far a message number is beyond the responder's credits; 1: it may go as a limited one. */
 static int32_t beyond_credits(const struct vb_requester *r, uint32_t ssn)
 {
@@ -79,7 +84,8 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
         vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
         return false;
     }
-    if (!vb_elements_check(ep->qp, wr, reads ? IBV_ACCESS_LOCAL_WRITE : 0, outcome))
+    if (!vb_elements_check(ep->qp, wr, reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0,
+                           outcome))
         return false;
     if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
         vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
@@ -88,7 +94,7 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     wqe->length = (uint32_t)length;
     if (!reads || wr->opcode == IBV_WR_RDMA_READ)
         return true;
-    if (length < sizeof(uint64_t))
+    if (length < sizeof(uint64_t) || (is_atomic_write(wr) && length != sizeof(uint64_t)))
         return refuse_atomic_length(ep->qp, wr, length, outcome);
     wqe->length = sizeof(uint64_t);
     return true;
@@ -368,6 +374,19 @@ uint32_t vb_requester_read_end(const struct vb_endpoint *ep, const struct vb_sq_
     return wqe->packets <= ep->window || end > wqe->packets ? wqe->packets : end;
 }
 
+/* The packet was all of a request, or of a part of a READ, that is answered by itself. */
+static void close_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t psns,
+                           const struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    advance(ep, wqe, psns);
+    ++r->rd_outstanding;
+    r->ask = false;
+    r->unasked = 0;
+    close_packet(ep, packet, now);
+}
+
 static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                          struct vb_packet *packet, uint64_t now)
 {
@@ -385,18 +404,12 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     vb_reth_write(packet->header + packet->header_length, &reth);
     packet->header_length += VB_RETH;
     write_bth(ep, packet, VB_OP_READ_REQUEST, psn, true, false);
-    advance(ep, wqe, end - r->index);
-    ++r->rd_outstanding;
-    r->ask = false;
-    r->unasked = 0;
-    close_packet(ep, packet, now);
+    close_answered(ep, wqe, end - r->index, packet, now);
 }
 
 static void next_of_atomic(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                            struct vb_packet *packet, uint64_t now)
 {
-    struct vb_requester *r = &ep->requester;
-    uint32_t psn = r->next_psn;
     bool swap = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
     struct vb_atomiceth atomic = {
         .addr = wqe->wr.wr.atomic.remote_addr,
@@ -407,12 +420,35 @@ static void next_of_atomic(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 
     vb_atomiceth_write(packet->header + packet->header_length, &atomic);
     packet->header_length += VB_ATOMICETH;
-    write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD, psn, true, false);
-    advance(ep, wqe, 1);
-    ++r->rd_outstanding;
-    r->ask = false;
-    r->unasked = 0;
-    close_packet(ep, packet, now);
+    write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD, ep->requester.next_psn, true,
+              false);
+    close_answered(ep, wqe, 1, packet, now);
+}
+
+static bool next_of_atomic_write(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                                 struct vb_packet *packet, uint64_t now)
+{
+    struct vb_reth reth = {wqe->wr.wr.rdma.remote_addr, wqe->wr.wr.rdma.rkey, wqe->length};
+
+    if (VB_UNLIKELY(!add_payload(ep, wqe, 0, wqe->length, packet)))
+        return false;
+    vb_reth_write(packet->header + packet->header_length, &reth);
+    packet->header_length += VB_RETH;
+    write_bth(ep, packet, VB_OP_ATOMIC_WRITE, ep->requester.next_psn, true, false);
+    close_answered(ep, wqe, 1, packet, now);
+    return true;
+}
+
+static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                             struct vb_packet *packet, uint64_t now)
+{
+    if (is_atomic_write(&wqe->wr))
+        return next_of_atomic_write(ep, wqe, packet, now);
+    if (wqe->wr.opcode == IBV_WR_RDMA_READ)
+        next_of_read(ep, wqe, packet, now);
+    else
+        next_of_atomic(ep, wqe, packet, now);
+    return true;
 }
 
 /* A request may be begun and still have to wait with its packets. */
@@ -475,17 +511,11 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     if (is_held(ep, wqe))
         return false;
     open_packet(ep, wqe, packet);
-    if (!vb_is_read_or_atomic(&wqe->wr)) {
-        if (VB_LIKELY(next_of_message(ep, wqe, packet, now)))
-            return true;
-        fail_under_way(ep);
-        return false;
-    }
-    if (wqe->wr.opcode == IBV_WR_RDMA_READ)
-        next_of_read(ep, wqe, packet, now);
-    else
-        next_of_atomic(ep, wqe, packet, now);
-    return true;
+    if (VB_LIKELY(vb_is_read_or_atomic(&wqe->wr) ? next_of_answered(ep, wqe, packet, now)
+                                                 : next_of_message(ep, wqe, packet, now)))
+        return true;
+    fail_under_way(ep);
+    return false;
 }
 
 bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)

@@ -29,10 +29,15 @@ void vb_requester_complete(struct vb_endpoint *ep, const struct vb_outcome *outc
 /* Those that were handed out to the end end (UC). */
 void vb_requester_finish(struct vb_endpoint *ep);
 
+/* Those that take resources of the responder, and are answered each by itself. */
 static inline bool vb_is_read_or_atomic(const struct ibv_send_wr *wr)
 {
-    return wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-           wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    enum {
+        OPCODES = 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
+            1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_ATOMIC_WRITE,
+    };
+
+    return OPCODES >> wr->opcode & 1;
 }
 
 static inline bool vb_requester_outstanding(const struct vb_requester *r)

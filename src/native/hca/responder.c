@@ -13,7 +13,11 @@
 #include "hca/requester.h"
 #include "hca/xrc.h"
 
-enum { READ_MAX = 1u << 31 };
+enum {
+    READ_MAX = 1u << 31,
+    /* requests that are answered each by itself, and kept for repetition */
+    ANSWERED_EACH = VB_OPCODE_READ | VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE,
+};
 
 /* One packet on its way through the states. */
 struct work {
@@ -22,7 +26,7 @@ struct work {
     struct vb_responder *r;
     uint32_t flags; /* of the opcode */
     union {
-        struct vb_reth reth; /* READ, and WRITE First or Only */
+        struct vb_reth reth; /* READ, atomic write, and WRITE First or Only */
         struct vb_atomiceth atomic;
     };
     const struct vb_mr_shared *mr; /* of the atomic */
@@ -190,7 +194,7 @@ static bool is_in_sequence(const struct work *work)
 
 static enum vb_responder_state check_sequence(struct work *work)
 {
-    enum { SERVED = VB_OPCODE_SEND | VB_OPCODE_WRITE | VB_OPCODE_READ | VB_OPCODE_ATOMIC };
+    enum { SERVED = VB_OPCODE_SEND | VB_OPCODE_WRITE | ANSWERED_EACH };
 
     if (VB_LIKELY((work->flags & SERVED) && is_in_sequence(work)))
         return VB_RESPONDER_CHECK_ACCESS;
@@ -206,7 +210,7 @@ static enum vb_responder_state check_sequence(struct work *work)
 /* What the QP must permit, and the region after it; 0: nothing. */
 static uint32_t need_of(const struct work *work)
 {
-    if (work->flags & VB_OPCODE_WRITE)
+    if (work->flags & (VB_OPCODE_WRITE | VB_OPCODE_ATOMIC_WRITE))
         return work->flags & VB_OPCODE_FIRST ? IBV_ACCESS_REMOTE_WRITE : 0;
     if (work->flags & VB_OPCODE_READ)
         return IBV_ACCESS_REMOTE_READ;
@@ -241,7 +245,7 @@ static enum vb_responder_state check_resources(struct work *work)
 {
     struct vb_receive taken;
 
-    if (work->flags & (VB_OPCODE_READ | VB_OPCODE_ATOMIC))
+    if (work->flags & ANSWERED_EACH)
         return vb_replies_full(work->ep) ? refuse_request(work, VB_CHECK_TOO_MANY_READS, 0)
                                          : VB_RESPONDER_CHECK_LENGTH;
     if (!takes_receive(work) || work->r->has_taken)
@@ -292,15 +296,30 @@ static enum vb_responder_state check_write_length(struct work *work)
     return refused;
 }
 
+static enum vb_responder_state check_alignment(struct work *work, uint64_t addr)
+{
+    if (VB_LIKELY(addr % sizeof(uint64_t) == 0))
+        return VB_RESPONDER_CHECK_KEY;
+    refuse_request(work, VB_CHECK_ALIGNMENT, 0);
+    work->evidence.addr = addr;
+    return VB_RESPONDER_REFUSE;
+}
+
+static enum vb_responder_state check_atomic_write(struct work *work)
+{
+    if (VB_LIKELY(work->in->length == sizeof(uint64_t) && work->reth.length == sizeof(uint64_t)))
+        return check_alignment(work, work->reth.addr);
+    refuse_request(work, VB_CHECK_BAD_LENGTH, 0);
+    work->evidence.mr_length = work->reth.length;
+    return VB_RESPONDER_REFUSE;
+}
+
 static enum vb_responder_state check_length(struct work *work)
 {
-    if (work->flags & VB_OPCODE_ATOMIC) {
-        if (VB_LIKELY(work->atomic.addr % 8 == 0))
-            return VB_RESPONDER_CHECK_KEY;
-        refuse_request(work, VB_CHECK_ALIGNMENT, 0);
-        work->evidence.addr = work->atomic.addr;
-        return VB_RESPONDER_REFUSE;
-    }
+    if (work->flags & VB_OPCODE_ATOMIC)
+        return check_alignment(work, work->atomic.addr);
+    if (work->flags & VB_OPCODE_ATOMIC_WRITE)
+        return check_atomic_write(work);
     if (work->flags & VB_OPCODE_READ)
         return work->reth.length <= READ_MAX ? VB_RESPONDER_CHECK_KEY
                                              : refuse_request(work, VB_CHECK_BAD_LENGTH, 0);
@@ -378,28 +397,54 @@ static enum vb_responder_state execute_read(struct work *work)
     return VB_RESPONDER_COMPLETE;
 }
 
+/* The record was made unless the eight bytes could not be reached, now or ever: `error`. */
+static enum vb_responder_state finish_atomic(struct work *work, const struct vb_record *record,
+                                             uint64_t addr, int error)
+{
+    if (VB_UNLIKELY(error == -EFAULT))
+        return refuse_gone(work, addr, sizeof(uint64_t));
+    if (VB_UNLIKELY(error)) {
+        ++work->in->engine->counters.drop_busy; /* the requester will ask again */
+        return VB_RESPONDER_DONE;
+    }
+    vb_replies_add(work->ep, record);
+    return VB_RESPONDER_COMPLETE;
+}
+
 static enum vb_responder_state execute_atomic(struct work *work)
 {
     bool swap = (work->in->bth.opcode & VB_OP_MASK) == VB_OP_COMPARE_SWAP;
     struct vb_record record = {
         .psn = work->in->bth.psn,
         .msn = vb_psn_add(work->r->msn, 1),
-        .is_atomic = true,
+        .kind = VB_RECORD_ATOMIC,
     };
     int error = 0;
 
     if (!work->in->engine->config.virtual_payload)
-        error = vb_atomic_here(work->in->engine->adapter, work->mr, work->atomic.addr, swap,
+        error = vb_atomic_here(work->in->engine->adapter, work->mr, work->atomic.addr,
+                               swap ? VB_ATOMIC_SWAP : VB_ATOMIC_ADD,
                                swap ? work->atomic.compare : work->atomic.swap_add,
                                work->atomic.swap_add, &record.addr);
-    if (VB_UNLIKELY(error == -EFAULT))
-        return refuse_gone(work, work->atomic.addr, sizeof(uint64_t));
-    if (VB_UNLIKELY(error)) {
-        ++work->in->engine->counters.drop_busy; /* the requester will ask again */
-        return VB_RESPONDER_DONE;
+    return finish_atomic(work, &record, work->atomic.addr, error);
+}
+
+static enum vb_responder_state execute_atomic_write(struct work *work)
+{
+    struct vb_record record = {
+        .psn = work->in->bth.psn,
+        .msn = vb_psn_add(work->r->msn, 1),
+        .kind = VB_RECORD_ATOMIC_WRITE,
+    };
+    uint64_t value, old;
+    int error = 0;
+
+    if (work->in->payload) {
+        memcpy(&value, work->in->payload, sizeof(value));
+        error = vb_atomic_here(work->in->engine->adapter, work->mr, work->reth.addr,
+                               VB_ATOMIC_WRITE, 0, value, &old);
     }
-    vb_replies_add(work->ep, &record);
-    return VB_RESPONDER_COMPLETE;
+    return finish_atomic(work, &record, work->reth.addr, error);
 }
 
 static enum vb_responder_state execute(struct work *work)
@@ -408,7 +453,9 @@ static enum vb_responder_state execute(struct work *work)
         return execute_send(work);
     if (work->flags & VB_OPCODE_WRITE)
         return execute_write(work);
-    return work->flags & VB_OPCODE_READ ? execute_read(work) : execute_atomic(work);
+    if (work->flags & VB_OPCODE_READ)
+        return execute_read(work);
+    return work->flags & VB_OPCODE_ATOMIC ? execute_atomic(work) : execute_atomic_write(work);
 }
 
 /* The data is in its place by now, and stays there whether the key may be invalidated or not. */
@@ -487,15 +534,22 @@ static enum vb_responder_state acknowledge(struct work *work)
     return VB_RESPONDER_DONE;
 }
 
+static enum vb_record_kind kind_of(const struct work *work)
+{
+    if (work->flags & VB_OPCODE_READ)
+        return VB_RECORD_READ;
+    return work->flags & VB_OPCODE_ATOMIC ? VB_RECORD_ATOMIC : VB_RECORD_ATOMIC_WRITE;
+}
+
 static const struct vb_record *find_repeated(struct work *work, uint32_t *index)
 {
     const struct vb_record *record = vb_replies_find(work->ep, work->in->bth.psn, index);
     uint64_t offset = (uint64_t)*index * work->ep->path.mtu;
     struct vb_reth reth;
 
-    if (!record || record->is_atomic != !(work->flags & VB_OPCODE_READ))
+    if (!record || record->kind != kind_of(work))
         return NULL;
-    if (record->is_atomic)
+    if (record->kind != VB_RECORD_READ)
         return record;
     reth = vb_reth_read(work->in->extended);
     return reth.rkey == record->rkey && reth.addr == record->addr + offset &&
@@ -517,7 +571,7 @@ static enum vb_responder_state duplicate(struct work *work)
             vb_replies_owe_duplicate_ack(work->ep, work->in->bth.psn);
         return VB_RESPONDER_DONE;
     }
-    record = work->flags & (VB_OPCODE_READ | VB_OPCODE_ATOMIC) ? find_repeated(work, &index) : NULL;
+    record = work->flags & ANSWERED_EACH ? find_repeated(work, &index) : NULL;
     if (record)
         vb_replies_repeat(work->ep, record, index);
     else
@@ -553,6 +607,8 @@ static uint16_t wr_opcode(const struct work *work)
         return IBV_WR_RDMA_WRITE;
     if (work->flags & VB_OPCODE_READ)
         return IBV_WR_RDMA_READ;
+    if (work->flags & VB_OPCODE_ATOMIC_WRITE)
+        return IBV_WR_ATOMIC_WRITE;
     if (!(work->flags & VB_OPCODE_ATOMIC))
         return IBV_WR_SEND;
     return (work->in->bth.opcode & VB_OP_MASK) == VB_OP_COMPARE_SWAP ? IBV_WR_ATOMIC_CMP_AND_SWP

@@ -35,7 +35,7 @@ static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
         RC_OPCODES = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE |
             1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ |
             1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD |
-            1u << IBV_WR_SEND_WITH_INV,
+            1u << IBV_WR_SEND_WITH_INV | 1u << IBV_WR_ATOMIC_WRITE,
     };
     static const unsigned fits[] = {
         [IBV_QPT_RC] = RC_OPCODES,
@@ -137,6 +137,7 @@ static uint8_t wc_opcode(unsigned opcode)
         [IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
         [IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
         [IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+        [IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
     };
 
     return opcode < sizeof(map) ? map[opcode] : 0;

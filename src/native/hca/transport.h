@@ -51,15 +51,17 @@ struct vb_requester {
     struct vb_outcome failure;
 };
 
+enum vb_record_kind { VB_RECORD_READ, VB_RECORD_ATOMIC, VB_RECORD_ATOMIC_WRITE };
+
 /* A READ or atomic of the peer, kept to be answered and, once more or often, to be repeated. */
 struct vb_record {
     uint64_t addr; /* READ: where it reads; atomic: what stood there */
     uint32_t rkey;
-    uint32_t pd; /* READ: an XRC target QP's may be another by the time it is answered */
-    uint32_t length;
+    uint32_t pd;     /* READ: an XRC target QP's may be another by the time it is answered */
+    uint32_t length; /* of the response */
     uint32_t psn;
     uint32_t msn;
-    bool is_atomic;
+    uint8_t kind; /* enum vb_record_kind */
     bool answered;
 };
 

@@ -33,6 +33,12 @@ VB_GUARDED int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t sw
     return 0;
 }
 
+VB_GUARDED int vb_guarded_store(void *word, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)word, value, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
 enum { PAGE = 4096 };
 
 VB_GUARDED static int touch(uint8_t *at, const uint8_t *end, bool to_write)

@@ -41,6 +41,8 @@ int vb_guarded_copy(void *dst, const void *src, size_t n);
 /* The old value of an aligned word, and the new one in its place, as one step. */
 int vb_guarded_fetch_add(void *word, uint64_t add, uint64_t *old);
 int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap, uint64_t *old);
+/* An aligned word, whole at every instant. */
+int vb_guarded_store(void *word, uint64_t value);
 
 /* Can every page of it be read, or written too? Touches one byte of each and changes none. */
 bool vb_is_mapped(void *at, size_t n, bool to_write);

@@ -161,7 +161,7 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
     }
     message->length = (uint32_t)payload->length;
     if (wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-        wr->opcode == IBV_WR_RDMA_READ) {
+        wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_WRITE) {
         message->addr = wr->wr.rdma.remote_addr;
         message->rkey = wr->wr.rdma.rkey;
     }

@@ -24,6 +24,7 @@ enum {
     ATOMICACKETH = VB_OPCODE_ATOMICACKETH,
     IMM = VB_OPCODE_IMM,
     IETH = VB_OPCODE_IETH,
+    ATOMIC_WRITE = VB_OPCODE_ATOMIC_WRITE,
 };
 
 #define IF(flags, header) ((flags) & VB_OPCODE_##header ? VB_##header : 0)
@@ -81,7 +82,8 @@ enum {
 /* The optional operations (IBA 1.5, annex A19) are neither WRITE nor ATOMIC: their own kind. */
 #define MEMORY_PLACEMENT(transport, more)                                                          \
     ROW(transport, FLUSH, "FLUSH", ONLY | FETH | RETH | (more)),                                   \
-        ROW(transport, ATOMIC_WRITE, "ATOMIC WRITE", ONLY | PAYLOAD | RETH | (more))
+        ROW(transport, ATOMIC_WRITE, "ATOMIC WRITE",                                               \
+            ATOMIC_WRITE | ONLY | PAYLOAD | RETH | (more))
 
 const struct vb_opcode vb_opcodes[256] = {
     SENDS_AND_WRITES(RC, 0),

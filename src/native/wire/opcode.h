@@ -67,6 +67,7 @@ enum vb_opcode_flags {
     VB_OPCODE_ATOMICACKETH = 1 << 15,
     VB_OPCODE_IMM = 1 << 16,
     VB_OPCODE_IETH = 1 << 17,
+    VB_OPCODE_ATOMIC_WRITE = 1 << 18, /* the request */
 };
 
 struct vb_opcode {

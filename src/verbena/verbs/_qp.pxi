@@ -474,6 +474,22 @@ cdef class QP(Resource):
         length = 8 if isinstance(local, MR) else None
         self._post_local(&wr, local, offset, length, None, wr_id, flags)
 
+    def atomic_write(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, *,
+                     uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED, uint32_t remote_srqn=0):
+        """Post an atomic write of the 8 bytes at ``offset`` of the MR to ``remote_addr``.
+
+        That is a multiple of 8, and who looks there sees all of the eight bytes or none (IBA 1.5,
+        annex A19). It counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
+        """
+        cdef ibv_send_wr wr
+        memset(&wr, 0, sizeof(wr))
+        wr.qp_type.xrc.remote_srqn = remote_srqn
+        wr.wr.rdma.remote_addr = remote_addr
+        wr.wr.rdma.rkey = rkey
+        wr.opcode = <int>OP_ATOMIC_WRITE
+        length = 8 if isinstance(local, MR) else None
+        self._post_local(&wr, local, offset, length, None, wr_id, flags)
+
     cdef int _post_local(self, ibv_send_wr *wr, local, size_t offset, length, imm_data,
                          uint64_t wr_id, unsigned int flags) except -1:
         cdef ibv_sge sge

@@ -556,3 +556,14 @@ class QP(Resource):
         flags: int = ...,
         remote_srqn: int = 0,
     ) -> None: ...
+    def atomic_write(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        offset: int = 0,
+        *,
+        wr_id: int = 0,
+        flags: int = ...,
+        remote_srqn: int = 0,
+    ) -> None: ...

@@ -17,6 +17,7 @@ cdef enum:
     OP_LOCAL_INV = 7
     OP_BIND_MW = 8
     OP_SEND_INV = 9
+    OP_ATOMIC_WRITE = 15
 
 cdef enum:
     FLAG_SIGNALED = 2

@@ -158,6 +158,7 @@ class WROpcode(IntEnum):
     BIND_MW = 8
     SEND_WITH_INV = 9
     TSO = 10
+    ATOMIC_WRITE = 15
 
 
 class SendFlags(IntFlag):
@@ -210,6 +211,7 @@ class WCOpcode(IntEnum):
     BIND_MW = 5
     LOCAL_INV = 6
     TSO = 7
+    ATOMIC_WRITE = 9
     RECV = 1 << 7
     RECV_RDMA_WITH_IMM = (1 << 7) + 1
 

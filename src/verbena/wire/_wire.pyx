@@ -31,6 +31,7 @@ cdef dict OPCODE_KINDS = {
     "write": VB_OPCODE_WRITE,
     "read": VB_OPCODE_READ,
     "atomic": VB_OPCODE_ATOMIC,
+    "atomic-write": VB_OPCODE_ATOMIC_WRITE,
     "response": VB_OPCODE_RESPONSE,
     "first": VB_OPCODE_FIRST,
     "last": VB_OPCODE_LAST,

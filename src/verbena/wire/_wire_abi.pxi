@@ -9,7 +9,7 @@ cdef extern from "wire/opcode.h" nogil:
     uint32_t VB_OPCODE_RESPONSE, VB_OPCODE_FIRST, VB_OPCODE_LAST, VB_OPCODE_PAYLOAD
     uint32_t VB_OPCODE_RDETH, VB_OPCODE_DETH, VB_OPCODE_XRCETH, VB_OPCODE_FETH, VB_OPCODE_RETH
     uint32_t VB_OPCODE_ATOMICETH, VB_OPCODE_AETH, VB_OPCODE_ATOMICACKETH, VB_OPCODE_IMM
-    uint32_t VB_OPCODE_IETH
+    uint32_t VB_OPCODE_IETH, VB_OPCODE_ATOMIC_WRITE
     struct vb_opcode:
         const char *name
         uint32_t flags, header_length

@@ -69,6 +69,26 @@ static void atomics(void)
     CHECK_EQ(*result, 42);
 }
 
+static void an_atomic_write_takes_its_value_at_the_call(void)
+{
+    uint64_t *word = (uint64_t *)(pair.memory + 1024), value = 42;
+    struct ibv_device_attr_ex device;
+    struct ibv_wc wc;
+
+    CHECK_EQ(ibv_query_device_ex(pair.context, NULL, &device), 0);
+    CHECK(device.device_cap_flags_ex >> 40 & 1); /* ATOMIC_WRITE, in newer headers */
+    *word = 1;
+    start(12);
+    ibv_wr_atomic_write(qp, pair.mr->rkey, (uintptr_t)word, &value);
+    value = 0;
+    CHECK_EQ(ibv_wr_complete(qp), 0);
+    pair_poll(&pair, &wc);
+    CHECK_EQ(wc.wr_id, 12);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.opcode, IBV_WC_ATOMIC_WRITE);
+    CHECK_EQ(*word, 42);
+}
+
 static void inline_data_is_taken_at_the_call(void)
 {
     char text[] = "inline", more[] = "data";
@@ -163,6 +183,8 @@ static void calls_that_the_type_has_not_are_refused_at_creation(void)
     CHECK_EQ(errno, EOPNOTSUPP);
     CHECK(!pair_qp(&pair, IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ));
     CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK(!pair_qp(&pair, IBV_QPT_UC, IBV_QP_EX_WITH_ATOMIC_WRITE));
+    CHECK_EQ(errno, EOPNOTSUPP);
     CHECK(!pair_qp(&pair, IBV_QPT_RC, IBV_QP_EX_WITH_TSO));
     CHECK_EQ(errno, EOPNOTSUPP);
 }
@@ -189,6 +211,7 @@ int main(void)
     CHECK(qp);
     RUN(write_and_read);
     RUN(atomics);
+    RUN(an_atomic_write_takes_its_value_at_the_call);
     RUN(inline_data_is_taken_at_the_call);
     RUN(send_with_immediate_and_a_gather_list);
     RUN(abort_posts_nothing);

@@ -42,37 +42,38 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
     return error;
 }
 
-int vb_atomic_own(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
+int vb_atomic_own(struct vb_direct *direct, void *word, enum vb_atomic_op op, uint64_t compare_add,
                   uint64_t swap_value, uint64_t *result)
 {
-    return vb_atomic_locked(&direct->adapter, word, swap, compare_add, swap_value, result);
+    return vb_atomic_locked(&direct->adapter, word, op, compare_add, swap_value, result);
 }
 
-static int here_patiently(struct vb_direct *direct, void *word, bool swap, uint64_t compare_add,
-                          uint64_t swap_value, uint64_t *result)
+static int here_patiently(struct vb_direct *direct, void *word, enum vb_atomic_op op,
+                          uint64_t compare_add, uint64_t swap_value, uint64_t *result)
 {
     int error;
 
     do
-        error = vb_atomic_own(direct, word, swap, compare_add, swap_value, result);
+        error = vb_atomic_own(direct, word, op, compare_add, swap_value, result);
     while (error == -EBUSY);
     return error;
 }
 
 int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr_shared *mr,
-              uint64_t iova, bool swap, uint64_t compare_add, uint64_t swap_value, uint64_t *result)
+              uint64_t iova, enum vb_atomic_op op, uint64_t compare_add, uint64_t swap_value,
+              uint64_t *result)
 {
     uint8_t *here = vb_peer_pointer(peer, mr, iova);
     uint64_t addr = mr->addr + (iova - mr->iova);
 
     if (mr->in_heap && here)
-        return vb_atomic_by_processor(here, swap, compare_add, swap_value, result);
+        return vb_atomic_by_processor(here, op, compare_add, swap_value, result);
     if (here)
-        return here_patiently(direct, here, swap, compare_add, swap_value, result);
+        return here_patiently(direct, here, op, compare_add, swap_value, result);
     /* Heap memory that this process could not map stays with the processor, the owner's; so does
-     * what may be heap memory. */
-    if (peer->cma && !mr->in_heap && !(mr->access & VB_ACCESS_MIXED))
-        return cross_process(direct, peer, addr, swap, compare_add, swap_value, result);
-    return vb_bounce_atomic(direct, peer, swap ? VB_BOUNCE_SWAP : VB_BOUNCE_ADD, addr, compare_add,
-                            swap_value, result);
+     * what may be heap memory, and a write: the system's copy may come in parts. */
+    if (peer->cma && op != VB_ATOMIC_WRITE && !mr->in_heap && !(mr->access & VB_ACCESS_MIXED))
+        return cross_process(direct, peer, addr, op == VB_ATOMIC_SWAP, compare_add, swap_value,
+                             result);
+    return vb_bounce_atomic(direct, peer, op, addr, compare_add, swap_value, result);
 }

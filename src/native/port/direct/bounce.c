@@ -159,7 +159,7 @@ static int ask_while_busy(struct vb_direct *direct, struct vb_peer *peer, struct
     return error == -EBUSY ? -EAGAIN : error;
 }
 
-int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
+int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_atomic_op op,
                      uint64_t addr, uint64_t compare_add, uint64_t swap, uint64_t *result)
 {
     struct vb_bounce_job *job;
@@ -168,7 +168,8 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bou
     pthread_mutex_lock(&peer->bounce_mutex);
     job = job_at(direct, peer, 0);
     if (job) {
-        job->op = op;
+        job->op = VB_BOUNCE_ATOMIC;
+        job->atomic = op;
         job->addr = addr;
         job->length = 8;
         job->compare_add = compare_add;
@@ -191,8 +192,7 @@ static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
     case VB_BOUNCE_READ:
         return vb_guarded_copy(job->data, here, job->length);
     default:
-        return vb_atomic_own(direct, here, job->op == VB_BOUNCE_SWAP, job->compare_add, job->swap,
-                             &job->result);
+        return vb_atomic_own(direct, here, job->atomic, job->compare_add, job->swap, &job->result);
     }
 }
 

@@ -10,13 +10,14 @@
 #include <stdint.h>
 
 #include "hca/adapter.h"
+#include "hca/atomic.h"
 
 struct vb_peer;
 struct vb_direct;
 
 enum { VB_BOUNCE_JOBS = 4, VB_BOUNCE_CHUNK = 256 << 10 };
 
-enum vb_bounce_op { VB_BOUNCE_WRITE, VB_BOUNCE_READ, VB_BOUNCE_SWAP, VB_BOUNCE_ADD };
+enum vb_bounce_op { VB_BOUNCE_WRITE, VB_BOUNCE_READ, VB_BOUNCE_ATOMIC };
 
 struct vb_bounce_job {
     _Atomic uint32_t state; /* enum vb_bounce_state */
@@ -26,7 +27,8 @@ struct vb_bounce_job {
     uint64_t compare_add; /* atomics */
     uint64_t swap;
     uint64_t result;
-    int32_t error; /* negative errno */
+    int32_t error;   /* negative errno */
+    uint32_t atomic; /* enum vb_atomic_op */
     _Alignas(64) uint8_t data[VB_BOUNCE_CHUNK];
 };
 
@@ -58,7 +60,7 @@ struct vb_bounce {
  */
 int vb_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
                    uint64_t addr, uint8_t *local, uint64_t length);
-int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
+int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_atomic_op op,
                      uint64_t addr, uint64_t compare_add, uint64_t swap, uint64_t *result);
 
 /* The owner's side: one job, found in the requester's segment. */

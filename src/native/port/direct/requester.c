@@ -456,6 +456,7 @@ static int scatter_result(const struct vb_spans *local, uint64_t value)
 static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     bool swap = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    enum vb_atomic_op op = swap ? VB_ATOMIC_SWAP : VB_ATOMIC_ADD;
     const struct vb_mr_shared *mr = NULL;
     struct vb_spans local, remote;
     struct vb_evidence evidence;
@@ -477,13 +478,68 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
     if (!error)
         error =
             vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.atomic.remote_addr,
-                      swap, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
+                      op, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
     if (!error)
         error = scatter_result(&local, old);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
     outcome->byte_len = 8;
     return 0;
+}
+
+static VB_COLD int refuse_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                       const struct vb_spans *local, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.addr = wr->wr.rdma.remote_addr, .length = local->total};
+
+    if (local->total != 8) {
+        evidence.check = VB_CHECK_ATOMIC_LENGTH;
+        return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+    }
+    evidence.check = VB_CHECK_ALIGNMENT;
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+}
+
+static int gather_value(const struct vb_spans *local, uint64_t *value)
+{
+    uint8_t *to = (uint8_t *)value;
+    int error = 0;
+
+    for (uint32_t i = 0; i < local->count && !error; ++i) {
+        error = vb_guarded_copy(to, local->span[i].here, local->span[i].length);
+        to += local->span[i].length;
+    }
+    return error;
+}
+
+/* Apart from the WRITE: it takes the responder's resources for atomics. */
+static int do_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                           struct vb_outcome *outcome)
+{
+    const struct vb_mr_shared *mr = NULL;
+    struct vb_spans local, remote;
+    struct vb_evidence evidence;
+    enum vb_check check;
+    uint64_t value, old;
+    int error;
+
+    if (VB_UNLIKELY(!has_rd_atomic(qp)))
+        return refuse_rd_atomic(qp, wr, outcome);
+    if (!vb_local_spans(qp, wr, 0, &local, outcome))
+        return 0;
+    if (VB_UNLIKELY(local.total != 8 || wr->wr.rdma.remote_addr % 8))
+        return refuse_atomic_write(qp, wr, &local, outcome);
+    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, 8,
+                           IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
+    if (VB_UNLIKELY(check))
+        return nak_key(qp, wr, check, &evidence, outcome);
+    error = gather_value(&local, &value);
+    if (!error)
+        error = vb_unplaced_settle(qp, &remote);
+    if (!error)
+        error = vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.rdma.remote_addr,
+                          VB_ATOMIC_WRITE, 0, value, &old);
+    return VB_LIKELY(!error) ? 0 : vb_copy_failed(qp, wr, error, &local, &remote, outcome);
 }
 
 static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -498,6 +554,8 @@ static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
         return do_atomic(qp, wr, outcome);
+    case IBV_WR_ATOMIC_WRITE:
+        return do_atomic_write(qp, wr, outcome);
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
         return vb_mw_execute(qp, wr, outcome);

@@ -24,6 +24,7 @@ static const struct sequence requests[] = {
     [IBV_WR_RDMA_READ] = {true, 0, 0, 0, VB_OP_READ_REQUEST},
     [IBV_WR_ATOMIC_CMP_AND_SWP] = {true, 0, 0, 0, VB_OP_COMPARE_SWAP},
     [IBV_WR_ATOMIC_FETCH_AND_ADD] = {true, 0, 0, 0, VB_OP_FETCH_ADD},
+    [IBV_WR_ATOMIC_WRITE] = {true, 0, 0, 0, VB_OP_ATOMIC_WRITE},
 };
 
 static const struct sequence read_responses = {true, VB_OP_READ_RESPONSE_FIRST,
@@ -194,7 +195,8 @@ static void write_sequence(struct writer *writer, const struct sequence *sequenc
     }
 }
 
-static bool has_answer_of_its_own(const struct vb_capture_message *message)
+/* An atomic write is not among them: its data goes as a WRITE's. */
+static bool is_answered_with_data(const struct vb_capture_message *message)
 {
     return message->opcode == IBV_WR_RDMA_READ || message->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
            message->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -207,7 +209,9 @@ static void write_answer(struct writer *writer, uint32_t count)
 
     if (is_ack && message->opcode == IBV_WR_RDMA_READ)
         write_sequence(writer, &read_responses, count, true);
-    else if (is_ack && has_answer_of_its_own(message))
+    else if (is_ack && message->opcode == IBV_WR_ATOMIC_WRITE)
+        write_packet(writer, VB_OP_READ_RESPONSE_ONLY, message->psn, 0, true);
+    else if (is_ack && is_answered_with_data(message))
         write_packet(writer, VB_OP_ATOMIC_ACKNOWLEDGE, message->psn, 0, true);
     else
         write_packet(writer, VB_OP_ACKNOWLEDGE, message->psn + (is_ack ? count - 1 : 0), 0, true);
@@ -246,10 +250,10 @@ uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_
     if (!is_possible(message))
         return 0;
     writer.source_port = source_port_of(message);
-    count = has_answer_of_its_own(message) && message->opcode != IBV_WR_RDMA_READ
+    count = is_answered_with_data(message) && message->opcode != IBV_WR_RDMA_READ
                 ? 1
                 : packets_of(message);
-    if (has_answer_of_its_own(message))
+    if (is_answered_with_data(message))
         write_packet(&writer, requests[message->opcode].only, message->psn, 0, false);
     else
         write_sequence(&writer, &requests[message->opcode], count, false);
