@@ -57,11 +57,11 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time
 def test_random_programs(setting: Setting) -> None:
     machine = type("RandomProgram", (Machine,), {"setting": setting})
-    search(machine, profile(40 if setting.port == "roce" else 90, 30))
+    search(machine, profile(20 if setting.port == "roce" else 45, 30))
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.processes == 2], indirect=True)
 def test_random_programs_whose_processes_end(setting: Setting) -> None:
     machine = type("EndingProgram", (Machine,), {"setting": setting, "ends": True})
-    search(machine, profile(15, 30))
+    search(machine, profile(8, 30))
