@@ -27,7 +27,9 @@ class OtherClock(asyncio.SelectorEventLoop):
 
 
 def uvloop_loop() -> asyncio.AbstractEventLoop:
-    uvloop = pytest.importorskip("uvloop")
+    uvloop = pytest.importorskip(
+        "uvloop", reason="uvloop, an optional event loop, is not installed"
+    )
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
 

@@ -17,7 +17,7 @@ NOT_ROCE = {"ETHERNET_TYPE", "IPV4_PROTOCOL", "IPV6_NEXT_HEADER", "UDP_PORT"}
 
 def roce_frames(capture: Path) -> list[bytes]:
     if not capture.exists():
-        pytest.skip(f"{capture} is not here")
+        pytest.skip(f"{capture} is not here: captures of other projects are no part of this one")
     found = []
     for frame in frames(capture):
         if error := refusal(frame):
