@@ -317,9 +317,10 @@ void vb_roce_progress(struct vb_roce *roce)
 void vb_roce_armed(struct vb_roce *roce)
 {
     if (vb_roce_try_enter(roce)) { /* it polls no more: what was held back leaves now */
-        if (roce->held_back)
+        if (roce->held_back || roce->again != UINT64_MAX)
             vb_roce_transmit(roce, vb_roce_now());
         roce->held_back = false;
+        roce->away_until = 0;
         vb_roce_leave(roce);
     }
     atomic_store(&roce->armed_at, atomic_load(&roce->polls));

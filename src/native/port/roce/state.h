@@ -30,9 +30,10 @@ struct vb_roce {
     struct vb_engine *engine;
     struct vb_udp *udp;
     struct vb_steer *steer;
-    uint64_t timer; /* when the thread's timer rings; UINT64_MAX: never */
-    uint64_t again; /* what could not be sent is tried again then */
-    bool held_back; /* the last poll received and sent nothing */
+    uint64_t timer;      /* when the thread's timer rings; UINT64_MAX: never */
+    uint64_t away_until; /* who polls does what is due before, and the timer need not ring */
+    uint64_t again;      /* what could not be sent is tried again then */
+    bool held_back;      /* the last poll received and sent nothing */
 
     struct vb_roce_log log;
 

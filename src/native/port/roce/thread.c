@@ -13,7 +13,8 @@
 enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
 
 enum {
-    LOOK_MS = 1,             /* between looks at whether somebody polls */
+    LOOK_MS = 1, /* between looks at whether somebody polls… */
+    LOOK_NS = LOOK_MS * 1000000,
     POLLS_AFTER_ARMING = 64, /* a program that polls on has not gone to sleep after all */
     BATCHES = 64,            /* in one turn with the lock */
     BULK = 8,                /* packets in one turn: more will follow… */
@@ -40,6 +41,8 @@ void vb_roce_thread_wake_at(struct vb_roce *roce, uint64_t at)
 {
     struct itimerspec when = {0};
 
+    if (at < roce->away_until)
+        at = roce->away_until;
     if (at >= roce->timer)
         return;
     roce->timer = at;
@@ -99,19 +102,6 @@ static enum turn serve(struct vb_roce *roce)
     return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
 }
 
-static void serve_timer(struct vb_roce *roce)
-{
-    uint64_t now;
-
-    drain(roce->timer_fd);
-    vb_roce_enter(roce);
-    now = vb_roce_now();
-    roce->timer = UINT64_MAX;
-    vb_steer_serve(roce->steer, now);
-    vb_roce_transmit(roce, now);
-    vb_roce_leave(roce);
-}
-
 static void serve_steer(struct vb_roce *roce)
 {
     uint64_t now;
@@ -126,15 +116,43 @@ static void serve_steer(struct vb_roce *roce)
 /* What this thread last saw of those who poll. */
 struct looks {
     uint32_t polls;
+    bool polled;
+    uint64_t valid_until;
 };
 
-static bool is_polled(struct vb_roce *roce, struct looks *looks)
+/* On one processor nobody polls between two wake-ups of this thread, so one look holds for a while:
+ * a program that polls would be interrupted for what it does itself. */
+static bool is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
 {
     uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
-    bool moved = polls != looks->polls;
+    uint32_t since_armed = polls - atomic_load(&roce->armed_at);
 
+    if (since_armed <= POLLS_AFTER_ARMING)
+        looks->polled = false;
+    else if (!looks->polled || now >= looks->valid_until)
+        looks->polled = polls != looks->polls;
+    else
+        return true;
     looks->polls = polls;
-    return moved && polls - atomic_load(&roce->armed_at) > POLLS_AFTER_ARMING;
+    looks->valid_until = now + LOOK_NS;
+    return looks->polled;
+}
+
+static void serve_timer(struct vb_roce *roce, struct looks *looks)
+{
+    uint64_t now;
+
+    drain(roce->timer_fd);
+    vb_roce_enter(roce);
+    now = vb_roce_now();
+    roce->timer = UINT64_MAX;
+    if (is_polled(roce, looks, now)) {
+        roce->away_until = looks->valid_until;
+    } else {
+        vb_steer_serve(roce->steer, now);
+        vb_roce_transmit(roce, now);
+    }
+    vb_roce_leave(roce);
 }
 
 /* What a program that polls has refused. Only where somebody wants to know. */
@@ -152,7 +170,7 @@ static void attend(struct vb_roce *roce, struct looks *looks)
     uint64_t until = 0;
     enum turn turn;
 
-    if (is_polled(roce, looks)) {
+    if (is_polled(roce, looks, vb_roce_now())) {
         log_refusals(roce);
         return;
     }
@@ -175,7 +193,7 @@ static void serve_addresses(struct vb_roce *roce)
     report(roce, changes);
 }
 
-static void handle(struct vb_roce *roce, enum source source)
+static void handle(struct vb_roce *roce, enum source source, struct looks *looks)
 {
     switch (source) {
     case FROM_UDP:
@@ -188,7 +206,7 @@ static void handle(struct vb_roce *roce, enum source source)
         serve_addresses(roce);
         break;
     case FROM_TIMER:
-        serve_timer(roce);
+        serve_timer(roce, looks);
         break;
     case FROM_WAKE:
         drain(roce->wake_fd);
@@ -208,7 +226,7 @@ static void *run(void *argument)
 
         atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
         for (int i = 0; i < count; ++i)
-            handle(roce, events[i].data.u32);
+            handle(roce, events[i].data.u32, &looks);
         if (atomic_load(&roce->unwatched))
             attend(roce, &looks);
     }
