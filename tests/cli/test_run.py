@@ -42,8 +42,9 @@ def test_program_finds_the_libraries_first(verbena_run: Run) -> None:
 
 
 def test_options_become_variables(verbena_run: Run) -> None:
-    done = verbena_run("env", options=("--shared-heap", "--log", "errors", "--spin", "25"))
-    found = variables(done.stdout)
+    options = ("--shared-heap", "--log", "errors", "--spin", "25", "--netdev", "lo")
+    found = variables(verbena_run("env", options=options).stdout)
+    assert found["VERBENA_NETDEV"] == "lo"
     assert (found["VERBENA_LOG"], found["VERBENA_SPIN_US"]) == ("errors", "25")
     assert found["LD_PRELOAD"].endswith("libverbena_heap.so")
 

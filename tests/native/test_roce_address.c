@@ -33,7 +33,7 @@ static void expect_same_as_at_open(void)
 {
     static struct vb_gid fresh[VB_GID_MAX];
     struct vb_gid gid;
-    int count = vb_gid_table(fresh, VB_GID_MAX);
+    int count = vb_gid_table(NULL, fresh, VB_GID_MAX);
 
     CHECK_EQ(vb_addresses_count(table), count);
     for (int i = 0; i < count; ++i) {
@@ -135,6 +135,34 @@ static void test_mtu(void)
     CHECK_EQ(vb_addresses_mtu(table, 200), 0);
 }
 
+/* A device that stands for one interface. */
+static void test_one_interface(void)
+{
+    struct vb_addresses *one;
+    uint8_t gid[16];
+
+    CHECK_EQ(vb_addresses_open("va", &one), 0);
+    network_gid("10.2.0.1", gid);
+    CHECK(vb_addresses_find(one, gid) >= 2);
+    network_gid("127.0.0.1", gid);
+    CHECK_EQ(vb_addresses_find(one, gid), -1);
+    CHECK_EQ(vb_addresses_port_mtu(one), 1024);
+    CHECK(network_run("ip link set vb down"));
+    vb_addresses_close(one);
+    CHECK_EQ(vb_addresses_open("va", &one), 0);
+    CHECK(!vb_addresses_active(one));
+    CHECK(network_run("ip link set vb up"));
+    vb_addresses_close(one);
+    CHECK_EQ(vb_addresses_open("lo", &one), 0);
+    CHECK(vb_addresses_find(one, gid) >= 2);
+    CHECK_EQ(vb_addresses_port_mtu(one), 4096);
+    vb_addresses_close(one);
+    CHECK_EQ(vb_addresses_open("none", &one), 0);
+    CHECK_EQ(vb_addresses_count(one), 2);
+    vb_addresses_close(one);
+    changes();
+}
+
 static int route(const char *from, const char *to, uint16_t *mtu)
 {
     uint8_t source[16], destination[16];
@@ -169,13 +197,14 @@ int main(void)
 {
     network_enter();
     make_veth();
-    CHECK_EQ(vb_addresses_open(&table), 0);
+    CHECK_EQ(vb_addresses_open(NULL, &table), 0);
     CHECK(vb_addresses_fd(table) >= 0);
     RUN(test_begins_like_the_host);
     RUN(test_indices_stay);
     RUN(test_no_change);
     RUN(test_routes);
     RUN(test_mtu);
+    RUN(test_one_interface);
     RUN(test_port_state);
     vb_addresses_close(table);
     return 0;

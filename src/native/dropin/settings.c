@@ -2,6 +2,7 @@
 #include "dropin/settings.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,6 +76,17 @@ static const char *text(const char *variable)
     return value && *value ? strdup(value) : NULL;
 }
 
+static const char *interface(void)
+{
+    const char *name = text("VERBENA_NETDEV");
+
+    if (name && !if_nametoindex(name))
+        complain("VERBENA_NETDEV=%s: there is no such interface now, so the device has no GIDs of "
+                 "addresses; `ip link` lists them",
+                 name);
+    return name;
+}
+
 static const char *fault_rules(void)
 {
     const char *value = text("VERBENA_FAULT");
@@ -100,6 +112,7 @@ static void read_settings(void)
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
+    settings.netdev = interface();
     settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
     settings.fault = fault_rules();

@@ -19,6 +19,7 @@ enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
 
 struct vb_addresses {
     int netlink_fd;
+    const char *netdev; /* the only interface that counts, or NULL */
     pthread_mutex_t mutex;
     int count;
     bool active;
@@ -35,7 +36,7 @@ static bool has_address(const struct ifaddrs *interface)
                                    interface->ifa_addr->sa_family == AF_INET6);
 }
 
-static bool is_active(void)
+static bool is_active(const char *netdev)
 {
     bool others = false, running = false, loopback = false;
     struct ifaddrs *list;
@@ -43,7 +44,7 @@ static bool is_active(void)
     if (getifaddrs(&list))
         return true;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (!has_address(i))
+        if (!has_address(i) || !vb_is_netdev(netdev, i->ifa_name))
             continue;
         if (i->ifa_flags & IFF_LOOPBACK) {
             loopback |= (i->ifa_flags & IFF_UP) != 0;
@@ -165,8 +166,8 @@ static void read_mtus(struct vb_addresses *addresses)
 static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
-    int count = fresh ? vb_gid_table(fresh, VB_GID_MAX) : -ENOMEM;
-    bool active = is_active();
+    int count = fresh ? vb_gid_table(addresses->netdev, fresh, VB_GID_MAX) : -ENOMEM;
+    bool active = is_active(addresses->netdev);
 
     *changes = 0;
     if (count >= 0) {
@@ -224,7 +225,7 @@ unsigned vb_addresses_update(struct vb_addresses *addresses)
 
 /* ---- open and close ---- */
 
-int vb_addresses_open(struct vb_addresses **addresses)
+int vb_addresses_open(const char *netdev, struct vb_addresses **addresses)
 {
     struct vb_addresses *made = calloc(1, sizeof(*made));
     unsigned changes;
@@ -232,6 +233,7 @@ int vb_addresses_open(struct vb_addresses **addresses)
 
     if (!made)
         return -ENOMEM;
+    made->netdev = netdev;
     pthread_mutex_init(&made->mutex, NULL);
     /* Before the table is read: what changes in between is news. */
     made->netlink_fd = open_netlink();

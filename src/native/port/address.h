@@ -15,8 +15,11 @@
 
 struct vb_addresses;
 
-/* Begins as vb_gid_table has it. -ENOMEM, or what the system said. */
-int vb_addresses_open(struct vb_addresses **addresses);
+/*
+ * Begins as vb_gid_table has it; `netdev` stays the caller's. -ENOMEM, or what the system said. An
+ * interface that does not exist is none: it may come later.
+ */
+int vb_addresses_open(const char *netdev, struct vb_addresses **addresses);
 void vb_addresses_close(struct vb_addresses *addresses);
 void vb_addresses_abandon(struct vb_addresses *addresses);
 

@@ -95,14 +95,22 @@ static bool gid_from_address(const struct sockaddr *from, uint8_t raw[16])
     return !IN6_IS_ADDR_LOOPBACK(ipv6) && !IN6_IS_ADDR_UNSPECIFIED(ipv6);
 }
 
-static bool convert(const struct ifaddrs *from, struct address *to)
+bool vb_is_netdev(const char *netdev, const char *name)
+{
+    size_t length = strcspn(name, ":"); /* without the label of a second address */
+    return !netdev || (strlen(netdev) == length && memcmp(netdev, name, length) == 0);
+}
+
+static bool convert(const char *netdev, const struct ifaddrs *from, struct address *to)
 {
     memset(to, 0, sizeof *to);
+    if (!vb_is_netdev(netdev, from->ifa_name))
+        return false;
     if (!(from->ifa_flags & IFF_UP) || !gid_from_address(from->ifa_addr, to->gid.raw))
         return false;
     to->gid.type = VB_GID_ROCE_V2;
     to->gid.ndev_ifindex = if_nametoindex(from->ifa_name);
-    size_t name = strcspn(from->ifa_name, ":"); /* without the label of a second address */
+    size_t name = strcspn(from->ifa_name, ":");
     memcpy(to->gid.ndev, from->ifa_name, name < IF_NAMESIZE ? name : IF_NAMESIZE - 1);
     to->loopback = from->ifa_flags & IFF_LOOPBACK;
     return to->gid.ndev_ifindex != 0; /* 0: the interface went away in between */
@@ -119,7 +127,7 @@ static int by_interface_then_address(const void *left, const void *right)
 }
 
 /* The host's addresses in table order; the caller frees `*found`. Returns how many, or -errno. */
-static int host_addresses(struct address **found)
+static int host_addresses(const char *netdev, struct address **found)
 {
     struct ifaddrs *list;
     if (getifaddrs(&list))
@@ -129,7 +137,7 @@ static int host_addresses(struct address **found)
         room++;
     *found = calloc(room + 1, sizeof **found);
     for (const struct ifaddrs *i = list; *found && i; i = i->ifa_next)
-        count += convert(i, &(*found)[count]);
+        count += convert(netdev, i, &(*found)[count]);
     freeifaddrs(list);
     if (!*found)
         return -ENOMEM;
@@ -151,10 +159,10 @@ static struct vb_gid link_local(enum vb_gid_type type, const struct address *fir
     return gid;
 }
 
-int vb_gid_table(struct vb_gid *table, int capacity)
+int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
 {
     struct address *addresses = NULL;
-    int found = host_addresses(&addresses);
+    int found = host_addresses(netdev, &addresses);
     if (found < 0)
         return found;
     const struct address *first = found ? addresses : NULL;

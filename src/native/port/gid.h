@@ -44,9 +44,13 @@ struct vb_gid {
  *   0, 1   fe80::/64 and the GUID, as RoCE v1 and RoCE v2, on the port's own interface
  *   2 …    each address of each interface that is up, RoCE v2, by ifindex and then by address;
  *          loopback interfaces come last
- * The same interfaces and addresses give the same table in every process.
+ * The same interfaces and addresses give the same table in every process. With `netdev` only that
+ * interface counts; NULL: all do.
  */
-int vb_gid_table(struct vb_gid *table, int capacity);
+int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity);
+
+/* Is this interface, which may be named with the label of an address, the one? NULL: each is. */
+bool vb_is_netdev(const char *netdev, const char *name);
 
 /* The node's EUI-64, in host order: one for all processes of a host, locally administered. */
 uint64_t vb_device_guid(void);

@@ -17,7 +17,7 @@ from verbena.cli.elf import obstacle
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
-OPTIONS = ["help", "shared-heap", "log=", "spin=", "part-id=", "fault=",
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "part-id=", "fault=",
            "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
 
 
@@ -32,8 +32,8 @@ class ProgramError(Exception):
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
-        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--part-id N]\n"
-        "                   [--fault RULES]\n"
+        usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
+        "                   [--part-id N] [--fault RULES]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -59,6 +59,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="US",
         type=microseconds,
         help="how long a wait for a completion event spins before it sleeps, in microseconds",
+    )
+    made.add_argument(
+        "--netdev",
+        metavar="NAME",
+        help="the interface that the device stands for, as an adapter stands for one: its addresses "
+        "are the GIDs, its MTU is the port's (otherwise every interface counts)",
     )
     made.add_argument(
         "--part-id",
@@ -205,6 +211,7 @@ def main(arguments: list[str]) -> int:
         shared_heap=options.shared_heap,
         log=options.log,
         spin_us=options.spin,
+        netdev=options.netdev,
         part_id=options.part_id,
         faults=options.fault,
         capture=options.capture,

@@ -225,7 +225,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     pthread_mutex_init(&made->peers_mutex, NULL);
     pthread_mutex_init(&made->serve_mutex, NULL);
     pthread_mutex_init(&made->links_mutex, NULL);
-    error = vb_addresses_open(&made->addresses);
+    error = vb_addresses_open(config->netdev, &made->addresses);
     if (!error) {
         error = open_adapter(made);
         if (error)

@@ -27,6 +27,7 @@ enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 struct vb_direct_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
     enum vb_way force;    /* VB_WAY_ANY: probe */
+    const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
     /* The adapter's port, where this one is a part of it (port/host.h); NULL: this one alone. */
     const struct vb_port *port;
     void *whole; /* that port's own */

@@ -191,10 +191,17 @@ static bool add_ndev(struct vb_tree *tree, const struct vb_gid *gid)
     return vb_tree_add(tree, path, VB_NODE_LINK, target);
 }
 
+/* As the library has it (dropin/settings.h). */
+static const char *netdev(void)
+{
+    const char *name = getenv("VERBENA_NETDEV");
+    return name && *name ? name : NULL;
+}
+
 static bool add_gids(struct vb_tree *tree)
 {
     struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
-    int count = table ? vb_gid_table(table, VB_GID_MAX) : -1;
+    int count = table ? vb_gid_table(netdev(), table, VB_GID_MAX) : -1;
     bool added = count > 0 && add_ndev(tree, &table[0]);
     for (int i = 0; added && i < count; i++)
         added = add_gid(tree, i, &table[i]);
