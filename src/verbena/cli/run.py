@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--netdev",
         metavar="NAME",
-        help="the interface that the device stands for, as an adapter stands for one: its addresses "
-        "are the GIDs, its MTU is the port's (otherwise every interface counts)",
+        help="the interface that the device stands for, as an adapter stands for one: its "
+        "addresses are the GIDs, its MTU is the port's (otherwise every interface counts)",
     )
     made.add_argument(
         "--part-id",
