@@ -277,15 +277,18 @@ static void send_packet(struct station *station, struct vb_qp *qp, const char *f
     CHECK_EQ(vb_ah_destroy(ah), 0);
 }
 
-static void expect(struct station *station)
+static void check_received(struct station *station, struct ibv_wc wc)
 {
-    struct ibv_wc wc = station_wait(station->cq, 10);
-
     CHECK_EQ(wc.status, IBV_WC_SUCCESS);
     CHECK_EQ(wc.wr_id, 9);
     CHECK_EQ(wc.byte_len, GRH + LENGTH);
     CHECK_EQ(station->memory[8192 + GRH + LENGTH - 1], 0x77);
     memset(station->memory + 8192, 0, GRH + LENGTH);
+}
+
+static void expect(struct station *station)
+{
+    check_received(station, station_wait(station->cq, 10));
 }
 
 static void expect_nothing(struct station *station)
@@ -372,6 +375,7 @@ static void a_group_is_joined_on_interfaces_that_come_later(void)
     static struct station station;
     uint64_t end = vb_roce_now() + 10000000000;
     uint8_t group[16], address[16];
+    struct ibv_wc wc;
     struct vb_qp *qp;
 
     gid_of(ipv4_group, group);
@@ -384,10 +388,13 @@ static void a_group_is_joined_on_interfaces_that_come_later(void)
                       "ip link set vd up && ip addr add 10.6.0.1/24 dev vc"));
     while (vb_addresses_find(station.host->direct->addresses, address) < 0)
         CHECK(vb_roce_now() < end);
-    usleep(100000); /* the thread that has read the addresses joins */
     station_post_recv(&station, qp, 8192, 4096);
-    send_packet(&station, qp, "10.6.0.1", ipv4_group);
-    expect(&station);
+    do { /* until the thread that has read the addresses has joined */
+        CHECK(vb_roce_now() < end);
+        send_packet(&station, qp, "10.6.0.1", ipv4_group);
+        usleep(100000);
+    } while (vb_cq_poll(station.cq, 1, &wc) == 0);
+    check_received(&station, wc);
     station_close(&station);
 }
 

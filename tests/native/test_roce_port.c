@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include "check.h"
 #include "hca/counters.h"
 #include "network.h"
+#include "port/roce/state.h"
 #include "station.h"
 
 static struct station here;
@@ -18,6 +18,7 @@ static struct vb_qp *pair[2]; /* of this process, connected to each other */
 static struct station_card cards[2];
 
 static const struct station_route home;
+static const struct station_route patient = {.timeout = 20}; /* 4 s before a packet goes again */
 
 static void open_pair(enum ibv_qp_type type, struct station_route route)
 {
@@ -40,6 +41,17 @@ static void fill(uint32_t length)
 static bool has_arrived(uint32_t length)
 {
     return memcmp(here.memory, here.memory + STATION_BYTES / 2, length) == 0;
+}
+
+static struct vb_counters counted(void)
+{
+    struct vb_roce *roce = here.host->roce;
+    struct vb_counters counters;
+
+    vb_roce_enter(roce);
+    counters = *vb_engine_counters(vb_roce_engine(roce));
+    vb_roce_leave(roce);
+    return counters;
 }
 
 static void expect(struct ibv_wc wc, enum ibv_wc_opcode opcode)
@@ -132,29 +144,26 @@ static void test_sleeper(void)
     station_close(&here);
 }
 
-static double cpu_seconds(void)
+/* Half a second in which the thread is not woken: soon, but what comes late may come first. */
+static bool thread_rests(void)
 {
-    struct rusage usage;
+    for (int i = 0; i < 20; ++i) {
+        uint64_t wakeups = vb_roce_wakeups(here.host->roce);
 
-    CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+        usleep(500000);
+        if (vb_roce_wakeups(here.host->roce) == wakeups)
+            return true;
+    }
+    return false;
 }
 
+/* What all threads cost: test_roce_idle. */
 static void test_idle(void)
 {
-    uint64_t wakeups;
-    double cpu;
-
     open_pair(IBV_QPT_RC, home);
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 100, &cards[1]);
     station_wait(here.cq, 5);
-    usleep(200000);
-    wakeups = vb_roce_wakeups(here.host->roce);
-    cpu = cpu_seconds();
-    usleep(500000);
-    CHECK_EQ(vb_roce_wakeups(here.host->roce), wakeups);
-    CHECK(cpu_seconds() - cpu < 0.01);
+    CHECK(thread_rests());
     station_close(&here);
 }
 
@@ -162,7 +171,7 @@ static void test_idle(void)
 static void test_polling_program(void)
 {
     struct vb_roce *roce;
-    uint64_t wakeups, begin;
+    uint64_t wakeups, begin, end;
     unsigned done = 0;
 
     open_pair(IBV_QPT_RC, home);
@@ -173,16 +182,16 @@ static void test_polling_program(void)
     }
     wakeups = vb_roce_wakeups(roce);
     begin = vb_roce_now();
-    while (vb_roce_now() - begin < 200000000) {
+    do {
         station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 64, &cards[1]);
         station_wait(here.cq, 5);
+        end = vb_roce_now();
         ++done;
-    }
+    } while (end - begin < 200000000 || done < 1000);
     wakeups = vb_roce_wakeups(roce) - wakeups;
-    printf("%u writes in 0.2 s by one thread to itself, %llu wake-ups\n", done,
-           (unsigned long long)wakeups);
-    CHECK(wakeups < 400);
-    CHECK(wakeups < done);
+    printf("%u writes in %.2f s by one thread to itself, %llu wake-ups\n", done,
+           (double)(end - begin) / 1e9, (unsigned long long)wakeups);
+    CHECK(wakeups < 2 * (end - begin) / 1000000);
     station_close(&here);
 }
 
@@ -331,27 +340,26 @@ static void test_memory_that_is_gone(void)
     targets_memory_is_gone(IBV_WR_RDMA_READ);
 }
 
-/* From one who polls to the thread, within a millisecond or so. */
+/* From one who polls to the thread: within a millisecond or so, and without a packet sent again. */
 static void test_takeover(void)
 {
     struct other other = start_target(50);
-    struct vb_qp *qp = join(other.socket, &other.card, home);
+    struct vb_qp *qp = join(other.socket, &other.card, patient);
     uint64_t longest = 0;
-    bool polls = true;
 
     for (int i = 0; i < 400; ++i) {
         uint64_t begin = vb_roce_now();
 
         station_post(&here, qp, IBV_WR_RDMA_WRITE, 8, &other.card);
-        expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+        expect(station_wait(here.cq, 10), IBV_WC_RDMA_WRITE);
         if (vb_roce_now() - begin > longest)
             longest = vb_roce_now() - begin;
-        if (i == 300 && polls)
+        if (i == 300)
             usleep(60000);
     }
     printf("longest of 400 writes while the target goes from polling to sleeping: %.2f ms\n",
            (double)longest / 1e6);
-    CHECK(longest < 15000000); /* before the local ACK timeout, so nothing was lost */
+    CHECK_EQ(counted().timeouts, 0);
     station_close(&here);
     end_target(&other);
 }
@@ -484,9 +492,10 @@ static void test_move(void)
     CHECK_EQ(move_to(pair[0], other), 0);
     back_to_rts(pair[0]);
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
-    for (uint64_t end = vb_roce_now() + 50000000; vb_roce_now() < end;)
+    for (uint64_t end = vb_roce_now() + 5000000000; counted().drop_source == 0;) {
         CHECK_EQ(vb_cq_poll(here.cq, 1, &wc), 0); /* the other end is still at home */
-    CHECK(vb_engine_counters(vb_roce_engine(here.host->roce))->drop_source > 0);
+        CHECK(vb_roce_now() < end);
+    }
     CHECK_EQ(move_to(pair[1], other), 0);
     back_to_rts(pair[1]);
     expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);

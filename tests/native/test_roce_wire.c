@@ -15,7 +15,7 @@
 #include "network.h"
 #include "port/roce/udp.h"
 
-enum { ETHERNET = 14, IPV4 = 20, IPV6 = 40, UDP = 8, SENDER = 5 };
+enum { ETHERNET = 14, IPV4 = 20, IPV6 = 40, UDP = 8, SENDER = 5, PATIENCE_MS = 10000 };
 
 static struct vb_udp *udp;
 static int tap;
@@ -45,7 +45,7 @@ static const uint8_t *next_packet(bool ipv6)
 {
     struct pollfd readable = {.fd = tap, .events = POLLIN};
 
-    while (poll(&readable, 1, 1000) == 1) {
+    while (poll(&readable, 1, PATIENCE_MS) == 1) {
         ssize_t length = recv(tap, frame, sizeof(frame), 0);
         uint16_t type = vb_get16(frame + 12);
 

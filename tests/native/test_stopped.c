@@ -23,7 +23,7 @@
 #include "port/direct/responder.h"
 #include "port/direct/slot.h"
 
-enum { LARGE = 60000 };
+enum { LARGE = 60000, SOON = 10 }; /* seconds: not for ever, on whatever machine */
 
 static const struct end_options by_the_ring = {.force = VB_WAY_BOUNCE};
 
@@ -89,12 +89,12 @@ static void a_request_by_the_ring_ends_within_its_timeout(void)
         stop(&pair);
         start = vb_direct_now();
         CHECK_EQ(end_post(&pair.end, pair.end.qp, opcodes[i], length), 0);
-        CHECK(seconds_since(start) < 0.5);
+        CHECK(seconds_since(start) < SOON);
         CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_RETRY_EXC_ERR);
         start = vb_direct_now();
         CHECK_EQ(vb_mr_dereg(pair.end.mr), 0);
         CHECK_EQ(vb_qp_destroy(pair.end.qp), 0);
-        CHECK(seconds_since(start) < 0.5);
+        CHECK(seconds_since(start) < SOON);
         close_pair(&pair);
     }
 }
@@ -226,7 +226,7 @@ static void a_peer_that_comes_later_is_adopted(void)
     vb_connections_attend(pair.end.direct, peer); /* what a hello does */
     start = vb_direct_now();
     while (!vb_connection_peer(pair.end.qp))
-        CHECK(seconds_since(start) < 3);
+        CHECK(seconds_since(start) < SOON);
     CHECK(vb_connection_peer(pair.end.qp) == peer);
     end_post_recv(&pair.end, pair.end.qp, 1);
     end_meet(pair.socket);
@@ -288,7 +288,7 @@ static void a_full_socket_loses_no_event(void)
     for (int i = 0; i < MORE_THAN_A_SOCKET_HOLDS; ++i)
         vb_notice_send(pair.end.direct, pair.end.qp->peer, VB_MSG_SRQ_NOTICE, 0);
     vb_tell_qp_event(pair.end.direct, pair.end.qp->peer, pair.end.qp->remote, IBV_EVENT_QP_REQ_ERR);
-    CHECK(seconds_since(start) < 3);
+    CHECK(seconds_since(start) < SOON);
     CHECK(atomic_load(&pair.end.qp->peer->view.header->notices_missed));
     kill(pair.victim, SIGCONT);
     end_meet(pair.socket);

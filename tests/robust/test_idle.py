@@ -5,9 +5,11 @@ tests/native/test_visitors.c.)"""
 from __future__ import annotations
 
 from tests.robust.conftest import StartChild, connect
+from tests.verbs.side import RemoteSide
 
 REST = 2.0
 AT_MOST = 0.005  # seconds of processor time, of all threads
+TRIES = 5  # on a busy machine something may come late; what comes again and again is never at rest
 
 
 def test_a_connected_pair_that_rests_uses_no_processor(start_child: StartChild) -> None:
@@ -16,9 +18,18 @@ def test_a_connected_pair_that_rests_uses_no_processor(start_child: StartChild) 
     connect(near, far)
     near.write(*far.region(), 8)
     assert [one.status for one in near.wait()] == ["SUCCESS"]
-    first.ask(0, "idle", REST)
-    assert far.idle(REST) < AT_MOST
-    assert first.answer() < AT_MOST
+
+    def rests() -> bool:
+        first.ask(0, "idle", REST)
+        return bool(max(far.idle(REST), first.answer()) < AT_MOST)
+
+    assert any(rests() for _ in range(TRIES))
+
+
+def sleeps(far: RemoteSide) -> bool:
+    before = far.processor_seconds()
+    assert far.wait(1, 1.0) == []
+    return bool(far.processor_seconds() - before < 0.05)
 
 
 def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
@@ -26,6 +37,4 @@ def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
     connect(near, far)
     far.post_recv()
     far.wait(1, 0.1)  # what is imported and allocated once
-    before = far.processor_seconds()
-    assert far.wait(1, 1.0) == []
-    assert far.processor_seconds() - before < 0.05
+    assert any(sleeps(far) for _ in range(TRIES))

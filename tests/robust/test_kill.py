@@ -76,7 +76,7 @@ def end_survivor(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=SURVIVES_AT_MOST)
     except subprocess.TimeoutExpired:
         process.terminate()
-        process.wait(timeout=2)
+        process.wait(timeout=20)
 
 
 @pytest.mark.parametrize("victim", ["server", "client"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from tests.robust.conftest import StartChild, connect
 from tests.verbs.side import RemoteSide, Side
 
-SLACK = 0.1  # seconds for a busy machine
+SLACK = 0.1  # seconds
+TRIES = 5  # one of them is in time, on a busy machine too
 
 
 def poll(side: Side, seconds: float) -> list[str]:
@@ -43,34 +45,52 @@ def far(start_child: StartChild) -> RemoteSide:
     return start_child().make()
 
 
-def timed(near: Side, wait: Wait) -> tuple[list[str], float]:
+def timed(near: Side, wait: Wait, status: str) -> float:
+    """Seconds until the one request ended so."""
     start = time.monotonic()
-    statuses = wait(near, 10)
-    return statuses, time.monotonic() - start
+    assert wait(near, 10) == [status]
+    return time.monotonic() - start
+
+
+def in_time(nominal: float, attempt: Callable[[], float]) -> bool:
+    """Whether one of a few attempts ends within reach of its time; none ends before it."""
+    for _ in range(TRIES):
+        seconds = attempt()
+        assert seconds >= nominal * 0.95
+        if seconds <= 4 * nominal + SLACK:
+            return True
+    return False
 
 
 @WAITERS
 @pytest.mark.parametrize(("timeout", "retry_cnt"), [(14, 1), (15, 0)])
 def test_a_peer_that_left_is_retry_exceeded_in_time(
-    near: Side, far: RemoteSide, wait: Wait, timeout: int, retry_cnt: int
+    start_child: StartChild, wait: Wait, timeout: int, retry_cnt: int
 ) -> None:
-    nominal = 4.096e-6 * 2**timeout * (retry_cnt + 1)
-    connect(near, far, timeout=timeout, retry_cnt=retry_cnt)
-    far.set_state("RESET")
-    near.qp.write(near.mr, *far.region(), length=8)
-    statuses, seconds = timed(near, wait)
-    assert statuses == ["RETRY_EXC_ERR"]
-    assert nominal * 0.95 <= seconds <= 4 * nominal + SLACK
+    child = start_child()
+
+    def attempt() -> float:
+        with closing(Side()) as near:
+            far = child.make()
+            connect(near, far, timeout=timeout, retry_cnt=retry_cnt)
+            far.set_state("RESET")
+            near.qp.write(near.mr, *far.region(), length=8)
+            return timed(near, wait, "RETRY_EXC_ERR")
+
+    assert in_time(4.096e-6 * 2**timeout * (retry_cnt + 1), attempt)
 
 
 @WAITERS
-def test_receiver_not_ready_ends_after_its_retries(near: Side, far: RemoteSide, wait: Wait) -> None:
-    connect(near, far, min_rnr_timer=22, rnr_retry=6)
-    nominal = 6 * 0.02048  # code 22: 20.48 ms, InfiniBand specification table 45
-    near.qp.send(near.mr, length=8)
-    statuses, seconds = timed(near, wait)
-    assert statuses == ["RNR_RETRY_EXC_ERR"]
-    assert nominal * 0.95 <= seconds <= 4 * nominal + SLACK
+def test_receiver_not_ready_ends_after_its_retries(start_child: StartChild, wait: Wait) -> None:
+    child = start_child()
+
+    def attempt() -> float:
+        with closing(Side()) as near:
+            connect(near, child.make(), min_rnr_timer=22, rnr_retry=6)
+            near.qp.send(near.mr, length=8)
+            return timed(near, wait, "RNR_RETRY_EXC_ERR")
+
+    assert in_time(6 * 0.02048, attempt)  # code 22: 20.48 ms, InfiniBand specification table 45
 
 
 @WAITERS
@@ -80,7 +100,7 @@ def test_endless_retries_wait_for_the_receive(near: Side, far: RemoteSide, wait:
     near.qp.send(near.mr, length=8)
     assert wait(near, 0.3) == []
     far.post_recv()
-    assert wait(near, 1) == ["SUCCESS"]
+    assert wait(near, 10) == ["SUCCESS"]
     assert [one.byte_len for one in far.wait()] == [8]
     assert far.bytes_at(0, 8) == b"patience"
 
@@ -95,22 +115,24 @@ def test_timeout_0_waits_for_a_peer_that_comes_late(
     near.qp.write(near.mr, *far.region(), length=4)
     assert wait(near, 0.3) == []
     far.connect(near_info)
-    assert wait(near, 1) == ["SUCCESS"]
+    assert wait(near, 10) == ["SUCCESS"]
     assert far.bytes_at(0, 4) == b"late"
 
 
 @WAITERS
-def test_a_killed_peer_is_retry_exceeded_in_time(
-    start_child: StartChild, near: Side, wait: Wait
-) -> None:
-    child = start_child()
-    far = child.make()
-    connect(near, far, timeout=14, retry_cnt=1)
-    region = far.region()
-    near.qp.send(near.mr, length=8)  # waits: there is no receive
-    child.process.kill()
-    statuses, seconds = timed(near, wait)
-    assert statuses == ["RETRY_EXC_ERR"]
-    assert seconds <= 4 * 4.096e-6 * 2**14 * 2 + SLACK
-    near.qp.write(near.mr, *region, length=8)
-    assert wait(near, 1) == ["WR_FLUSH_ERR"]
+def test_a_killed_peer_is_retry_exceeded_in_time(start_child: StartChild, wait: Wait) -> None:
+    def attempt() -> float:
+        child = start_child()
+        with closing(Side()) as near:
+            far = child.make()
+            connect(near, far, timeout=14, retry_cnt=1)
+            region = far.region()
+            near.qp.send(near.mr, length=8)  # waits: there is no receive
+            child.process.kill()
+            seconds = timed(near, wait, "RETRY_EXC_ERR")
+            near.qp.write(near.mr, *region, length=8)
+            assert wait(near, 10) == ["WR_FLUSH_ERR"]
+            return seconds
+
+    nominal = 4.096e-6 * 2**14 * 2
+    assert any(attempt() <= 4 * nominal + SLACK for _ in range(TRIES))

@@ -23,7 +23,7 @@ def test_users_do_not_meet(start_child: StartChild, users: tuple[str, str]) -> N
     near.write(*far.region(), 4)
     (one,) = near.wait()
     assert one.status == "RETRY_EXC_ERR"
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
     assert near.peers() == far.peers() == []
     assert far.bytes_at(0, 4) == b"mine"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Completions with the time at which they were made. */
+#include <stdbool.h>
 #include <time.h>
 
 #include "pair.h"
@@ -109,8 +110,7 @@ static uint64_t time_of_day(void)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* The two clocks are read one after the other, and one may be adjusted: not to the nanosecond. */
-static void the_time_of_day_is_read_too(void)
+static bool reads_the_time_of_day(void)
 {
     const uint64_t slack = 50 * 1000 * 1000;
     struct ibv_poll_cq_attr attr = {0};
@@ -121,7 +121,17 @@ static void the_time_of_day_is_read_too(void)
     CHECK_EQ(ibv_start_poll(cq, &attr), 0);
     stamp = ibv_wc_read_completion_wallclock_ns(cq);
     ibv_end_poll(cq);
-    CHECK(stamp + slack >= before && stamp <= after + slack);
+    return stamp + slack >= before && stamp <= after + slack;
+}
+
+/* The two clocks are read one after the other, and one may be adjusted: not to the nanosecond, and
+ * not where this process has to wait in between. */
+static void the_time_of_day_is_read_too(void)
+{
+    int tries = 20;
+
+    while (!reads_the_time_of_day())
+        CHECK(--tries);
 }
 
 /* Its queue pairs complete on this CQ instead. */

@@ -2,6 +2,7 @@
 /* XRC as programs call it: domains and who shares them, SRQ numbers, the extended send calls. */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,25 +89,25 @@ static void wrong_arguments(void)
 static void a_forked_child_lets_go(void)
 {
     struct ibv_xrcd *xrcd = open_domain(file, O_CREAT);
-    int pipe_ends[2], status;
+    int ends[2], status;
     pid_t child;
+    char byte;
 
     CHECK(xrcd);
-    CHECK_EQ(pipe(pipe_ends), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     child = fork();
     if (child == 0) {
-        char byte;
-
-        close(pipe_ends[1]);
+        close(ends[1]);
         CHECK_EQ(ibv_close_xrcd(xrcd), 0);
-        CHECK_EQ(read(pipe_ends[0], &byte, 1), 0);
+        CHECK_EQ(write(ends[0], "", 1), 1);
+        CHECK_EQ(read(ends[0], &byte, 1), 0);
         _exit(0);
     }
-    close(pipe_ends[0]);
-    usleep(50000);
+    close(ends[0]);
+    CHECK_EQ(read(ends[1], &byte, 1), 1);
     CHECK_EQ(ibv_close_xrcd(xrcd), 0);
     CHECK(!open_domain(file, 0) && errno == EAGAIN);
-    close(pipe_ends[1]);
+    close(ends[1]);
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
 }
