@@ -6,6 +6,9 @@
 
 enum { HALF = STATION_BYTES / 2, DEPTH = 8 };
 
+/* Half a second: nothing is lost here, and a busy machine may be late. */
+enum { LONG_TIMEOUT = 17 };
+
 /* A domain with two SRQs, each on a CQ of its own, and one in another domain. */
 static struct station here;
 static struct vb_xrcd *xrcd, *other_xrcd;
@@ -30,6 +33,7 @@ static void connect_ends(struct station_route route)
     initiator = station_qp(&here, IBV_QPT_XRC_SEND);
     to_target = station_card(&here, target);
     to_initiator = station_card(&here, initiator);
+    route.timeout = LONG_TIMEOUT;
     station_connect(&here, target, &to_initiator, route);
     station_connect(&here, initiator, &to_target, route);
 }
