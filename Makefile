@@ -44,7 +44,7 @@ demo: build/stamps/installed build/stamps/demo-programs ## Debian's own RDMA pro
 	$(VENV)/bin/verbena demo
 
 test: setup lint ## Lint, then the whole test-suite
-	$(PYTEST) $(TESTS)
+	scripts/test.sh $(VENV) $(TESTS)
 
 model: setup ## Hundreds of random programs, in the model of verbs and in the core
 	seed=$$RANDOM; echo "make model MODEL=--hypothesis-seed=$$seed"; \
