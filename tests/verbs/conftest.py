@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.sim.fabrics import star
 from tests.verbs.side import DEVICE, Host, RemoteSide, Side
 from verbena import verbs
+from verbena.sim import Hosts, World
 
 
 @dataclass
@@ -29,14 +32,42 @@ class Pair:
 MakePair = Callable[..., Pair]
 
 
-@pytest.fixture(params=["direct"])
-def port(request: pytest.FixtureRequest) -> str:
-    """The kind of port that carries the requests."""
-    return str(request.param)
+def two_hosts() -> Hosts:
+    """A simulated fabric: two hosts at a switch, which leads packets back to their sender too."""
+    world = World(seed=1)
+    star(world, 2)
+    return Hosts(world, [DEVICE, "far"])
+
+
+@dataclass
+class Port:
+    """What carries the requests: ``direct``, or packets over a simulated fabric (``sim``)."""
+
+    kind: str
+    hosts: Hosts | None = None
+
+    def far(self) -> AbstractContextManager[object]:
+        """Within it devices are those of the far end's host."""
+        return self.hosts["far"].here() if self.hosts else nullcontext()
+
+
+@pytest.fixture(params=["direct", "sim"])
+def port(request: pytest.FixtureRequest) -> Iterator[Port]:
+    """The kind of port that carries the requests; on ``sim`` the test itself is on a host."""
+    if request.param == "direct":
+        yield Port("direct")
+        return
+    marker = request.node.get_closest_marker("not_simulated")
+    if marker is not None:
+        pytest.skip(f"not on a simulated fabric: {marker.args[0]}")
+    hosts = two_hosts()
+    with hosts[DEVICE].here():
+        yield Port("sim", hosts)
+    assert hosts.world.check() is None
 
 
 @pytest.fixture
-def ctx(port: str) -> Iterator[verbs.Context]:
+def ctx(port: Port) -> Iterator[verbs.Context]:
     with verbs.open_device(DEVICE) as context:
         yield context
 
@@ -71,16 +102,19 @@ def processes(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_pair(
-    port: str, kind: str, processes: str, request: pytest.FixtureRequest
+    port: Port, kind: str, processes: str, request: pytest.FixtureRequest
 ) -> Iterator[MakePair]:
     """make_pair(**options of Side) are two ends that are not connected yet."""
     made: list[Side | RemoteSide] = []
+    if port.hosts and processes == "two processes":
+        pytest.skip("a simulated fabric is in one process")
 
     def make(*, connected: bool = True, options: dict[str, int] | None = None, **side: Any) -> Pair:
         near = Side(kind=kind, **side)
         made.append(near)
         if processes == "one process":
-            far: Side | RemoteSide = Side(kind=kind, **side)
+            with port.far():
+                far: Side | RemoteSide = Side(kind=kind, **side)
         else:
             far = request.getfixturevalue("host").make(kind=kind, **side)
         made.append(far)
@@ -101,9 +135,11 @@ def pair(make_pair: MakePair) -> Pair:
 
 
 @pytest.fixture
-def local_pair(port: str) -> Iterator[Pair]:
+def local_pair(port: Port) -> Iterator[Pair]:
     """Two connected RC ends in this process, with Verbena's memory."""
-    near, far = Side(), Side()
+    near = Side()
+    with port.far():
+        far = Side()
     both = Pair(near, far)
     both.connect()
     yield both

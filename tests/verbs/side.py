@@ -17,6 +17,7 @@ import numpy as np
 
 from verbena import verbs
 from verbena.verbs import AccessFlags, QPType
+from verbena.verbs.here import place
 
 DEVICE = "verbena0"
 ALL = (
@@ -87,7 +88,7 @@ class Side:
     ) -> None:
         self.kind = kind
         self.access = access
-        self.ctx = verbs.open_device(DEVICE)
+        self.ctx = verbs.open_device(None if place.get() else DEVICE)
         self.pd = self.ctx.alloc_pd()
         self.channel = self.ctx.create_comp_channel()
         self.cq = self.ctx.create_cq(cqe, self.channel)

@@ -38,6 +38,7 @@ def test_an_empty_queue_polls_empty(near: Side) -> None:
     assert near.cq.poll() == []
 
 
+@pytest.mark.not_simulated("requests take virtual time, which a poll alone does not wait for")
 @pytest.mark.parametrize("most", [1, 5, 16, 40])
 def test_poll_takes_at_most_what_is_asked(near: Side, far: Side, most: int) -> None:
     write(near, far, 50)
@@ -46,6 +47,7 @@ def test_poll_takes_at_most_what_is_asked(near: Side, far: Side, most: int) -> N
     assert len(near.wait(50 - most)) == 50 - most
 
 
+@pytest.mark.not_simulated("requests take virtual time, which a poll alone does not wait for")
 def test_poll_fills_an_array(near: Side, far: Side) -> None:
     write(near, far, 20)
     out = np.zeros(64, verbs.wc_dtype)
@@ -82,6 +84,7 @@ def test_wait_returns_what_there_is_when_time_is_over(near: Side, far: Side) -> 
     assert len(near.cq.wait(5, timeout=0.05)) == 2
 
 
+@pytest.mark.not_simulated("timeouts are in virtual time")
 def test_wait_without_a_channel_spins(ctx: verbs.Context) -> None:
     start = time.monotonic()
     assert ctx.create_cq(4).wait(1, timeout=0.05) == []
@@ -97,6 +100,7 @@ def test_wait_sleeps_on_the_channel(near: Side) -> None:
     assert any(sleeps() for _ in range(5))
 
 
+@pytest.mark.not_simulated("a world has one thread, and its time passes at once")
 def test_wait_is_woken_by_a_completion(near: Side, far: Side) -> None:
     far.post_recv()
     timer = threading.Timer(0.1, near.qp.send, (near.mr, 0, 8))
@@ -120,6 +124,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.not_simulated("a world has one thread, and its time passes at once")
 @pytest.mark.parametrize("with_channel", [True, False])
 def test_a_signal_interrupts_a_wait(ctx: verbs.Context, alarm: None, with_channel: bool) -> None:
     cq = ctx.create_cq(4, ctx.create_comp_channel() if with_channel else None)
@@ -134,6 +139,7 @@ def readable(side: Side, timeout: float = 0) -> bool:
     return bool(select.select([side.channel.fd], [], [], timeout)[0])
 
 
+@pytest.mark.not_simulated("virtual time does not pass in select")
 def test_an_armed_queue_makes_one_event(near: Side, far: Side) -> None:
     near.cq.req_notify()
     assert not readable(near)
@@ -148,6 +154,7 @@ def test_a_queue_that_is_not_armed_makes_no_event(near: Side, far: Side) -> None
     assert not readable(near, 0.05)
 
 
+@pytest.mark.not_simulated("virtual time does not pass in select")
 def test_only_a_solicited_completion_makes_a_solicited_event(near: Side, far: Side) -> None:
     far.post_recv()
     far.post_recv()
@@ -160,6 +167,7 @@ def test_only_a_solicited_completion_makes_a_solicited_event(near: Side, far: Si
     assert len(far.wait(2)) == 2
 
 
+@pytest.mark.not_simulated("virtual time does not pass in select")
 def test_an_error_counts_as_solicited(near: Side, far: Side) -> None:
     near.cq.req_notify(solicited_only=True)
     near.qp.write(near.mr, far.mr.addr, 0xDEAD, length=8)

@@ -12,6 +12,7 @@ from tests.support import clean_environment
 from verbena import verbs
 
 
+@pytest.mark.not_simulated("it has no UDP port and no steering")
 def test_every_counter_has_its_name(ctx: verbs.Context) -> None:
     counters = ctx.counters()
     assert counters is not None

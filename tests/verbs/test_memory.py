@@ -181,6 +181,7 @@ def test_a_read_only_word_cannot_be_stored(pd: verbs.PD) -> None:
         pd.reg_mr(data, 0).store_u64(0, 1)
 
 
+@pytest.mark.not_simulated("a world has one thread")
 def test_wait_u64_ends_when_the_word_changes(pd: verbs.PD) -> None:
     mr = pd.alloc(64)
     timer = threading.Timer(0.05, mr.store_u64, (0, 5))
@@ -189,6 +190,7 @@ def test_wait_u64_ends_when_the_word_changes(pd: verbs.PD) -> None:
     timer.join()
 
 
+@pytest.mark.not_simulated("timeouts are in virtual time")
 def test_wait_u64_gives_up_after_its_timeout(pd: verbs.PD) -> None:
     mr = pd.alloc(64)
     start = time.monotonic()
@@ -196,6 +198,7 @@ def test_wait_u64_gives_up_after_its_timeout(pd: verbs.PD) -> None:
     assert 0.05 <= time.monotonic() - start < 5
 
 
+@pytest.mark.not_simulated("a world has one thread")
 def test_a_region_cannot_close_under_a_waiting_thread(pd: verbs.PD) -> None:
     mr = pd.alloc(64)
     waiter = threading.Thread(target=mr.wait_u64, args=(0, 5), kwargs={"timeout": 10})

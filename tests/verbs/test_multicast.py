@@ -13,6 +13,8 @@ from tests.verbs.conftest import MakePair, Pair
 from tests.verbs.side import Side
 from verbena import verbs
 
+pytestmark = pytest.mark.not_simulated("its switches have no multicast groups")
+
 QKEY = 0x11111111
 GRH = 40
 TEXT = b"to all of you"

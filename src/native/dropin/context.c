@@ -252,4 +252,6 @@ void vb_open_kill(struct vb_open *opened)
     vb_forget_xrcds(opened);
     opened->core = NULL;
     opened->host = NULL;
+    opened->simulated = NULL;
+    opened->addresses = NULL;
 }

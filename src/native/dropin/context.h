@@ -10,12 +10,16 @@
 #include "hca/hca.h"
 #include "port/host.h"
 
+struct vb_connect;
+
 struct vb_open {
     struct vb_open *next;
     struct vb_context *core;  /* NULL: closed, or in a forked child: the adapter is the parent's */
     struct vb_context *ended; /* closed: what explains why it fails */
     _Atomic uint32_t held;    /* closed: the objects that the program has not destroyed yet */
-    struct vb_host *host;
+    struct vb_host *host;     /* NULL: of a simulated host, … */
+    struct vb_connect *simulated;   /* …whose adapter this is */
+    struct vb_addresses *addresses; /* the port's GIDs */
     struct vb_lines lines;
     struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
     struct verbs_context verbs;
@@ -32,7 +36,7 @@ enum { VB_ERROR_FORKED = ENODEV };
 /* The port's GIDs; only where there is a core. */
 static inline struct vb_addresses *vb_gids(const struct ibv_context *context)
 {
-    return vb_open_of(context)->host->direct->addresses;
+    return vb_open_of(context)->addresses;
 }
 
 /* NULL and errno when it is closed, and in a forked child. */

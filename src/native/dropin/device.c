@@ -15,9 +15,11 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
+#include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "memory/process_heap.h"
 #include "port/gid.h"
+#include "port/sim/connect.h"
 #include "port/wrap/capture.h"
 
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */
@@ -77,14 +79,14 @@ VB_EXPORT const char *ibv_get_device_name(struct ibv_device *ibv)
 
 VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 {
-    (void)ibv;
-    return htobe64(vb_device_guid());
+    struct vb_simulated *simulated = vb_simulated_of(ibv);
+
+    return htobe64(simulated ? vb_simulated_guid(simulated) : vb_device_guid());
 }
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 {
-    (void)ibv;
-    return VB_DEVICE_INDEX;
+    return vb_simulated_of(ibv) ? -1 : VB_DEVICE_INDEX; /* as where the kernel tells none */
 }
 
 /* ---- fork: the adapter stays the parent's ---- */
@@ -154,7 +156,7 @@ static void tell_contexts(void *argument, enum ibv_event_type type)
     (void)argument;
     pthread_mutex_lock(&opened_mutex);
     for (struct vb_open *each = opened; each; each = each->next)
-        if (each->core)
+        if (each->core && each->host)
             vb_event_raise_port(each->core, type, PORT_NUMBER);
     pthread_mutex_unlock(&opened_mutex);
 }
@@ -243,34 +245,53 @@ static int open_adapter(void)
     return error;
 }
 
+/* Under opened_mutex. Which adapter the context is to be of. */
+static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
+{
+    struct vb_simulated *simulated = vb_simulated_of(made->verbs.context.device);
+    int error = simulated ? vb_simulated_open(simulated, &made->simulated) : open_adapter();
+
+    if (error)
+        return error;
+    made->host = simulated ? NULL : host;
+    made->addresses = simulated ? made->simulated->addresses : host->direct->addresses;
+    *adapter = simulated ? &made->simulated->adapter : &host->direct->adapter;
+    return 0;
+}
+
 static void enter(struct vb_open *made)
 {
-    made->host = host;
     made->next = opened;
     opened = made;
 }
 
-/* Under opened_mutex: the adapter, if no context is open. It is to be closed without the mutex, for
- * which one of its threads may wait. */
+/* Under opened_mutex: the adapter, if no context of it is open. It is to be closed without the
+ * mutex, for which one of its threads may wait. */
 static struct vb_host *take_unused(void)
 {
-    struct vb_host *unused = opened ? NULL : host;
+    struct vb_host *unused = host;
 
-    if (unused)
-        host = NULL;
+    for (const struct vb_open *each = opened; each; each = each->next)
+        if (each->host)
+            return NULL;
+    host = NULL;
     return unused;
 }
 
 static int open_context(struct vb_open *made)
 {
     struct ibv_context *context = &made->verbs.context;
+    struct vb_adapter *adapter;
     struct vb_host *unused;
     int error;
 
     pthread_mutex_lock(&opened_mutex);
-    error = open_adapter();
-    if (!error)
-        error = vb_context_open(&host->direct->adapter, context, &made->core);
+    error = find_adapter(made, &adapter);
+    if (!error) {
+        error = vb_context_open(adapter, context, &made->core);
+        if (error && made->simulated)
+            vb_simulated_close(vb_simulated_of(context->device));
+    }
     if (!error) {
         context->async_fd = made->core->async_fd;
         enter(made);
@@ -319,8 +340,9 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
         vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy(error));
         return vb_null(error);
     }
-    vb_log(VB_LOG_INFO, "opened %s, a software HCA, instead of the system's RDMA devices",
-           ibv->name);
+    vb_log(VB_LOG_INFO, "opened %s, %s", ibv->name,
+           vb_simulated_of(ibv) ? "a simulated host's adapter"
+                                : "a software HCA, instead of the system's RDMA devices");
     return &made->verbs.context;
 }
 
@@ -359,6 +381,8 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     pthread_mutex_lock(&opened_mutex);
     leave(closed);
     ended = end(closed);
+    if (ended && vb_simulated_of(context->device))
+        vb_simulated_close(vb_simulated_of(context->device));
     unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
     tell_counters(unused);
@@ -369,6 +393,18 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     if (ended)
         vb_open_let_go(closed);
     return 0;
+}
+
+bool vb_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&opened_mutex);
+    for (const struct vb_open *each = opened; each && !found; each = each->next)
+        found = each->simulated &&
+                vb_evidence_of_refusal(&each->simulated->adapter.self, refused, seen);
+    pthread_mutex_unlock(&opened_mutex);
+    return found;
 }
 
 /* ---- import: what one context has, under another one of this process ---- */
@@ -382,31 +418,32 @@ static struct vb_open *next_of_family(const struct vb_open *after, uint64_t iden
     return NULL;
 }
 
-static bool is_here(uint64_t identity)
+/* NULL: no context of this process has it. */
+static struct ibv_device *device_of(uint64_t identity)
 {
-    bool found;
+    const struct vb_open *found;
 
     pthread_mutex_lock(&opened_mutex);
-    found = next_of_family(NULL, identity) != NULL;
+    found = next_of_family(NULL, identity);
     pthread_mutex_unlock(&opened_mutex);
-    return found;
+    return found ? found->verbs.context.device : NULL;
 }
 
 VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
     uint64_t identity = vb_command_identity(cmd_fd);
+    struct ibv_device *device = identity ? device_of(identity) : NULL;
     struct vb_open *made;
     int error = 0;
 
     if (!identity)
         return vb_null(-EINVAL);
-    if (!is_here(identity)) {
+    if (!device) {
         vb_log(VB_LOG_ERRORS, "a context of another process cannot be imported: its objects are "
                               "that process's memory");
         return vb_null(-EOPNOTSUPP);
     }
-    pthread_once(&device_once, make_device);
-    error = new_context(&device.device, cmd_fd, &made);
+    error = new_context(device, cmd_fd, &made);
     return error ? vb_null(error) : &made->verbs.context;
 }
 

@@ -4,6 +4,7 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
+#include "port/sim/connect.h"
 
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
@@ -15,6 +16,9 @@ VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t s
 {
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
+    if (vb_open_of(context)->simulated)
+        return vb_connect_describe(vb_open_of(context)->simulated, context->device->name, json,
+                                   size);
     return vb_host_describe(vb_open_of(context)->host, json, size);
 }
 
@@ -24,6 +28,8 @@ VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t s
 
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
+    if (vb_open_of(context)->simulated)
+        return vb_connect_counters(vb_open_of(context)->simulated, json, size);
     host = vb_open_of(context)->host;
     return host->roce ? vb_roce_counters(host->roce, json, size) : snprintf(json, size, "{}");
 }

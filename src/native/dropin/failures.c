@@ -8,6 +8,7 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
+#include "dropin/simulated.h"
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
@@ -134,6 +135,15 @@ void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
     errno = before;
 }
 
+static bool find_refusal(struct ibv_context *context, const struct vb_evidence *refused,
+                         struct vb_evidence *seen)
+{
+    struct vb_host *host = vb_open_of(context)->host;
+
+    return host ? vb_direct_find_refusal(host->direct, refused, seen)
+                : vb_simulated_find_refusal(refused, seen);
+}
+
 int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size)
 {
     struct vb_context *core = vb_core(context);
@@ -142,8 +152,7 @@ int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *t
 
     if (!core || !vb_evidence_get(&core->adapter->self, vendor_err, &evidence))
         return 0;
-    found = evidence.check == VB_CHECK_REFUSED &&
-            vb_direct_find_refusal(vb_open_of(context)->host->direct, &evidence, &seen);
+    found = evidence.check == VB_CHECK_REFUSED && find_refusal(context, &evidence, &seen);
     return vb_evidence_say(&core->adapter->self, &evidence, found ? &seen : NULL, text, size);
 }
 

@@ -30,12 +30,12 @@ enum {
     ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
-static void fill_device(struct ibv_device_attr *attr)
+static void fill_device(const struct ibv_device *device, struct ibv_device_attr *attr)
 {
     *attr = (struct ibv_device_attr){
         .fw_ver = VB_FIRMWARE,
-        .node_guid = htobe64(vb_device_guid()),
-        .sys_image_guid = htobe64(vb_device_guid()),
+        .node_guid = ibv_get_device_guid((struct ibv_device *)(uintptr_t)device),
+        .sys_image_guid = ibv_get_device_guid((struct ibv_device *)(uintptr_t)device),
         .max_mr_size = UINT64_MAX,
         .page_size_cap = PAGE_SIZES,
         .vendor_id = VENDOR_NONE,
@@ -82,10 +82,9 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
         .max_dm_size = VB_DM_BYTES,
     };
 
-    (void)context;
     if ((input && input->comp_mask) || attr_size < sizeof(all.orig_attr))
         return vb_failed(context, "ibv_query_device_ex", -EINVAL);
-    fill_device(&all.orig_attr);
+    fill_device(context->device, &all.orig_attr);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;
@@ -100,6 +99,8 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
         return VB_ERROR_FORKED;
     if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
         return EINVAL;
+    if (!core->adapter->port->now)
+        return EOPNOTSUPP;
     if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
         values->raw_clock = (struct timespec){.tv_nsec = (long)core->adapter->port->now()};
     return 0;
@@ -107,8 +108,7 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
 
 VB_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    (void)context;
-    fill_device(attr);
+    fill_device(context->device, attr);
     return 0;
 }
 
@@ -118,18 +118,18 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
     return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
 }
 
-static void fill_port(const struct vb_direct *direct, struct ibv_port_attr *attr)
+static void fill_port(struct vb_open *opened, struct ibv_port_attr *attr)
 {
-    bool active = vb_addresses_active(direct->addresses);
+    bool active = vb_addresses_active(opened->addresses);
 
     *attr = (struct ibv_port_attr){
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
-        .active_mtu = mtu_of(vb_addresses_port_mtu(direct->addresses)),
+        .active_mtu = mtu_of(vb_addresses_port_mtu(opened->addresses)),
         .gid_tbl_len = VB_GID_MAX,         /* with room for addresses that come */
         .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
-        .qkey_viol_cntr = atomic_load(&direct->adapter.self.header->qkey_violations),
+        .qkey_viol_cntr = atomic_load(&opened->core->adapter->self.header->qkey_violations),
         .pkey_tbl_len = 1,
         .max_vl_num = 1,
         .active_width = WIDTH_4X,
@@ -159,7 +159,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
         return VB_ERROR_FORKED;
     if (port_num != PORT)
         return no_port(context, "ibv_query_port", port_num);
-    fill_port(vb_open_of(context)->host->direct, &all);
+    fill_port(vb_open_of(context), &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;

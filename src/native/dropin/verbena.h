@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 struct ibv_context;
+struct ibv_device;
+struct vb_jack;
 
 /* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
 void *verbena_heap_alloc(size_t size, size_t align);
@@ -53,5 +55,24 @@ int verbena_fault_counters(struct ibv_context *context, char *text, size_t size)
  * a file that is no capture of ours is left alone.
  */
 int verbena_begin_capture(const char *path, char *error, size_t size);
+
+/* ---- simulated fabrics: what the Python binding of the world calls (port/sim/jack.h) ---- */
+
+/*
+ * A device of this name, in no list, whose adapter is plugged in there while it is open. The jack
+ * outlives the device, and the device its contexts. -EPROTO: a jack of another version of Verbena;
+ * -ENAMETOOLONG, -ENOMEM. A read of its descriptors that blocks would be for ever: the world goes
+ * on by verbena_step, by polling, and by who runs it.
+ */
+int verbena_plug(struct vb_jack *jack, const char *name, struct ibv_device **device);
+void verbena_unplug(struct ibv_device *device);
+
+/*
+ * The next event of the context's world, if it is not after `until` (ps): 1. 0: it is `until` now.
+ * -EDEADLK: nothing will happen any more; -ENOMEM; -EOPNOTSUPP: the device is not simulated.
+ */
+int verbena_step(struct ibv_context *context, uint64_t until);
+/* The time of the context's world in ps; UINT64_MAX: the device is not simulated. */
+uint64_t verbena_world_time(struct ibv_context *context);
 
 #endif

@@ -11,9 +11,9 @@
 /* What stands in front of the device's packet port; NULL: it has none. */
 static struct vb_wrap *wrap_of(struct ibv_context *context)
 {
-    struct vb_roce *roce = vb_open_of(context)->host->roce;
+    struct vb_host *host = vb_open_of(context)->host;
 
-    return roce ? vb_roce_wrap(roce) : NULL;
+    return host && host->roce ? vb_roce_wrap(host->roce) : NULL;
 }
 
 VB_EXPORT int verbena_check_fault(const char *text, char *error, size_t size)

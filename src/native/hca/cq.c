@@ -50,6 +50,14 @@ void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd)
         atomic_compare_exchange_strong(&cq->armed, &armed, VB_ARM_NONE);
 }
 
+void vb_cq_tell(struct vb_cq *cq)
+{
+    const struct vb_port *port = cq->context->adapter->port;
+
+    if (port->told)
+        port->told(cq->context, cq->channel->ibv.fd);
+}
+
 /* The notice first: a producer that dies in between leaves an event too many, not one too few. */
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 {
@@ -67,16 +75,20 @@ void vb_cq_notice(struct vb_cq *cq)
 {
     uint32_t notices = atomic_exchange(&cq->shared->notices, 0);
 
-    if ((notices & VB_PUSH_EVENT) && cq->channel)
+    if ((notices & VB_PUSH_EVENT) && cq->channel) {
         vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
+        vb_cq_tell(cq);
+    }
     if (notices & VB_PUSH_OVERRUN)
         vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
 }
 
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 {
-    if ((pushed & VB_PUSH_EVENT) && cq->channel)
+    if ((pushed & VB_PUSH_EVENT) && cq->channel) {
         vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
+        vb_cq_tell(cq);
+    }
     if (pushed & VB_PUSH_OVERRUN)
         vb_cq_notice(cq);
 }
@@ -296,6 +308,7 @@ static void wake_at_once(struct vb_cq *cq)
         ++from;
     atomic_store(&cq->shared->announced, from);
     vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    vb_cq_tell(cq);
 }
 
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only)

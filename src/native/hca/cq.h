@@ -116,6 +116,8 @@ void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited);
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited);
 /* Writes to the channel of a CQ whose arming was consumed. */
 void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd);
+/* After that, of an own CQ with a channel: its port may want to know (vb_port.told). */
+void vb_cq_tell(struct vb_cq *cq);
 /* What follows from a push into an own CQ by this process. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);
 /* Does what producers left to its owner: wakes the channel, raises the overrun. */

@@ -57,6 +57,7 @@ void vb_cq_release_held(struct vb_cq *cq)
     while (!atomic_compare_exchange_weak(&cq->shared->armed, &armed, VB_ARM_NONE));
     announce_all(cq);
     vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    vb_cq_tell(cq);
 }
 
 int vb_cq_moderate(struct vb_cq *cq, uint16_t count, uint16_t microseconds)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
+#include "hca/port.h"
 
 static void append(struct vb_event **list, struct vb_event *event)
 {
@@ -40,6 +41,8 @@ static void queue(struct vb_context *context, const struct ibv_async_event *what
     pthread_mutex_unlock(&context->mutex);
     if (write(context->async_fd, &one, sizeof(one)) < 0)
         return; /* the counter is full: it is readable anyway */
+    if (context->adapter->port->told)
+        context->adapter->port->told(context, context->async_fd);
 }
 
 void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)

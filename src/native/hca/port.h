@@ -12,6 +12,7 @@
 #include "abi/verbs.h"
 
 struct vb_adapter;
+struct vb_context;
 struct vb_cq;
 struct vb_qp;
 
@@ -65,6 +66,8 @@ struct vb_port {
     int (*join)(struct vb_qp *qp, const uint8_t group[16]);
     /* May be NULL. The adapter's last QP has left the group. Under adapter->groups. */
     void (*leave)(struct vb_adapter *adapter, const uint8_t group[16]);
+    /* May be NULL. This descriptor, a channel's or async_fd, has just become readable. */
+    void (*told)(struct vb_context *context, int fd);
     /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
     void (*armed)(struct vb_cq *cq);
     /* The device's clock in ns, the same for every process of the host. NULL: completions have no

@@ -246,6 +246,26 @@ int vb_addresses_open(const char *netdev, struct vb_addresses **addresses)
     return 0;
 }
 
+int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
+                       struct vb_addresses **addresses)
+{
+    struct vb_addresses *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    pthread_mutex_init(&made->mutex, NULL);
+    made->netlink_fd = -1;
+    made->active = true;
+    for (int i = 0; i < count; ++i) {
+        made->used[i] = true;
+        made->gids[i] = table[i];
+        made->mtus[i] = mtu;
+    }
+    made->count = count;
+    *addresses = made;
+    return 0;
+}
+
 void vb_addresses_abandon(struct vb_addresses *addresses)
 {
     if (addresses->netlink_fd >= 0)

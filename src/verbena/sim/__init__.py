@@ -3,5 +3,21 @@
 
 from verbena.sim._world import FLOW, LINK, World
 from verbena.sim.build import build, levels
+from verbena.sim.errors import Deadlock, Interrupted, NotSimulated
+from verbena.sim.hosts import Host, Hosts
+from verbena.sim.run import Result, run
 
-__all__ = ["FLOW", "LINK", "World", "build", "levels"]
+__all__ = [
+    "FLOW",
+    "LINK",
+    "Deadlock",
+    "Host",
+    "Hosts",
+    "Interrupted",
+    "NotSimulated",
+    "Result",
+    "World",
+    "build",
+    "levels",
+    "run",
+]

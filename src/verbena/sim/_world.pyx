@@ -545,3 +545,6 @@ cdef int _check(int error, str what) except -1:
     if error:
         raise OSError(-error, f"{what} cannot be made")
     return 0
+
+
+include "_world_programs.pxi"

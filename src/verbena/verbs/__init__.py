@@ -89,6 +89,7 @@ from .enums import (
     WROpcode,
 )
 from .errors import CompletionError, ConnectError, VerbsError
+from .here import place
 from .library import load
 
 if TYPE_CHECKING:
@@ -176,8 +177,12 @@ _DTYPES = ("recv_dtype", "send_dtype", "wc_dtype")
 
 
 def get_device_list(library: str | None = None) -> list[Device]:
-    """The devices that ``library`` (see ``verbena.verbs.library``) finds; maybe none."""
-    return devices_of(load(library))
+    """The devices that ``library`` (see ``verbena.verbs.library``) finds; maybe none.
+
+    In a program on a simulated host (``verbena.sim.run``): that host's adapter.
+    """
+    here = place.get()
+    return here.devices() if here else devices_of(load(library))
 
 
 def open_device(name: str | None = None, library: str | None = None) -> Context:

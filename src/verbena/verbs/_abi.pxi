@@ -316,6 +316,9 @@ cdef extern from "_symbols.h" nogil:
     struct ibv_grh:
         pass
 
+    struct vb_jack:
+        pass
+
     struct vb_symbols:
         ibv_device **(*get_device_list)(int *) noexcept nogil
         void (*free_device_list)(ibv_device **) noexcept nogil
@@ -367,6 +370,10 @@ cdef extern from "_symbols.h" nogil:
         int (*counters)(ibv_context *, char *, size_t) noexcept nogil
         int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil
         int (*fault_counters)(ibv_context *, char *, size_t) noexcept nogil
+        int (*plug)(vb_jack *, const char *, ibv_device **) noexcept nogil
+        void (*unplug)(ibv_device *) noexcept nogil
+        int (*step)(ibv_context *, uint64_t) noexcept nogil
+        uint64_t (*world_time)(ibv_context *) noexcept nogil
 
     const char *vb_resolve(void *handle, vb_symbols *table)
     const char *vb_in_front()

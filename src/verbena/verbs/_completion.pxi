@@ -140,6 +140,8 @@ cdef class CompChannel(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.channel is not NULL:
+            if self.context.simulated:
+                self.context.device.list.owner.remove_fd(self.channel.fd)
             with nogil:
                 code = self.context.library.call.destroy_comp_channel(self.channel)
             code = _error_of(code)
@@ -167,8 +169,10 @@ cdef class CompChannel(Resource):
         The event is acknowledged already; arm the CQ again and poll it. The GIL is released while
         waiting.
         """
-        cdef uint64_t deadline = _deadline(timeout)
+        cdef uint64_t deadline
         self._check()
+        deadline = (_world_deadline(self.context, timeout) if self.context.simulated
+                    else _deadline(timeout))
         self.busy += 1
         try:
             while True:
@@ -176,7 +180,10 @@ cdef class CompChannel(Resource):
                 cq = self._oldest_pending()
                 if cq is not None:
                     return cq
-                if not _readable(self.channel.fd, deadline, -1) and vb_now_ns() >= deadline:
+                if self.context.simulated:
+                    if not _step(self.context, deadline):
+                        return None
+                elif not _readable(self.channel.fd, deadline, -1) and vb_now_ns() >= deadline:
                     return None
         finally:
             self.busy -= 1
@@ -224,6 +231,8 @@ cdef CompChannel _create_comp_channel(Context context):
     if self.channel is NULL:
         raise context._failed("create_comp_channel", errno)
     os.set_blocking(self.channel.fd, False)
+    if context.simulated:
+        context.device.list.owner.add_fd(self.channel.fd)
     return self
 
 
@@ -353,7 +362,8 @@ cdef class CQ(Resource):
         """
         cdef Py_buffer view
         self._check()
-        cdef uint64_t deadline = _deadline(timeout)
+        cdef uint64_t deadline = (_world_deadline(self.context, timeout) if self.context.simulated
+                                  else _deadline(timeout))
         cdef uint64_t spin_ns = _spin_time(self.channel, spin)
         if out is None:
             return self._wait_list(n, deadline, spin_ns)
@@ -386,6 +396,8 @@ cdef class CQ(Resource):
         cdef int found
         self.busy += 1
         try:
+            if self.context.simulated:
+                return _wait_simulated(self, n, wcs, deadline)
             while True:
                 found = self._spin_poll(<int>(n - count), wcs + count, deadline, spin_ns)
                 count += found

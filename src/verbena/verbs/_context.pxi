@@ -26,6 +26,7 @@ cdef class Context:
     cdef object _children
     cdef size_t last_token
     cdef int busy
+    cdef bint simulated  # a host of a simulated fabric: _simulated.pxi
     cdef str why_closed
 
     def __init__(self):
@@ -46,6 +47,8 @@ cdef class Context:
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.context is not NULL:
+            if self.simulated:
+                self.device.list.owner.remove_fd(self.context.async_fd)
             with nogil:
                 code = self.library.call.close_device(self.context)
             code = _error_of(code)
@@ -256,15 +259,19 @@ cdef class Context:
 
         The event is acknowledged already. The GIL is released while waiting.
         """
-        cdef uint64_t deadline = _deadline(timeout)
+        cdef uint64_t deadline
         self._check()
+        deadline = _world_deadline(self, timeout) if self.simulated else _deadline(timeout)
         self.busy += 1
         try:
             while True:
                 event = self._next_event()
                 if event is not None:
                     return event
-                if not _readable(self.context.async_fd, deadline, -1) and vb_now_ns() >= deadline:
+                if self.simulated:
+                    if not _step(self, deadline):
+                        return None
+                elif not _readable(self.context.async_fd, deadline, -1) and vb_now_ns() >= deadline:
                     return None
         finally:
             self.busy -= 1
@@ -385,6 +392,9 @@ cdef Context _open_context(Device device):
     if self.context is NULL:
         raise failed("open_device", errno)
     os.set_blocking(self.context.async_fd, False)
+    self.simulated = device.list.owner is not None
+    if self.simulated:
+        device.list.owner.add_fd(self.context.async_fd)
     _contexts.add(self)
     return self
 

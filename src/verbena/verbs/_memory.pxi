@@ -382,9 +382,17 @@ cdef class MR(Resource):
         Keeps a core busy; the GIL is released after a microsecond. For peers that answer fast.
         """
         cdef uint64_t *word = self._word(offset)
+        if self.context.simulated:
+            return self._wait_simulated(word, value, _world_deadline(self.context, timeout))
         if vb_glance_u64(word, value):
             return True
         return self._spin(word, value, _deadline(timeout))
+
+    cdef bint _wait_simulated(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
+        while vb_load_u64(word) != value:
+            if not _step(self.context, deadline):
+                return False
+        return True
 
     cdef bint _spin(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
         cdef uint64_t until

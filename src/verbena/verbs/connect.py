@@ -21,6 +21,7 @@ from ._verbs import QP, Context
 from .attributes import AHAttr, GidEntry, PortAttr
 from .enums import MTU, AccessFlags, GidType, LinkLayer, QPType
 from .errors import ConnectError, VerbsError
+from .here import place
 
 __all__ = [
     "ConnectOptions",
@@ -174,7 +175,8 @@ def local_qp_info(
 
 def _random_psn() -> int:
     """24 bits that nobody can guess, so that nobody can put packets into a connection."""
-    return int.from_bytes(os.urandom(3), "big")
+    here = place.get()
+    return int.from_bytes(here.random_bytes(3) if here else os.urandom(3), "big")
 
 
 def best_gid_index(context: Context, port: int, port_attr: PortAttr) -> int:

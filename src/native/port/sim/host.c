@@ -28,6 +28,11 @@ static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32
     }
 }
 
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+{
+    return wire_bytes(framing, headers, payload);
+}
+
 static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
 {
     const struct vb_world *world = host->sim->world;
@@ -300,6 +305,10 @@ static void arrive(void *context, uint32_t number, uint32_t packet)
                                  .traffic_class = at->level_marks & VB_SIM_CE ? 3 : 2,
                                  .hop_limit = 64};
 
+    if (__builtin_expect(at->header[4] & VB_SIM_LETTER, 0)) {
+        vb_sim_jack_arrive(host, packet);
+        return;
+    }
     vb_sim_write_gid(arrival.sgid, at->source);
     vb_sim_write_gid(arrival.dgid, at->target);
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
@@ -319,6 +328,8 @@ static void ready(void *context, uint32_t number)
 
     sim->host[number]->ready_planned = false;
     vb_sim_host_pump(sim->host[number]);
+    if (__builtin_expect(sim->host[number]->jack != NULL, 0))
+        vb_sim_jack_ready(sim->host[number]);
 }
 
 static void expire(struct vb_sim *sim, struct vb_sim_host *host)
@@ -352,6 +363,9 @@ static void call(void *context, uint32_t what, uint32_t index)
         break;
     case VB_SIM_CALL_RATE:
         release_rate(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_JACK:
+        vb_sim_jack_expire(sim->host[index]);
         break;
     default:
         vb_sim_flows_start(sim);

@@ -29,6 +29,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
         return -ENOMEM;
     made->config = *config;
     made->flows_at = VB_SIM_NEVER;
+    made->patience = 1; /* vb_sim_set_patience */
     error = vb_world_create(config->seed, &vb_sim_host_calls, made, &made->world);
     if (!error)
         error = vb_sim_common_create(made);
@@ -43,6 +44,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
 void vb_sim_destroy(struct vb_sim *sim)
 {
     vb_sim_flows_free(sim);
+    vb_sim_jacks_free(sim);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         vb_sim_host_destroy(sim->host[i]);
     free(sim->host);

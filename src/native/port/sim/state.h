@@ -9,11 +9,18 @@
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
+#include "port/sim/jack.h"
 #include "port/sim/sim.h"
 #include "wire/bytes.h"
 
 /* What vb_world_call brings back (its `what`, of which the upper bits are the user's). */
-enum vb_sim_call { VB_SIM_CALL_TIMER, VB_SIM_CALL_RATE, VB_SIM_CALL_FLOWS, VB_SIM_CALL_BITS = 4 };
+enum vb_sim_call {
+    VB_SIM_CALL_TIMER,
+    VB_SIM_CALL_RATE,
+    VB_SIM_CALL_FLOWS,
+    VB_SIM_CALL_JACK,
+    VB_SIM_CALL_BITS = 4
+};
 
 enum { VB_SIM_GENERATIONS = 1 << 20 };
 
@@ -44,6 +51,7 @@ struct vb_sim_host {
     uint32_t node, number;
     uint32_t generation; /* upper bits of the last queue pair number */
     bool ready_planned;
+    struct vb_jack *jack; /* where a program's adapter is plugged in; NULL: none ever was */
 };
 
 struct vb_sim {
@@ -74,6 +82,14 @@ struct vb_sim {
     uint32_t *order; /* those that wait, by start */
     uint64_t order_next, order_count;
     uint64_t flows_at; /* of the pending event */
+    /* programs (jack.c) */
+    struct vb_letter **letter; /* by packet */
+    uint32_t letters;
+    int *told_fd; /* descriptors that became readable */
+    uint32_t told, told_room;
+    uint32_t patience, polls; /* polls in vain… */
+    uint32_t polled_by;       /* …by this host… */
+    uint64_t polled_at;       /* …at this instant */
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
@@ -116,6 +132,19 @@ uint32_t vb_sim_key(void);
 extern const struct vb_sim_hosts vb_sim_host_calls;
 void vb_sim_host_pump(struct vb_sim_host *host);
 void vb_sim_kick(struct vb_qp *qp);
+/* Bytes that a packet takes on the wire. */
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
+
+/*
+ * jack.c: what the world has for the host's program. The packets of programs are known by a bit of
+ * the fifth byte of their headers in the fabric, which the BTH reserves.
+ */
+enum { VB_SIM_LETTER = 1 };
+
+void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
+void vb_sim_jack_ready(struct vb_sim_host *host);
+void vb_sim_jack_expire(struct vb_sim_host *host);
+void vb_sim_jacks_free(struct vb_sim *sim);
 
 /* flows.c */
 void vb_sim_flows_start(struct vb_sim *sim);

@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/sim/connect.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/ah.h"
+#include "hca/counters.h"
+#include "hca/engine.h"
+#include "hca/qp.h"
+#include "hca/replies.h"
+#include "hca/text.h"
+#include "hca/transport.h"
+#include "memory/guard.h"
+#include "memory/heap.h"
+#include "port/roce/state.h"
+
+/* Address space for tables and rings; pages are touched as objects are made. */
+static const size_t SEGMENT_SIZE = 4ull << 30;
+
+enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
+
+static struct vb_connect *of(const struct vb_qp *qp)
+{
+    return vb_connect_of(qp->context->adapter);
+}
+
+static uint64_t now_ns(const struct vb_connect *connect)
+{
+    return connect->jack->calls->now(connect->jack) / PS_IN_NS;
+}
+
+uint64_t vb_connect_now(const struct vb_connect *connect)
+{
+    return connect->jack->calls->now(connect->jack);
+}
+
+int vb_connect_step(struct vb_connect *connect, uint64_t until)
+{
+    return connect->jack->calls->step(connect->jack, until);
+}
+
+/* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
+
+/* A QP's part of the port. */
+struct place {
+    struct vb_qp *next_held;
+    uint8_t level;
+    bool is_held;
+};
+
+static struct place *place_of(const struct vb_qp *qp)
+{
+    return qp->port_data;
+}
+
+static void hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
+{
+    struct place *place = place_of(qp);
+
+    if (place->is_held)
+        return;
+    place->is_held = true;
+    place->level = level;
+    place->next_held = connect->held;
+    connect->held = qp;
+    vb_engine_hold(qp, true);
+}
+
+/* Those whose lane is free again; `gone`: also that one. */
+static void release_held(struct vb_connect *connect, const struct vb_qp *gone)
+{
+    struct vb_jack *jack = connect->jack;
+    struct vb_qp **at = &connect->held;
+
+    while (*at) {
+        struct vb_qp *qp = *at;
+        struct place *place = place_of(qp);
+
+        if (qp != gone && jack->calls->is_held_up(jack, place->level)) {
+            at = &place->next_held;
+            continue;
+        }
+        *at = place->next_held;
+        place->is_held = false;
+        vb_engine_hold(qp, false);
+    }
+}
+
+/* Perhaps under the QP's sq_lock: it is looked at in an event of its own. */
+static void attend(struct vb_qp *qp)
+{
+    struct vb_connect *connect = of(qp);
+    struct vb_jack *jack = connect->jack;
+
+    if (atomic_exchange(&qp->attended, true))
+        return;
+    qp->attend_next = connect->attended;
+    connect->attended = qp;
+    jack->calls->expire_at(jack, jack->calls->now(jack));
+}
+
+static void unattend(struct vb_connect *connect, struct vb_qp *gone)
+{
+    for (struct vb_qp **at = &connect->attended; *at; at = &(*at)->attend_next)
+        if (*at == gone) {
+            *at = gone->attend_next;
+            atomic_store(&gone->attended, false);
+            return;
+        }
+}
+
+/* Datagrams that found the port busy stay. */
+static void serve_attended(struct vb_connect *connect)
+{
+    struct vb_qp *qp = connect->attended, *next;
+
+    connect->attended = NULL;
+    for (; qp; qp = next) {
+        next = qp->attend_next;
+        if (vb_qp_try_flush(qp) && !qp->counted_waiting) {
+            atomic_store(&qp->attended, false);
+            continue;
+        }
+        qp->attend_next = connect->attended;
+        connect->attended = qp;
+    }
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+/* -EFAULT: the payload's memory has gone since the engine looked. */
+static int write_bytes(const struct vb_packet *packet, uint8_t *to)
+{
+    memcpy(to, packet->header, packet->header_length);
+    to += packet->header_length;
+    for (uint32_t i = 0; i < packet->piece_count; ++i) {
+        if (vb_guarded_copy(to, packet->piece[i].bytes, packet->piece[i].length))
+            return -EFAULT;
+        to += packet->piece[i].length;
+    }
+    memset(to, 0, packet->pad);
+    return 0;
+}
+
+static void address(struct vb_letter *letter, const struct vb_path *path)
+{
+    memcpy(letter->sgid, path->sgid, sizeof(letter->sgid));
+    memcpy(letter->dgid, path->dgid, sizeof(letter->dgid));
+    letter->flow_label = path->flow_label;
+    letter->traffic_class = path->traffic_class;
+    letter->hop_limit = path->hop_limit;
+    letter->level = path->sl;
+}
+
+/* What cannot be copied is lost, as on a network. 0, -EFAULT, -ENOMEM. */
+static int send_packet(struct vb_connect *connect, const struct vb_packet *packet)
+{
+    struct vb_jack *jack = connect->jack;
+    uint32_t length = packet->header_length + packet->payload_length + packet->pad;
+    struct vb_letter *letter = jack->calls->begin(jack, length);
+
+    if (!letter)
+        return -ENOMEM;
+    address(letter, packet->path);
+    letter->payload = packet->payload_length;
+    if (write_bytes(packet, letter->bytes)) {
+        jack->calls->give_up(jack);
+        return -EFAULT;
+    }
+    jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
+    return 0;
+}
+
+/* A packet that could not leave at once keeps its connection from making more of them. */
+static void hold_sender(struct vb_connect *connect, const struct vb_packet *packet)
+{
+    const struct vb_path *path = packet->path;
+    struct vb_endpoint *ep =
+        (struct vb_endpoint *)((char *)(uintptr_t)path - offsetof(struct vb_endpoint, path));
+
+    if (connect->jack->calls->is_held_up(connect->jack, path->sl))
+        hold(connect, ep->qp, path->sl);
+}
+
+static void arm(struct vb_connect *connect)
+{
+    uint64_t due = vb_engine_deadline(connect->engine);
+
+    if (due < UINT64_MAX / PS_IN_NS)
+        connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
+}
+
+static bool has_more(const struct vb_connect *connect)
+{
+    return vb_ready_first(&connect->engine->replying) ||
+           vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended;
+}
+
+static void pump(struct vb_connect *connect)
+{
+    struct vb_jack *jack = connect->jack;
+    struct vb_packet packet;
+
+    if (connect->held)
+        release_held(connect, NULL);
+    while (jack->calls->may_send(jack) &&
+           vb_engine_next(connect->engine, &packet, now_ns(connect))) {
+        send_packet(connect, &packet);
+        hold_sender(connect, &packet);
+    }
+    if (has_more(connect))
+        jack->calls->come_back(jack);
+    arm(connect);
+}
+
+/* ---- what the world calls -------------------------------------------------------------------- */
+
+static void arrive(void *argument, const struct vb_arrival *arrival)
+{
+    struct vb_connect *connect = argument;
+
+    vb_engine_receive(connect->engine, arrival, now_ns(connect));
+}
+
+static void ready(void *argument)
+{
+    struct vb_connect *connect = argument;
+
+    if (connect->attended)
+        serve_attended(connect);
+    pump(connect);
+}
+
+static void expire(void *argument)
+{
+    struct vb_connect *connect = argument;
+
+    vb_engine_expire(connect->engine, now_ns(connect));
+    ready(connect);
+}
+
+/* ---- a port's calls -------------------------------------------------------------------------- */
+
+/*
+ * The low 12 bits are the place in a block of the table (hca/engine.c). The others tell hosts
+ * apart, for who reads of them, and are neither the managers' 0 (IBA 3.5.3) nor the groups' 0xfff.
+ */
+static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    uint32_t host = vb_connect_of(adapter)->jack->host, block = index / VB_QPS_PER_SLOT;
+
+    *qp_num = (1 + (host + block * HOSTS_APART) % (VB_SLOTS - 2)) << (24 - VB_SLOT_BITS) |
+              index % VB_QPS_PER_SLOT;
+    return 0;
+}
+
+static VB_COLD int decline_way(struct vb_qp *qp, int error)
+{
+    unsigned index = qp->attr.ah_attr.grh.sgid_index;
+
+    switch (error) {
+    case -EINVAL:
+        return vb_decline(qp->context, error,
+                          "GID index {0} is empty: a simulated host has the indices 0 to 2", index);
+    case -ENETUNREACH:
+        return vb_decline(qp->context, error,
+                          "the peer's GID is no simulated host's: take the one that the peer's own "
+                          "device has");
+    case -ELOOP:
+        return vb_decline(qp->context, error,
+                          "the routes of the simulated fabric lead round, to the peer's host or "
+                          "back from it");
+    default:
+        return vb_decline(qp->context, error,
+                          "no route of the simulated fabric leads to the peer's host and back");
+    }
+}
+
+/* -EINVAL, -ENETUNREACH, and what the world says of the way. */
+static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
+                    struct vb_path *path)
+{
+    uint32_t host = vb_jack_host_of(attr->grh.dgid.raw);
+    struct vb_gid source;
+
+    if (!vb_addresses_get(connect->addresses, attr->grh.sgid_index, &source))
+        return -EINVAL;
+    if (host == UINT32_MAX)
+        return -ENETUNREACH;
+    *path = (struct vb_path){
+        .flow_label = attr->grh.flow_label & 0xfffff,
+        .sgid_index = attr->grh.sgid_index,
+        .traffic_class = attr->grh.traffic_class,
+        .hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT,
+        .sl = attr->sl,
+        .mtu = connect->jack->mtu,
+    };
+    memcpy(path->sgid, source.raw, sizeof(path->sgid));
+    memcpy(path->dgid, attr->grh.dgid.raw, sizeof(path->dgid));
+    return connect->jack->calls->way(connect->jack, host);
+}
+
+static int make_path(struct vb_connect *connect, struct vb_qp *qp, struct vb_path *path)
+{
+    int error = find_way(connect, &qp->attr.ah_attr, path);
+
+    if (error)
+        return decline_way(qp, error);
+    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    if (path->mtu <= connect->jack->mtu)
+        return 0;
+    return vb_decline(qp->context, -EMSGSIZE,
+                      "path_mtu is {0} bytes and the simulated fabric carries {1}: set a smaller "
+                      "one (query_port: active_mtu), or make the world with a larger mtu",
+                      path->mtu, connect->jack->mtu);
+}
+
+static int join_engine(struct vb_connect *connect, struct vb_qp *qp)
+{
+    struct vb_path path;
+    int error = make_path(connect, qp, &path);
+
+    return error ? error : vb_engine_connect(connect->engine, qp, &path);
+}
+
+static int connect_qp(struct vb_qp *qp)
+{
+    int error = 0;
+
+    if (!qp->port_data)
+        qp->port_data = calloc(1, sizeof(struct place));
+    if (!qp->port_data)
+        return -ENOMEM;
+    if (vb_qp_connected_type(qp->ibv.qp_type))
+        error = join_engine(of(qp), qp);
+    if (!error)
+        vb_roce_count_poller(qp, true);
+    return error;
+}
+
+/* An acknowledgement of what the program has seen; not long READs. */
+static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+    struct vb_packet packet;
+
+    for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
+        if (vb_replies_next(ep, &packet))
+            send_packet(connect, &packet);
+}
+
+static void disconnect(struct vb_qp *qp)
+{
+    struct vb_connect *connect = of(qp);
+
+    send_owed(connect, qp);
+    unattend(connect, qp);
+    if (qp->port_data && place_of(qp)->is_held)
+        release_held(connect, qp);
+    vb_engine_disconnect(connect->engine, qp);
+    vb_roce_count_poller(qp, false);
+    free(qp->port_data);
+    qp->port_data = NULL;
+}
+
+/* Only datagrams come here. What has no way to its target is lost, as on a network. */
+static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_connect *connect = of(qp);
+    struct vb_jack *jack = connect->jack;
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    struct vb_packet packet;
+    struct vb_path path;
+
+    if (!jack->calls->may_send(jack) || jack->calls->is_held_up(jack, ah->attr.sl)) {
+        qp->wait.reason = VB_WAIT_PEER;
+        return -EAGAIN;
+    }
+    if (find_way(connect, &ah->attr, &path))
+        return 0;
+    vb_engine_datagram(qp, wr, &path, &packet, outcome);
+    if (packet.header_length && send_packet(connect, &packet) == -EFAULT)
+        outcome->status = IBV_WC_LOC_PROT_ERR;
+    return 0;
+}
+
+static void settle(struct vb_qp *qp)
+{
+    (void)qp;
+}
+
+static bool quiet(struct vb_qp *qp)
+{
+    (void)qp;
+    return true;
+}
+
+static void kick(struct vb_qp *qp)
+{
+    struct vb_connect *connect = of(qp);
+
+    vb_engine_attend(connect->engine, qp, now_ns(connect));
+    pump(connect);
+}
+
+static void progress(struct vb_cq *cq)
+{
+    struct vb_jack *jack = vb_connect_of(cq->context->adapter)->jack;
+
+    jack->calls->polled(jack);
+}
+
+static void armed(struct vb_cq *cq)
+{
+    struct vb_jack *jack = vb_connect_of(cq->context->adapter)->jack;
+
+    jack->calls->armed(jack);
+}
+
+static void told(struct vb_context *context, int fd)
+{
+    struct vb_jack *jack = vb_connect_of(context->adapter)->jack;
+
+    jack->calls->told(jack, fd);
+}
+
+static int join(struct vb_qp *qp, const uint8_t group[16])
+{
+    (void)group;
+    return vb_decline(qp->context, -EOPNOTSUPP,
+                      "the switches of a simulated fabric have no multicast groups");
+}
+
+static const struct vb_port port = {
+    .number = number,
+    .connect = connect_qp,
+    .disconnect = disconnect,
+    .execute = execute,
+    .settle = settle,
+    .quiet = quiet,
+    .settle_peer = quiet,
+    .attend = attend,
+    .progress = progress,
+    .kick = kick,
+    .join = join,
+    .armed = armed,
+    .told = told,
+};
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int open_addresses(struct vb_connect *connect)
+{
+    const struct vb_jack *jack = connect->jack;
+    struct vb_gid gid[] = {
+        {.type = VB_GID_ROCE_V1}, {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}};
+
+    vb_jack_link_local(jack->host, gid[0].raw);
+    vb_jack_link_local(jack->host, gid[1].raw);
+    vb_jack_ipv4(jack->host, gid[2].raw);
+    return vb_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), jack->mtu, &connect->addresses);
+}
+
+static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
+{
+    uint32_t instance = (connect->jack->host + 1) | (VB_ARM_ANY + 1);
+    struct vb_heap *segment;
+    int error = vb_heap_create(SEGMENT_SIZE, &segment);
+
+    if (error)
+        return error;
+    error =
+        vb_adapter_create(segment, heap, &port, instance, connect->jack->seed, &connect->adapter);
+    if (error)
+        vb_heap_destroy(segment);
+    return error;
+}
+
+static void close_adapter(struct vb_connect *connect)
+{
+    struct vb_heap *segment = connect->adapter.segment;
+
+    vb_adapter_destroy(&connect->adapter);
+    vb_heap_destroy(segment);
+}
+
+static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
+{
+    int error = open_addresses(connect);
+
+    if (error)
+        return error;
+    error = open_adapter(connect, heap);
+    if (error) {
+        vb_addresses_close(connect->addresses);
+        return error;
+    }
+    error = vb_engine_create(&connect->adapter, &(struct vb_engine_config){.burst = 1},
+                             &connect->engine);
+    if (error) {
+        close_adapter(connect);
+        vb_addresses_close(connect->addresses);
+    }
+    return error;
+}
+
+int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connect **connect)
+{
+    struct vb_connect *made;
+    int error;
+
+    if (jack->version != VB_JACK_VERSION)
+        return -EPROTO;
+    if (jack->plug)
+        return -EBUSY;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->jack = jack;
+    made->plug = (struct vb_plug){made, arrive, ready, expire};
+    error = open_parts(made, heap);
+    if (error) {
+        free(made);
+        return error;
+    }
+    vb_guard_start();
+    jack->plug = &made->plug;
+    *connect = made;
+    return 0;
+}
+
+void vb_connect_close(struct vb_connect *connect)
+{
+    connect->jack->plug = NULL;
+    vb_guard_stop();
+    vb_engine_destroy(connect->engine);
+    close_adapter(connect);
+    vb_addresses_close(connect->addresses);
+    free(connect);
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+int vb_connect_counters(const struct vb_connect *connect, char *json, size_t size)
+{
+    const uint64_t *value = (const uint64_t *)(const void *)vb_engine_counters(connect->engine);
+    struct vb_text text = {json, size, 0};
+
+    vb_text_add(&text, "{\"engine\":{");
+    for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
+        vb_text_add(&text, "%s\"%s\":%llu", i ? "," : "", vb_counter_names[i].name,
+                    (unsigned long long)value[i]);
+    vb_text_add(&text, "}}");
+    return text.length;
+}
+
+int vb_connect_describe(const struct vb_connect *connect, const char *device, char *json,
+                        size_t size)
+{
+    struct vb_text text = {json, size, 0};
+
+    vb_text_add(&text, "{\"device\":\"%s\",\"simulated_host\":%u,\"rate\":%llu,\"mtu\":%u}", device,
+                connect->jack->host, (unsigned long long)connect->jack->rate, connect->jack->mtu);
+    return text.length;
+}

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An asyncio event loop whose clock is a simulated world's.
+
+A turn of the loop runs what is ready, as any loop does, and takes no virtual time. When nothing is
+ready the world goes on, until an adapter tells a program of something or the next timer is due. So
+``asyncio.sleep``, timeouts, tasks, queues and locks work as they are. Descriptors are those of
+completion channels and adapters alone; what needs a real machine (sockets, pipes, threads,
+processes, signals) is refused with NotSimulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from itertools import count
+from math import ceil
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NoReturn
+
+from .errors import Deadlock, NotSimulated
+from .hosts import Hosts, host_here
+from .network import Network
+
+__all__ = ["PS", "Loop"]
+
+PS = 1_000_000_000_000
+"""Picoseconds in a second."""
+
+
+class Loop(asyncio.BaseEventLoop):
+    """The loop of all programs on a world's hosts. Close it before the world is used otherwise."""
+
+    _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
+    _scheduled: list[asyncio.TimerHandle]
+    _thread_id: int | None
+
+    def __init__(self, hosts: Hosts, control_delay: float = 10e-6) -> None:
+        super().__init__()
+        _refuse_from_now_on()
+        self.hosts = hosts
+        self.network = Network(self, hosts, control_delay)
+        self._selector = _World(self)
+        self._clock_resolution = 1 / PS
+        self._readers: dict[int, asyncio.Handle] = {}
+        self._task_numbers = count(1)
+        hosts.jacks.set_looped(True)
+
+    def time(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.hosts.jacks.now / PS
+
+    def run_forever(self) -> None:
+        with _no_threads():
+            super().run_forever()
+
+    def close(self) -> None:
+        if self.is_closed():
+            return
+        super().close()
+        for fd in list(self._readers):
+            self.remove_reader(fd)
+        self.hosts.jacks.set_looped(False)
+
+    def create_task(self, coro: Any, *, name: Any = None, **options: Any) -> Any:
+        """As ever; a task without a name is called after its host."""
+        if name is None:
+            host = host_here()
+            name = f"{host.name if host else 'world'}/task-{next(self._task_numbers)}"
+        return super().create_task(coro, name=name, **options)
+
+    # ---- descriptors of adapters ----
+
+    def _process_events(self, event_list: list[int]) -> None:
+        for fd in event_list:
+            handle = self._readers.get(fd)
+            if handle is not None:
+                self._ready.append(handle)
+
+    def _write_to_self(self) -> None:
+        pass  # nobody else could wake it
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:  # type: ignore[override]
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if number not in self.hosts.jacks.fds:
+            raise NotSimulated(
+                f"descriptor {number} is none of a simulated adapter's: a program on a simulated"
+                " host waits for completion channels and asynchronous events, not for sockets,"
+                " pipes or files"
+            )
+        self.remove_reader(number)
+        handle = self._readers[number] = asyncio.Handle(callback, args, self, None)
+        self.hosts.jacks.watch(number)
+        return handle
+
+    def remove_reader(self, fd: Any) -> bool:
+        number = fd if isinstance(fd, int) else fd.fileno()
+        handle = self._readers.pop(number, None)
+        if handle is None:
+            return False
+        handle.cancel()
+        self.hosts.jacks.unwatch(number)
+        return True
+
+    # ---- the network beside the fabric: network.py ----
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        *,
+        family: int = 0,
+        type: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:
+        return self.network.look_up(host, port)
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        _refuse_options("create_connection", options)
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        _refuse_options("create_server", options)
+        return self.network.listen(protocol_factory, host, port)
+
+    # ---- not on a simulated host ----
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
+        _refuse("run_in_executor", "threads")
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self._thread_id not in (None, threading.get_ident()):
+            _refuse("call_soon_threadsafe", "threads")
+        return self.call_soon(callback, *args, context=context)
+
+
+def _refuse(what: str, lacking: str) -> NoReturn:
+    raise NotSimulated(f"{what}: a simulated host has no {lacking}")
+
+
+def _refuse_options(call: str, options: dict[str, Any]) -> None:
+    """``sock``, ``ssl``, ``local_addr`` and the like, where they ask for something."""
+    harmless = {"family", "proto", "flags", "backlog", "reuse_address", "reuse_port"}
+    harmless |= {"start_serving", "happy_eyeballs_delay", "interleave", "limit"}
+    for name, value in options.items():
+        if name not in harmless and value is not None:
+            _refuse(f"{call} with {name}", "such thing")
+
+
+def _refusing(name: str, lacking: str) -> Callable[..., NoReturn]:
+    def refuse(self: Loop, *args: object, **options: object) -> NoReturn:
+        _refuse(name, lacking)
+
+    refuse.__name__ = name
+    return refuse
+
+
+_LACKING = {
+    "sockets": (
+        *("add_writer", "remove_writer", "sock_accept", "sock_connect", "sock_recv"),
+        *("sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendto"),
+        *("sock_sendfile", "sendfile", "start_tls", "connect_accepted_socket"),
+        *("create_datagram_endpoint", "create_unix_connection", "create_unix_server"),
+        "getnameinfo",
+    ),
+    "pipes": ("connect_read_pipe", "connect_write_pipe"),
+    "processes": ("subprocess_exec", "subprocess_shell"),
+    "signals": ("add_signal_handler", "remove_signal_handler"),
+    "threads": ("set_default_executor",),
+}
+for _lacking, _names in _LACKING.items():
+    for _name in _names:
+        setattr(Loop, _name, _refusing(_name, _lacking))
+
+
+# ---- time --------------------------------------------------------------------------------------
+
+
+class _World:
+    """In a selector's place: waiting is the world going on."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._jacks = loop.hosts.jacks
+
+    def select(self, timeout: float | None) -> list[int]:
+        ready = self._jacks.readable()
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        why = self._jacks.advance(None if timeout is None else self._next_timer())
+        if why == "told":
+            return self._jacks.readable()
+        if why != "time":
+            raise Deadlock(_deadlock(self._loop, why))
+        return []
+
+    def _next_timer(self) -> int:
+        """Of the loop; its ``timeout`` is the same, rounded."""
+        when: float = self._loop._scheduled[0].when()
+        return max(ceil(when * PS), self._jacks.now)
+
+    def close(self) -> None:
+        pass
+
+
+# ---- who waits ---------------------------------------------------------------------------------
+
+
+def _deadlock(loop: Loop, why: str) -> str:
+    lines = [f"nothing is left to happen at {loop.time():.9f} s, and these tasks wait:"]
+    if why == "deadlock":
+        ports = ", ".join(
+            f"port {port} of node {node}" for node, port in loop.hosts.world.blocked()
+        )
+        lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
+    waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
+    waiting.sort(key=asyncio.Task.get_name)
+    lines += [f"  {task.get_name()}: {_where(task)}" for task in waiting]
+    return "\n".join(lines)
+
+
+def _is_own(task: asyncio.Task[Any]) -> bool:
+    """It is what runs the programs, and waits for them."""
+    return task.done() or task.get_name().startswith("world/")
+
+
+_LIBRARIES = (str(Path(asyncio.__file__).parent), str(Path(__file__).parent.parent))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """The place in the program: the innermost frame that is not a library's."""
+    awaited: Any = task.get_coro()
+    found: FrameType | None = None
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None and (found is None or not _is_library(frame.f_code)):
+            found = frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    if found is None:
+        return "it has not begun"
+    return f"{found.f_code.co_filename}:{found.f_lineno}, in {found.f_code.co_name}"
+
+
+def _is_library(code: CodeType) -> bool:
+    return code.co_filename.startswith(_LIBRARIES)
+
+
+# ---- what programs open without asking the loop --------------------------------------------------
+
+_AUDITED = {
+    "socket.__new__": "sockets: asyncio.open_connection and start_server reach simulated hosts",
+    "_thread.start_new_thread": "threads",
+    "_thread.start_joinable_thread": "threads",
+    "subprocess.Popen": "processes",
+    "os.fork": "processes",
+    "os.forkpty": "processes",
+    "os.posix_spawn": "processes",
+    "os.system": "processes",
+}
+_hooked = False
+
+
+def _refuse_from_now_on() -> None:
+    """Audit hooks cannot be taken back, so there is one, which looks at who asks."""
+    global _hooked
+    if not _hooked:
+        sys.addaudithook(_audit)
+        _hooked = True
+
+
+@contextmanager
+def _no_threads() -> Iterator[None]:
+    """Before Python 3.12 there is no audit event of a thread that starts."""
+    if sys.version_info >= (3, 12):
+        yield
+        return
+    start = threading.Thread.start
+
+    def audited(self: threading.Thread) -> None:
+        _audit("_thread.start_new_thread", ())
+        start(self)
+
+    threading.Thread.start = audited  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
+
+
+def _audit(event: str, args: tuple[object, ...]) -> None:
+    lacking = _AUDITED.get(event)
+    if lacking is None or not isinstance(asyncio._get_running_loop(), Loop):
+        return
+    host = host_here()
+    if host is not None:
+        raise NotSimulated(f"{event}: {host.name} is a simulated host, without {lacking}")

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network beside the fabric, on which programs say whom to connect to.
+
+``asyncio.start_server`` and ``asyncio.open_connection`` reach simulated hosts by name or address.
+A message takes a fixed time, whatever its length, and none is lost: it is a management network,
+and no part of what is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import socket
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from .hosts import Host, Hosts, host_here
+
+if TYPE_CHECKING:
+    from .loop import Loop
+
+__all__ = ["Network", "Server", "Stream"]
+
+ANY = (None, "", "0.0.0.0", "::")
+OWN = ("localhost", "127.0.0.1", "::1")
+FIRST_FREE_PORT = 49152
+Factory = Callable[[], asyncio.BaseProtocol]
+Address = tuple[str, int]
+
+
+class Network:
+    """Who listens where."""
+
+    def __init__(self, loop: Loop, hosts: Hosts, delay: float) -> None:
+        self.loop = loop
+        self.delay = delay
+        self._hosts = hosts
+        self._listening: dict[tuple[int, int], Server] = {}
+        self._ports = count(FIRST_FREE_PORT)
+
+    def look_up(self, name: Any, port: Any) -> list[tuple[Any, ...]]:
+        """What getaddrinfo says. socket.gaierror: no host of the world is called so."""
+        host = self._find(name)
+        kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [(*kind, (host.address, int(port or 0)))]
+
+    def _find(self, name: Any) -> Host:
+        text = name.decode() if isinstance(name, bytes) else name
+        found = _own() if text in OWN or text is None else self._hosts.find(str(text))
+        if found is None:
+            raise socket.gaierror(
+                socket.EAI_NONAME, f"no host of the simulated fabric is called {text!r}"
+            )
+        return found
+
+    def listen(self, factory: Factory, name: Any, port: Any) -> Server:
+        """OSError: EADDRINUSE, EADDRNOTAVAIL (another host's address)."""
+        own = _own()
+        names = name if isinstance(name, (list, tuple)) else [name]
+        for one in names:
+            if one not in ANY and self._find(one) is not own:
+                raise OSError(errno.EADDRNOTAVAIL, f"{one!r} is not the address of {own.name}")
+        number = int(port or 0) or next(self._ports)
+        if (own.number, number) in self._listening:
+            raise OSError(errno.EADDRINUSE, f"{own.name} listens on port {number} already")
+        server = Server(self, own, number, factory)
+        self._listening[own.number, number] = server
+        return server
+
+    def forget(self, server: Server) -> None:
+        self._listening.pop((server.host.number, server.port), None)
+
+    async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
+        """ConnectionRefusedError: nobody listens there by the time that the call arrives."""
+        own, target = _own(), self._find(name)
+        await asyncio.sleep(self.delay)
+        server = self._listening.get((target.number, int(port)))
+        if server is None:
+            await asyncio.sleep(self.delay)
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
+            )
+        here = (own.address, next(self._ports))
+        protocol = factory()
+        stream = Stream(self, protocol, here, (target.address, server.port))
+        server.accept(stream, here)
+        await asyncio.sleep(self.delay)
+        stream.start()
+        return stream, protocol
+
+
+def _own() -> Host:
+    host = host_here()
+    if host is None:
+        raise RuntimeError("only programs on simulated hosts have a network")
+    return host
+
+
+class Server(asyncio.AbstractServer):
+    """As asyncio's: what ``start_server`` gives. It listens until it is closed."""
+
+    def __init__(self, network: Network, host: Host, port: int, factory: Factory) -> None:
+        self.host = host
+        self.port = port
+        self._network = network
+        self._factory = factory
+        self._context = contextvars.copy_context()
+        self._closed: asyncio.Future[None] = network.loop.create_future()
+
+    @property
+    def sockets(self) -> tuple[Listening, ...]:
+        """One, which knows its name."""
+        return () if self._closed.done() else (Listening((self.host.address, self.port)),)
+
+    def accept(self, caller: Stream, address: Address) -> None:
+        """A Stream to the caller's, in the context of the program that listens."""
+        self._context.run(self._accept, caller, address)
+
+    def _accept(self, caller: Stream, address: Address) -> None:
+        protocol = self._factory()
+        stream = Stream(self._network, protocol, (self.host.address, self.port), address)
+        caller.peer, stream.peer = stream, caller
+        stream.start()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+    def is_serving(self) -> bool:
+        return not self._closed.done()
+
+    async def start_serving(self) -> None:
+        """It does already."""
+
+    async def serve_forever(self) -> None:
+        try:
+            await asyncio.shield(self._closed)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if not self._closed.done():
+            self._network.forget(self)
+            self._closed.set_result(None)
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+
+class Listening:
+    """The little of a socket that programs ask of a server's."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def getsockname(self) -> Address:
+        return self._address
+
+
+class Stream(asyncio.Transport):
+    """One end of a connection. What is written arrives in order, after the network's delay."""
+
+    def __init__(
+        self, network: Network, protocol: asyncio.BaseProtocol, here: Address, there: Address
+    ) -> None:
+        super().__init__({"sockname": here, "peername": there, "socket": None})
+        self.peer: Stream | None = None
+        self._network = network
+        self._protocol: Any = protocol
+        self._context = contextvars.copy_context()
+        self._inbox: deque[bytes | None] = deque()  # on the way, or held by pause_reading
+        self._due = 0  # of the inbox: what has arrived
+        self._paused = True  # until start
+        self._closing = False
+        self._ended = False  # connection_lost was called
+        self._wrote_eof = False
+
+    def start(self) -> None:
+        """Both ends know of it."""
+        self._protocol.connection_made(self)
+        self.resume_reading()
+
+    # ---- out ----
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._wrote_eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if data and not self._closing:
+            self._send(bytes(data))
+
+    def _send(self, message: bytes | None) -> None:
+        """None: the end."""
+        peer = self.peer
+        if peer is not None and not peer._ended:
+            peer._inbox.append(message)
+            self._network.loop.call_later(self._network.delay, peer._arrived, context=peer._context)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._wrote_eof:
+            self._wrote_eof = True
+            self._send(None)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing waits here."""
+
+    # ---- in ----
+
+    def _arrived(self) -> None:
+        self._due += 1
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._due and not self._paused and not self._ended:
+            self._due -= 1
+            message = self._inbox.popleft()
+            if message is not None:
+                self._protocol.data_received(message)
+            elif not self._protocol.eof_received():
+                self.close()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._network.loop.call_soon(self._deliver, context=self._context)
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    # ---- its end ----
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if not self._wrote_eof:
+            self._send(None)
+        self._network.loop.call_soon(self._end, None, context=self._context)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._protocol.connection_lost(error)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on simulated hosts: ``verbena.sim.run({"h0": server, "h5": client}, fabric)``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ._world import World
+from .build import build
+from .errors import Deadlock, Interrupted
+from .hosts import Host, Hosts
+from .loop import PS, Loop
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Fabric, Routes
+
+__all__ = ["Program", "Result", "run"]
+
+Program = Callable[[], Coroutine[Any, Any, Any]] | Coroutine[Any, Any, Any]
+
+
+@dataclass
+class Result:
+    """What a run left. ``world`` has what links, flows and adapters measured.
+
+    ``returned`` and ``finished`` are by host: what the program returned, and when, in virtual
+    seconds; a program that was stopped is in neither.
+    """
+
+    world: World
+    hosts: Hosts
+    returned: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds at its end."""
+        return self.world.now / PS
+
+
+def run(
+    programs: Mapping[str, Program],
+    fabric: World | Fabric | Routes,
+    *,
+    background: Collection[str] = (),
+    until: float | None = None,
+    control_delay: float = 10e-6,
+    switch: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    **world: Any,
+) -> Result:
+    """Run asyncio programs on hosts of a fabric, in virtual time, until all have returned.
+
+    ``programs``: for each host's name a coroutine function without arguments, or a coroutine. Its
+    ``verbena.verbs`` find the host's adapter; its loop's clock is the world's.
+    ``fabric``: a World (its hosts are called h0, h1…), or a fabric of ``verbena.fabrics``, with or
+    without routes; then ``switch`` are the keywords of all switches (``World.add_switch``), and
+    ``world`` those of the World.
+    ``background``: hosts whose programs are cancelled when all others have returned.
+    ``until``: virtual seconds after which all are cancelled.
+    ``control_delay``: seconds that a message of ``asyncio.open_connection`` takes.
+
+    Raises what a program raises, after the others were cancelled; Deadlock, which names the tasks
+    that wait, when nothing is left to happen; Interrupted at Ctrl-C; ValueError for a host that
+    there is not.
+    """
+    if not control_delay >= 0:
+        raise ValueError(f"control_delay is {control_delay!r}, and not 0 s or more")
+    hosts = _hosts(fabric, switch, seed, world)
+    plan = {hosts[name]: program for name, program in programs.items()}
+    for name in background:
+        if name not in programs:
+            raise ValueError(f"background names {name!r}, and no program runs there")
+    result = Result(hosts.world, hosts)
+    loop = Loop(hosts, control_delay)
+    try:
+        _run(loop, _main(plan, background, until, result), result)
+    finally:
+        _close(loop)
+    return result
+
+
+def _hosts(
+    fabric: World | Fabric | Routes, switch: Mapping[str, Any] | None, seed: int, options: Any
+) -> Hosts:
+    if isinstance(fabric, World):
+        if switch or options:
+            raise ValueError("a World is made already: switch and its keywords come too late")
+        return Hosts(fabric, seed=seed)
+    from verbena import fabrics
+
+    routes = fabrics.route(fabric) if isinstance(fabric, fabrics.Fabric) else fabric
+    world = World(seed, **options)
+    build(world, routes, switch)
+    return Hosts(world, routes.tables.names[: routes.tables.host_count], seed)
+
+
+def _run(loop: Loop, main: Coroutine[Any, Any, None], result: Result) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main)
+    except KeyboardInterrupt:
+        interrupted = Interrupted()
+        interrupted.result = result
+        raise interrupted from None
+
+
+async def _main(
+    plan: Mapping[Host, Program], background: Collection[str], until: float | None, result: Result
+) -> None:
+    loop = asyncio.get_running_loop()
+    tasks = {_start(loop, host, program, result): host for host, program in plan.items()}
+    awaited = {task for task, host in tasks.items() if host.name not in background}
+    deadline = None if until is None else until - loop.time()
+    try:
+        await _until_done(set(tasks), awaited, deadline)
+    finally:
+        await _cancel(list(tasks))
+
+
+async def _until_done(
+    tasks: set[asyncio.Task[None]], awaited: set[asyncio.Task[None]], timeout: float | None
+) -> None:
+    """Returns when all ``awaited`` are, or the time is over. Raises what any of ``tasks`` does."""
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + max(timeout, 0)
+    left = set(tasks)
+    while left & awaited:
+        rest = None if deadline is None else deadline - loop.time()
+        done, left = await asyncio.wait(left, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if not done:
+            return
+
+
+def _start(
+    loop: asyncio.AbstractEventLoop, host: Host, program: Program, result: Result
+) -> asyncio.Task[None]:
+    with host.here():
+        coroutine = program() if callable(program) else program
+        if not inspect.iscoroutine(coroutine):
+            raise TypeError(f"the program of {host.name} is no coroutine, but {coroutine!r}")
+        return loop.create_task(_program(host, coroutine, result), name=host.name)
+
+
+async def _program(host: Host, program: Awaitable[Any], result: Result) -> None:
+    try:
+        returned = await program
+    except Exception as error:
+        error.add_note(f"in the program of host {host.name}")
+        raise
+    result.returned[host.name] = returned
+    result.finished[host.name] = asyncio.get_running_loop().time()
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _close(loop: Loop) -> None:
+    """What programs left running is told to end, in no virtual time if it can."""
+    tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+    for task in tasks:
+        task.cancel()
+    try:
+        with suppress(Deadlock):  # in a program's last words: they stay unsaid
+            if tasks:
+                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# Hosts of a simulated fabric (verbena.sim) as devices, and waiting where only the fabric's events
+# let time pass: timeouts are in virtual seconds, and nothing sleeps.
+
+cdef extern from "<errno.h>" nogil:
+    int EDEADLK
+
+cdef enum:
+    PS_IN_S = 1000000000000
+    LONGEST_S = 10000000  # what a timeout may be, in ps and 64 bits
+
+
+def plug(Library library, size_t jack, str name, owner):
+    """A Device called ``name`` that is a host of a simulated fabric.
+
+    ``jack`` is the address of the host's struct vb_jack, ``owner`` what keeps that alive: it is
+    told of descriptors that programs may wait for (``add_fd``, ``remove_fd``). Raises VerbsError:
+    EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
+    """
+    cdef DeviceList entries = DeviceList.__new__(DeviceList)
+    cdef Device made
+    cdef ibv_device *device = NULL
+    if library.call.plug is NULL or library.call.step is NULL:
+        raise failed("plug", EOPNOTSUPP, why=f"{library.path} is not this Verbena's library")
+    entries.library = library
+    entries.owner = owner
+    cdef int code = library.call.plug(<vb_jack *>jack, name.encode(), &device)
+    if code:
+        raise failed("plug", code)
+    entries.plugged = device
+    return _new_device(entries, device)
+
+
+cdef uint64_t _world_deadline(Context context, timeout) except? 0:
+    """``timeout`` in virtual seconds (None: never) as a time of the world in ps; 0: at once."""
+    if timeout is None:
+        return UINT64_MAX
+    cdef double seconds = timeout
+    if not seconds < LONGEST_S:
+        return UINT64_MAX
+    if seconds <= 0:
+        return 0
+    return context.library.call.world_time(context.context) + <uint64_t>(seconds * PS_IN_S)
+
+
+cdef bint _step(Context context, uint64_t deadline) except -1:
+    """Let the next event of the context's world happen; False: the time is over."""
+    cdef int moved = 0
+    if deadline == 0:
+        return False
+    if deadline > context.library.call.world_time(context.context):
+        moved = context.library.call.step(context.context, deadline)
+    if moved < 0:
+        raise failed("wait", -moved, why=_NOTHING_LEFT if moved == -EDEADLK else "")
+    PyErr_CheckSignals()
+    return moved
+
+
+cdef str _NOTHING_LEFT = (
+    "nothing is left to happen in the simulated fabric, so what is waited for never comes; where a"
+    " program of another host has to act first, await it (verbena.aio) instead of blocking"
+)
+
+
+cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, ibv_wc *wcs, uint64_t deadline) except -1:
+    cdef Py_ssize_t count = 0
+    cdef int found
+    while True:
+        found = cq.cq.context.ops.poll_cq(cq.cq, <int>(n - count), wcs + count)
+        if found < 0:
+            raise cq.context._failed("poll_cq", _poll_error(found))
+        count += found
+        if count >= n or (found == 0 and not _step(cq.context, deadline)):
+            return count
