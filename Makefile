@@ -17,6 +17,8 @@ RDMA_CORE ?=
 TESTS ?=
 # make soak SOAK="--minutes 1", or "--seed 1234abcd" to repeat a schedule
 SOAK ?=
+# make validate VALIDATE="--only V3 P7", or "--seed 2"
+VALIDATE ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
 
@@ -32,7 +34,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
 # Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
 MODEL ?=
 
-.PHONY: help setup demo test model bench lint format generated compatibility latest docs soak sanitize sanitize-threads wheel clean FORCE
+.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs soak sanitize sanitize-threads wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -49,6 +51,9 @@ test: setup lint ## Lint, then the whole test-suite
 model: setup ## Hundreds of random programs, in the model of verbs and in the core
 	seed=$$RANDOM; echo "make model MODEL=--hypothesis-seed=$$seed"; \
 	VERBENA_MODEL_EXAMPLES=$${VERBENA_MODEL_EXAMPLES:-300} $(PYTEST) tests/model --hypothesis-seed=$$seed $(MODEL)
+
+validate: build/stamps/installed ## Laws and published results beside what the simulated fabric does; writes docs/validation.md
+	$(VENV)/bin/python -m tests.validation $(VALIDATE)
 
 bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
 	$(VENV)/bin/verbena bench $(BENCH)

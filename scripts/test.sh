@@ -9,7 +9,7 @@ python=$1/bin/python
 shift
 
 # None of these shares a port, a device, a build folder or a bound in wall time with the others.
-computing=(tests/fabrics tests/packaging tests/sim tests/wire)
+computing=(tests/fabrics tests/packaging tests/sim tests/validation tests/wire)
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 pytest=(timeout --kill-after=30 1500 env -u LD_PRELOAD "$python" -m pytest)
 

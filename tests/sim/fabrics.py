@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verbena.sim import World
@@ -11,6 +12,24 @@ GIGABIT = 10**9
 MICROSECOND = 10**6
 MIB = 1 << 20
 LINK: dict[str, Any] = {"rate": 100 * GIGABIT, "delay": MICROSECOND}
+
+
+class CheckedWorld(World):
+    """A world whose packets and credits are counted after each run, whatever the run is about.
+
+    ``may_overrun``: that a lossless lane's headroom is too small is what is being looked at.
+    """
+
+    may_overrun = False
+
+    def run(
+        self, until: int | None = None, progress: Callable[[World], object] | None = None
+    ) -> str:
+        end = super().run(until, progress)
+        wrong = self.check(at_rest=end == "done")
+        if wrong and not (self.may_overrun and "headroom" in wrong):
+            raise AssertionError(wrong)
+        return end
 
 
 def finish(world: World, reason: str = "done") -> World:

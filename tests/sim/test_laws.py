@@ -6,7 +6,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import GIGABIT, MIB, MICROSECOND, chain, credits, finish, star
+from tests.sim.fabrics import (
+    GIGABIT,
+    MIB,
+    MICROSECOND,
+    CheckedWorld,
+    chain,
+    credits,
+    finish,
+    star,
+)
 from verbena.sim import World
 
 PACKET = 4096
@@ -223,7 +232,8 @@ def paused(spare: int, delay: int) -> World:
     """
     lane = {"flow": "pauses", "stop": 16 * PACKET - 1, "go": 8 * PACKET, "spare": spare}
     tables = {"high": [(1, 1)], "low": [(0, 1)], "high_limit": 255}
-    world = World(framing="bare", window=16 * MIB)
+    world = CheckedWorld(framing="bare", window=16 * MIB)
+    world.may_overrun = True
     star(world, 6, {"rate": 100 * GIGABIT, "delay": delay}, lanes=[lane, {}], **tables)
     world.add_flows([0, 1], 2, 16 * MIB)
     world.add_flows([3, 4], [0, 1], 16 * MIB, message=PACKET + 900, depth=32)

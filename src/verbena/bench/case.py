@@ -22,6 +22,8 @@ class Unit(StrEnum):
     MILLIONS = "M/s"
     BANDWIDTH = "MiB/s"
     PERCENT = "%"
+    KIBIBYTES = "KiB"
+    BYTES = "B"
 
 
 class Memory(StrEnum):

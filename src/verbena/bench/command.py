@@ -22,8 +22,8 @@ FAILED = 1
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena bench",
-        description="Measure Verbena beside UCX, TCP and libc on two pinned cores, and print "
-        "medians and ratios. Takes up to 9 minutes; leave the machine alone meanwhile.",
+        description="Measure Verbena beside UCX, TCP, libc and SimPy on two pinned cores, and "
+        "print medians and ratios. Takes up to 9 minutes; leave the machine alone meanwhile.",
         epilog="Exit status 1: something could not be measured. A missed goal is no failure.",
     )
     made.add_argument(

@@ -9,6 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
+from verbena.bench.fabric import FabricRun
 from verbena.bench.iperf import Iperf
 from verbena.bench.perftest import PACKETS_ONLY, Perftest
 from verbena.bench.scripts import OpenDevice, Script, Wakeup, Walk
@@ -29,6 +30,7 @@ class Section(Enum):
     PYTHON = "From Python"
     PACKETS = "RoCE v2 packets over loopback"
     WAITING = "Waiting"
+    FABRIC = "Simulated fabrics, one thread"
     REFERENCE = "For reference, without a goal"
 
 
@@ -102,7 +104,7 @@ def shortened(goal: Goal) -> Goal:
 
 
 def all_goals() -> list[Goal]:
-    return [*shared(), *own(), *python(), *packets(), *waiting(), *reference()]
+    return [*shared(), *own(), *python(), *packets(), *waiting(), *fabric(), *reference()]
 
 
 def shared() -> Iterator[Goal]:
@@ -236,6 +238,46 @@ def waiting() -> Iterator[Goal]:
         spinning = replace(asleep, spin_us=spin)
         name = f"the same, spinning {spin} µs before sleeping"
         yield Goal(section, name, spinning, Wakeup(), None, Better.LOWER)
+
+
+# Packet-hops a second, in millions; and how many times SimPy's.
+HOPS = {"W1": (10.0, 55.0), "W2": (6.0, 45.0), "W3": (4.0, None), "W4": (2.0, None)}
+WORKLOADS = {
+    "W1": "64 hosts into one port",
+    "W2": "a permutation on 128 hosts",
+    "W3": "a permutation on 1,024 hosts",
+    "W4": "a permutation on 8,192 hosts",
+}
+
+
+def fabric() -> Iterator[Goal]:
+    """Packet-hops: one packet, data or acknowledgement, over one link."""
+    section = Section.FABRIC
+    for name, (rate, times) in HOPS.items():
+        ours, quick = simulated(name, "hops", Unit.MILLIONS, 1e-6), name in ("W1", "W2")
+        title = f"{name}, packet-hops: {WORKLOADS[name]}"
+        yield Goal(section, title, ours, None, rate, quick=quick)
+        if times:
+            yield Goal(section, f"{name}, against SimPy", ours, in_simpy(name), times)
+    for name, bound in (("W3", 1.0), ("W4", 20.0)):
+        ours = simulated(name, "set_up", Unit.SECONDS, 1.0)
+        title = f"{name}, set-up with routing"
+        yield Goal(section, title, ours, None, bound, Better.LOWER)
+    ours = simulated("W3", "host_bytes", Unit.KIBIBYTES, 1 / KIB)
+    yield Goal(section, "W3, memory for each host", ours, None, 32.0, Better.LOWER)
+    ours = FabricRun("packets", "packet_bytes", "sim.World", Unit.BYTES)
+    yield Goal(section, "memory for each packet on its way", ours, None, 64.0, Better.LOWER)
+    ours = FabricRun("connections", "qp_bytes", "sim.World", Unit.BYTES)
+    yield Goal(section, "memory for each queue pair", ours, None, 1024.0, Better.LOWER)
+
+
+def in_simpy(name: str) -> FabricRun:
+    needs = ("networkx", "simpy")
+    return FabricRun("simpy", "hops", "SimPy", Unit.MILLIONS, (("name", name),), needs, 1e-6)
+
+
+def simulated(name: str, value: str, unit: Unit, scale: float) -> FabricRun:
+    return FabricRun("workload", value, "sim.World", unit, (("name", name),), scale=scale)
 
 
 def reference() -> Iterator[Goal]:

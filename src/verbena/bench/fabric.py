@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the simulated fabric: each is measured in a fresh process, on one core."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from verbena.bench.case import Effort, Sample, Unit
+from verbena.bench.cores import Cores
+from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
+
+TIMEOUT = 180.0
+NEEDS = {"networkx": "sim", "simpy": "bench"}
+
+
+@dataclass(frozen=True)
+class FabricRun:
+    """A value that a function of fabric_scripts returns; ``arguments`` are (name, value) pairs.
+
+    One run gives several values: the next case that asks for another one of them gets it.
+    """
+
+    script: str
+    value: str
+    label: str
+    unit: Unit
+    arguments: tuple[tuple[str, Any], ...] = ()
+    needs: tuple[str, ...] = ("networkx",)
+    scale: float = 1.0
+
+    def measure(self, effort: Effort, cores: Cores) -> Sample:
+        for module in self.needs:
+            if importlib.util.find_spec(module) is None:
+                raise SkipError(f"{module} is not installed: pip install verbena[{NEEDS[module]}]")
+        key = (self.script, self.arguments)
+        if self.value not in _LEFT.get(key, {}):
+            _LEFT[key] = run(self.script, cores, seconds=effort.seconds, **dict(self.arguments))
+        return Sample(_LEFT[key].pop(self.value) * self.scale)
+
+
+# What runs have given and no case has asked for yet.
+_LEFT: dict[tuple[str, tuple[tuple[str, Any], ...]], dict[str, float]] = {}
+
+
+def run(script: str, cores: Cores, **arguments: Any) -> dict[str, float]:
+    """The values of a function of fabric_scripts. Raises MeasureError."""
+    words = [sys.executable, "-m", "verbena.bench.fabric_scripts", script, json.dumps(arguments)]
+    said = run_alone(Program(words, os.environ), cores.first, TIMEOUT)
+    try:
+        made: dict[str, float] = json.loads(said.splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise MeasureError(f"{script} printed no result: {said[-200:]!r}") from error
+    return made

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `verbena bench` about simulated fabrics: the workloads, SimPy's model of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from verbena import fabrics
+from verbena.bench import cores, fabric, fabric_scripts, goals, simpy_model
+from verbena.bench.case import Effort, Unit
+from verbena.bench.goals import Section
+from verbena.bench.processes import SkipError
+
+
+def case(script: str, value: str, scale: float = 1.0, **arguments: Any) -> fabric.FabricRun:
+    given = tuple(sorted(arguments.items()))
+    return fabric.FabricRun(script, value, "label", Unit.MILLIONS, given, scale=scale)
+
+
+def test_w1_is_measured_in_a_process_of_its_own() -> None:
+    (row,) = goals.select(False, "W1, packet-hops")
+    assert row.ours.measure(Effort(0.01), cores.choose()).value > 0
+
+
+def test_one_run_gives_all_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def run(script: str, where: cores.Cores, **arguments: Any) -> dict[str, float]:
+        runs.append((script, arguments))
+        return {"hops": 5e6, "set_up": 2.0}
+
+    monkeypatch.setattr(fabric, "run", run)
+    monkeypatch.setattr(fabric, "_LEFT", {})
+    hops, set_up = case("workload", "hops", 1e-6, name="W3"), case("workload", "set_up", name="W3")
+    for _ in range(2):
+        assert hops.measure(Effort(0.1), cores.choose()).value == 5.0
+        assert set_up.measure(Effort(0.1), cores.choose()).value == 2.0
+    assert runs == [("workload", {"seconds": 0.1, "name": "W3"})] * 2
+    # The same value twice is two measurements.
+    hops.measure(Effort(0.1), cores.choose())
+    hops.measure(Effort(0.1), cores.choose())
+    assert len(runs) == 4
+
+
+def test_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SkipError, match=r"networkx is not installed: pip install verbena\[sim\]"):
+        case("workload", "hops", name="W1").measure(Effort(0.1), cores.choose())
+
+
+def test_the_workloads_are_those_of_the_goals() -> None:
+    """Hosts, links and bytes of W1 and W2; the others are W2 with another k."""
+    for name, hosts, flows, cables in (("W1", 65, 64, 65), ("W2", 128, 128, 384)):
+        routes, work = fabric_scripts.prepared(name)
+        tables = routes.tables
+        assert (tables.host_count, len(work.flows), len(tables.links) // 2) == (
+            hosts,
+            flows,
+            cables,
+        )
+        assert set(tables.links["rate"]) == {10**11}
+        assert set(tables.links["delay_ps"]) == {10**6}
+        assert set(work.flows["bytes"]) == {1 << 20}
+    assert {goal.section for goal in goals.fabric()} == {Section.FABRIC}
+
+
+def test_a_run_that_went_wrong_is_no_measurement() -> None:
+    routes, work = fabric_scripts.prepared("W1")
+    world = fabric_scripts.filled(routes, work)
+    end = world.run(until=10**9)
+    with pytest.raises(RuntimeError, match="W1 ended with 'time'"):
+        fabric_scripts.must_be_right("W1", world, end)
+
+
+@pytest.mark.parametrize("made", [fabrics.one_switch(9), fabrics.fat_tree(4)], ids=["star", "tree"])
+def test_simpy_s_model_simulates_the_same(made: fabrics.Fabric) -> None:
+    """As far as the order of packets of one instant, and acknowledgements that are put together."""
+    engine = "minhop" if made.name.startswith("one") else "ftree"
+    routes = fabrics.route(made, engine)
+    hosts = routes.tables.host_count
+    work = fabrics.shift(hosts, 1, 64 << 10)
+    work.flows["start"] = 0
+    model = simpy_model.Model(routes, work)
+    model.run()
+    world = fabric_scripts.filled(routes, work)
+    world.run()
+    assert model.hops == pytest.approx(int(world.links()["packets"].sum()), rel=0.02)
+    ours = world.flows()["finish"]
+    assert sum(model.finish) == pytest.approx(float(ours.sum()), rel=0.02)
+    assert max(model.finish) == pytest.approx(float(ours.max()), rel=0.02)
