@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Queue pairs over the RoCE port: who makes the progress, who sleeps, and what ends badly. */
+#include <netinet/in.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,15 +23,21 @@ static struct station_card cards[2];
 static const struct station_route home;
 static const struct station_route patient = {.timeout = 20}; /* 4 s before a packet goes again */
 
-static void open_pair(enum ibv_qp_type type, struct station_route route)
+static void open_pair_as(const struct vb_host_config *config, enum ibv_qp_type type,
+                         struct station_route route)
 {
-    station_open(&here, NULL);
+    station_open(&here, config);
     for (int i = 0; i < 2; ++i) {
         pair[i] = station_qp(&here, type);
         cards[i] = station_card(&here, pair[i]);
     }
     for (int i = 0; i < 2; ++i)
         station_connect(&here, pair[i], &cards[1 - i], route);
+}
+
+static void open_pair(enum ibv_qp_type type, struct station_route route)
+{
+    open_pair_as(NULL, type, route);
 }
 
 static void fill(uint32_t length)
@@ -437,6 +446,89 @@ static void test_events(void)
     station_close(&here);
 }
 
+static sem_t stands, goes_on;
+
+static void stand_still(void *argument, enum ibv_event_type type)
+{
+    (void)argument, (void)type;
+    sem_post(&stands);
+    sem_wait(&goes_on);
+}
+
+/*
+ * The thread is slow, and a program that has armed its CQ and looks once more takes the datagram
+ * that was to wake it, and then sleeps: the acknowledgement has left all the same.
+ */
+static void test_a_last_look(void)
+{
+    struct vb_host_config config = {.packets_only = true, .roce = {.event = stand_still}};
+    struct pollfd readable = {.events = POLLIN};
+    struct ibv_wc wc;
+
+    open_pair_as(&config, IBV_QPT_RC, patient);
+    CHECK(thread_rests());
+    CHECK(network_run("ip addr add 10.3.0.8/24 dev va"));
+    CHECK_EQ(sem_wait(&stands), 0);
+    vb_cq_arm(here.cq, false);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 100, &cards[1]);
+    while (counted().packets_received == 0)
+        CHECK_EQ(vb_cq_poll(here.cq, 1, &wc), 0);
+    CHECK_EQ(sem_post(&goes_on), 0);
+    readable.fd = here.channel->ibv.fd;
+    CHECK_EQ(poll(&readable, 1, 3000), 1); /* before the packet would go again */
+    expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    sem_post(&goes_on); /* whatever else has changed at the interface */
+    station_close(&here);
+}
+
+/* Small buffers for what is sent: of the sockets that have a lane's port. */
+static void narrow_lanes(void)
+{
+    for (int fd = 3; fd < 256; ++fd) {
+        struct sockaddr_in6 address = {0};
+        socklen_t size = sizeof(address);
+
+        if (getsockname(fd, (struct sockaddr *)&address, &size) == 0 &&
+            address.sin6_family == AF_INET6 && ntohs(address.sin6_port) >= 0xc000)
+            CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int)), 0);
+    }
+}
+
+/*
+ * What a slow link took no more of leaves later, and then what was posted meanwhile. By UC, which
+ * has no timer, to a host that says nothing.
+ */
+static void test_slow_link(void)
+{
+    enum { WRITES = 100, LENGTH = 10000 };
+    const struct station_route away = {.from = "10.3.0.1", .to = "10.3.0.2"};
+    const struct station_card nobody = {0x123456, 0, 0};
+    struct vb_qp *qp;
+    uint32_t last;
+
+    if (!network_run("tc qdisc add dev va root tbf rate 400mbit burst 100kb limit 100mb")) {
+        printf("no slow link here: tc knows no tbf\n");
+        return;
+    }
+    CHECK(network_run("ip neigh replace 10.3.0.2 lladdr 02:00:00:00:00:02 dev va"));
+    station_open(&here, NULL);
+    qp = station_qp(&here, IBV_QPT_UC);
+    station_connect(&here, qp, &nobody, away);
+    narrow_lanes();
+    CHECK(thread_rests());
+    for (int i = 0; i < WRITES; ++i)
+        station_post(&here, qp, IBV_WR_RDMA_WRITE, LENGTH, &nobody);
+    last = vb_cq_taken(here.cq) + WRITES - 1;
+    for (int i = 0; i < 500 && !vb_cq_has_entry_at(here.cq, last); ++i) /* nobody polls */
+        usleep(10000);
+    CHECK(vb_cq_has_entry_at(here.cq, last));
+    for (int i = 0; i < WRITES; ++i)
+        expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
+    CHECK(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_POSTPONED) > 0);
+    station_close(&here);
+    CHECK(network_run("tc qdisc del dev va root"));
+}
+
 /* A peer on this host goes direct unless packets are asked for. */
 static void test_ways(void)
 {
@@ -528,6 +620,10 @@ int main(void)
     RUN(test_killed_peer);
     RUN(test_refusals);
     RUN(test_events);
+    sem_init(&stands, 0, 0);
+    sem_init(&goes_on, 0, 0);
+    RUN(test_a_last_look);
+    RUN(test_slow_link);
     RUN(test_ways);
     RUN(test_move);
     return 0;

@@ -8,6 +8,7 @@ user=UID            becomes this user (only root may)
 undumpable          PR_SET_DUMPABLE 0: the kernel lets no process of the user look into it
 RLIMIT_NAME=VALUE   a resource limit
 descriptors=N       no more than N descriptors beyond those that are open
+cgroup=FOLDER       is moved into this control group
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ def prepare(condition: str) -> None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     elif name == "descriptors":
         limit_descriptors(int(value))
+    elif name == "cgroup":
+        (Path(value) / "cgroup.procs").write_text(str(os.getpid()))
     elif name.startswith("RLIMIT_"):
         limit(name, int(value))
     else:
@@ -145,6 +148,26 @@ class RobustSide(Side):
 
     def make_channels(self, count: int) -> None:
         self.channels = [self.ctx.create_comp_channel() for _ in range(count)]
+
+    def work_without_space(self, room: int, addr: int, rkey: int) -> tuple[int, list[str]]:
+        """Makes QPs until ``room`` bytes of address space are used up, then writes.
+
+        Which errno the QP had that there is no space for, and how the WRITE ended.
+        """
+        before = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+        made: list[verbs.QP] = []
+        limit("RLIMIT_AS", used + room)
+        try:
+            while True:
+                made.append(self.pd.create_qp(send_cq=self.cq, max_send_wr=1024))
+        except verbs.VerbsError as error:
+            self.write(addr, rkey, 64)
+            return error.errno or 0, [one.status for one in self.wait()]
+        finally:
+            limit("RLIMIT_AS", before)
+            for qp in made:
+                qp.close()
 
     def processor_seconds(self) -> float:
         return time.process_time()

@@ -17,6 +17,7 @@ from verbena import verbs
 ACCESS = verbs.connect.ALL_ACCESS
 GRH = 40
 PATIENCE = 60.0  # seconds: whatever takes longer hangs
+LOOK = 2.0  # seconds between looks at whether the partner is still there
 RECV = 1 << 32  # added to the wr_id of a receive request
 
 
@@ -158,6 +159,24 @@ class End:
             self.socket.settimeout(PATIENCE)
         return True
 
+    def _is_forsaken(self) -> bool:
+        """Waits for messages of a partner that is gone, which nothing tells it.
+
+        By packets nobody hears of a death but who sends, and an SRQ's receives are not flushed. A
+        request of its own ends in error, which it waits for.
+        """
+        if self.account.sends or not (self.talk.packets or self.talk.srq):
+            return False
+        self.socket.setblocking(False)
+        try:
+            return not self.socket.recv(1, sockets.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+        finally:
+            self.socket.settimeout(PATIENCE)
+
     # ---- requests ----
 
     def post(self, opcode: str, message: int, length: int, **options: Any) -> None:
@@ -198,7 +217,12 @@ class End:
 
     def take(self, timeout: float = PATIENCE, must: bool = True) -> list[verbs.WC]:
         """What completed, at least one unless ``must`` is false."""
-        done = self.cq.wait(1, timeout)
+        end = time.monotonic() + timeout
+        done = self.cq.wait(1, min(timeout, LOOK))
+        while not done and time.monotonic() < end:
+            if must and self._is_forsaken():
+                raise PartnerGone
+            done = self.cq.wait(1, min(end - time.monotonic(), LOOK))
         if not done and must:
             raise Failed(f"nothing completes; {self.describe()}")
         done += self.cq.poll()

@@ -34,7 +34,7 @@ struct vb_dm;
  * it.
  */
 struct vb_pool {
-    uint32_t next;
+    _Atomic uint32_t next;
     uint32_t limit;
     uint32_t resting;
     uint32_t free_first; /* the numbers in `free`, a ring, go on from here */

@@ -87,11 +87,13 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
     else if (thread != NONE && thread != vb_this_thread(holder) &&
              !end_privilege(lock, holder, gone))
         return false;
+    atomic_store_explicit(&lock->slow, 1, memory_order_relaxed);
     return true;
 }
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock)
 {
+    atomic_store_explicit(&lock->slow, 0, memory_order_relaxed);
     if (lock->lender) {
         atomic_store(&lock->thread, lock->lender);
         lock->lender = 0;
@@ -115,6 +117,7 @@ bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
         end_privilege(lock, holder, NULL);
         lock->lender = thread;
     }
+    atomic_store_explicit(&lock->slow, 1, memory_order_relaxed);
     return true;
 }
 
@@ -139,6 +142,8 @@ void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
         atomic_store(&lock->held, 0);
     if (thread >> 32 == instance)
         atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
-    if (atomic_load(&lock->lock) == instance)
+    if (atomic_load(&lock->lock) == instance) {
+        atomic_store(&lock->slow, 0);
         vb_unlock(&lock->lock);
+    }
 }

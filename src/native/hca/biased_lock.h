@@ -28,6 +28,7 @@ struct vb_biased_lock {
     _Atomic uint32_t held;   /* by that thread */
     _Atomic uint32_t lock;   /* by any thread: its adapter's instance */
     _Atomic uint32_t turns;  /* how often it was released */
+    _Atomic uint32_t slow;   /* whoever is inside has `lock`, whatever `held` says */
     uint64_t owner;          /* who was privileged last: `held` is its */
     uint64_t lender;         /* who gets the privilege back at the release */
 };
@@ -84,7 +85,8 @@ static inline void vb_biased_release(struct vb_biased_lock *lock)
     uint32_t turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
 
     atomic_store_explicit(&lock->turns, turns + 1, memory_order_relaxed);
-    if (__builtin_expect(atomic_load_explicit(&lock->held, memory_order_relaxed), 1))
+    /* Not by `held`: one that was privileged sets it for a moment before it looks again. */
+    if (__builtin_expect(!atomic_load_explicit(&lock->slow, memory_order_relaxed), 1))
         atomic_store_explicit(&lock->held, 0, memory_order_release);
     else
         vb_biased_release_slowly(lock);

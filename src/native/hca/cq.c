@@ -234,7 +234,8 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     made->mask = vb_round_up_pow2((uint32_t)cqe) - 1;
     if (!adapter->barriers)
         vb_biased_forbid(&made->poll_lock, adapter->instance);
-    made->ring = alloc_ring(adapter, made->mask + 1);
+    made->largest = made->mask + 1;
+    made->ring = alloc_ring(adapter, made->largest);
     error = made->ring ? take_number(adapter, made) : -ENOMEM;
     if (error) {
         vb_heap_free(adapter->segment, made->ring);
@@ -341,8 +342,11 @@ static int alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
 {
     struct vb_adapter *adapter = cq->context->adapter;
 
+    /* Who takes a first look may have the mask of one ring and the place of another. */
+    if (cq->largest < entries)
+        cq->largest = entries;
     made->mask = entries - 1;
-    made->entries = alloc_ring(adapter, entries);
+    made->entries = alloc_ring(adapter, cq->largest);
     made->stamps = cq->shared->stamps ? alloc_stamps(adapter, entries) : NULL;
     if (made->entries && (made->stamps || !cq->shared->stamps))
         return 0;
@@ -373,8 +377,9 @@ static void change_rings(struct vb_cq *cq, struct rings *rings)
         old.stamps = vb_at(&adapter->self, cq->shared->stamps);
         cq->shared->stamps = vb_heap_offset(adapter->segment, rings->stamps);
     }
-    cq->ring = rings->entries;
-    cq->mask = cq->shared->mask = rings->mask;
+    __atomic_store_n(&cq->ring, rings->entries, __ATOMIC_RELEASE);
+    __atomic_store_n(&cq->mask, rings->mask, __ATOMIC_RELAXED);
+    cq->shared->mask = rings->mask;
     cq->shared->ring = vb_heap_offset(adapter->segment, rings->entries);
     cq->ibv.cqe = (int)(rings->mask + 1);
     *rings = old;

@@ -30,6 +30,7 @@ struct vb_cq {
     struct vb_channel *channel;
     struct vb_pd *parent;          /* domain that it was made in, or NULL */
     uint32_t events_read;          /* channel events handed out, under adapter->mutex */
+    _Atomic uint32_t largest;      /* entries that it ever had room for: each ring's size */
     _Atomic uint32_t gather_count; /* moderation: an event for so many completions (0: none)… */
     _Atomic uint32_t gather_us;    /* …or after so long */
     struct ibv_wc current;         /* what the extended readers read */

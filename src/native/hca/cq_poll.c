@@ -9,9 +9,11 @@
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
+/* A first look may meet a resize; what is taken is looked at again, under poll_lock. */
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
 {
-    struct vb_cqe *entry = &cq->ring[position & cq->mask];
+    struct vb_cqe *ring = __atomic_load_n(&cq->ring, __ATOMIC_ACQUIRE);
+    struct vb_cqe *entry = &ring[position & __atomic_load_n(&cq->mask, __ATOMIC_RELAXED)];
 
     return atomic_load_explicit(&entry->seq, memory_order_acquire) == position + 1 ? entry : NULL;
 }

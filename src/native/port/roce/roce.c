@@ -150,7 +150,7 @@ static bool send_burst(struct vb_roce *roce, uint64_t now)
 {
     struct vb_packet packet;
     struct vb_wrap_out out;
-    bool any = false;
+    bool any = !vb_udp_has_room(roce->udp); /* what was kept goes first, and more may wait */
 
     stage_due(roce, now);
     while (vb_udp_has_room(roce->udp) && vb_engine_next(roce->engine, &packet, now)) {
@@ -306,26 +306,36 @@ void vb_roce_progress(struct vb_roce *roce)
     now = vb_roce_now();
     /*
      * A program that has just received will answer, and the acknowledgement leaves with the answer
-     * in one system call; or it polls again. If it does neither, the thread finds that out.
+     * in one system call; or it polls again. If it does neither, the thread finds that out, but for
+     * one that waits for datagrams: these will not wake it any more.
      */
-    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back;
+    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back &&
+                      atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
     if (!roce->held_back)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
 
+void vb_roce_let_go(struct vb_roce *roce)
+{
+    if (!vb_roce_try_enter(roce)) {
+        atomic_store(&roce->kicked, true); /* who has the lock transmits before it leaves it */
+        if (!vb_roce_try_enter(roce))
+            return;
+    } else if (roce->held_back || roce->again != UINT64_MAX) {
+        vb_roce_transmit(roce, vb_roce_now());
+    }
+    roce->held_back = false;
+    roce->away_until = 0;
+    vb_roce_leave(roce);
+}
+
 void vb_roce_armed(struct vb_roce *roce)
 {
-    if (vb_roce_try_enter(roce)) { /* it polls no more: what was held back leaves now */
-        if (roce->held_back || roce->again != UINT64_MAX)
-            vb_roce_transmit(roce, vb_roce_now());
-        roce->held_back = false;
-        roce->away_until = 0;
-        vb_roce_leave(roce);
-    }
     atomic_store(&roce->armed_at, atomic_load(&roce->polls));
     if (atomic_load(&roce->unwatched))
         vb_roce_thread_watch(roce);
+    vb_roce_let_go(roce); /* it polls no more */
 }
 
 void vb_roce_settle(struct vb_roce *roce)

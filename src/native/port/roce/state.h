@@ -63,6 +63,9 @@ bool vb_roce_receive(struct vb_roce *roce, uint64_t now);
 /* Under the lock: what is due, and what is ready to be sent. */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 
+/* Without the lock: what polls have held back, trusting in the thread's next look, leaves now. */
+void vb_roce_let_go(struct vb_roce *roce);
+
 /* Under the lock: what was refused since the last line, but not more than a line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);
 

@@ -28,7 +28,7 @@ static int watch(struct vb_roce *roce, int fd, enum source source, uint32_t even
     return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* One event, then none until this is called again. */
+/* One event, then none until this is called again. After it, vb_roce_let_go. */
 void vb_roce_thread_watch(struct vb_roce *roce)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
@@ -182,6 +182,7 @@ static void attend(struct vb_roce *roce, struct looks *looks)
             sched_yield(); /* to who may have been woken on this processor */
     } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
+    vb_roce_let_go(roce);
 }
 
 static void serve_addresses(struct vb_roce *roce)
