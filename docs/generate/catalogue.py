@@ -239,7 +239,8 @@ STATUSES = (
 CALLS = (
     Entry(
         "create_qp, create_cq, create_srq",
-        "`EINVAL`: a size is beyond the device's limit. `EOPNOTSUPP`: the device has no such kind.",
+        "`EINVAL`: a size is beyond the device's limit, or an object is another context's. "
+        "`EOPNOTSUPP`: the device has no such kind.",
         "sizes that suit another adapter.",
         "ask `query_device` first.",
         (
@@ -358,12 +359,17 @@ CALLS = (
     ),
     Entry(
         "query_port, query_gid, query_pkey, create_ah",
-        "`EINVAL`: no such port or index, or an address that RoCE does not have.",
-        "a GID index of another adapter; an address handle made from a LID.",
+        "`EINVAL`: no such port or index, or an address that RoCE does not have. `ENODATA`: there "
+        "is no GID at that index, in `modify_qp` too.",
+        "a GID index of another adapter or host; an address handle made from a LID.",
         "`verbena devices` lists the GIDs.",
         (
             Example("No such GID", "ctx.query_gid(1, 300)"),
             Example("An address without a GID", "pd.create_ah(dlid=1, is_global=False)"),
+            Example(
+                "An address from an empty entry of the table",
+                "pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=200)",
+            ),
         ),
     ),
     Entry(

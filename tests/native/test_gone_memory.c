@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Memory that is unmapped or made read-only under its region: an error of that request, no more. */
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -347,10 +348,34 @@ static void fault_with_later_handler(void)
     touch_nothing();
 }
 
+static sigjmp_buf out;
+
+static void leaves_by_jumping(int number)
+{
+    (void)number;
+    siglongjmp(out, 1);
+}
+
+/* As programs do that try whether an address can be read. */
+static void fault_with_handler_that_jumps(void)
+{
+    signal(SIGSEGV, leaves_by_jumping);
+    vb_guard_start();
+    for (volatile int faults = 0; faults < 3; ++faults)
+        if (!sigsetjmp(out, 1)) {
+            touch_nothing();
+            _exit(1);
+        }
+    _exit(42);
+}
+
 static void other_faults_are_the_programs(void)
 {
     int status = in_child(fault_with_own_handler);
 
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 42);
+    status = in_child(fault_with_handler_that_jumps);
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 42);
     status = in_child(fault_without_handler);

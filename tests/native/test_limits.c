@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "end.h"
+#include "memory/heap.h"
 #include "port/direct/slot.h"
 
 static int open_descriptors(void)
@@ -62,6 +63,50 @@ static void an_open_that_fails_leaves_nothing_open(void)
     vb_direct_close(direct);
     CHECK_EQ(open_descriptors(), before);
 }
+
+/* ---- as many queue pairs as there are ---- */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(VERBENA_SANITIZE_THREADS)
+
+static void limit_addresses(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* A small segment stands for a large one: what each could do without must not take all of it. */
+static void connected_queue_pairs_leave_room_for_others(void)
+{
+    struct end end;
+    struct vb_cq *cq;
+    size_t count;
+
+    limit_addresses(6ull << 30);
+    end_open(&end, (struct end_options){0});
+    limit_addresses(RLIM_INFINITY);
+    count = vb_heap_size(end.direct->adapter.segment) / VB_STAGE_SLOTS / VB_STAGE_BYTES;
+    CHECK(count >= 4096 && count < VB_MAX_QP);
+    for (size_t i = 0; i < count; ++i) {
+        struct vb_qp *qp = end_add_qp(&end);
+
+        end_ready(qp, qp);
+    }
+    CHECK_EQ(vb_cq_create(end.context, 1024, NULL, NULL, &cq), 0);
+    CHECK_EQ(vb_cq_destroy(cq), 0);
+    end_close(&end);
+}
+
+#else
+
+static void connected_queue_pairs_leave_room_for_others(void)
+{
+    /* a sanitizer's own addresses are beyond every limit */
+}
+
+#endif
 
 /* ---- too few descriptors for a peer ---- */
 
@@ -288,6 +333,7 @@ int main(int argc, char **argv)
     alarm(60); /* a hang is a failure */
     limit_descriptors(1024);
     RUN(an_open_that_fails_leaves_nothing_open);
+    RUN(connected_queue_pairs_leave_room_for_others);
     RUN(a_process_without_descriptors_refuses_peers_and_does_not_spin);
     if (geteuid() == 0) /* only root can become another user */
         RUN(another_user_takes_no_descriptors);

@@ -265,6 +265,18 @@ def test_gids_are_the_hosts_addresses(verbena: Callable[..., str]) -> None:
     assert found == addresses
 
 
+def test_state_is_what_the_device_says(verbena_run: Run) -> None:
+    """An interface that is not there has no carrier."""
+    for netdev, state, physical, port in (
+        ("lo", "4: ACTIVE", "5: LinkUp", "PORT_ACTIVE"),
+        ("nosuch0", "1: DOWN", "3: Disabled", "PORT_DOWN"),
+    ):
+        options = ("--netdev", netdev)
+        files = [f"{DEVICE}/ports/1/{name}" for name in ("state", "phys_state")]
+        assert verbena_run("cat", *files, options=options).stdout.splitlines() == [state, physical]
+        assert port in verbena_run("ibv_devinfo", options=options).stdout
+
+
 def test_each_gid_has_a_type_and_an_interface(verbena: Callable[..., str]) -> None:
     port = f"{DEVICE}/ports/1"
     count = len(verbena("ls", f"{port}/gids").split())

@@ -10,6 +10,18 @@
 #include "dropin/export.h"
 #include "port/gid.h"
 
+int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr)
+{
+    struct vb_gid source;
+
+    if (!attr->is_global || vb_addresses_get(vb_gids(context), attr->grh.sgid_index, &source))
+        return 0;
+    return vb_decline(vb_core(context), -ENODATA,
+                      "sgid_index is {0}, and that entry of the port's GID table is empty: "
+                      "`verbena devices` lists those in use",
+                      attr->grh.sgid_index);
+}
+
 VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct vb_ah *ah;
@@ -17,7 +29,9 @@ VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 
     if (!vb_core(pd->context))
         return NULL;
-    error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
+    error = vb_check_source(pd->context, attr);
+    if (!error)
+        error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
     return error ? vb_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
 }
 

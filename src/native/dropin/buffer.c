@@ -24,6 +24,20 @@ VB_EXPORT void *verbena_heap_alloc(size_t size, size_t align)
     return heap ? vb_heap_alloc(heap, size, align) : NULL;
 }
 
+VB_EXPORT void *verbena_heap_alloc_unzeroed(size_t size, size_t align)
+{
+    struct vb_heap *heap = vb_process_heap();
+
+    return heap ? vb_heap_alloc_unzeroed(heap, size, align) : NULL;
+}
+
+VB_EXPORT int verbena_heap_resize(void *p, size_t size)
+{
+    struct vb_heap *heap = vb_process_heap_if_any();
+
+    return heap && p ? vb_heap_resize(heap, p, size) : -EINVAL;
+}
+
 VB_EXPORT void verbena_heap_free(void *p)
 {
     struct vb_heap *heap = vb_process_heap_if_any();

@@ -56,14 +56,6 @@ static inline void *vb_null(int error)
     return NULL;
 }
 
-/* A core's negative errno as libibverbs returns it, with errno set as many callers expect. */
-static inline int vb_errno(int error)
-{
-    if (error)
-        errno = -error;
-    return -error;
-}
-
 /* Fills both tables and everything else of the context but its adapter; `cmd_fd` becomes its own
  * (command.h). */
 void vb_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd);
@@ -80,6 +72,9 @@ int vb_bury(struct ibv_context *context, void *object);
 void vb_forget_xrcds(struct vb_open *opened);
 /* Every call through the tables fails from now on. */
 void vb_open_kill(struct vb_open *opened);
+
+/* Is there a GID behind an address' sgid_index? 0, or -ENODATA as the kernel has it. */
+int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr);
 
 /* The calls that only the tables lead to. */
 int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,

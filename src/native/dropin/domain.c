@@ -12,15 +12,16 @@ struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr 
     if (!core)
         return NULL;
     if (attr->comp_mask)
-        return vb_null(-EINVAL);
+        return vb_failed_null(context, "ibv_alloc_td", -EINVAL);
     error = vb_td_alloc(core, &td);
     return error ? vb_failed_null(context, "ibv_alloc_td", error) : &td->ibv;
 }
 
 int vb_dealloc_td(struct ibv_td *td)
 {
-    return vb_core(td->context) ? vb_errno(vb_td_dealloc((struct vb_td *)td))
-                                : vb_bury(td->context, td);
+    return vb_core(td->context)
+               ? vb_result(td->context, "ibv_dealloc_td", vb_td_dealloc((struct vb_td *)td))
+               : vb_bury(td->context, td);
 }
 
 struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,

@@ -25,7 +25,7 @@ VB_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t han
     struct pd_import import = {.to = vb_core(context)};
     int error = vb_import(context, one_pd, &import, handle);
 
-    return error ? vb_null(error) : &import.made->ibv;
+    return error ? vb_failed_null(context, "ibv_import_pd", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
@@ -53,7 +53,7 @@ VB_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
     struct mr_import import = {.to = (struct vb_pd *)pd};
     int error = vb_import(pd->context, one_mr, &import, handle);
 
-    return error ? vb_null(error) : &import.made->ibv;
+    return error ? vb_failed_null(pd->context, "ibv_import_mr", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
@@ -81,7 +81,7 @@ VB_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t han
     struct dm_import import = {.to = vb_core(context)};
     int error = vb_import(context, one_dm, &import, handle);
 
-    return error ? vb_null(error) : &import.made->ibv;
+    return error ? vb_failed_null(context, "ibv_import_dm", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)

@@ -16,12 +16,14 @@ struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
-    return vb_errno(vb_core(qp->context) ? vb_mw_bind((struct vb_qp *)qp, (struct vb_mw *)mw, bind)
-                                         : -VB_ERROR_FORKED);
+    return vb_result(qp->context, "ibv_bind_mw",
+                     vb_core(qp->context) ? vb_mw_bind((struct vb_qp *)qp, (struct vb_mw *)mw, bind)
+                                          : -VB_ERROR_FORKED);
 }
 
 int vb_dealloc_mw(struct ibv_mw *mw)
 {
-    return vb_core(mw->context) ? vb_errno(vb_mw_dealloc((struct vb_mw *)mw))
-                                : vb_bury(mw->context, mw);
+    return vb_core(mw->context)
+               ? vb_result(mw->context, "ibv_dealloc_mw", vb_mw_dealloc((struct vb_mw *)mw))
+               : vb_bury(mw->context, mw);
 }

@@ -144,9 +144,10 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_of
 int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                  struct ibv_sge *sg_list, uint32_t num_sge)
 {
-    return vb_errno(vb_core(pd->context)
-                        ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
-                        : -VB_ERROR_FORKED);
+    return vb_result(pd->context, "ibv_advise_mr",
+                     vb_core(pd->context)
+                         ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
+                         : -VB_ERROR_FORKED);
 }
 
 /* ---- device memory ---- */
@@ -160,7 +161,7 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
         opened->ended ? -VB_ERROR_FORKED : vb_dm_alloc(opened->core, vb_process_heap(), attr, &dm);
 
     if (error)
-        return vb_null(error);
+        return vb_failed_null(context, "ibv_alloc_dm", error);
     dm->ibv.context = context;
     return &dm->ibv;
 }
@@ -171,5 +172,5 @@ int vb_free_dm(struct ibv_dm *dm)
 
     if (own->context && !vb_core(dm->context))
         return vb_bury(dm->context, dm);
-    return vb_errno(vb_dm_free((struct vb_dm *)dm));
+    return vb_result(dm->context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
 }

@@ -89,10 +89,13 @@ static int mask_for(enum ibv_qp_type type, int mask)
 
 VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    return vb_result(qp->context, "ibv_modify_qp",
-                     vb_core(qp->context)
-                         ? vb_qp_modify((struct vb_qp *)qp, attr, mask_for(qp->qp_type, mask))
-                         : -VB_ERROR_FORKED);
+    int error = vb_core(qp->context) ? 0 : -VB_ERROR_FORKED;
+
+    if (!error && (mask & IBV_QP_AV))
+        error = vb_check_source(qp->context, &attr->ah_attr);
+    if (!error)
+        error = vb_qp_modify((struct vb_qp *)qp, attr, mask_for(qp->qp_type, mask));
+    return vb_result(qp->context, "ibv_modify_qp", error);
 }
 
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,

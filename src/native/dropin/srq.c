@@ -28,6 +28,12 @@ static struct ibv_srq *create_xrc(struct ibv_context *context, struct ibv_srq_in
         return vb_failed_null(
             context, "ibv_create_srq_ex",
             vb_decline(core, -EINVAL, "an XRC SRQ needs an XRC domain and a CQ of its own"));
+    if (((struct vb_pd *)attr->pd)->context != core ||
+        ((struct vb_cq *)attr->cq)->context != core ||
+        ((struct vb_xrcd *)attr->xrcd)->context != core)
+        return vb_failed_null(
+            context, "ibv_create_srq_ex",
+            vb_decline(core, -EINVAL, "an XRC SRQ, its PD, domain and CQ are of one context"));
     error = vb_srq_create_xrc(core, (struct vb_pd *)attr->pd, (struct vb_xrcd *)attr->xrcd,
                               (struct vb_cq *)attr->cq, (struct ibv_srq_init_attr *)attr, &srq);
     return error ? vb_failed_null(context, "ibv_create_srq_ex", error) : &srq->ibv;

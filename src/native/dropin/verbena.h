@@ -12,6 +12,11 @@ struct vb_jack;
 
 /* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
 void *verbena_heap_alloc(size_t size, size_t align);
+/* The same with any contents. */
+void *verbena_heap_alloc_unzeroed(size_t size, size_t align);
+/* Smaller or larger where it is, zeroed where it grows. 0; -ENOMEM: it would have to move; -EINVAL.
+ */
+int verbena_heap_resize(void *p, size_t size);
 void verbena_heap_free(void *p);
 /* Usable bytes of an allocation, 0 for any other pointer. */
 size_t verbena_heap_size(const void *p);

@@ -74,6 +74,11 @@ static bool lock_word(_Atomic uint32_t *lock, uint32_t holder, const atomic_bool
     return true;
 }
 
+static void enter_by_word(struct vb_biased_lock *lock)
+{
+    atomic_store_explicit(&lock->by_word, 1, memory_order_relaxed);
+}
+
 bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim,
                               const atomic_bool *gone)
 {
@@ -87,37 +92,39 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
     else if (thread != NONE && thread != vb_this_thread(holder) &&
              !end_privilege(lock, holder, gone))
         return false;
-    atomic_store_explicit(&lock->slow, 1, memory_order_relaxed);
+    enter_by_word(lock);
     return true;
 }
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock)
 {
-    atomic_store_explicit(&lock->slow, 0, memory_order_relaxed);
-    if (lock->lender) {
-        atomic_store(&lock->thread, lock->lender);
-        lock->lender = 0;
-    }
+    uint64_t lender = lock->lender;
+
+    lock->lender = 0;
+    atomic_store_explicit(&lock->by_word, 0, memory_order_relaxed);
+    if (lender) /* from here on it may be inside */
+        atomic_store(&lock->thread, lender);
     vb_unlock(&lock->lock);
 }
 
 bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 {
-    uint64_t thread = atomic_load(&lock->thread);
+    uint64_t thread;
 
     if (atomic_load(&lock->held))
         return false;
-    if (thread == vb_this_thread(holder)) {
+    if (atomic_load(&lock->thread) == vb_this_thread(holder)) {
         vb_biased_acquire(lock, holder, false);
         return true;
     }
     if (!vb_trylock(&lock->lock, holder))
         return false;
+    thread = atomic_load(&lock->thread); /* it changes only under `lock` */
     if (thread != NONE && thread != REVOKED) {
         end_privilege(lock, holder, NULL);
         lock->lender = thread;
     }
-    atomic_store_explicit(&lock->slow, 1, memory_order_relaxed);
+    enter_by_word(lock);
     return true;
 }
 
@@ -143,7 +150,7 @@ void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
     if (thread >> 32 == instance)
         atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
     if (atomic_load(&lock->lock) == instance) {
-        atomic_store(&lock->slow, 0);
+        atomic_store(&lock->by_word, 0);
         vb_unlock(&lock->lock);
     }
 }

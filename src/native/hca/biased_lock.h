@@ -24,13 +24,13 @@
 #include <stdint.h>
 
 struct vb_biased_lock {
-    _Atomic uint64_t thread; /* the privileged one; 0: none yet, 1: revoked */
-    _Atomic uint32_t held;   /* by that thread */
-    _Atomic uint32_t lock;   /* by any thread: its adapter's instance */
-    _Atomic uint32_t turns;  /* how often it was released */
-    _Atomic uint32_t slow;   /* whoever is inside has `lock`, whatever `held` says */
-    uint64_t owner;          /* who was privileged last: `held` is its */
-    uint64_t lender;         /* who gets the privilege back at the release */
+    _Atomic uint64_t thread;  /* the privileged one; 0: none yet, 1: revoked */
+    _Atomic uint32_t held;    /* by that thread */
+    _Atomic uint32_t lock;    /* by any thread: its adapter's instance */
+    _Atomic uint32_t turns;   /* how often it was released */
+    _Atomic uint32_t by_word; /* whoever is inside came in by `lock`, and leaves by it */
+    uint64_t owner;           /* who was privileged last: `held` is its */
+    uint64_t lender;          /* who gets the privilege back at the release */
 };
 
 /* Asks the kernel for the barriers; false: it has none, so no thread here may be privileged. */
@@ -80,13 +80,14 @@ static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holde
     vb_biased_acquire_unless(lock, holder, claim, NULL);
 }
 
+/* `held` would not tell a visitor how it came in: the thread that has lost its privilege may be
+ * setting it, before it sees that and clears it again. */
 static inline void vb_biased_release(struct vb_biased_lock *lock)
 {
     uint32_t turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
 
     atomic_store_explicit(&lock->turns, turns + 1, memory_order_relaxed);
-    /* Not by `held`: one that was privileged sets it for a moment before it looks again. */
-    if (__builtin_expect(!atomic_load_explicit(&lock->slow, memory_order_relaxed), 1))
+    if (__builtin_expect(!atomic_load_explicit(&lock->by_word, memory_order_relaxed), 1))
         atomic_store_explicit(&lock->held, 0, memory_order_release);
     else
         vb_biased_release_slowly(lock);

@@ -59,13 +59,11 @@ int vb_channel_destroy(struct vb_channel *channel)
     return 0;
 }
 
-void vb_channel_write(int write_fd, uint32_t cq, uint32_t generation)
+bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation)
 {
     struct vb_channel_record record = {.cq = cq, .generation = generation};
 
-    /* A pipe holds thousands of records; a full one is readable, so nobody sleeps on. */
-    if (write(write_fd, &record, sizeof(record)) < 0)
-        return;
+    return write(write_fd, &record, sizeof(record)) == sizeof(record);
 }
 
 static uint64_t microseconds(void)
@@ -111,6 +109,8 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
             spin(channel, spin_us);
         if (read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
             return errno ? -errno : -EIO;
+        if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))
+            vb_cq_notice_missed(adapter);
         pthread_mutex_lock(&adapter->mutex);
         found = record.cq < VB_MAX_CQ ? adapter->cqs[record.cq] : NULL;
         if (found && found->generation == record.generation && found->channel == channel) {

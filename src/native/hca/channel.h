@@ -32,6 +32,7 @@ int vb_channel_destroy(struct vb_channel *channel); /* -EBUSY while a CQ uses it
 /* 0 and the CQ whose event was next; -EAGAIN, -EINTR; spins `spin_us` before it sleeps. */
 int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq **cq);
 
-void vb_channel_write(int write_fd, uint32_t cq, uint32_t generation);
+/* False: the pipe is full, with thousands of records (vb_cq_wake). */
+bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation);
 
 #endif

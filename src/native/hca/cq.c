@@ -41,11 +41,36 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
     return VB_PUSH_EVENT;
 }
 
-void vb_cq_wake(struct vb_cq_shared *cq, uint32_t index, int write_fd)
+/*
+ * Programs that arm and poll, and seldom read the channel, fill it. Who reads a record looks for
+ * events that were left out; if the last has been read by now, there is room again.
+ */
+void vb_cq_write_event(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index,
+                       int write_fd)
+{
+    if (VB_LIKELY(vb_channel_write(write_fd, index, cq->generation)))
+        return;
+    atomic_fetch_or(&cq->notices, VB_PUSH_EVENT);
+    atomic_store(&view->header->events_missed, 1);
+    vb_channel_write(write_fd, index, cq->generation);
+}
+
+void vb_cq_notice_missed(struct vb_adapter *adapter)
+{
+    if (!atomic_exchange(&adapter->self.header->events_missed, 0))
+        return;
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
+        if (adapter->cqs[i])
+            vb_cq_notice(adapter->cqs[i]);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index, int write_fd)
 {
     uint32_t armed = atomic_load(&cq->armed);
 
-    vb_channel_write(write_fd, index, cq->generation);
+    vb_cq_write_event(view, cq, index, write_fd);
     if (armed > VB_ARM_ANY)
         atomic_compare_exchange_strong(&cq->armed, &armed, VB_ARM_NONE);
 }
@@ -71,24 +96,26 @@ unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
     return first ? VB_PUSH_OVERRUN | VB_PUSH_REFUSED : VB_PUSH_REFUSED;
 }
 
+static void wake_own(struct vb_cq *cq)
+{
+    vb_cq_wake(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
+    vb_cq_tell(cq);
+}
+
 void vb_cq_notice(struct vb_cq *cq)
 {
     uint32_t notices = atomic_exchange(&cq->shared->notices, 0);
 
-    if ((notices & VB_PUSH_EVENT) && cq->channel) {
-        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
-        vb_cq_tell(cq);
-    }
+    if ((notices & VB_PUSH_EVENT) && cq->channel)
+        wake_own(cq);
     if (notices & VB_PUSH_OVERRUN)
         vb_event_raise(cq->context, IBV_EVENT_CQ_ERR, &cq->ibv);
 }
 
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed)
 {
-    if ((pushed & VB_PUSH_EVENT) && cq->channel) {
-        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
-        vb_cq_tell(cq);
-    }
+    if ((pushed & VB_PUSH_EVENT) && cq->channel)
+        wake_own(cq);
     if (pushed & VB_PUSH_OVERRUN)
         vb_cq_notice(cq);
 }
@@ -226,6 +253,8 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
         return decline_size(context, cqe);
+    if (channel && channel->context != context)
+        return vb_decline(context, -EINVAL, "the completion channel is another context's");
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
@@ -308,7 +337,7 @@ static void wake_at_once(struct vb_cq *cq)
     while (vb_cq_has_entry_at(cq, from))
         ++from;
     atomic_store(&cq->shared->announced, from);
-    vb_channel_write(cq->channel->write_fd, cq->index, cq->generation);
+    vb_cq_write_event(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
     vb_cq_tell(cq);
 }
 

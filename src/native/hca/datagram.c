@@ -121,12 +121,6 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     vb_unlock(&qp->shared->rq_lock);
 }
 
-/* A Q_Key with its top bit set stands for the sending QP's own (IBA 10.2.5). */
-static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
-{
-    return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
-}
-
 static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
                           struct vb_packet *packet)
 {
@@ -140,7 +134,7 @@ static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
         .dest_qp = wr->wr.ud.remote_qpn & VB_QPN_MASK,
         .psn = vb_psn_add(qp->attr.sq_psn, qp->sq_next),
     };
-    struct vb_deth deth = {qkey_of(qp, wr), qp->ibv.qp_num};
+    struct vb_deth deth = {vb_qp_datagram_qkey(qp, wr), qp->ibv.qp_num};
 
     vb_bth_write(packet->header, &bth);
     vb_deth_write(packet->header + VB_BTH, &deth);

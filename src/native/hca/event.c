@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "hca/adapter.h"
@@ -28,34 +29,56 @@ static struct vb_event *unlink_first(struct vb_event **list, const void *element
     return NULL;
 }
 
-static void queue(struct vb_context *context, const struct ibv_async_event *what)
+/* Under the mutex, as the next. */
+static void count(const struct vb_context *context)
+{
+    uint64_t one = 1;
+
+    if (write(context->async_fd, &one, sizeof(one)) < 0)
+        return; /* the counter is full: it is readable anyway */
+}
+
+/*
+ * Of an event that nobody will get: a program that finds the descriptor readable must not block.
+ * Where the kernel cannot do it without waiting (before 5.8) it may.
+ */
+static void discount(const struct vb_context *context)
+{
+    uint64_t one;
+    struct iovec into = {&one, sizeof(one)};
+
+    if (preadv2(context->async_fd, &into, 1, -1, RWF_NOWAIT) < 0)
+        return; /* a reader has it already, and finds no event */
+}
+
+static void queue(struct vb_context *context, const struct ibv_async_event *what, bool is_awaited)
 {
     struct vb_event *event = calloc(1, sizeof(*event));
-    uint64_t one = 1;
 
     if (!event)
         return;
     event->event = *what;
+    event->is_awaited = is_awaited;
     pthread_mutex_lock(&context->mutex);
     append(&context->events, event);
+    count(context);
     pthread_mutex_unlock(&context->mutex);
-    if (write(context->async_fd, &one, sizeof(one)) < 0)
-        return; /* the counter is full: it is readable anyway */
     if (context->adapter->port->told)
         context->adapter->port->told(context, context->async_fd);
 }
 
 void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)
 {
-    queue(context, &(struct ibv_async_event){.event_type = type, .element.cq = element});
+    queue(context, &(struct ibv_async_event){.event_type = type, .element.cq = element}, true);
 }
 
 void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, int port_num)
 {
-    queue(context, &(struct ibv_async_event){.event_type = type, .element.port_num = port_num});
+    queue(context, &(struct ibv_async_event){.event_type = type, .element.port_num = port_num},
+          false);
 }
 
-/* Moves the oldest event to those that wait for their acknowledgement. */
+/* The oldest event, to those that wait for their acknowledgement. */
 static bool take(struct vb_context *context, struct ibv_async_event *event)
 {
     struct vb_event *next;
@@ -64,8 +87,11 @@ static bool take(struct vb_context *context, struct ibv_async_event *event)
     next = context->events;
     if (next) {
         context->events = next->next;
-        append(&context->unacked, next);
         *event = next->event;
+        if (next->is_awaited)
+            append(&context->unacked, next);
+        else
+            free(next);
     }
     pthread_mutex_unlock(&context->mutex);
     return next != NULL;
@@ -73,7 +99,7 @@ static bool take(struct vb_context *context, struct ibv_async_event *event)
 
 int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
 {
-    /* A count without an event is left when an element was destroyed: wait on. */
+    /* The element may have been destroyed since its event was counted: wait on. */
     for (;;) {
         uint64_t count;
 
@@ -105,8 +131,10 @@ void vb_event_retire(struct vb_context *context, const void *element)
     struct vb_event *event;
 
     pthread_mutex_lock(&context->mutex);
-    while ((event = unlink_first(&context->events, element)))
+    while ((event = unlink_first(&context->events, element))) {
         free(event);
+        discount(context);
+    }
     while (is_unacked(context, element))
         pthread_cond_wait(&context->acked, &context->mutex);
     pthread_mutex_unlock(&context->mutex);

@@ -3,6 +3,7 @@
 #ifndef VB_HCA_EVENT_H
 #define VB_HCA_EVENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "abi/verbs.h"
@@ -12,6 +13,7 @@ struct vb_context;
 struct vb_event {
     struct vb_event *next;
     struct ibv_async_event event;
+    bool is_awaited; /* its element is destroyed only when it is acknowledged */
 };
 
 /* `element` is the CQ, QP or SRQ as the program knows it, or NULL for a device event. */

@@ -23,7 +23,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 8u
+#define VB_LAYOUT_VERSION 9u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -251,6 +251,7 @@ struct vb_segment_header {
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
+    _Atomic uint32_t events_missed;   /* a CQ's event found its channel full: it is in `notices` */
     _Atomic uint32_t mr_window;       /* no region's entry was ever at or beyond this */
     _Atomic uint32_t group_window;    /* nor a group's at or beyond this */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */

@@ -185,10 +185,10 @@ int vb_mw_bind(struct vb_qp *qp, struct vb_mw *mw, const struct ibv_mw_bind *bin
     int error = mw->ibv.type == IBV_MW_TYPE_1 ? check_type_1(qp, &bind->bind_info) : -EINVAL;
     uint32_t key;
 
+    if (!error)
+        error = vb_post_check(qp); /* before the present binding is touched */
     if (error)
         return error;
-    if (!vb_post_fits(qp))
-        return -ENOMEM; /* before the present binding is touched */
     key = supersede(adapter, &adapter->self.mr[mw->index], mw->index);
     fill_bind(&bind->bind_info, key, &wr);
     error = vb_post_prepared(qp, &wr);

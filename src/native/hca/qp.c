@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hca/ah.h"
 #include "hca/event.h"
 #include "hca/multicast.h"
 #include "hca/refusal.h"
@@ -77,12 +78,43 @@ static int check_init(struct vb_context *context, const struct ibv_qp_init_attr_
     return check_caps(context, &attr->cap);
 }
 
-/* Elements and inline data of the send queue's entries, in one block. */
+static bool is_here(const struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+    const struct vb_cq *send = (struct vb_cq *)attr->send_cq, *recv = (struct vb_cq *)attr->recv_cq;
+    const struct vb_pd *pd = (struct vb_pd *)attr->pd;
+    const struct vb_srq *srq = (struct vb_srq *)attr->srq;
+    const struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
+
+    if (attr->qp_type == IBV_QPT_XRC_RECV)
+        return xrcd->context == context;
+    return pd->context == context && send->context == context &&
+           (!recv || recv->context == context) && (!srq || srq->context == context);
+}
+
+/* The kernel knows the handles of one context by that context alone. */
+static int check_objects(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+    const struct vb_srq *srq = (struct vb_srq *)attr->srq;
+
+    if (!is_here(context, attr))
+        return vb_decline(context, -EINVAL,
+                          "a QP and what it is made with are of one context, and here is some "
+                          "object of another one (ibv_open_device, ibv_import_device)");
+    if (attr->qp_type != IBV_QPT_XRC_RECV && srq && srq->xrcd)
+        return vb_decline(context, -EINVAL,
+                          "the SRQ is an XRC SRQ, which requests name: a QP of type {0t} receives "
+                          "from a basic one",
+                          attr->qp_type);
+    return 0;
+}
+
+/* Elements, addresses and inline data of the send queue's entries, in one block. */
 static int alloc_send_queue(struct vb_qp *qp)
 {
     size_t count = (size_t)qp->sq_mask + 1;
     size_t sges = qp->cap.max_send_sge ? qp->cap.max_send_sge : 1;
-    size_t each = sges * sizeof(struct ibv_sge) + ((qp->cap.max_inline_data + 7u) & ~7u);
+    size_t address = qp->ibv.qp_type == IBV_QPT_UD ? sizeof(struct vb_ah) : 0;
+    size_t each = sges * sizeof(struct ibv_sge) + address + ((qp->cap.max_inline_data + 7u) & ~7u);
     uint8_t *at;
 
     qp->sq = vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &qp->sq_own);
@@ -92,7 +124,8 @@ static int alloc_send_queue(struct vb_qp *qp)
         return -ENOMEM;
     for (size_t i = 0; i < count; ++i, at += each) {
         qp->sq[i].sge = (struct ibv_sge *)at;
-        qp->sq[i].inline_data = at + sges * sizeof(struct ibv_sge);
+        qp->sq[i].ah = (struct vb_ah *)(at + sges * sizeof(struct ibv_sge));
+        qp->sq[i].inline_data = (uint8_t *)qp->sq[i].ah + address;
     }
     return 0;
 }
@@ -111,6 +144,8 @@ void vb_qp_stage(struct vb_qp *qp)
     struct vb_heap *segment = qp->context->adapter->segment;
 
     if (qp->srq || qp->rq_stage || !qp->cap.max_recv_wr)
+        return;
+    if (vb_heap_used(segment) > vb_heap_size(segment) / 2) /* the rest is for what must be had */
         return;
     qp->rq_stage = vb_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
     qp->shared->rq_stage = qp->rq_stage ? vb_heap_offset(segment, qp->rq_stage) : 0;
@@ -269,12 +304,14 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
     struct ibv_qp_init_attr_ex wanted = *attr;
     int error = check_init(context, attr);
 
-    if (error)
-        return error;
     if (attr->qp_type == IBV_QPT_XRC_SEND) { /* it receives nothing, whatever is asked */
         wanted.recv_cq = NULL;
         wanted.srq = NULL;
     }
+    if (!error)
+        error = check_objects(context, &wanted);
+    if (error)
+        return error;
     if (attr->qp_type == IBV_QPT_XRC_RECV)
         error = vb_xrc_create_qp(context, attr, qp);
     else

@@ -18,6 +18,7 @@ struct vb_sq_wqe {
     struct ibv_send_wr wr;
     struct ibv_sge *sge;
     uint8_t *inline_data;
+    struct vb_ah *ah; /* UD: a copy, since a program may destroy its own once it has posted */
     /* the packet engine's, once it has begun it (requester.h) */
     uint32_t first_psn;
     uint32_t packets;
@@ -106,7 +107,8 @@ void vb_qp_unmake(struct vb_qp *qp);
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
 int vb_qp_destroy(struct vb_qp *qp); /* -EBUSY while it is in a multicast group */
 void vb_qp_reset(struct vb_qp *qp);
-/* Gives a connected QP the stage for small payloads; without address space it does without. */
+/* Gives a connected QP the stage for small payloads; where address space is short it does without.
+ */
 void vb_qp_stage(struct vb_qp *qp);
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask);
 int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
@@ -117,8 +119,8 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
 int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 /* One request that is as the queue holds it, and past the checks (mw.h). */
 int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr);
-/* Is there room for one more? */
-bool vb_post_fits(struct vb_qp *qp);
+/* What posting one more would fail with now: 0, -EINVAL for the state, -ENOMEM. */
+int vb_post_check(struct vb_qp *qp);
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)
@@ -130,6 +132,12 @@ static inline bool vb_qp_connected_type(uint32_t type)
 {
     return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND ||
            type == IBV_QPT_XRC_RECV;
+}
+
+/* A datagram's Q_Key: one with its top bit set stands for the sending QP's own (IBA 10.2.5). */
+static inline uint32_t vb_qp_datagram_qkey(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
 }
 
 /* Whose requests are acknowledged. */

@@ -127,6 +127,18 @@ static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
         kept->en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
+/* As they are now. */
+static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
+{
+    const struct vb_qp_shared *shared = qp->shared;
+
+    attr->qp_access_flags = shared->access;
+    attr->qkey = shared->qkey;
+    attr->dest_qp_num = shared->dest_qp_num;
+    attr->min_rnr_timer = (uint8_t)shared->min_rnr_timer;
+    attr->max_dest_rd_atomic = (uint8_t)shared->max_dest_rd_atomic;
+}
+
 /* What the peer looks at lies in the segment. */
 static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
@@ -150,6 +162,15 @@ static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
     qp->ibv.state = state;
 }
 
+/* Unless a peer, or a request, has put the QP in an error state meanwhile. */
+static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+    uint32_t expected = from;
+
+    atomic_compare_exchange_strong(&qp->shared->state, &expected, to);
+    qp->ibv.state = vb_qp_state(qp);
+}
+
 static void fail(struct vb_qp *qp)
 {
     vb_sq_lock(qp);
@@ -163,12 +184,12 @@ static void fail(struct vb_qp *qp)
     vb_rq_flush(qp);
 }
 
-static void run(struct vb_qp *qp, enum ibv_qp_state state, bool drain_event)
+static void run(struct vb_qp *qp, const struct vb_transition *transition, bool drain_event)
 {
     vb_sq_lock(qp);
-    if (vb_qp_state(qp) == IBV_QPS_SQE)
+    if (transition->from == IBV_QPS_SQE)
         vb_forget_failure(qp);
-    set_state(qp, state);
+    move_state(qp, transition->from, transition->to);
     qp->drain_event = drain_event;
     vb_sq_run(qp);
     vb_sq_unlock(qp);
@@ -194,12 +215,12 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
             set_state(qp, IBV_QPS_RTR);
         break;
     case IBV_QPS_SQD:
-        run(qp, IBV_QPS_SQD,
+        run(qp, transition,
             transition->from != IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
                 attr->en_sqd_async_notify);
         break;
     default:
-        run(qp, transition->to, false);
+        run(qp, transition, false);
     }
     return error;
 }
@@ -217,17 +238,22 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
     const struct ibv_qp_attr before = qp->attr;
+    struct ibv_qp_attr responder;
     int error;
 
+    read_responder(qp, &responder);
     keep_path(qp, attr, mask);
     keep_requester(qp, attr, mask);
     error = move(qp, transition, mask);
+    if (!error) {
+        share_responder(qp, attr, mask);
+        error = enter(qp, transition, attr, mask);
+    }
     if (error) {
         qp->attr = before;
-        return error;
+        share_responder(qp, &responder, mask);
     }
-    share_responder(qp, attr, mask);
-    return enter(qp, transition, attr, mask);
+    return error;
 }
 
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
@@ -272,11 +298,7 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
     pthread_mutex_lock(&qp->ibv.mutex);
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = of->ibv.state = qp->ibv.state = vb_qp_state(qp);
-    attr->qp_access_flags = qp->shared->access;
-    attr->qkey = qp->shared->qkey;
-    attr->dest_qp_num = qp->shared->dest_qp_num;
-    attr->min_rnr_timer = (uint8_t)qp->shared->min_rnr_timer;
-    attr->max_dest_rd_atomic = (uint8_t)qp->shared->max_dest_rd_atomic;
+    read_responder(qp, attr);
     attr->cap = of->cap;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)

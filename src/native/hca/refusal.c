@@ -30,7 +30,7 @@ static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb
     evidence->qp_num = qp->ibv.qp_num;
     evidence->peer_qp_num = qp->shared->dest_qp_num;
     evidence->status = (uint8_t)status;
-    evidence->next_state = qp->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE;
+    evidence->next_state = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
     evidence->type = (uint8_t)qp->ibv.qp_type;
     evidence->timeout = qp->attr.timeout;
     evidence->retry_cnt = qp->attr.retry_cnt;

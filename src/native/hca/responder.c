@@ -544,13 +544,14 @@ static enum vb_record_kind kind_of(const struct work *work)
 static const struct vb_record *find_repeated(struct work *work, uint32_t *index)
 {
     const struct vb_record *record = vb_replies_find(work->ep, work->in->bth.psn, index);
-    uint64_t offset = (uint64_t)*index * work->ep->path.mtu;
     struct vb_reth reth;
+    uint64_t offset;
 
     if (!record || record->kind != kind_of(work))
         return NULL;
     if (record->kind != VB_RECORD_READ)
         return record;
+    offset = (uint64_t)*index * work->ep->path.mtu;
     reth = vb_reth_read(work->in->extended);
     return reth.rkey == record->rkey && reth.addr == record->addr + offset &&
                    reth.length == record->length - offset

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hca/ah.h"
 #include "hca/event.h"
 #include "hca/mw.h"
 #include "hca/qp.h"
@@ -169,12 +170,15 @@ static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr 
            outcome->status != IBV_WC_SUCCESS;
 }
 
+/* Not from ERR back to SQE: a poll may have put it there, whose receive request had no memory. */
 static void enter_error(struct vb_qp *qp)
 {
-    enum ibv_qp_state to = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
+    uint32_t to = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
+    uint32_t state = vb_qp_state(qp);
 
-    atomic_store(&qp->shared->state, to);
-    qp->ibv.state = to;
+    while (state != IBV_QPS_ERR && !atomic_compare_exchange_weak(&qp->shared->state, &state, to))
+        ;
+    qp->ibv.state = vb_qp_state(qp);
 }
 
 /* The state first: who polls the error finds the QP in it. */
@@ -221,6 +225,10 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
     wqe->wr = *wr;
     wqe->wr.next = NULL;
     wqe->wr.sg_list = wqe->sge;
+    if (VB_UNLIKELY(qp->ibv.qp_type == IBV_QPT_UD)) {
+        *wqe->ah = *(const struct vb_ah *)wr->wr.ud.ah;
+        wqe->wr.wr.ud.ah = &wqe->ah->ibv;
+    }
     if (wr->send_flags & IBV_SEND_INLINE)
         copy_inline(wqe, wr);
     else if (wr->num_sge)
@@ -378,14 +386,17 @@ int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
     return error;
 }
 
-bool vb_post_fits(struct vb_qp *qp)
+int vb_post_check(struct vb_qp *qp)
 {
-    bool fits;
+    enum ibv_qp_state state = vb_qp_state(qp);
+    bool full;
 
     vb_sq_lock(qp);
-    fits = qp->sq_posted - atomic_load(&qp->sq_retired) < qp->cap.max_send_wr;
+    full = qp->sq_posted - atomic_load(&qp->sq_retired) >= qp->cap.max_send_wr;
     vb_sq_unlock(qp);
-    return fits;
+    if (full)
+        return decline_full(qp);
+    return state < IBV_QPS_RTS ? decline_state(qp) : 0;
 }
 
 int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

@@ -139,8 +139,17 @@ static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static struct sigaction before_segv, before_bus;
 
-/* A handler that calls the one before it may lead back here, if it came between two starts. */
+/*
+ * A handler that calls the one before it may lead back here, if it came between two starts. One
+ * that leaves by siglongjmp leaves this set: a fault that the kernel delivers is a new one.
+ */
 static _Thread_local bool passing;
+
+/* The kernel puts the context (aarch64: the siginfo) where its handler's frame begins. */
+static bool is_delivered(const void *frame, const siginfo_t *info, const void *context)
+{
+    return frame == context || frame == (const void *)info;
+}
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
@@ -164,6 +173,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
     struct caller caller = {.context = context};
     int saved = errno;
 
+    if (is_delivered(__builtin_dwarf_cfa(), info, context))
+        passing = false;
     /* A signal that somebody sent has no instruction to return from. */
     if (info->si_code > 0)
         _Unwind_Backtrace(look, &caller);

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <pthread.h>
@@ -27,35 +26,6 @@ struct vb_addresses {
     struct vb_gid gids[VB_GID_MAX];
     uint16_t mtus[VB_GID_MAX]; /* path MTUs of their interfaces; 0: none */
 };
-
-/* ---- the port's state ---- */
-
-static bool has_address(const struct ifaddrs *interface)
-{
-    return interface->ifa_addr && (interface->ifa_addr->sa_family == AF_INET ||
-                                   interface->ifa_addr->sa_family == AF_INET6);
-}
-
-static bool is_active(const char *netdev)
-{
-    bool others = false, running = false, loopback = false;
-    struct ifaddrs *list;
-
-    if (getifaddrs(&list))
-        return true;
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (!has_address(i) || !vb_is_netdev(netdev, i->ifa_name))
-            continue;
-        if (i->ifa_flags & IFF_LOOPBACK) {
-            loopback |= (i->ifa_flags & IFF_UP) != 0;
-            continue;
-        }
-        others = true;
-        running |= (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING);
-    }
-    freeifaddrs(list);
-    return others ? running : loopback;
-}
 
 /* ---- MTUs ---- */
 
@@ -167,7 +137,7 @@ static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
     int count = fresh ? vb_gid_table(addresses->netdev, fresh, VB_GID_MAX) : -ENOMEM;
-    bool active = is_active(addresses->netdev);
+    bool active = vb_port_is_active(addresses->netdev);
 
     *changes = 0;
     if (count >= 0) {

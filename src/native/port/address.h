@@ -48,10 +48,7 @@ bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
 int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 
-/*
- * The port is up while an interface that has an address and is no loopback has its carrier; where
- * there is only loopback, it counts.
- */
+/* As vb_port_is_active said when the table was last read. */
 bool vb_addresses_active(struct vb_addresses *addresses);
 /* The path MTU, 256 to 4096, that the interface behind a GID allows; 0: none, or it is gone. */
 uint16_t vb_addresses_mtu(struct vb_addresses *addresses, int index);

@@ -167,12 +167,6 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
     }
 }
 
-/* A Q_Key with its top bit set stands for the sending QP's own (IBA 10.2.5). */
-static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
-{
-    return wr->wr.ud.remote_qkey >> 31 ? qp->attr.qkey : wr->wr.ud.remote_qkey;
-}
-
 static enum vb_transport transport_of(enum ibv_qp_type type)
 {
     switch (type) {
@@ -200,7 +194,7 @@ static void set_ends(const struct vb_qp *qp, const struct ibv_send_wr *wr, struc
     if (qp->ibv.qp_type == IBV_QPT_UD) {
         ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
         message->dest_qp_num = wr->wr.ud.remote_qpn;
-        message->qkey = qkey_of(qp, wr);
+        message->qkey = vb_qp_datagram_qkey(qp, wr);
     }
     *path = path_of(qp, ah, message->dest_qp_num);
     message->path = path;

@@ -174,3 +174,31 @@ int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
     free(addresses);
     return count;
 }
+
+/* ---- the port's state ---------------------------------------------------------------------- */
+
+static bool has_address(const struct ifaddrs *interface)
+{
+    return interface->ifa_addr && (interface->ifa_addr->sa_family == AF_INET ||
+                                   interface->ifa_addr->sa_family == AF_INET6);
+}
+
+bool vb_port_is_active(const char *netdev)
+{
+    bool others = false, running = false, loopback = false;
+    struct ifaddrs *list;
+    if (getifaddrs(&list))
+        return true;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        if (!has_address(i) || !vb_is_netdev(netdev, i->ifa_name))
+            continue;
+        if (i->ifa_flags & IFF_LOOPBACK) {
+            loopback |= (i->ifa_flags & IFF_UP) != 0;
+            continue;
+        }
+        others = true;
+        running |= (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING);
+    }
+    freeifaddrs(list);
+    return others ? running : loopback;
+}

@@ -52,6 +52,12 @@ int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity);
 /* Is this interface, which may be named with the label of an address, the one? NULL: each is. */
 bool vb_is_netdev(const char *netdev, const char *name);
 
+/*
+ * The port is up while an interface that has an address and is no loopback has its carrier; where
+ * there is only loopback, it counts.
+ */
+bool vb_port_is_active(const char *netdev);
+
 /* The node's EUI-64, in host order: one for all processes of a host, locally administered. */
 uint64_t vb_device_guid(void);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Answering a datagram by what it arrived with, over each GID of the port. */
+#include <sys/mman.h>
+
 #include "pair.h"
 
 enum { GRH = 40, QKEY = 0x1234 };
@@ -126,6 +128,122 @@ static void an_address_without_a_grh_is_refused(void)
     CHECK_EQ(errno, EINVAL);
 }
 
+/* The kernel's answer; a datagram from nowhere would be lost in silence. */
+static void an_address_from_an_empty_gid_is_refused(void)
+{
+    struct ibv_ah_attr attr = pair_address(&pair);
+    struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD};
+    union ibv_gid gid, none = {0};
+
+    attr.grh.sgid_index = 255;
+    CHECK_EQ(ibv_query_gid(pair.context, 1, 255, &gid), 0);
+    CHECK_EQ(memcmp(&gid, &none, sizeof(gid)), 0);
+    CHECK(!ibv_create_ah(pair.pd, &attr));
+    CHECK_EQ(errno, ENODATA);
+    CHECK_EQ(ibv_modify_qp(pair.qp[0], &sqd, IBV_QP_STATE), 0);
+    sqd.ah_attr = attr;
+    CHECK_EQ(ibv_modify_qp(pair.qp[0], &sqd, IBV_QP_STATE | IBV_QP_AV), ENODATA);
+}
+
+/* It may be destroyed once the request has been posted, also where that has to wait. */
+static void a_datagram_that_waits_needs_its_address_no_more(void)
+{
+    struct ibv_ah_attr attr = pair_address(&pair);
+    struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
+    struct ibv_ah *ah = ibv_create_ah(pair.pd, &attr), *other, *answer;
+    struct ibv_send_wr *bad, wr = {
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND,
+                                 .send_flags = IBV_SEND_SIGNALED,
+                                 .wr.ud = {ah, ud[1]->qp_num, QKEY},
+                             };
+    struct ibv_qp_attr state = {.qp_state = IBV_QPS_SQD};
+    struct ibv_wc wc;
+
+    CHECK(ah);
+    receive(ud[1], 512);
+    CHECK_EQ(ibv_modify_qp(ud[0], &state, IBV_QP_STATE), 0);
+    CHECK_EQ(ibv_post_send(ud[0], &wr, &bad), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    attr.grh.dgid.raw[15] ^= 1; /* in its place: an address that leads nowhere */
+    other = ibv_create_ah(pair.pd, &attr);
+    CHECK(other);
+    state.qp_state = IBV_QPS_RTS;
+    CHECK_EQ(ibv_modify_qp(ud[0], &state, IBV_QP_STATE), 0);
+    while (ibv_poll_cq(sent, 1, &wc) == 0)
+        ;
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    arrived(512, ud[0]->qp_num, &answer);
+    CHECK_EQ(ibv_destroy_ah(answer), 0);
+    CHECK_EQ(ibv_destroy_ah(other), 0);
+}
+
+/* The sender's error, and the receiver never hears of it. */
+static void a_datagram_whose_memory_is_gone_is_the_senders_error(void)
+{
+    void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ibv_mr *mr = ibv_reg_mr(pair.pd, memory, 4096, 0);
+    struct ibv_ah_attr attr = pair_address(&pair);
+    struct ibv_ah *ah = ibv_create_ah(pair.pd, &attr), *answer;
+    struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
+    struct ibv_send_wr *bad, wr = {
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND,
+                                 .wr.ud = {ah, ud[1]->qp_num, QKEY},
+                             };
+    struct ibv_qp_attr state = {.qp_state = IBV_QPS_RTS};
+    struct ibv_wc wc;
+
+    receive(ud[1], 512);
+    munmap(memory, 4096);
+    CHECK_EQ(ibv_post_send(ud[0], &wr, &bad), 0);
+    while (ibv_poll_cq(sent, 1, &wc) == 0)
+        ;
+    CHECK_EQ(wc.status, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(ibv_poll_cq(ibv_cq_ex_to_cq(pair.cq), 1, &wc), 0);
+    CHECK_EQ(ibv_modify_qp(ud[0], &state, IBV_QP_STATE), 0);
+    send(ud[0], ah, ud[1]->qp_num, 0);
+    arrived(512, ud[0]->qp_num, &answer);
+    CHECK_EQ(ibv_destroy_ah(answer), 0);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+}
+
+/* To an address that leads nowhere: the QP is as it was. Where packets cannot be sent it may wait
+ * for one that comes. */
+static void a_move_that_fails_changes_nothing(void)
+{
+    struct ibv_cq *cq = ibv_cq_ex_to_cq(pair.cq);
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1}, now;
+    struct ibv_qp *qp = ibv_create_qp(pair.pd, &init);
+
+    CHECK(qp);
+    CHECK_EQ(ibv_modify_qp(qp, &attr,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+             0);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = 77;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr = pair_address(&pair); /* from a GID that no packet can come from */
+    attr.ah_attr.grh.dgid.raw[15] ^= 1;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) {
+        CHECK_EQ(ibv_query_qp(qp, &now, IBV_QP_STATE, &init), 0);
+        CHECK_EQ(now.qp_state, IBV_QPS_INIT);
+        CHECK_EQ(now.dest_qp_num, 0);
+        CHECK_EQ(now.min_rnr_timer, 0);
+        CHECK_EQ(now.path_mtu, 0);
+    }
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+}
+
 int main(void)
 {
     pair_open(&pair);
@@ -136,6 +254,10 @@ int main(void)
     RUN(every_gid_leads_back);
     RUN(an_address_that_is_not_ours_is_refused);
     RUN(an_address_without_a_grh_is_refused);
+    RUN(an_address_from_an_empty_gid_is_refused);
+    RUN(a_datagram_that_waits_needs_its_address_no_more);
+    RUN(a_datagram_whose_memory_is_gone_is_the_senders_error);
+    RUN(a_move_that_fails_changes_nothing);
     CHECK_EQ(ibv_destroy_qp(ud[0]), 0);
     CHECK_EQ(ibv_destroy_qp(ud[1]), 0);
     CHECK_EQ(ibv_destroy_cq(sent), 0);

@@ -27,10 +27,33 @@ static void the_heap_gives_zeroed_aligned_memory(void)
     CHECK_EQ(verbena_heap_size(memory + 1), 0);
     CHECK_EQ(verbena_heap_size(&memory), 0);
     CHECK_EQ(verbena_heap_size(NULL), 0);
+    memset(memory, 0xee, 10000);
+    verbena_heap_free(memory);
+    memory = verbena_heap_alloc(10000, 8192); /* what was freed last */
+    CHECK(memory);
+    for (size_t i = 0; i < 10000; ++i)
+        CHECK_EQ(memory[i], 0);
     verbena_heap_free(memory);
     verbena_heap_free(NULL);
     CHECK(!verbena_heap_alloc((size_t)1 << 60, 0));
     CHECK_EQ(errno, ENOMEM);
+}
+
+static void a_block_changes_its_size_where_it_is(void)
+{
+    uint8_t *memory = verbena_heap_alloc_unzeroed(64 << 10, 0);
+
+    CHECK(memory);
+    memset(memory, 0xee, 64 << 10);
+    CHECK_EQ(verbena_heap_resize(memory, 16 << 10), 0);
+    CHECK_EQ(verbena_heap_size(memory), 16 << 10);
+    CHECK_EQ(verbena_heap_resize(memory, 64 << 10), 0);
+    CHECK_EQ(memory[(16 << 10) - 1], 0xee);
+    CHECK_EQ(memory[16 << 10], 0);
+    CHECK_EQ(verbena_heap_resize(memory, (size_t)1 << 60), -ENOMEM);
+    CHECK_EQ(verbena_heap_resize(memory + 1, 4096), -EINVAL);
+    CHECK_EQ(verbena_heap_resize(NULL, 4096), -EINVAL);
+    verbena_heap_free(memory);
 }
 
 static void a_buffer_registers_within_its_bounds(void)
@@ -102,6 +125,7 @@ int main(void)
     pd = ibv_alloc_pd(context);
     CHECK(pd);
     RUN(the_heap_gives_zeroed_aligned_memory);
+    RUN(a_block_changes_its_size_where_it_is);
     RUN(a_buffer_registers_within_its_bounds);
     RUN(a_refused_reregistration_leaves_the_region);
     RUN(impossible_registrations_are_refused);

@@ -213,6 +213,50 @@ static void another_context_does_not_notice(void)
     pair_close(&other);
 }
 
+/* Each of these would keep the other context from closing. */
+static void what_is_made_of_two_contexts_is_refused(void)
+{
+    struct pair mine, other;
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_comp_channel *channel;
+    struct ibv_qp_init_attr qp = {.cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_srq *theirs;
+
+    pair_open(&mine);
+    pair_open(&other);
+    theirs = ibv_create_srq(other.pd, &srq);
+    channel = ibv_create_comp_channel(other.context);
+    CHECK(theirs && channel);
+    for (int i = 0; i < 3; ++i) {
+        qp.send_cq = ibv_cq_ex_to_cq(i == 0 ? other.cq : mine.cq);
+        qp.recv_cq = ibv_cq_ex_to_cq(i == 1 ? other.cq : mine.cq);
+        qp.srq = i == 2 ? theirs : NULL;
+        errno = 0;
+        CHECK(!ibv_create_qp(mine.pd, &qp));
+        CHECK_EQ(errno, EINVAL);
+    }
+    errno = 0;
+    CHECK(!ibv_create_cq(mine.context, 8, NULL, channel, 0));
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(ibv_close_device(other.context), 0);
+    pair_close(&mine);
+}
+
+static void a_queue_pair_receives_from_no_xrc_srq(void)
+{
+    struct all all = {0};
+    struct ibv_qp_init_attr qp = {.cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+
+    make(&all);
+    qp.send_cq = qp.recv_cq = all.cq;
+    qp.srq = all.xrc_srq;
+    errno = 0;
+    CHECK(!ibv_create_qp(all.pair.pd, &qp));
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(ibv_close_device(all.pair.context), 0);
+    destroy_oldest_first(&all);
+}
+
 static int lowest_free_fd(void)
 {
     int fd = dup(STDERR_FILENO);
@@ -240,6 +284,8 @@ static void nothing_is_left(void)
 
 int main(void)
 {
+    RUN(what_is_made_of_two_contexts_is_refused);
+    RUN(a_queue_pair_receives_from_no_xrc_srq);
     RUN(each_kind_outlives_the_context);
     RUN(another_context_does_not_notice);
     RUN(nothing_is_left);

@@ -113,6 +113,48 @@ static void a_completion_before_the_arming_makes_an_event(void)
     CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
+static void complete_one(struct ibv_qp *qp, struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+
+    CHECK_EQ(ibv_req_notify_cq(cq, 0), 0);
+    post_write(qp, pair.mr->rkey);
+    while (ibv_poll_cq(cq, 1, &wc) == 0)
+        ;
+}
+
+/* A program that arms and polls, and seldom reads the channel. */
+static void an_event_outlives_a_full_channel(void)
+{
+    enum { MORE_THAN_A_PIPE_HOLDS = 20000 };
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
+    struct ibv_cq *busy = ibv_create_cq(pair.context, 8, &pair, channel, 0), *from;
+    struct ibv_cq *quiet = ibv_create_cq(pair.context, 8, &pair, channel, 0);
+    struct ibv_qp *qp[] = {qp_on(busy), qp_on(quiet)};
+    unsigned busy_events = 0, quiet_events = 0;
+    void *context;
+
+    pair_connect(&pair, qp[0], qp[1]->qp_num);
+    pair_connect(&pair, qp[1], qp[0]->qp_num);
+    for (int i = 0; i < MORE_THAN_A_PIPE_HOLDS; ++i)
+        complete_one(qp[0], busy);
+    complete_one(qp[1], quiet);
+    fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+    while (readable(channel->fd)) {
+        CHECK_EQ(ibv_get_cq_event(channel, &from, &context), 0);
+        ++*(from == busy ? &busy_events : &quiet_events);
+    }
+    CHECK(busy_events > 0 && busy_events < MORE_THAN_A_PIPE_HOLDS);
+    CHECK(quiet_events > 0);
+    ibv_ack_cq_events(busy, busy_events);
+    ibv_ack_cq_events(quiet, quiet_events);
+    for (int i = 0; i < 2; ++i)
+        CHECK_EQ(ibv_destroy_qp(qp[i]), 0);
+    CHECK_EQ(ibv_destroy_cq(busy), 0);
+    CHECK_EQ(ibv_destroy_cq(quiet), 0);
+    CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
 static void a_channel_without_an_event_does_not_block_if_asked(void)
 {
     struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
@@ -169,8 +211,10 @@ static void unread_events_of_a_destroyed_object_are_gone(void)
     pair_connect(&pair, peer, qp->qp_num);
     post_write(qp, pair.mr->rkey ^ 0x100);
     pair_poll(&pair, &wc);
+    CHECK(readable(pair.context->async_fd));
     CHECK_EQ(ibv_destroy_qp(peer), 0);
     CHECK_EQ(ibv_destroy_qp(qp), 0);
+    CHECK(!readable(pair.context->async_fd)); /* who polls it would block in the next call */
     fcntl(pair.context->async_fd, F_SETFL, O_NONBLOCK);
     CHECK_EQ(ibv_get_async_event(pair.context, &event), -1);
     CHECK_EQ(errno, EAGAIN);
@@ -181,6 +225,7 @@ int main(void)
     pair_open(&pair);
     RUN(a_channel_tells_of_one_completion_per_arming);
     RUN(a_completion_before_the_arming_makes_an_event);
+    RUN(an_event_outlives_a_full_channel);
     RUN(a_channel_without_an_event_does_not_block_if_asked);
     RUN(a_failed_check_raises_an_event_that_destroy_waits_for);
     RUN(unread_events_of_a_destroyed_object_are_gone);

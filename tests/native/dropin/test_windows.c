@@ -513,6 +513,25 @@ static void a_new_binding_ends_the_old_one(void)
     close_all();
 }
 
+/* Through a queue pair that takes no requests yet. */
+static void a_binding_that_is_refused_leaves_the_old_one(void)
+{
+    struct ibv_mw_bind bind = {0};
+    struct ibv_qp *fresh;
+    uint32_t key;
+
+    open_all(IBV_MW_TYPE_1);
+    fresh = pair_qp(&pair, IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+    CHECK(fresh);
+    key = bind_1(info(AT, LENGTH, EVERY), IBV_WC_SUCCESS);
+    bind.bind_info = info(AT, LENGTH, EVERY);
+    CHECK_EQ(ibv_bind_mw(fresh, mw, &bind), EINVAL);
+    CHECK_EQ(mw->rkey, key);
+    reach(IBV_WR_RDMA_WRITE, at(AT), key, 8, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_destroy_qp(fresh), 0);
+    close_all();
+}
+
 static void a_binding_without_bytes_ends_the_old_one_too(void)
 {
     uint32_t key;
@@ -664,6 +683,7 @@ int main(void)
     RUN(a_send_invalidates_the_peers_window);
     RUN(a_send_cannot_invalidate_anything_else);
     RUN(a_new_binding_ends_the_old_one);
+    RUN(a_binding_that_is_refused_leaves_the_old_one);
     RUN(a_binding_without_bytes_ends_the_old_one_too);
     RUN(of_several_that_wait_the_last_counts);
     RUN(calls_that_are_refused);

@@ -67,12 +67,6 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num)
     return entry->remote ? entry : NULL;
 }
 
-/* A Q_Key with its top bit set stands for the sending QP's own (IBA 10.2.5). */
-static uint32_t qkey_of(const struct vb_qp *qp, const struct ibv_send_wr *wr)
-{
-    return wr->wr.ud.remote_qkey >> 31 ? qp->shared->qkey : wr->wr.ud.remote_qkey;
-}
-
 static bool has_qkey(const struct destination *to, uint32_t qkey)
 {
     if (to->remote->qkey == qkey)
@@ -151,11 +145,33 @@ static int place(struct vb_qp *qp, const struct destination *to, const struct vb
     return vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers);
 }
 
+/* A message with its header, on its way to any number of receivers. */
+struct datagram {
+    struct vb_qp *qp;
+    const struct ibv_send_wr *wr;
+    const struct vb_spans *message;
+    const struct vb_gid *source;
+    const uint8_t *group; /* NULL: to one QP */
+    struct vb_outcome *outcome;
+};
+
+/* Whose memory is gone: the sender's, if this is true. */
+static VB_COLD bool sender_fails(const struct datagram *datagram)
+{
+    const struct vb_span *gone = vb_local_gone(datagram->wr, datagram->message);
+
+    if (gone)
+        vb_refuse_local_gone(datagram->qp, datagram->wr, gone, datagram->outcome);
+    return gone != NULL;
+}
+
 /* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
  */
-static void deliver(struct vb_qp *qp, const struct destination *to, const struct ibv_send_wr *wr,
-                    const struct vb_spans *message, const struct vb_gid *source)
+static void deliver(const struct datagram *datagram, const struct destination *to)
 {
+    struct vb_qp *qp = datagram->qp;
+    const struct ibv_send_wr *wr = datagram->wr;
+    const struct vb_spans *message = datagram->message;
     struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
     struct vb_evidence evidence; /* filled where something is wrong */
     struct vb_taken taken;
@@ -166,7 +182,7 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->ibv.qp_num,
-        .data = {header_type(source)},
+        .data = {header_type(datagram->source)},
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
@@ -181,7 +197,8 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
                                         .mr_length = taken.wqe->length};
     } else {
         error = place(qp, to, &taken, message, &evidence);
-        if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE)
+        if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE ||
+            (error == -EFAULT && sender_fails(datagram)))
             return; /* a datagram that nobody takes is lost; its request serves the next one */
     }
     if (error && error != -EACCES)
@@ -198,15 +215,6 @@ static void deliver(struct vb_qp *qp, const struct destination *to, const struct
     vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }
 
-/* A message with its header, on its way to any number of receivers. */
-struct datagram {
-    struct vb_qp *qp;
-    const struct ibv_send_wr *wr;
-    const struct vb_spans *message;
-    const struct vb_gid *source;
-    const uint8_t *group; /* NULL: to one QP */
-};
-
 /* Looked at with the destination's lock held, for which a QP that leaves the group waits. */
 static bool is_member(const struct destination *to, const uint8_t group[16])
 {
@@ -222,13 +230,13 @@ static bool is_member(const struct destination *to, const uint8_t group[16])
 static void pass_to(const struct datagram *datagram, const struct destination *to)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
-    uint32_t qkey = qkey_of(datagram->qp, datagram->wr);
+    uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(to, qkey) ||
         !vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
         return;
     if (accepts(to, qkey) && (!datagram->group || is_member(to, datagram->group)))
-        deliver(datagram->qp, to, datagram->wr, datagram->message, datagram->source);
+        deliver(datagram, to);
     vb_unlock(&to->remote->rq_lock);
 }
 
@@ -280,7 +288,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     struct vb_spans payload, message;
     uint8_t grh[GRH_SIZE];
     struct vb_gid source;
-    struct datagram datagram = {qp, wr, &message, &source, to_group ? dgid : NULL};
+    struct datagram datagram = {qp, wr, &message, &source, to_group ? dgid : NULL, outcome};
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;

@@ -55,6 +55,16 @@ static int claim_slot(struct vb_direct *direct)
     return 0;
 }
 
+/* The last; nobody has met this process by it. */
+static void give_slot_back(struct vb_direct *direct)
+{
+    uint32_t last = atomic_load(&direct->slot_count) - 1;
+
+    atomic_store(&direct->slot_count, last);
+    direct->slots[last] = direct->self_peer.slots[last] = 0;
+    close(direct->listeners[last]);
+}
+
 /* The first QP in a block of the table that has no slot yet claims one for it. */
 static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
@@ -64,10 +74,13 @@ static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
     while (block >= atomic_load(&direct->slot_count)) {
         int error = claim_slot(direct);
 
-        if (!error)
-            error = vb_service_watch(direct, direct->listeners[direct->slot_count - 1], NULL);
         if (error)
             return error;
+        error = vb_service_watch(direct, direct->listeners[direct->slot_count - 1], NULL);
+        if (error) {
+            give_slot_back(direct);
+            return error;
+        }
     }
     *qp_num = direct->slots[block] * VB_QPS_PER_SLOT + index % VB_QPS_PER_SLOT;
     return 0;

@@ -182,6 +182,8 @@ static void free_peer(struct vb_direct *direct, struct vb_peer *peer)
             close(peer->channels[i].write_fd);
             close(peer->channels[i].read_fd);
         }
+    if (atomic_load(&peer->gone)) /* else it was never watched */
+        close(peer->socket);
     vb_bounce_free(direct, &peer->bounce);
     munmap(peer->view.base, peer->segment_size);
     if (peer->heap)

@@ -18,7 +18,7 @@ static void wake_instead(struct vb_cq *cq, uint32_t dead)
     if (armed == VB_ARM_NONE || (armed > VB_ARM_ANY && armed != dead))
         return;
     if (atomic_compare_exchange_strong(&cq->shared->armed, &armed, VB_ARM_NONE))
-        vb_cq_wake(cq->shared, cq->index, cq->channel->write_fd);
+        vb_cq_wake(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
 }
 
 static void repair_cq(struct vb_cq *cq, uint32_t dead)
@@ -98,10 +98,18 @@ static void blame_peer(struct vb_qp *qp)
     vb_blame(&qp->context->adapter->self, qp->shared, &evidence);
 }
 
+/* On its way from INIT to RTR, with a peer that it has met and that is dead already. */
+static bool is_connecting(const struct vb_qp *qp)
+{
+    const struct vb_peer *peer = vb_connection_peer(qp);
+
+    return peer && atomic_load(&peer->gone) && vb_qp_state(qp) == IBV_QPS_INIT;
+}
+
 bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
 {
     (void)direct;
-    if (!vb_sq_trylock(qp))
+    if (is_connecting(qp) || !vb_sq_trylock(qp))
         return false;
     if (died_connected(qp)) {
         vb_sq_run(qp); /* what waits ends with the peer's death as its reason */

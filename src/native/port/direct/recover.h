@@ -9,7 +9,7 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer);
 
 /*
  * A connected QP whose peer died goes to ERR, with QP_FATAL, if the peer had not ended the
- * connection itself. False: its lock was busy, try again.
+ * connection itself. False: its lock was busy, or it is not in RTR yet; try again.
  */
 bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp);
 

@@ -43,8 +43,7 @@ bool vb_local_list(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need
     return true;
 }
 
-/* The first of the request's own buffers that is not there any more, or NULL. */
-static const struct vb_span *gone_here(const struct ibv_send_wr *wr, const struct vb_spans *local)
+const struct vb_span *vb_local_gone(const struct ibv_send_wr *wr, const struct vb_spans *local)
 {
     bool to_write = wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
                     wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -55,18 +54,23 @@ static const struct vb_span *gone_here(const struct ibv_send_wr *wr, const struc
     return NULL;
 }
 
+int vb_refuse_local_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_span *gone,
+                         struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_LOCAL_MEMORY_GONE, .addr = (uintptr_t)gone->here, .length = gone->length};
+
+    return vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
+}
+
 static int memory_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
                        const struct vb_spans *remote, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE};
-    const struct vb_span *gone = gone_here(wr, local);
+    const struct vb_span *gone = vb_local_gone(wr, local);
 
-    if (gone) {
-        evidence.check = VB_CHECK_LOCAL_MEMORY_GONE;
-        evidence.addr = (uintptr_t)gone->here;
-        evidence.length = gone->length;
-        return vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
-    }
+    if (gone)
+        return vb_refuse_local_gone(qp, wr, gone, outcome);
     evidence.addr = remote->span[0].addr;
     evidence.length = remote->total;
     evidence.wr_opcode = (uint16_t)wr->opcode;

@@ -39,6 +39,12 @@ int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
                    const struct vb_spans *local, const struct vb_spans *remote,
                    struct vb_outcome *outcome);
 
+/* The first of the request's own buffers that is not there any more, or NULL. */
+const struct vb_span *vb_local_gone(const struct ibv_send_wr *wr, const struct vb_spans *local);
+/* LOC_PROT_ERR for it; returns 0. */
+int vb_refuse_local_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_span *gone,
+                         struct vb_outcome *outcome);
+
 /* Reasons to wait; each returns -EAGAIN, or 0 with the error once the retries are used up. */
 int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
 int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);

@@ -90,7 +90,7 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     pthread_mutex_lock(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
-            vb_cq_wake(shared, cq, peer->channels[i].write_fd);
+            vb_cq_wake(&peer->view, shared, cq, peer->channels[i].write_fd);
             woken = true;
         }
     pthread_mutex_unlock(&peer->mutex);

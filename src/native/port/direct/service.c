@@ -75,13 +75,21 @@ static int unlink_link(struct vb_direct *direct, const struct link *link)
     return other;
 }
 
-/* A peer goes with its last connection. */
-static void leave_peer(struct vb_direct *direct, struct vb_peer *peer, int other)
+/*
+ * A peer goes with its last connection, whose descriptor stays until nobody has the peer any more
+ * (free_peer): who is amid a request may write to it, and its number must not be another file's.
+ */
+static void leave_peer(struct vb_direct *direct, struct vb_peer *peer, int fd, int other)
 {
     if (other >= 0)
         atomic_store(&peer->socket, other);
-    if (atomic_fetch_sub(&peer->links, 1) == 1 && !atomic_exchange(&peer->gone, true))
-        vb_recover_from(direct, peer);
+    if (atomic_fetch_sub(&peer->links, 1) != 1) {
+        close(fd);
+    } else {
+        shutdown(fd, SHUT_RDWR);
+        if (!atomic_exchange(&peer->gone, true))
+            vb_recover_from(direct, peer);
+    }
     vb_peer_put(direct, peer);
 }
 
@@ -89,11 +97,12 @@ static void end_link(struct vb_direct *direct, struct link *link)
 {
     int other = unlink_link(direct, link);
 
-    if (link->peer)
-        leave_peer(direct, link->peer, other);
     /* A child between fork and exec has the socket too: closing it here would not end the watch. */
     epoll_ctl(direct->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
-    close(link->fd);
+    if (link->peer)
+        leave_peer(direct, link->peer, link->fd, other);
+    else
+        close(link->fd);
     free(link);
 }
 
@@ -347,6 +356,9 @@ void vb_service_abandon(struct vb_direct *direct)
 {
     for (struct link *link = direct->links; link; link = link->next)
         close(link->fd);
+    for (struct vb_peer *peer = direct->peers; peer; peer = peer->next)
+        if (atomic_load(&peer->gone))
+            close(peer->socket);
     vb_later_abandon(&direct->later);
     close(direct->epoll_fd);
     close(direct->wake_fd);

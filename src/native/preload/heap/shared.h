@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of libibverbs.so.1; the weak ones only save time. */
+/* Of libibverbs.so.1; one that lacks the weak ones takes longer. */
 void *verbena_heap_alloc(size_t size, size_t align);
 void verbena_heap_free(void *block);
 size_t verbena_heap_size(const void *block);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. The
- * counters there count packets on a wire; the direct port has none, so zero is what they are.
+ * counters there are the device's, of all its users. Each process counts what it sends for itself
+ * alone, and nobody adds that up: zero is what they say.
  */
 #include "preload/paths/contents.h"
 
@@ -49,8 +50,6 @@ static const struct entry constants[] = {
     {DEVICE "device/uevent", VB_NODE_FILE, "DRIVER=verbena\n"},
     {DEVICE "device/net", VB_NODE_DIR, NULL},
 
-    {PORT "state", VB_NODE_FILE, "4: ACTIVE\n"},
-    {PORT "phys_state", VB_NODE_FILE, "5: LinkUp\n"},
     {PORT "link_layer", VB_NODE_FILE, "Ethernet\n"},
     {PORT "rate", VB_NODE_FILE, VB_PORT_RATE "\n"},
     {PORT "lid", VB_NODE_FILE, "0x0\n"},
@@ -198,6 +197,15 @@ static const char *netdev(void)
     return name && *name ? name : NULL;
 }
 
+/* As it is when the program first looks. */
+static bool add_state(struct vb_tree *tree)
+{
+    bool active = vb_port_is_active(netdev());
+    return vb_tree_add(tree, PORT "state", VB_NODE_FILE, active ? "4: ACTIVE\n" : "1: DOWN\n") &&
+           vb_tree_add(tree, PORT "phys_state", VB_NODE_FILE,
+                       active ? "5: LinkUp\n" : "3: Disabled\n");
+}
+
 static bool add_gids(struct vb_tree *tree)
 {
     struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
@@ -212,5 +220,5 @@ static bool add_gids(struct vb_tree *tree)
 bool vb_contents_add(struct vb_tree *tree)
 {
     return add_constants(tree) && add_counters(tree) && add_identity(tree) && add_cpus(tree) &&
-           add_gids(tree);
+           add_state(tree) && add_gids(tree);
 }
