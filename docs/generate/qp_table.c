@@ -29,6 +29,7 @@ static const struct {
     NAMED(MIN_RNR_TIMER),
     NAMED(ALT_PATH),
     NAMED(PATH_MIG_STATE),
+    NAMED(RATE_LIMIT),
     NAMED(DEST_QPN),
 };
 

@@ -79,6 +79,22 @@ uint32_t forge_key(struct input *input, const struct world *world, int side)
     }
 }
 
+uint32_t forge_srq(struct input *input, const struct world *world)
+{
+    uint8_t kind = take8(input);
+
+    switch (kind % 8) {
+    case 0:
+        return world->other_srq->srq_num;
+    case 1:
+        return world->xrc_srq->srq_num ^ 1u << kind / 8 % 24;
+    case 2:
+        return take32(input) & VB_QPN_MASK;
+    default:
+        return world->xrc_srq->srq_num;
+    }
+}
+
 static uint32_t message_length(struct input *input)
 {
     uint8_t kind = take8(input);
@@ -166,7 +182,11 @@ static uint8_t *put_extended(struct input *input, const struct world *world, int
         vb_deth_write(at, &deth);
         at += VB_DETH;
     }
-    if (!(opcode->flags & (VB_OPCODE_RDETH | VB_OPCODE_XRCETH | VB_OPCODE_FETH))) {
+    if (opcode->flags & VB_OPCODE_XRCETH) {
+        vb_xrceth_write(at, forge_srq(input, world));
+        at += VB_XRCETH;
+    }
+    if (!(opcode->flags & (VB_OPCODE_RDETH | VB_OPCODE_FETH))) {
         at = put_request(input, world, side, opcode->flags, at);
         at = put_answer(input, opcode->flags, at);
     }

@@ -22,5 +22,7 @@ void forge_packet(struct input *input, const struct world *world, const struct v
 /* An address and a key for a request to that side: right, wrong or nearly right. */
 uint64_t forge_address(struct input *input, const struct world *world, int side);
 uint32_t forge_key(struct input *input, const struct world *world, int side);
+/* An XRC SRQ's number, likewise. */
+uint32_t forge_srq(struct input *input, const struct world *world);
 
 #endif

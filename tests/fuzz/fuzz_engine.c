@@ -5,13 +5,15 @@
  * that passes, a bit that flips in a packet under way.
  *
  * Each step's first byte: bits 0 to 2 what it is, 3 the side, 4 and 5 which connection; 6: the
- * packet comes to the multicast group, 7: but with one queue pair's number.
+ * packet comes to the multicast group, 7: but with one queue pair's number; 7 alone: the connection
+ * is XRC's.
  */
 #include "check.h"
 #include "forge.h"
 
 enum step_kind { RAW, REQUEST, RESPONSE, SEND, RECEIVE, STEPS, TIME, FLIP };
 
+enum { ATOMIC_WRITES = 0xe0 }; /* from here on */
 enum { STEPS_MOST = 200, TO_GROUP = 1 << 6, TO_ONE = 1 << 7, QKEY = 17 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -64,7 +66,9 @@ static void send_one(struct input *input, struct vb_qp *qp)
                                                IBV_WR_RDMA_READ,
                                                IBV_WR_ATOMIC_FETCH_AND_ADD,
                                                IBV_WR_ATOMIC_CMP_AND_SWP};
-    struct ibv_send_wr wr = {.opcode = kinds[take8(input) % 8]};
+    uint8_t kind = take8(input);
+    struct ibv_send_wr wr = {.opcode =
+                                 kind < ATOMIC_WRITES ? kinds[kind % 8] : IBV_WR_ATOMIC_WRITE};
     int peer = !fabric_side_of(&world.fabric, qp);
     uint32_t offset = take8(input) * 8u, length = take8(input) * 8u;
 
@@ -80,6 +84,12 @@ static void send_one(struct input *input, struct vb_qp *qp)
         wr.wr.rdma.remote_addr = forge_address(input, &world, peer);
         wr.wr.rdma.rkey = forge_key(input, &world, peer);
     }
+    if (wr.opcode == IBV_WR_ATOMIC_WRITE) {
+        wr.wr.rdma.remote_addr &= ~7ull;
+        length = 8;
+    }
+    if (qp->ibv.qp_type == IBV_QPT_XRC_SEND)
+        wr.qp_type.xrc.remote_srqn = forge_srq(input, &world);
     world_send(&world, qp, &wr, offset, length);
 }
 
@@ -101,17 +111,18 @@ static void step(struct input *input)
 {
     uint8_t what = take8(input);
     int side = what >> 3 & 1;
-    struct vb_qp *qp = world.victim[what >> 4 & 3][side];
+    bool xrc = (what & (TO_GROUP | TO_ONE)) == TO_ONE;
+    struct vb_qp *qp = world.victim[xrc ? VICTIM_XRC : what >> 4 & 3][side];
     struct forged forged = {.length = 0};
 
     switch ((enum step_kind)(what & 7)) {
     case RAW:
-        forge_raw(input, qp, &forged);
+        forge_raw(input, world_real(qp), &forged);
         hand(side, what, &forged);
         break;
     case REQUEST:
     case RESPONSE:
-        forge_packet(input, &world, qp, (what & 7) == RESPONSE, &forged);
+        forge_packet(input, &world, world_real(qp), (what & 7) == RESPONSE, &forged);
         hand(side, what, &forged);
         break;
     case SEND:

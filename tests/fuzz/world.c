@@ -46,6 +46,8 @@ void world_open(struct world *world)
 
     fabric_open(fabric, (struct fabric_options){.seed = 1, .memory = HONEST_BYTES});
     fabric_pair(fabric, fabric_defaults(), world->honest);
+    CHECK_EQ(vb_xrcd_open(fabric->side[1].context, 2, -1, &world->xrcd), 0);
+    CHECK_EQ(vb_xrcd_open(fabric->side[1].context, 4, -1, &world->other_xrcd), 0);
     for (int i = 0; i < 2; ++i) {
         open_arena(&world->arena[i], &fabric->side[i]);
         memset(fabric->side[i].memory, HONEST, HONEST_BYTES);
@@ -71,16 +73,49 @@ static struct vb_qp *make(struct world *world, int side, enum ibv_qp_type type, 
     return qp;
 }
 
-static void make_pair(struct world *world, enum victim which, enum ibv_qp_type type, bool srq)
+static struct qp_options options_of(enum ibv_qp_type type)
 {
     struct qp_options options = fabric_defaults();
-    struct vb_qp **qp = world->victim[which];
 
     options.type = type;
     options.mtu = WORLD_MTU;
     options.retry_cnt = 3;
     options.rnr_retry = 3;
     options.min_rnr_timer = 12; /* 0.64 ms: an input may wait for long */
+    return options;
+}
+
+static struct vb_srq *make_xrc_srq(struct world *world, struct vb_xrcd *xrcd)
+{
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = DEPTH, .max_sge = 4}};
+    struct arena *arena = &world->arena[1];
+    struct vb_srq *srq;
+
+    CHECK_EQ(
+        vb_srq_create_xrc(world->fabric.side[1].context, arena->pd, xrcd, arena->cq, &attr, &srq),
+        0);
+    return srq;
+}
+
+static void make_xrc(struct world *world)
+{
+    struct qp_options from = options_of(IBV_QPT_XRC_SEND), to = options_of(IBV_QPT_XRC_RECV);
+    struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_XRC_RECV, .xrcd = &world->xrcd->ibv};
+    struct vb_qp **qp = world->victim[VICTIM_XRC];
+
+    world->xrc_srq = make_xrc_srq(world, world->xrcd);
+    world->other_srq = make_xrc_srq(world, world->other_xrcd);
+    qp[0] = make(world, 0, IBV_QPT_XRC_SEND, false);
+    CHECK_EQ(vb_qp_create(world->fabric.side[1].context, &attr, &qp[1]), 0);
+    fabric_ready(&world->fabric, qp[1], qp[0]->ibv.qp_num, &to);
+    fabric_ready(&world->fabric, qp[0], qp[1]->ibv.qp_num, &from);
+}
+
+static void make_pair(struct world *world, enum victim which, enum ibv_qp_type type, bool srq)
+{
+    struct qp_options options = options_of(type);
+    struct vb_qp **qp = world->victim[which];
+
     qp[0] = make(world, 0, type, srq);
     qp[1] = make(world, 1, type, srq);
     fabric_ready(&world->fabric, qp[0], qp[1]->ibv.qp_num, &options);
@@ -105,6 +140,7 @@ void world_begin(struct world *world)
     make_pair(world, VICTIM_SRQ, IBV_QPT_RC, true);
     make_pair(world, VICTIM_UC, IBV_QPT_UC, false);
     make_pair(world, VICTIM_UD, IBV_QPT_UD, false);
+    make_xrc(world);
     for (int i = 0; i < 2; ++i)
         CHECK_EQ(vb_multicast_attach(world->victim[VICTIM_UD][i], world_group), 0);
 }
@@ -137,11 +173,12 @@ bool world_receive(struct world *world, struct vb_qp *qp, uint32_t offset, uint3
     struct arena *arena = &world->arena[fabric_side_of(&world->fabric, qp)];
     struct ibv_sge sge = element(arena, offset, length);
     struct ibv_recv_wr wr = {.wr_id = world->posted, .sg_list = &sge, .num_sge = 1}, *bad;
+    struct vb_srq *srq = qp->real ? world->xrc_srq : qp->srq;
 
     if (world->posted == WORLD_REQUESTS ||
-        (qp->srq ? vb_srq_post_recv(qp->srq, &wr, &bad) : vb_post_recv(qp, &wr, &bad)))
+        (srq ? vb_srq_post_recv(srq, &wr, &bad) : vb_post_recv(qp, &wr, &bad)))
         return false;
-    world->outcome[world->posted++] = qp->srq ? OF_SRQ : PENDING;
+    world->outcome[world->posted++] = srq ? OF_SRQ : PENDING;
     return true;
 }
 
@@ -166,9 +203,12 @@ static void check_endpoint(const struct vb_endpoint *ep)
 static void check_victims(const struct world *world)
 {
     for (int which = 0; which < VICTIMS; ++which)
-        for (int i = 0; i < 2; ++i)
-            if (world->victim[which][i]->endpoint)
-                check_endpoint(world->victim[which][i]->endpoint);
+        for (int i = 0; i < 2; ++i) {
+            const struct vb_qp *qp = world_real(world->victim[which][i]);
+
+            if (qp->endpoint)
+                check_endpoint(qp->endpoint);
+        }
 }
 
 void world_check(const struct world *world)
@@ -221,6 +261,8 @@ static void end_victims(struct world *world)
             CHECK_EQ(vb_qp_destroy(world->victim[which][i]), 0);
     for (int i = 0; i < 2; ++i)
         CHECK_EQ(vb_srq_destroy(world->arena[i].srq), 0);
+    CHECK_EQ(vb_srq_destroy(world->xrc_srq), 0);
+    CHECK_EQ(vb_srq_destroy(world->other_srq), 0);
 }
 
 static void carry_one(struct world *world, int from)

@@ -15,7 +15,7 @@
 enum { ZONE = 4096, ARENA = 5 * ZONE, OPEN_AT = ZONE, FIXED_AT = 3 * ZONE };
 enum { WORLD_MTU = 256, WORLD_REQUESTS = 1 << 12 };
 
-enum victim { VICTIM_RC, VICTIM_SRQ, VICTIM_UC, VICTIM_UD, VICTIMS };
+enum victim { VICTIM_RC, VICTIM_SRQ, VICTIM_UC, VICTIM_UD, VICTIM_XRC, VICTIMS };
 
 struct arena {
     uint8_t *bytes;
@@ -29,9 +29,11 @@ struct world {
     struct fabric fabric;
     struct arena arena[2];
     struct vb_qp *honest[2];
-    struct vb_qp *victim[VICTIMS][2];
-    struct vb_ah *ah[2][2];          /* of each side: to the other, and to the group */
-    uint8_t outcome[WORLD_REQUESTS]; /* by wr_id: is it posted, and has it ended? */
+    struct vb_qp *victim[VICTIMS][2]; /* XRC: the initiator is on side 0, the target on side 1 */
+    struct vb_xrcd *xrcd, *other_xrcd;
+    struct vb_srq *xrc_srq, *other_srq; /* of the target's domain, and of another one */
+    struct vb_ah *ah[2][2];             /* of each side: to the other, and to the group */
+    uint8_t outcome[WORLD_REQUESTS];    /* by wr_id: is it posted, and has it ended? */
     uint32_t posted;
 };
 
@@ -45,6 +47,12 @@ void world_end(struct world *world);
 bool world_send(struct world *world, struct vb_qp *qp, struct ibv_send_wr *wr, uint32_t offset,
                 uint32_t length);
 bool world_receive(struct world *world, struct vb_qp *qp, uint32_t offset, uint32_t length);
+
+/* The program's QP itself: of an XRC target it has a handle. */
+static inline struct vb_qp *world_real(struct vb_qp *qp)
+{
+    return qp->real ? qp->real : qp;
+}
 
 /* The group that the datagram victims are in. */
 extern const uint8_t world_group[16];

@@ -129,6 +129,13 @@ class Program:
             raise self.difference(f"create_srq granted only {max_wr}, {max_sge}")
         return (None, 0), arguments | {"max_wr": max_wr, "max_sge": max_sge}
 
+    def _modify_srq(self, **arguments: Any) -> tuple[Result, dict[str, Any]]:
+        result, granted = self.core.modify_srq(**arguments)
+        wanted = arguments["max_wr"]
+        if result[0] is None and wanted is not None and granted < wanted:
+            raise self.difference(f"modify_srq granted only {granted}")
+        return result, arguments | {"granted": granted}
+
     def _create_qp(self, **arguments: Any) -> tuple[Result, dict[str, Any]]:
         asked, sig_all = arguments.pop("cap"), arguments["sig_all"]
         cqs = arguments.pop("send_cq"), arguments.pop("recv_cq")
@@ -279,7 +286,12 @@ def disagreement(world: World, seen: Observed) -> str | None:
         mine, theirs = wanted.get(queue, []), got.get(queue, [])
         if len(mine) != len(theirs) or not all(map(same, mine, theirs)):
             return f"completions of {queue}: {theirs}; the model says {mine}"
-    return wrong_cq(world, seen) or wrong_state(world, seen) or wrong_memory(world, seen)
+    return (
+        wrong_cq(world, seen)
+        or wrong_state(world, seen)
+        or wrong_limit(world, seen)
+        or wrong_memory(world, seen)
+    )
 
 
 def wrong_cq(world: World, seen: Observed) -> str | None:
@@ -295,6 +307,14 @@ def wrong_state(world: World, seen: Observed) -> str | None:
     for name, qp in world.qps.items():
         if seen.states[name] != qp.state:
             return f"{name} is in {seen.states[name]}; the model says {qp.state}"
+    return None
+
+
+def wrong_limit(world: World, seen: Observed) -> str | None:
+    for name, srq in world.srqs.items():
+        if (seen.limits[name], seen.reached[name]) != (srq.limit, srq.reached):
+            got = f"{seen.limits[name]}, reached {seen.reached[name]} times"
+            return f"{name}'s limit is {got}; the model says {srq.limit}, {srq.reached}"
     return None
 
 

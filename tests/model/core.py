@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,6 +22,7 @@ from verbena import verbs
 
 Result = tuple[str | None, int]
 ANSWER_SECONDS = 30
+GROUPS = ipaddress.IPv6Address("ff0e::77:0:0:0")
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Observed:
     where: dict[int, str] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     memory: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    reached: Counter[str] = field(default_factory=Counter)
 
 
 class Core:
@@ -205,6 +210,20 @@ class Core:
         self.infos[name] = self.must(process, "info", name)
         return Cap(*answer[1][1])
 
+    def resize_cq(self, name: str, entries: int) -> Result:
+        return self.result(self.owner[name], "resize_cq", name, entries)[0], 0
+
+    def modify_srq(self, name: str, max_wr: int | None, limit: int | None) -> tuple[Result, int]:
+        """And the size that it has then."""
+        error, _ = self.result(self.owner[name], "modify_srq", name, max_wr, limit)
+        return (error, 0), self.must(self.owner[name], "size_of_srq", name)
+
+    def attach(self, name: str, group: str) -> Result:
+        return self.result(self.owner[name], "attach", name, gid_of(group))[0], 0
+
+    def detach(self, name: str, group: str) -> Result:
+        return self.result(self.owner[name], "detach", name, gid_of(group))[0], 0
+
     def close(self, name: str) -> Result:
         error, _ = self.result(self.owner[name], "close", name)
         if error is None:
@@ -275,8 +294,10 @@ class Core:
             "remote_qkey": wr.qkey,
         }
 
-    def addressee(self, to: str | None) -> verbs.QPInfo | None:
-        return self.infos[to] if to is not None else None
+    def addressee(self, to: str | None) -> verbs.QPInfo | bytes | None:
+        if to is None or to in self.infos:
+            return self.infos[to] if to else None
+        return gid_of(to)
 
     def sges(self, process: str, sges: tuple[Sge, ...]) -> list[Any]:
         return [((s.place.arena, s.place.offset), s.length, self.key(s.key)) for s in sges]
@@ -302,7 +323,9 @@ class Core:
     def observe(self, into: Observed) -> None:
         names = {info.qp_num: name for name, info in self.infos.items()}
         for process in "AB":
-            polled, states, arenas = self.must(process, "observe")
+            polled, states, arenas, limits, reached = self.must(process, "observe")
+            into.limits.update(limits)
+            into.reached.update(reached)
             into.memory[process] = arenas
             into.states.update(states)
             for cq, qp_num, wr_id, status, opcode, byte_len, imm, src in polled:
@@ -315,6 +338,12 @@ class Core:
     def settle_ahs(self) -> None:
         for process in "AB":
             self.must(process, "drop_ahs")
+
+
+def gid_of(group: str) -> bytes:
+    """Of a group by its name: no other program's, but for one that runs at the same time."""
+    number = os.getpid() << 8 | int(group.removeprefix("group"))
+    return (GROUPS + number).packed
 
 
 FIELDS = {

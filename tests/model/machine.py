@@ -36,6 +36,7 @@ OPCODES = [
     *sorted(ATOMIC),
 ]
 QKEYS = [1, 2]
+GROUPS = ["group1", "group2"]
 RARELY = [False] * 11 + [True]
 
 
@@ -76,14 +77,38 @@ class Machine(RuleBasedStateMachine):
 
     # ---- objects ----
 
-    @initialize()
-    def begin(self) -> None:
-        """A connection that works, which a program may break."""
+    @initialize(data=st.data(), scene=st.sampled_from(["", "", "shared", "group"]))
+    def begin(self, data: st.DataObject, scene: str) -> None:
+        """A connection that works, which a program may break; with a shared receive queue, or
+        beside datagrams to a group."""
         for process in "AB":
             pd, cq = self.new_pd(process), self.new_cq(process)
-            self.new_qp(process, pd, "RC", cq, cq, None, 8, False)
             self.new_mr(pd, Place("own", 0), SIZE, EVERYTHING)
-        self.join("qp1", "qp2", "RTS", "RTS", EVERYTHING, 16, 16)
+            srq = self.new_srq(data, pd) if scene == "shared" else None
+            self.new_qp(process, pd, "RC", cq, cq, srq, 8, False)
+            if scene == "group":
+                self.new_qp(process, pd, "UD", cq, cq, None, 8, False)
+        if scene == "group":
+            self.set_up_group()
+        else:
+            self.join("qp1", "qp2", "RTS", "RTS", EVERYTHING, 16, 16)
+
+    def new_srq(self, data: st.DataObject, pd: str) -> str:
+        """With requests, and a limit."""
+        name = self.name("srq")
+        self.do.create_srq(name=name, pd=pd, max_wr=8, max_sge=2)
+        requests = self.recvs(data, self.world.owner[pd], pd, 4)
+        self.do.post_srq_recv(name=name, requests=requests)
+        self.do.modify_srq(name=name, max_wr=None, limit=self.pick(data, [2, 3, 4]))
+        return name
+
+    def set_up_group(self) -> None:
+        """qp2 and qp4 are in it."""
+        self.join("qp1", "qp3", "RTS", "RTS", EVERYTHING, 16, 16)
+        for name in ("qp2", "qp4"):
+            self.bring_up(name)
+            if self.setting.port == "direct":
+                self.do.attach(name=name, group=GROUPS[0])
 
     def new_pd(self, process: str) -> str:
         name = self.name("pd")
@@ -142,6 +167,35 @@ class Machine(RuleBasedStateMachine):
         if pds := self.owned("pd"):
             name, pd = self.name("srq"), self.pick(data, pds)
             self.do.create_srq(name=name, pd=pd, max_wr=max_wr, max_sge=2)
+
+    @rule(data=st.data(), entries=st.sampled_from([600, 1024, 512, 0]))
+    def resize_cq(self, data: st.DataObject, entries: int) -> None:
+        if names := self.owned("cq"):
+            self.do.resize_cq(name=self.pick(data, names), entries=entries)
+
+    @rule(
+        data=st.data(),
+        max_wr=st.sampled_from([None, None, 8, 16, 4, 2, 1, 0]),
+        limit=st.sampled_from([None, 1, 2, 5, 0, 1 << 20]),
+    )
+    def modify_srq(self, data: st.DataObject, max_wr: int | None, limit: int | None) -> None:
+        if names := self.owned("srq"):
+            self.do.modify_srq(name=self.pick(data, names), max_wr=max_wr, limit=limit)
+
+    @precondition(lambda self: self.setting.port == "direct")
+    @rule(data=st.data(), group=st.sampled_from(GROUPS), leave=st.sampled_from(RARELY))
+    def join_group(self, data: st.DataObject, group: str, leave: bool) -> None:
+        """Mostly queue pairs that can; the third of three leaves again."""
+        able = [n for n in self.owned("qp") if self.world.qps[n].kind == "UD"]
+        names = able if able and data.draw(st.sampled_from([True, True, False])) else []
+        names = names or self.owned("qp")
+        if not names:
+            return
+        name, inside = self.pick(data, names), self.world.groups.get(group, ())
+        if leave or name in inside or len(inside) >= 3:
+            self.do.detach(name=name, group=group)
+        else:
+            self.do.attach(name=name, group=group)
 
     @rule(
         data=st.data(),
@@ -350,7 +404,13 @@ class Machine(RuleBasedStateMachine):
 
     def receive_for(self, data: st.DataObject, qp: QueuePair, requests: tuple[Send, ...]) -> None:
         """A receive for each request that takes one, at whoever gets the first."""
-        peer = self.world.qps.get(requests[0].to or qp.peer or "")
+        group = self.world.groups.get(requests[0].to or "", set())
+        for name in sorted(group) or [requests[0].to or qp.peer or ""]:
+            self.receive_at(data, self.world.qps.get(name), requests)
+
+    def receive_at(
+        self, data: st.DataObject, peer: QueuePair | None, requests: tuple[Send, ...]
+    ) -> None:
         count = sum(wr.opcode.startswith("SEND") or wr.opcode.endswith("IMM") for wr in requests)
         if peer is None or peer.state == "RESET" or not count:
             return
@@ -380,7 +440,8 @@ class Machine(RuleBasedStateMachine):
             fields |= {"compare_add": self.pick(data, [1, 2**63]), "swap": 7}
         if qp.kind == "UD":
             others = [n for n in self.owned("qp") if self.world.qps[n].kind == "UD"]
-            fields |= {"to": self.pick(data, others)}
+            joined = [group for group in GROUPS if self.world.groups.get(group)]
+            fields |= {"to": self.pick(data, [*others, *joined, *joined])}
             fields |= {"qkey": self.pick(data, [1, 1, 1, 2, 1 << 31])}
         return Send(self.wr_id(), opcode, sges, **fields)
 

@@ -38,6 +38,7 @@ class Party:
         }
         self.objects: dict[str, Any] = {}
         self.ahs: list[verbs.AH] = []
+        self.attached: set[tuple[str, bytes]] = set()
         self.line_cq = self.ctx.create_cq(8)
         self.line: verbs.QP | None = None
 
@@ -73,6 +74,23 @@ class Party:
     def create_cq(self, name: str) -> None:
         self.objects[name] = self.ctx.create_cq(512)
 
+    def resize_cq(self, name: str, entries: int) -> None:
+        self.objects[name].resize(entries)
+
+    def modify_srq(self, name: str, max_wr: int | None, limit: int | None) -> None:
+        self.objects[name].modify(max_wr, limit)
+
+    def size_of_srq(self, name: str) -> int:
+        return int(self.objects[name].query().max_wr)
+
+    def attach(self, name: str, group: bytes) -> None:
+        self.objects[name].attach_mcast(group)
+        self.attached.add((name, group))
+
+    def detach(self, name: str, group: bytes) -> None:
+        self.objects[name].detach_mcast(group)
+        self.attached.discard((name, group))
+
     def reg_mr(self, name: str, pd: str, place: tuple[str, int], length: int, access: int) -> int:
         mr = self.objects[pd].reg_mr(self.address(place), length, access)
         self.objects[name] = mr
@@ -106,10 +124,13 @@ class Party:
     def close(self, name: str) -> None:
         self.objects[name].close()
         del self.objects[name]
+        self.attached = {(member, group) for member, group in self.attached if member != name}
 
     def clear(self) -> None:
         """Everything that a program has made, in an order that is allowed."""
         self.drop_ahs()
+        for name, group in list(self.attached):
+            self.detach(name, group)
         ranks = [verbs.QP, verbs.SRQ, verbs.MR, verbs.CQ, verbs.PD]
         for kind in ranks:
             for name in [n for n, made in self.objects.items() if isinstance(made, kind)]:
@@ -170,9 +191,14 @@ class Party:
         fields = dict(request)
         to, peer = fields.pop("to"), {}
         if to is not None:
-            ah = qp.pd.create_ah(verbs.address_of(to, verbs.local_qp_info(qp)[1]))
+            index = verbs.local_qp_info(qp)[1]
+            if isinstance(to, bytes):
+                ah = qp.pd.create_ah(dgid=to, sgid_index=index, is_global=True)
+            else:
+                ah = qp.pd.create_ah(verbs.address_of(to, index))
             self.ahs.append(ah)
-            peer = {"ah": ah, "remote_qpn": to.qp_num}
+            number = verbs.MULTICAST_QPN if isinstance(to, bytes) else to.qp_num
+            peer = {"ah": ah, "remote_qpn": number}
             fields.pop("remote_addr")
         else:
             fields.pop("remote_qkey")
@@ -188,15 +214,25 @@ class Party:
 
     # ---- what can be seen ----
 
-    def observe(self) -> tuple[list[tuple[Any, ...]], dict[str, str], dict[str, bytes]]:
-        """What the CQs hold, the states of the QPs, and the arenas."""
+    def observe(self) -> tuple[Any, ...]:
+        """What the CQs hold, the states of the QPs, the limits of the SRQs, and the arenas."""
         polled = []
         for name, cq in self.objects.items():
             if isinstance(cq, verbs.CQ):
                 polled += [(name, *fields_of(wc)) for wc in cq.poll(64)]
         states = {n: qp.state.name for n, qp in self.objects.items() if isinstance(qp, verbs.QP)}
         arenas = {n: ctypes.string_at(base, SIZE) for n, base in self.bases.items()}
-        return polled, states, arenas
+        srqs = {n: srq for n, srq in self.objects.items() if isinstance(srq, verbs.SRQ)}
+        limits = {n: srq.query().srq_limit for n, srq in srqs.items()}
+        return polled, states, arenas, limits, self.reached(srqs)
+
+    def reached(self, srqs: dict[str, Any]) -> list[str]:
+        """The SRQs whose limits have been reached; all other events are read and dropped."""
+        found = []
+        while (event := self.ctx.get_async_event(0)) is not None:
+            if event.event_type == verbs.EventType.SRQ_LIMIT_REACHED:
+                found += [name for name, srq in srqs.items() if srq is event.element]
+        return found
 
 
 def fields_of(wc: verbs.WC) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A QP has taken a request of its SRQ and its message waits, or came to nothing; meanwhile other
- * QPs use as many requests as the SRQ holds. The one in hand stays the same, directly (taken by the
- * requester's thread) and by packets.
+ * QPs use as many requests as the SRQ holds, or it grows. The one in hand stays the same, directly
+ * (taken by the requester's thread) and by packets.
  */
 #include "check.h"
 #include "end.h"
@@ -77,6 +77,41 @@ static void a_request_that_waits_keeps_what_it_took(void)
         struct ibv_wc wc = end_wait(scene.end.cq, 2);
 
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.wr_id, wc.opcode == IBV_WC_RECV ? IN_HAND : 7);
+    }
+    end_close(&scene.end);
+}
+
+static void grow(struct vb_srq *srq)
+{
+    struct ibv_srq_attr larger = {.max_wr = 4 * srq->max_wr};
+    uint32_t max_wr = srq->max_wr;
+
+    CHECK_EQ(vb_srq_modify(srq, &larger, IBV_SRQ_MAX_WR), 0);
+    CHECK_EQ(srq->max_wr, 4 * max_wr);
+}
+
+/* What it holds in hand it reads in the old ring, or finds again in the new one. */
+static void a_request_that_waits_outlives_a_resize(void)
+{
+    struct scene scene;
+    struct vb_taken again;
+
+    take_and_wait(&scene);
+    for (int sizes = 0; sizes < 3; ++sizes) {
+        grow(scene.end.srq);
+        CHECK_EQ(scene.taken.wqe->wr_id, IN_HAND);
+        for (uint64_t i = 1; i <= 3 * WR; ++i) {
+            end_post_recv(&scene.end, NULL, i);
+            CHECK_EQ(message(&scene), i);
+        }
+    }
+    CHECK_EQ(vb_take_recv(scene.a[0], &again), 0);
+    CHECK_EQ(again.wqe->wr_id, IN_HAND);
+    CHECK_EQ(end_post(&scene.end, scene.a[0], IBV_WR_SEND, 64), 0);
+    for (int i = 0; i < 2; ++i) {
+        struct ibv_wc wc = end_wait(scene.end.cq, 2);
+
         CHECK_EQ(wc.wr_id, wc.opcode == IBV_WC_RECV ? IN_HAND : 7);
     }
     end_close(&scene.end);
@@ -170,6 +205,25 @@ static void the_next_message_has_what_a_broken_one_took(void)
     fabric_close(&fabric);
 }
 
+static void a_resize_amid_a_message(void)
+{
+    struct qp_options options = fabric_defaults();
+
+    options.srq[1] = true;
+    fabric_open(&fabric, (struct fabric_options){.seed = 1});
+    fabric_pair(&fabric, options, broken);
+    memset(fabric.side[0].memory, 7, 50000);
+    fabric_post_recv(&fabric, broken[1], IN_HAND, 0, 50000);
+    CHECK_EQ(fabric_post(&fabric, broken[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 50000),
+             0);
+    while (!broken[1]->endpoint->responder.has_taken)
+        CHECK(fabric_step(&fabric));
+    grow(fabric.side[1].srq);
+    received_is(IN_HAND, IBV_WC_SUCCESS);
+    CHECK_EQ(memcmp(fabric.side[1].memory, fabric.side[0].memory, 50000), 0);
+    fabric_close(&fabric);
+}
+
 static void an_error_flushes_what_a_broken_one_took(void)
 {
     break_a_message();
@@ -190,9 +244,11 @@ static void a_reset_gives_it_back(void)
 int main(void)
 {
     RUN(a_request_that_waits_keeps_what_it_took);
+    RUN(a_request_that_waits_outlives_a_resize);
     RUN(an_error_flushes_what_was_taken);
     RUN(a_destroyed_qp_gives_it_back);
     RUN(the_next_message_has_what_a_broken_one_took);
+    RUN(a_resize_amid_a_message);
     RUN(an_error_flushes_what_a_broken_one_took);
     RUN(a_reset_gives_it_back);
     return 0;

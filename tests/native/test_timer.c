@@ -31,7 +31,7 @@ static void each_timer_ends_at_its_time(void)
     uint64_t due[TIMERS], now = 0;
 
     for (int i = 0; i < TIMERS; ++i) {
-        CHECK_EQ(vb_timer_join(&timers, &timer[i]), 0);
+        CHECK_EQ(vb_timer_join(&timers, &timer[i], 0), 0);
         due[i] = VB_NEVER;
     }
     for (int step = 0; step < STEPS; ++step) {
@@ -43,7 +43,7 @@ static void each_timer_ends_at_its_time(void)
         CHECK(vb_timers_next(&timers) <= first_due(due));
         if (step % 97 == 0) {
             vb_timer_leave(&timers, &timer[i]);
-            CHECK_EQ(vb_timer_join(&timers, &timer[i]), 0);
+            CHECK_EQ(vb_timer_join(&timers, &timer[i], 0), 0);
             due[i] = VB_NEVER;
         }
         now += random_below(40);

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import Start
+from tests.support import end_group
 
 HOST = "127.0.0.1"
 LISTEN_WITHIN = 20.0
@@ -126,6 +127,21 @@ def start_pair(
     server = start(*command, options=options, env=env)
     wait_listening(server, port)
     return Running(server, start(*command, *client_only, HOST, options=options, env=env))
+
+
+def exchange_with_many(start: Start, clients: int, *program: str) -> list[Side]:
+    """A server for so many clients (`-c`), and all of them at once; the server is the first."""
+    port = free_port()
+    command = (*program, "-p", str(port))
+    running = [start(*command, "-c", str(clients))]
+    try:
+        wait_listening(running[0], port)
+        running += [start(*command, HOST) for _ in range(clients)]
+        names = ["server", *(f"client {i}" for i in range(clients))]
+        return [finish(name, side, 40) for name, side in zip(names, running, strict=True)]
+    finally:
+        for side in running:
+            end_group(side)
 
 
 def complaints(output: str, allowed: str = "") -> list[str]:

@@ -10,7 +10,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Run, Start
-from tests.programs.pairs import Pair, assert_good, complaints, finish, leaves_nothing, start_pair
+from tests.programs.pairs import (
+    Pair,
+    assert_good,
+    complaints,
+    exchange_with_many,
+    finish,
+    leaves_nothing,
+    start_pair,
+)
 from tests.programs.results import assert_exchanged
 from tests.support import device_mtu
 from verbena import verbs
@@ -216,6 +224,20 @@ def test_xrc_pingpong(pingpong: Pingpong, arguments: tuple[str, ...]) -> None:
     pair = pingpong("ibv_xsrq_pingpong", "-n", "300", *arguments)
     assert_good(pair)
     assert all(side.output.endswith("success\n") for side in pair.sides), str(pair)
+
+
+@pytest.mark.parametrize("events", [(), ("-e",)], ids=["polling", "events"])
+@pytest.mark.parametrize("clients", [2, 5])
+def test_xrc_pingpong_with_many(
+    verbena_start: Start, debian_program: Find, clients: int, events: tuple[str, ...]
+) -> None:
+    """The server answers each client through the target QPs of all in turn."""
+    sides = exchange_with_many(
+        verbena_start, clients, debian_program("ibv_xsrq_pingpong"), *GID, "-n", "200", *events
+    )
+    for side in sides:
+        assert side.status == 0, str(side)
+        assert side.output.endswith("success\n"), str(side)
 
 
 def test_times_of_completions(pingpong: Pingpong) -> None:

@@ -132,7 +132,7 @@ def test_an_srq_takes_no_batch_of_sends(pd: verbs.PD) -> None:
 
 @pytest.mark.parametrize("length", [8, 500])
 def test_the_keys_of_its_receives_are_those_of_its_domain(length: int) -> None:
-    """And not of the QP's: IBA 10.2.9."""
+    """And not of the QP's: Create Shared Receive Queue takes one."""
     near, far = Side(), Side()
     other = far.ctx.alloc_pd()
     far.srq = other.create_srq()

@@ -172,6 +172,7 @@ static void fill_extended(struct verbs_context *verbs)
     verbs->create_cq_ex = vb_create_cq_ex;
     verbs->modify_cq = vb_modify_cq;
     verbs->create_qp_ex = vb_create_qp_ex;
+    verbs->modify_qp_rate_limit = vb_modify_qp_rate_limit;
     verbs->create_srq_ex = vb_create_srq_ex;
     verbs->reg_mr_ex = ibv_reg_mr_ex;
     verbs->alloc_null_mr = vb_alloc_null_mr;

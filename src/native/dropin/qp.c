@@ -98,6 +98,13 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
     return vb_result(qp->context, "ibv_modify_qp", error);
 }
 
+int vb_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
+{
+    return vb_result(qp->context, "ibv_modify_qp_rate_limit",
+                     vb_core(qp->context) ? vb_qp_limit_rate((struct vb_qp *)qp, attr)
+                                          : -VB_ERROR_FORKED);
+}
+
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                            struct ibv_qp_init_attr *init_attr)
 {

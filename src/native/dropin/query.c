@@ -23,8 +23,9 @@ enum {
     PAGE_SIZES = 0xfffff000,
     CLOCK_KHZ = 1000 * 1000, /* nanoseconds */
     CAPS = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-        IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
+        IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
+    PACED = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_XRC_SEND,
     ODP_UD = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV,
     ODP_UC = ODP_UD | IBV_ODP_SUPPORT_WRITE,
     ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_ATOMIC_WRITE,
@@ -76,6 +77,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = CLOCK_KHZ,
         .device_cap_flags_ex = CAPS | IBV_DEVICE_ATOMIC_WRITE,
+        .packet_pacing_caps = {VB_RATE_MIN, VB_RATE_MAX, PACED},
         .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
         .phys_port_cnt_ex = PORT,
         .xrc_odp_caps = ODP_RC,

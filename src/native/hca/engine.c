@@ -95,6 +95,18 @@ static uint8_t transport_of(enum ibv_qp_type type)
     }
 }
 
+static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
+{
+    int error = vb_timer_join(&engine->timers, &ep->timer, VB_TIMER_RETRY);
+
+    if (error)
+        return error;
+    error = vb_timer_join(&engine->timers, &ep->resume, VB_TIMER_RESUME);
+    if (error)
+        vb_timer_leave(&engine->timers, &ep->timer);
+    return error;
+}
+
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
     struct vb_endpoint *ep = qp->endpoint;
@@ -120,7 +132,7 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
     ep->base = transport_of(qp->ibv.qp_type);
     error = vb_replies_fit(ep);
     if (!error)
-        error = vb_timer_join(&engine->timers, &ep->timer);
+        error = join_timers(engine, ep);
     if (error) {
         free_endpoint(ep);
         return error;
@@ -142,6 +154,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     vb_ready_remove(&ep->requesting);
     vb_ready_remove(&ep->finishing);
     vb_timer_leave(&engine->timers, &ep->timer);
+    vb_timer_leave(&engine->timers, &ep->resume);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
     qp->by_packets = false;
@@ -183,6 +196,43 @@ static void finish(struct vb_engine *engine)
     }
 }
 
+/* ---- rate limits: under sq_lock ---- */
+
+static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
+{
+    ep->held |= VB_HELD_BY_RATE;
+    vb_timer_set(&ep->engine->timers, &ep->resume, vb_pace_due(ep->qp->pace));
+}
+
+/* Its time has come, or the limit is another. */
+static VB_COLD void resume(struct vb_endpoint *ep, uint64_t now)
+{
+    if (!(ep->held & VB_HELD_BY_RATE))
+        return;
+    if (ep->qp->paced && vb_pace_waits(ep->qp->pace, now)) {
+        wait_for_rate(ep);
+        return;
+    }
+    ep->held &= (uint8_t)~VB_HELD_BY_RATE;
+    vb_timer_set(&ep->engine->timers, &ep->resume, VB_NEVER);
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+/* What counts is what the QP hands out: transport headers, payload, and the ICRC. */
+static VB_COLD void pay(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
+{
+    uint32_t bytes;
+
+    if (!packet) { /* it has nothing to send */
+        ep->qp->pace->waiting = false;
+        return;
+    }
+    bytes = packet->header_length + packet->payload_length + packet->pad + VB_ICRC;
+    vb_pace_sent(ep->qp->pace, bytes, now);
+    if (vb_pace_waits(ep->qp->pace, now))
+        wait_for_rate(ep);
+}
+
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
 {
     struct vb_endpoint *ep = qp->endpoint;
@@ -195,6 +245,8 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
     vb_replies_tell_credits(ep);
     vb_sq_lock(qp);
     vb_requester_sync(ep, now);
+    if (VB_UNLIKELY(ep->held))
+        resume(ep, now);
     state = vb_qp_state(qp);
     vb_sq_unlock(qp);
     if (requests(state))
@@ -209,7 +261,10 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
 
     if (!ep)
         return;
-    ep->held = held;
+    if (held)
+        ep->held |= VB_HELD_BY_PORT;
+    else
+        ep->held &= (uint8_t)~VB_HELD_BY_PORT;
     if (!held)
         vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
@@ -450,6 +505,8 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
         }
         vb_sq_lock(ep->qp);
         made = vb_requester_next(ep, packet, now);
+        if (VB_UNLIKELY(ep->qp->paced))
+            pay(ep, made ? packet : NULL, now);
         vb_sq_unlock(ep->qp);
         if (made) {
             take_turn(engine, &engine->requesting);
@@ -495,14 +552,26 @@ uint64_t vb_engine_deadline(const struct vb_engine *engine)
     return vb_ready_first(&engine->finishing) ? 0 : vb_timers_next(&engine->timers);
 }
 
+static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
+{
+    vb_sq_lock(ep->qp);
+    resume(ep, now);
+    vb_sq_unlock(ep->qp);
+}
+
 void vb_engine_expire(struct vb_engine *engine, uint64_t now)
 {
     struct vb_timer *timer;
 
     finish(engine);
     while ((timer = vb_timers_expire(&engine->timers, now)) != NULL) {
-        struct vb_endpoint *ep = vb_endpoint_of(timer, timer);
+        struct vb_endpoint *ep;
 
+        if (VB_UNLIKELY(timer->kind == VB_TIMER_RESUME)) {
+            expire_hold(vb_endpoint_of(timer, resume), now);
+            continue;
+        }
+        ep = vb_endpoint_of(timer, timer);
         vb_sq_lock(ep->qp);
         if (requests(vb_qp_state(ep->qp)))
             vb_retry_expired(ep, now);

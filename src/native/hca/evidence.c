@@ -223,10 +223,12 @@ static bool say_xrc_check(struct vb_text *text, const struct vb_evidence *e)
 
     switch (e->check) {
     case VB_CHECK_XRC_SRQ:
-        vb_text_add(text,
-                    "the %s named XRC SRQ 0x%x, which the process of target QP 0x%x does not have "
-                    "(of another process it cannot be, though its XRC domain be the same)",
-                    name, e->count, e->peer_qp_num);
+        vb_text_add(
+            text,
+            "the %s named XRC SRQ 0x%x, which the process of target QP 0x%x does not have, "
+            "nor another one of this host in a domain that is shared by file (by packets it "
+            "must be that process's)",
+            name, e->count, e->peer_qp_num);
         return true;
     case VB_CHECK_XRC_DOMAIN:
         vb_text_add(text, "the %s named XRC SRQ 0x%x, which is of another XRC domain than QP 0x%x",

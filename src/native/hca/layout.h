@@ -180,7 +180,7 @@ struct vb_qp_shared {
 
 struct vb_srq_shared {
     _Alignas(VB_LINE) uint64_t wqes;
-    uint64_t order; /* ring of request indices in the order posted */
+    uint64_t order; /* ring of request indices in the order posted; this and the next under lock */
     uint32_t mask;
     uint32_t stride_log2;
     uint32_t pd;
@@ -188,6 +188,7 @@ struct vb_srq_shared {
     _Atomic uint32_t srq_num; /* 0: another kind, or not there */
     _Atomic uint32_t life;    /* another for each SRQ that has had this entry */
     uint64_t xrcd;
+    uint32_t door; /* index + 1 of the QP through which other processes' target QPs reach it */
     _Alignas(VB_LINE) _Atomic uint32_t posted;
     _Alignas(VB_LINE) _Atomic uint32_t lock;
     _Atomic uint32_t taken;
@@ -336,8 +337,8 @@ static inline void vb_cqe_name_xrc(struct vb_cqe *entry, uint32_t srq, uint32_t 
     memcpy(entry->data, &target, sizeof(target));
 }
 
-/* Where the keys of a QP's receive requests are looked up: an SRQ has its own domain (IBA 10.2.9).
- */
+/* Where the keys of a QP's receive requests are looked up: the domain with which Create Shared
+ * Receive Queue made an SRQ is its own. */
 static inline uint32_t vb_recv_pd(const struct vb_view *view, const struct vb_qp_shared *qp)
 {
     return qp->srq ? view->srq[qp->srq - 1].pd : qp->pd;
@@ -361,7 +362,9 @@ static inline uint32_t vb_srq_in_hand_index(uint64_t in_hand)
 static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,
                                              const struct vb_srq_shared *srq, uint32_t index)
 {
-    return vb_at(view, srq->wqes + ((uint64_t)index << srq->stride_log2));
+    uint64_t wqes = __atomic_load_n(&srq->wqes, __ATOMIC_ACQUIRE); /* it may just have grown */
+
+    return vb_at(view, wqes + ((uint64_t)index << srq->stride_log2));
 }
 
 #endif

@@ -245,6 +245,7 @@ static void free_qp(struct vb_qp *qp)
     vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
     vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
     vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
+    free(qp->pace);
     vb_object_free(&qp->object, qp->staging);
     vb_object_free(&qp->object, qp);
 }
@@ -381,6 +382,7 @@ void vb_qp_reset(struct vb_qp *qp)
     ++shared->epoch;
     __atomic_store_n(&shared->dest_qp_num, 0, __ATOMIC_RELAXED);
     memset(&qp->attr, 0, sizeof(qp->attr));
+    qp->paced = false;
     if (qp->target)
         leave_srq(qp);
 }

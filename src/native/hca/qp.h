@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/cq.h"
 #include "hca/mr.h"
+#include "hca/pace.h"
 #include "hca/port.h"
 #include "hca/srq.h"
 
@@ -28,7 +29,7 @@ struct vb_sq_wqe {
 
 /* Why the head of the send queue waits, and until when. */
 struct vb_wait {
-    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER, VB_WAIT_ANSWER } reason;
+    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER, VB_WAIT_ANSWER, VB_WAIT_RATE } reason;
     uint64_t since; /* ns */
     uint64_t last_try;
 };
@@ -63,10 +64,12 @@ struct vb_qp {
     struct vb_wait wait;
     _Atomic bool counted_waiting; /* in send_cq->waiting */
     bool by_packets;              /* carried by the packet engine, not by the poster */
+    bool paced;                   /* it has a rate limit */
     atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
     bool settling;          /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event;       /* SQD entered with notification, not yet raised */
     bool failed_by_program; /* modify_qp to ERR */
+    struct vb_pace *pace;   /* NULL: it never had a rate limit */
 
     /* receive queue */
     struct vb_biased_lock rq_lock; /* posters */
@@ -96,7 +99,10 @@ struct vb_qp {
     /* XRC targets (xrc.h) */
     struct vb_xrc_target *target; /* of the QP itself, which no program sees */
     struct vb_qp *real;           /* of a handle of it: that QP. A handle has little of all above */
-    struct vb_qp *next_handle;
+    union {
+        struct vb_qp *next_handle;
+        struct vb_qp *origin; /* of what stands for a QP at a door (port/direct/door.h): that one */
+    };
     struct vb_xrcd *xrcd; /* that the handle was made with */
 };
 
@@ -111,6 +117,8 @@ void vb_qp_reset(struct vb_qp *qp);
  */
 void vb_qp_stage(struct vb_qp *qp);
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask);
+/* In RTS. -EINVAL: beyond the limits (pace.h), or the QP sends nothing that is paced. */
+int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *attr);
 int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr);
 

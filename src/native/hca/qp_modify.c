@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* modify_qp and query_qp. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "hca/qp.h"
 #include "hca/qp_states.h"
@@ -25,6 +26,7 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
         {IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr->max_dest_rd_atomic, 0,
          VB_MAX_RD_ATOMIC},
         {IBV_QP_DEST_QPN, "dest_qp_num", attr->dest_qp_num, 0, 0xffffff},
+        {IBV_QP_RATE_LIMIT, "rate_limit", attr->rate_limit, 0, VB_RATE_MAX}, /* 0: none */
     };
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i)
@@ -139,6 +141,24 @@ static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
     attr->max_dest_rd_atomic = (uint8_t)shared->max_dest_rd_atomic;
 }
 
+/* Few QPs ever have a limit. */
+static int make_pace(struct vb_qp *qp)
+{
+    if (!qp->pace)
+        qp->pace = calloc(1, sizeof(*qp->pace));
+    return qp->pace ? 0 : -ENOMEM;
+}
+
+/* A new limit forgets what was owed at the old one. */
+static void set_rate(struct vb_qp *qp, uint32_t rate, uint32_t burst)
+{
+    vb_sq_lock(qp);
+    qp->attr.rate_limit = rate;
+    *qp->pace = (struct vb_pace){.rate = rate, .burst = burst};
+    qp->paced = rate != 0;
+    vb_sq_unlock(qp);
+}
+
 /* What the peer looks at lies in the segment. */
 static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
@@ -238,20 +258,27 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
     const struct ibv_qp_attr before = qp->attr;
+    bool paces = mask & IBV_QP_RATE_LIMIT;
     struct ibv_qp_attr responder;
-    int error;
+    int error = paces ? make_pace(qp) : 0;
 
+    if (error)
+        return error;
     read_responder(qp, &responder);
     keep_path(qp, attr, mask);
     keep_requester(qp, attr, mask);
     error = move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
+        if (paces)
+            set_rate(qp, attr->rate_limit, 0);
         error = enter(qp, transition, attr, mask);
     }
     if (error) {
         qp->attr = before;
         share_responder(qp, &responder, mask);
+        if (paces)
+            set_rate(qp, before.rate_limit, 0);
     }
     return error;
 }
@@ -273,6 +300,28 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
             of->ibv.state = vb_qp_state(qp);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);
+    return error;
+}
+
+int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limit)
+{
+    struct vb_qp *qp = of->real ? of->real : of;
+    struct ibv_qp_attr attr = {.rate_limit = limit->rate_limit};
+    int error;
+
+    if (limit->comp_mask)
+        return vb_decline(qp->context, -EINVAL, "comp_mask {0x} has bits that no attribute has",
+                          limit->comp_mask);
+    if (vb_qp_state(qp) != IBV_QPS_RTS)
+        return vb_decline(qp->context, -EINVAL,
+                          "QP {0x} is in {1s}: its rate is limited once it is in RTS",
+                          qp->ibv.qp_num, vb_qp_state(qp));
+    error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
+    if (!error && limit->max_burst_sz) {
+        pthread_mutex_lock(&qp->ibv.mutex);
+        set_rate(qp, limit->rate_limit, limit->max_burst_sz);
+        pthread_mutex_unlock(&qp->ibv.mutex);
+    }
     return error;
 }
 

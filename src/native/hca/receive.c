@@ -32,10 +32,10 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
 {
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_srq_shared *srq = qp->srq->shared;
-    const uint32_t *order = vb_at(&adapter->self, srq->order);
     uint64_t in_hand = atomic_load(&qp->shared->srq_inflight);
     uint32_t position, posted;
     bool limit_reached = false;
+    const uint32_t *order;
 
     if (in_hand) { /* taken before, for a message that came to nothing */
         taken->position = vb_srq_in_hand_index(in_hand);
@@ -46,6 +46,7 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
     position = atomic_load(&srq->taken);
     posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
     if (position != posted) {
+        order = vb_at(&adapter->self, srq->order);
         taken->position = order[position & srq->mask];
         /* From here until its completion is in, the request is this QP's (vb_rq_flush). */
         atomic_store(&qp->shared->srq_inflight, vb_srq_in_hand(taken->position, position));

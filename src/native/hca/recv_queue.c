@@ -179,8 +179,8 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
             break;
         }
     }
-    news = atomic_load_explicit(&qp->rq_draining, memory_order_relaxed) |
-           atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
+    news = (int)atomic_load_explicit(&qp->rq_draining, memory_order_relaxed) |
+           (int)atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
     if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
     vb_biased_release(&qp->rq_lock);

@@ -219,6 +219,15 @@ static uint32_t reads_of(const struct vb_endpoint *ep)
     return VB_UNLIKELY(ep->requester.probing) ? 1 : ep->qp->attr.max_rd_atomic;
 }
 
+/* At its rate limit the QP has sent for so long that the timer would expire without an answer. */
+static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
+{
+    const struct vb_qp *qp = ep->qp;
+    uint64_t bits = (uint64_t)ep->requester.unasked * 8;
+
+    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->attr.timeout) / 4;
+}
+
 /*
  * Is an acknowledgement to be asked for with this packet, which has been counted? At the end of a
  * message unless another one follows at once, when the window or a limited request's first packet
@@ -231,6 +240,8 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
         r->ask || r->unasked >= ep->engine->config.ack_bytes || in_flight(r) >= window_of(ep);
 
     if (first && takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
+        ask = true;
+    if (VB_UNLIKELY(ep->qp->paced) && pace_asks(ep))
         ask = true;
     if (last && r->position == r->begun && !begin_next(ep))
         ask = true;

@@ -266,6 +266,26 @@ static bool runs(enum ibv_qp_state state)
     return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
+/* Directly a request goes as a whole, once all before it are paid for. */
+static VB_COLD bool waits_for_rate(struct vb_qp *qp)
+{
+    if (!vb_pace_waits(qp->pace, qp->context->adapter->port->now()))
+        return false;
+    qp->wait.reason = VB_WAIT_RATE;
+    return true;
+}
+
+/* What a READ brings is not of the QP's sending. */
+static VB_COLD void pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    uint64_t length = 0;
+
+    if (!takes_no_inline(wr->opcode))
+        for (int i = 0; i < wr->num_sge; ++i)
+            length += wr->sg_list[i].length;
+    vb_pace_sent(qp->pace, length, qp->context->adapter->port->now());
+}
+
 static void raise_drained(struct vb_qp *qp)
 {
     if (!qp->drain_event || qp->wait.reason != VB_WAIT_NONE)
@@ -278,6 +298,8 @@ void vb_sq_run(struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
+    if (qp->wait.reason == VB_WAIT_RATE) /* it has not been begun */
+        qp->wait.reason = VB_WAIT_NONE;
     while (!qp->by_packets && qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
         struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
@@ -285,11 +307,17 @@ void vb_sq_run(struct vb_qp *qp)
         /* SQD finishes the request that was begun and begins no other. */
         if (state == IBV_QPS_SQD && qp->wait.reason == VB_WAIT_NONE)
             break;
+        if (VB_UNLIKELY(qp->paced) && waits_for_rate(qp))
+            break;
         if (qp->context->adapter->port->execute(qp, &wqe->wr, &outcome) == -EAGAIN)
             break;
         qp->wait.reason = VB_WAIT_NONE;
+        if (VB_UNLIKELY(qp->paced))
+            pay(qp, &wqe->wr);
         vb_sq_complete(qp, &wqe->wr, &outcome);
     }
+    if (VB_UNLIKELY(qp->paced) && qp->sq_next == qp->sq_posted)
+        qp->pace->waiting = false;
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
     count_waiting(qp, !qp->by_packets && qp->sq_next != qp->sq_posted &&
@@ -343,7 +371,7 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
         return decline_full(qp);
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
-    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || qp->by_packets)) {
+    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || (qp->by_packets | qp->paced))) {
         enqueue(qp, wr);
         vb_sq_run(qp);
         return 0;

@@ -48,6 +48,8 @@ static void free_parts(struct vb_srq *srq)
         vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->wqes));
         vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->order));
     }
+    for (uint32_t i = 0; i < srq->outgrown_count; ++i)
+        vb_heap_free(adapter->segment, srq->outgrown[i]);
     free(srq->free);
     free(srq->position);
     vb_object_free(&srq->object, srq);
@@ -189,6 +191,8 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     error = alloc_rings(made, count);
     if (!error)
         error = fill_free_list(made, count);
+    if (!error && xrcd && xrcd->fd >= 0)
+        error = vb_xrc_open_door(made);
     if (error) {
         return_number(adapter, made);
         free_parts(made);
@@ -230,32 +234,174 @@ static uint32_t waiting(const struct vb_srq *srq)
     return atomic_load(&srq->shared->posted) - atomic_load(&srq->shared->taken);
 }
 
-int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
+/* ---- another size, another limit ---- */
+
+/* What a larger SRQ has in place of what it had. */
+struct rings {
+    uint32_t room;
+    void *wqes;
+    uint32_t *order;
+    uint32_t *free;
+    int64_t *position;
+};
+
+static void free_rings(struct vb_srq *srq, const struct rings *rings)
 {
-    struct vb_adapter *adapter = srq->context->adapter;
+    struct vb_heap *segment = srq->context->adapter->segment;
+
+    vb_heap_free(segment, rings->wqes);
+    vb_heap_free(segment, rings->order);
+    free(rings->free);
+    free(rings->position);
+}
+
+static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
+{
+    struct vb_heap *segment = srq->context->adapter->segment;
+    size_t stride = (size_t)1 << srq->shared->stride_log2;
+
+    rings->room = room;
+    rings->wqes = vb_heap_alloc(segment, room * stride, VB_LINE);
+    rings->order = vb_heap_alloc(segment, room * sizeof(*rings->order), VB_LINE);
+    rings->free = malloc(room * sizeof(*rings->free));
+    rings->position = malloc(room * sizeof(*rings->position));
+    if (rings->wqes && rings->order && rings->free && rings->position)
+        return 0;
+    free_rings(srq, rings);
+    return -ENOMEM;
+}
+
+/* Under both locks: every request keeps its index and its place in the order. */
+static void carry_over(const struct vb_srq *srq, const struct rings *to)
+{
+    const struct vb_view *self = &srq->context->adapter->self;
+    const struct vb_srq_shared *shared = srq->shared;
+    const uint32_t *order = vb_at(self, shared->order);
+    uint32_t posted = atomic_load(&shared->posted), had = shared->mask + 1, added = to->room - had;
+
+    memcpy(to->wqes, vb_srq_wqe(self, shared, 0), (size_t)had << shared->stride_log2);
+    for (uint32_t at = atomic_load(&shared->taken); at != posted; ++at)
+        to->order[at & (to->room - 1)] = order[at & shared->mask];
+    memcpy(to->position, srq->position, had * sizeof(*to->position));
+    for (uint32_t i = 0; i < added; ++i) {
+        to->position[had + i] = -1;
+        to->free[i] = to->room - 1 - i;
+    }
+    memcpy(to->free + added, srq->free, srq->free_count * sizeof(*to->free));
+}
+
+/* Who has a request in hand reads it without a lock, in whichever of the rings it finds. */
+static void use_rings(struct vb_srq *srq, struct rings *rings)
+{
+    struct vb_heap *segment = srq->context->adapter->segment;
+    const struct vb_view *self = &srq->context->adapter->self;
+    struct vb_srq_shared *shared = srq->shared;
+    struct rings old = {
+        .order = vb_at(self, shared->order), .free = srq->free, .position = srq->position};
+
+    srq->outgrown[srq->outgrown_count++] = vb_srq_wqe(self, shared, 0);
+    srq->free_count += rings->room - (shared->mask + 1);
+    srq->free = rings->free;
+    srq->position = rings->position;
+    __atomic_store_n(&shared->wqes, vb_heap_offset(segment, rings->wqes), __ATOMIC_RELEASE);
+    shared->order = vb_heap_offset(segment, rings->order);
+    shared->mask = rings->room - 1;
+    *rings = old;
+}
+
+static int grow(struct vb_srq *srq, uint32_t room)
+{
+    uint32_t instance = srq->context->adapter->instance;
+    struct rings rings;
+    int error = alloc_larger(srq, room, &rings);
+
+    if (error)
+        return error;
+    vb_lock(&srq->post_lock, instance);
+    vb_lock(&srq->shared->lock, instance);
+    carry_over(srq, &rings);
+    use_rings(srq, &rings);
+    srq->withheld = room - srq->max_wr;
+    vb_unlock(&srq->shared->lock);
+    vb_unlock(&srq->post_lock);
+    free_rings(srq, &rings);
+    return 0;
+}
+
+/* One that was larger keeps its rings, and withholds the rest. */
+static int set_size(struct vb_srq *srq, uint32_t max_wr)
+{
+    uint32_t used;
+    bool fits;
+
+    if (max_wr > srq->shared->mask + 1) {
+        int error = grow(srq, max_wr);
+
+        if (error)
+            return error;
+    }
+    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    used = srq->shared->mask + 1 - srq->free_count;
+    fits = used <= max_wr;
+    if (fits) {
+        srq->max_wr = max_wr;
+        srq->withheld = srq->shared->mask + 1 - max_wr;
+    }
+    vb_unlock(&srq->post_lock);
+    return fits ? 0
+                : vb_decline(srq->context, -EINVAL,
+                             "{0} requests of the SRQ wait or have completions that are not polled "
+                             "yet, and max_wr would be {1}: it cannot be smaller than that",
+                             used, max_wr);
+}
+
+static void arm(struct vb_srq *srq, uint32_t limit)
+{
     bool below;
+
+    vb_lock(&srq->shared->lock, srq->context->adapter->instance);
+    below = limit && waiting(srq) < limit;
+    atomic_store(&srq->shared->limit, below ? 0 : limit);
+    if (below) /* one that an earlier limit raised is told too */
+        atomic_store(&srq->shared->notices, 1);
+    vb_unlock(&srq->shared->lock);
+    vb_srq_notice(srq);
+}
+
+static int check_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+    uint32_t limit = mask & IBV_SRQ_LIMIT ? attr->srq_limit : atomic_load(&srq->shared->limit);
+    uint32_t holds = srq->max_wr;
 
     if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
         return vb_decline(srq->context, -EINVAL, "the mask {0x} has bits that no attribute has",
                           (unsigned)mask);
-    if (mask & IBV_SRQ_MAX_WR)
-        return vb_decline(srq->context, -EOPNOTSUPP,
-                          "an SRQ keeps its size: query_device does not report "
-                          "IBV_DEVICE_SRQ_RESIZE, so create it large enough");
-    if (!(mask & IBV_SRQ_LIMIT))
-        return 0;
-    if (attr->srq_limit > srq->max_wr)
+    if (mask & IBV_SRQ_MAX_WR) {
+        if (attr->max_wr < 1 || attr->max_wr > VB_MAX_WR)
+            return vb_decline(srq->context, -EINVAL, "max_wr is {0} and may be 1 to {1}",
+                              attr->max_wr, VB_MAX_WR);
+        holds = vb_round_up_pow2(attr->max_wr);
+    }
+    if (limit > holds)
         return vb_decline(
             srq->context, -EINVAL,
-            "srq_limit is {0} and the SRQ holds {1}: the limit may be as high as that",
-            attr->srq_limit, srq->max_wr);
-    vb_lock(&srq->shared->lock, adapter->instance);
-    below = attr->srq_limit && waiting(srq) < attr->srq_limit;
-    atomic_store(&srq->shared->limit, below ? 0 : attr->srq_limit);
-    atomic_store(&srq->shared->notices, below);
-    vb_unlock(&srq->shared->lock);
-    vb_srq_notice(srq);
+            "srq_limit is {0} and the SRQ holds {1}: the limit may be as high as that", limit,
+            holds);
     return 0;
+}
+
+int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+    int error;
+
+    pthread_mutex_lock(&srq->ibv.mutex);
+    error = check_modify(srq, attr, mask);
+    if (!error && (mask & IBV_SRQ_MAX_WR))
+        error = set_size(srq, vb_round_up_pow2(attr->max_wr));
+    if (!error && (mask & IBV_SRQ_LIMIT))
+        arm(srq, attr->srq_limit);
+    pthread_mutex_unlock(&srq->ibv.mutex);
+    return error;
 }
 
 void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr)
@@ -292,12 +438,11 @@ static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
             srq->context, -EINVAL,
             "there are too many SGEs: num_sge is {0i} and the SRQ was created for {1}",
             (uint64_t)wr->num_sge, srq->max_sge);
-    if (!srq->free_count)
-        return vb_decline(
-            srq->context, -ENOMEM,
-            "the shared receive queue is full: {0} requests wait in it, or their "
-            "completions are not polled yet; poll the CQ, or create it with more room",
-            srq->max_wr);
+    if (srq->free_count == srq->withheld)
+        return vb_decline(srq->context, -ENOMEM,
+                          "the shared receive queue is full: {0} requests wait in it, or their "
+                          "completions are not polled yet; poll the CQ, or give it more room",
+                          srq->max_wr);
     index = srq->free[--srq->free_count];
     vb_recv_write(vb_srq_wqe(&srq->context->adapter->self, srq->shared, index), wr);
     enter_order(srq, index);
@@ -337,10 +482,9 @@ bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 {
     bool taken;
 
-    if (index >= srq->max_wr)
-        return false;
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
-    taken = (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
+    taken = index <= srq->shared->mask &&
+            (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
             srq->position[index] == position;
     vb_unlock(&srq->post_lock);
     return taken;

@@ -6,7 +6,10 @@
 #include "hca/adapter.h"
 #include "hca/mr.h"
 
+struct vb_qp;
 struct vb_xrcd;
+
+enum { VB_SRQ_SIZES = 16 }; /* powers of two up to VB_MAX_WR */
 
 struct vb_srq {
     struct ibv_srq ibv;
@@ -14,18 +17,24 @@ struct vb_srq {
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_srq_shared *shared;
-    struct vb_xrcd *xrcd; /* of an XRC SRQ, as the next three */
+    struct vb_xrcd *xrcd; /* of an XRC SRQ, as the next four */
     struct vb_cq *cq;
     uint32_t srq_num;
+    struct vb_qp *door;     /* NULL: the domain is this process's own */
     atomic_bool polls_port; /* counted in the CQ's `waiting`: packets have come for it */
     uint32_t index;
     uint32_t max_wr;
     uint32_t max_sge;
-    _Atomic uint32_t post_lock; /* the free list and `posted` */
+    _Atomic uint32_t post_lock; /* the free list, `posted` and the sizes */
     uint32_t *free;
     uint32_t free_count;
+    uint32_t withheld; /* of the free ones: the rings have that much more room than max_wr */
     int64_t *position; /* of each request in the order ring, -1 while it is free */
     _Atomic uint32_t users;
+    /* Requests' rings of before: whoever has one in hand still reads it there. Each has at most
+     * half the room of the next. */
+    void *outgrown[VB_SRQ_SIZES];
+    uint32_t outgrown_count;
 };
 
 /* Bytes of a receive request with this many elements: the log2 of its stride in a ring. */
@@ -37,6 +46,7 @@ int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_i
 /* One that requests name, in an XRC domain; what it receives completes on `cq`. */
 int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xrcd *xrcd,
                       struct vb_cq *cq, struct ibv_srq_init_attr *attr, struct vb_srq **srq);
+/* Its limit, its size. A smaller one only takes away what is free: -EINVAL when more is in use. */
 int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr);
 int vb_srq_destroy(struct vb_srq *srq);

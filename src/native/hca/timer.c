@@ -9,7 +9,7 @@ void vb_timers_free(struct vb_timers *timers)
     free(timers->heap);
 }
 
-int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer)
+int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer, uint32_t kind)
 {
     if (timers->members == timers->room) {
         uint32_t room = timers->room ? 2 * timers->room : 16;
@@ -21,7 +21,7 @@ int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer)
         timers->room = room;
     }
     ++timers->members;
-    *timer = (struct vb_timer){.due = VB_NEVER, .key = VB_NEVER};
+    *timer = (struct vb_timer){.due = VB_NEVER, .key = VB_NEVER, .kind = kind};
     return 0;
 }
 

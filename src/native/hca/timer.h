@@ -15,6 +15,7 @@ struct vb_timer {
     uint64_t due;   /* VB_NEVER: not set */
     uint64_t key;   /* its place in the heap goes by this; never after `due` while in it */
     uint32_t index; /* in the heap + 1; 0: not in it */
+    uint32_t kind;  /* the owner's */
 };
 
 struct vb_timers {
@@ -26,7 +27,7 @@ struct vb_timers {
 
 void vb_timers_free(struct vb_timers *timers);
 /* A timer may be set from now on: -ENOMEM. */
-int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer);
+int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer, uint32_t kind);
 void vb_timer_leave(struct vb_timers *timers, struct vb_timer *timer);
 
 void vb_timer_enter(struct vb_timers *timers, struct vb_timer *timer);

@@ -98,14 +98,20 @@ struct vb_responder {
     uint32_t wqe_position;
 };
 
+enum { VB_HELD_BY_PORT = 1, VB_HELD_BY_RATE = 2 };
+
+/* vb_timer.kind */
+enum { VB_TIMER_RETRY, VB_TIMER_RESUME };
+
 struct vb_endpoint {
     struct vb_engine *engine;
     struct vb_qp *qp;
     struct vb_link replying, requesting, finishing;
     struct vb_timer timer;
-    uint32_t window; /* packets */
-    uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
-    bool held;       /* by the port: vb_engine_hold */
+    struct vb_timer resume; /* when its rate limit lets it send again */
+    uint32_t window;        /* packets */
+    uint8_t base;           /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
+    uint8_t held;           /* VB_HELD_BY_*: no requests are sent */
     struct vb_path path;
     struct vb_requester requester;
     struct vb_responder responder;

@@ -124,6 +124,98 @@ enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
     return VB_CHECK_OK;
 }
 
+/* ---- target QPs as such, and those that are doors ---- */
+
+static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
+{
+    struct vb_xrc_target *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return NULL;
+    made->home.adapter = adapter;
+    pthread_mutex_init(&made->mutex, NULL);
+    return made;
+}
+
+static void free_target(struct vb_xrc_target *target)
+{
+    pthread_mutex_destroy(&target->mutex);
+    free(target);
+}
+
+static int make_real(struct vb_adapter *adapter, const struct vb_xrcd *xrcd, struct vb_qp **real)
+{
+    struct ibv_qp_init_attr_ex nothing = {.qp_type = IBV_QPT_XRC_RECV};
+    struct vb_xrc_target *target = new_target(adapter);
+    int error = target ? 0 : -ENOMEM;
+
+    if (!error)
+        error = vb_qp_make(&target->home, &nothing, target, real);
+    if (error) {
+        if (target)
+            free_target(target);
+        return error;
+    }
+    (*real)->shared->xrcd = xrcd->domain;
+    return 0;
+}
+
+enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
+                               struct vb_qp_shared **door)
+{
+    const struct vb_srq_shared *srq = find(view, srq_num);
+    struct vb_qp_shared *found;
+
+    if (!srq || !srq->door)
+        return VB_CHECK_XRC_SRQ;
+    if (srq->xrcd != domain)
+        return VB_CHECK_XRC_DOMAIN;
+    *door = found = &view->qp[srq->door - 1];
+    if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
+        found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
+        return VB_CHECK_XRC_SRQ; /* it has just gone */
+    return VB_CHECK_OK;
+}
+
+void vb_xrc_lend_door(struct vb_qp_shared *door, const struct vb_qp_shared *target)
+{
+    door->access = target->access;
+    door->min_rnr_timer = target->min_rnr_timer;
+    door->max_dest_rd_atomic = target->max_dest_rd_atomic;
+    atomic_store(&door->failed, 0);
+}
+
+int vb_xrc_open_door(struct vb_srq *srq)
+{
+    struct vb_qp_shared *shared;
+    int error = make_real(srq->context->adapter, srq->xrcd, &srq->door);
+
+    if (error)
+        return error;
+    srq->door->target->is_door = true;
+    shared = srq->door->shared;
+    shared->pd = srq->pd->number;
+    shared->recv_cq = srq->cq->index;
+    shared->srq = srq->index + 1;
+    shared->srq_life = atomic_load(&srq->shared->life);
+    atomic_store(&shared->state, IBV_QPS_RTR);
+    srq->shared->door = srq->door->index + 1;
+    return 0;
+}
+
+/* Nobody comes through it any more: the SRQ's number is gone. */
+static void close_door(struct vb_srq *srq)
+{
+    struct vb_xrc_target *target;
+
+    if (!srq->door)
+        return;
+    target = srq->door->target;
+    vb_qp_unmake(srq->door);
+    free_target(target);
+    srq->door = NULL;
+}
+
 void vb_xrc_withdraw_srq(struct vb_srq *srq)
 {
     struct vb_adapter *adapter = srq->context->adapter;
@@ -136,6 +228,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
             adapter->port->settle(adapter->qps[i]);
     pthread_mutex_unlock(&adapter->lifetime);
+    close_door(srq);
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);
@@ -143,7 +236,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
     pthread_mutex_unlock(&adapter->xrc);
 }
 
-/* ---- target QPs and their handles ---- */
+/* ---- target QPs' handles ---- */
 
 /* Under adapter->mutex. */
 static void link_handle(struct vb_qp *real, struct vb_qp *handle)
@@ -217,47 +310,13 @@ static void stand_for(struct vb_qp *handle, struct vb_qp *real)
     vb_object_add(handle->context, &handle->object, handle_release);
 }
 
-static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
-{
-    struct vb_xrc_target *made = calloc(1, sizeof(*made));
-
-    if (!made)
-        return NULL;
-    made->home.adapter = adapter;
-    pthread_mutex_init(&made->mutex, NULL);
-    return made;
-}
-
-static void free_target(struct vb_xrc_target *target)
-{
-    pthread_mutex_destroy(&target->mutex);
-    free(target);
-}
-
-static int make_real(struct vb_adapter *adapter, struct vb_xrcd *xrcd, struct vb_qp *handle)
-{
-    struct ibv_qp_init_attr_ex nothing = {.qp_type = IBV_QPT_XRC_RECV};
-    struct vb_xrc_target *target = new_target(adapter);
-    int error = target ? 0 : -ENOMEM;
-
-    if (!error)
-        error = vb_qp_make(&target->home, &nothing, target, &handle->real);
-    if (error) {
-        if (target)
-            free_target(target);
-        return error;
-    }
-    handle->real->shared->xrcd = xrcd->domain;
-    return 0;
-}
-
 int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
                      struct vb_qp **handle)
 {
     struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
     struct vb_adapter *adapter = context->adapter;
     struct vb_qp *made = new_handle(context, attr->qp_context, xrcd);
-    int error = made ? make_real(adapter, xrcd, made) : -ENOMEM;
+    int error = made ? make_real(adapter, xrcd, &made->real) : -ENOMEM;
 
     if (error) {
         if (made)

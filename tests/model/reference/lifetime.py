@@ -6,7 +6,7 @@ domain is needed by its regions, queue pairs and shared receive queues, a comple
 queue pairs that complete into it, a shared receive queue by those that receive from it. A region is
 needed by nobody: its key stops working at once, also for requests that are posted and not yet
 carried out. A queue pair takes its requests with it, without a completion; to its peer it is as if
-nobody answered.
+nobody answered. It has to leave its multicast groups first, which Python's `close` does for it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def close(world: World, name: str) -> str | None:
     world.owner.pop(name)
     world.qps.pop(name, None)
     world.srqs.pop(name, None)
+    for members in world.groups.values():
+        members.discard(name)
     for process in world.processes.values():
         process.regions.pop(name, None)
     return None

@@ -10,6 +10,10 @@ pair, and between queue pairs, there is no order, also in one completion queue.
 
 A queue pair in ERR flushes: its send queue and its own receive queue complete with WR_FLUSH_ERR.
 The requests of a shared receive queue belong to nobody until one is taken, and stay.
+
+A shared receive queue with a limit has the event SRQ_LIMIT_REACHED once, when fewer requests are
+left than the limit says; then it has none any more. Whether a limit above what waits already is
+reached at once, or with the next request that is taken, is not specified.
 """
 
 from __future__ import annotations
@@ -41,6 +45,18 @@ class SharedQueue:
     max_wr: int
     max_sge: int
     receives: deque[Recv] = field(default_factory=deque)
+    limit: int = 0  # none
+    reached: int = 0  # events that were not read yet
+
+    def take(self) -> Recv:
+        recv = self.receives.popleft()
+        if len(self.receives) < self.limit:
+            self.reach()
+        return recv
+
+    def reach(self) -> None:
+        self.limit = 0
+        self.reached += 1
 
 
 @dataclass

@@ -29,7 +29,8 @@ completes with a status of its own:
 Requests are carried out in order, but a READ or an atomic is answered later, and what follows it
 does not wait for that, unless it has FENCE: a READ may see what a later request of the same row has
 written, and a later request may send what was in memory before the READ's bytes came. INLINE data
-is taken when it is posted, whatever FENCE says. (IBA 9.5, 10.8.3.3)
+is taken when it is posted, whatever FENCE says. (IBA's ordering rules for the send queue, and the
+Fence Indicator: 10.8.3.3)
 
 Where several things are wrong it is not specified which is found first. Elements of a receive
 request that the message does not reach need not be looked at.

@@ -35,14 +35,14 @@ Rule = tuple[set[str], set[str]]
 RC: dict[tuple[str, str], Rule] = {
     ("RESET", "INIT"): ({"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}, set()),
     ("INIT", "INIT"): (set(), {"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}),
-    ("INIT", "RTR"): (PATH | RESPONDER, {"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX"}),
+    ("INIT", "RTR"): (PATH | RESPONDER, {"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX", "RATE_LIMIT"}),
     ("RTR", "RTS"): (
         {"SQ_PSN"} | REQUESTER,
-        {"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE", "MIN_RNR_TIMER"},
+        {"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE", "MIN_RNR_TIMER", "RATE_LIMIT"},
     ),
     ("RTS", "RTS"): (
         set(),
-        {"CUR_STATE", "ACCESS_FLAGS", "ALT_PATH", "PATH_MIG_STATE", "MIN_RNR_TIMER"},
+        {"CUR_STATE", "ACCESS_FLAGS", "ALT_PATH", "PATH_MIG_STATE", "MIN_RNR_TIMER", "RATE_LIMIT"},
     ),
     ("RTS", "SQD"): (set(), {"EN_SQD_ASYNC_NOTIFY"}),
     ("SQD", "RTS"): (
@@ -60,9 +60,15 @@ RC: dict[tuple[str, str], Rule] = {
 UC: dict[tuple[str, str], Rule] = {
     ("RESET", "INIT"): ({"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}, set()),
     ("INIT", "INIT"): (set(), {"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}),
-    ("INIT", "RTR"): (PATH, {"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX"}),
-    ("RTR", "RTS"): ({"SQ_PSN"}, {"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE"}),
-    ("RTS", "RTS"): (set(), {"CUR_STATE", "ACCESS_FLAGS", "ALT_PATH", "PATH_MIG_STATE"}),
+    ("INIT", "RTR"): (PATH, {"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX", "RATE_LIMIT"}),
+    ("RTR", "RTS"): (
+        {"SQ_PSN"},
+        {"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE", "RATE_LIMIT"},
+    ),
+    ("RTS", "RTS"): (
+        set(),
+        {"CUR_STATE", "ACCESS_FLAGS", "ALT_PATH", "PATH_MIG_STATE", "RATE_LIMIT"},
+    ),
     ("RTS", "SQD"): (set(), {"EN_SQD_ASYNC_NOTIFY"}),
     ("SQD", "RTS"): (set(), {"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE"}),
     ("SQD", "SQD"): (set(), {"AV", "ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX", "PATH_MIG_STATE"}),

@@ -13,11 +13,13 @@ LOC_PROT_ERR: which is not specified for UD, and for a request from a shared rec
 names may be partly filled.
 
 A datagram (UD) arrives behind 40 bytes for the GRH. A Q_Key with its highest bit set stands for the
-sender's own.
+sender's own. One that goes to a multicast group reaches each of the queue pairs that are in it, the
+sender too if it is, and each checks it by itself. In which order is not specified.
 """
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from .regions import Data, span
@@ -33,19 +35,41 @@ GRH = 40
 
 def carry_out(world: World, qp: QueuePair, wr: Send) -> tuple[str, int | None]:
     """Its status; nothing comes back."""
-    peer = world.listener(qp) if qp.kind == "UC" else addressee(world, qp, wr)
     faults = own_faults(world, qp, wr)
-    if peer is not None and (not faults or qp.kind == "UC"):
-        arrive(world, qp, peer, wr, whole=not faults)
+    if qp.kind == "UC":
+        peer = world.listener(qp)
+        if peer is not None:
+            arrive(world, qp, peer, wr, whole=not faults)
+    elif not faults:
+        arrive_at_all(world, qp, addressees(world, qp, wr), wr)
     return (faults[0] if faults else "SUCCESS"), None
 
 
-def addressee(world: World, qp: QueuePair, wr: Send) -> QueuePair | None:
-    """The UD queue pair that a datagram is for, if it takes it."""
-    found = world.qps.get(wr.to or "")
+def addressees(world: World, qp: QueuePair, wr: Send) -> list[QueuePair]:
+    """The UD queue pairs that a datagram is for and that take it."""
+    names = sorted(world.groups.get(wr.to or "", [wr.to or ""]))
     qkey = qp.qkey if wr.qkey >> 31 else wr.qkey
-    takes = found is not None and found.kind == "UD" and world.listens(found)
-    return found if takes and found is not None and found.qkey == qkey else None
+    found = [world.qps[name] for name in names if name in world.qps]
+    return [one for one in found if one.kind == "UD" and world.listens(one) and one.qkey == qkey]
+
+
+def arrive_at_all(world: World, qp: QueuePair, takers: list[QueuePair], wr: Send) -> None:
+    """A copy for each. What two of them touch, or one and the sender's bytes, is not specified."""
+    if len({taker.srq for taker in takers} - {None}) < sum(bool(taker.srq) for taker in takers):
+        takers = list(world.choices.one_of(*permutations(takers)))
+    touched = {(qp.process, *at) for sge in wr.sges for at in span(sge.place, sge.length)}
+    filled, clash = [], False
+    for taker in takers:
+        recv = world.next_receive(taker)
+        arrive(world, qp, taker, wr, whole=True)
+        for sge in recv.sges if recv else ():
+            bytes_of = {(taker.process, *at) for at in span(sge.place, sge.length)}
+            clash |= bool(bytes_of & touched)
+            touched |= bytes_of
+        filled += [(taker, recv)] if recv else []
+    if clash and len(takers) > 1:
+        for taker, recv in filled:
+            world.memory(taker).forget_list(recv.sges, world.receive_pd(taker))
 
 
 def arrive(world: World, qp: QueuePair, peer: QueuePair, wr: Send, *, whole: bool) -> None:

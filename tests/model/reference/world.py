@@ -35,6 +35,7 @@ class World:
     qps: dict[str, QueuePair] = field(default_factory=dict)
     srqs: dict[str, SharedQueue] = field(default_factory=dict)
     completions: list[Completion] = field(default_factory=list)
+    groups: dict[str, set[str]] = field(default_factory=dict)
 
     # ---- objects ----
 
@@ -45,6 +46,10 @@ class World:
     def create_cq(self, process: str, name: str) -> Result:
         self.owner[name] = process
         return OK
+
+    def resize_cq(self, name: str, entries: int) -> Result:
+        """What it holds stays, in its order."""
+        return ("EINVAL" if entries < 1 else None), 0
 
     def reg_mr(self, name: str, pd: str, place: Place, length: int, access: Access) -> Result:
         error = registration_error(length, access)
@@ -74,6 +79,36 @@ class World:
         self.qps[name] = made
         return OK
 
+    def modify_srq(self, name: str, max_wr: int | None, limit: int | None, granted: int) -> Result:
+        """Another size, of which ``granted`` came, and another limit. Requests are kept."""
+        srq = self.srqs[name]
+        size = srq.max_wr if max_wr is None else max_wr
+        used = len(srq.receives) + sum(
+            len(qp.in_hand) for qp in self.qps.values() if qp.srq == name
+        )
+        if (srq.limit if limit is None else limit) > size or (max_wr is not None and max_wr < 1):
+            return "EINVAL", 0
+        if size < used and self.choices.one_of(True, *([False] if granted >= used else [])):
+            return "EINVAL", 0
+        srq.max_wr = srq.max_wr if max_wr is None else granted
+        srq.limit = srq.limit if limit is None else limit
+        if limit is not None and len(srq.receives) < limit and self.choices.one_of(True, False):
+            srq.reach()
+        return OK
+
+    def attach(self, name: str, group: str) -> Result:
+        """Datagrams to the group reach the queue pair too. Being in it twice is being in it."""
+        if self.qps[name].kind != "UD":
+            return "EINVAL", 0
+        self.groups.setdefault(group, set()).add(name)
+        return OK
+
+    def detach(self, name: str, group: str) -> Result:
+        if name not in self.groups.get(group, ()):
+            return "EINVAL", 0
+        self.groups[group].remove(name)
+        return OK
+
     def close(self, name: str) -> Result:
         return lifetime.close(self, name), 0
 
@@ -87,6 +122,8 @@ class World:
             del self.owner[name]
             self.qps.pop(name, None)
             self.srqs.pop(name, None)
+            for members in self.groups.values():
+                members.discard(name)
         self.processes[process].regions.clear()
         for name, wr_id in probes:
             status = self.choices.one_of("RETRY_EXC_ERR", "WR_FLUSH_ERR")
@@ -204,6 +241,8 @@ class World:
         for qp in self.qps.values():
             qp.under_way.clear()
             qp.flushed = 0
+        for srq in self.srqs.values():
+            srq.reached = 0
         polled, self.completions = self.completions, []
         return polled
 
@@ -238,7 +277,7 @@ class World:
     def take(self, qp: QueuePair) -> Recv:
         if qp.in_hand:
             return qp.in_hand.pop(0)
-        return (self.srqs[qp.srq].receives if qp.srq else qp.receives).popleft()
+        return self.srqs[qp.srq].take() if qp.srq else qp.receives.popleft()
 
     def deliver(self, qp: QueuePair, wr: Send, data: Data, src: str | None = None) -> None:
         """A message into the next receive request."""

@@ -264,6 +264,7 @@ static void ask(struct ibv_qp *qp)
 static void *ask_and_register(void *unused)
 {
     static uint8_t other[4096];
+    struct ibv_srq_attr size = {0};
 
     (void)unused;
     for (unsigned i = 0; !stopping; ++i) {
@@ -275,6 +276,8 @@ static void *ask_and_register(void *unused)
             pthread_rwlock_unlock(&couples[i % COUPLES].lock);
         }
         CHECK_EQ(ibv_resize_cq(cq, i % 2 ? SMALL : 2 * SMALL), 0);
+        size.max_wr = RECEIVES << i % 6;
+        CHECK_EQ(ibv_modify_srq(srq, &size, IBV_SRQ_MAX_WR), 0);
         CHECK_EQ(ibv_dereg_mr(mr), 0);
         usleep(500);
     }

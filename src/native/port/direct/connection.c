@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/direct/connection.h"
 
+#include "hca/xrc.h"
 #include "port/direct/responder.h"
 #include "port/direct/retry.h"
 #include "port/direct/service.h"
@@ -206,7 +207,7 @@ void vb_direct_settle(struct vb_qp *qp)
         wait_turn(&remote->sq_lock, &peer->gone);
     drop_peer(qp, peer);
     vb_bounce_settle(vb_direct_of(adapter));
-    if (qp->ibv.qp_type == IBV_QPT_UD) {
+    if (vb_is_taken_in_turns(qp)) {
         vb_lock(&qp->shared->rq_lock, adapter->instance);
         vb_unlock(&qp->shared->rq_lock);
     }
@@ -251,7 +252,7 @@ bool vb_direct_quiet(struct vb_qp *qp)
     struct vb_qp_shared *remote = talks_to(qp, peer);
     bool quiet = true;
 
-    if (qp->ibv.qp_type == IBV_QPT_UD)
+    if (vb_is_taken_in_turns(qp))
         return atomic_load(&qp->shared->rq_lock) == 0;
     if (remote) {
         vb_barrier_everywhere();

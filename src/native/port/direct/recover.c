@@ -28,7 +28,7 @@ static void repair_cq(struct vb_cq *cq, uint32_t dead)
         wake_instead(cq, dead);
 }
 
-/* A datagram's sender died with the receive queue's lock. */
+/* Who sent a datagram, or came through a door, died with the receive queue's lock. */
 static void repair_rq(struct vb_qp *qp, uint32_t dead)
 {
     struct vb_qp_shared *shared = qp->shared;
@@ -36,7 +36,7 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
 
     if (atomic_load(&shared->rq_lock) != dead)
         return;
-    if (qp->srq)
+    if (qp->srq || qp->target)
         vb_rq_put_back(qp);
     else if (vb_rq_is_completed(qp, taken))
         atomic_store(&shared->rq_taken, taken + 1);

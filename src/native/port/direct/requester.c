@@ -8,6 +8,7 @@
 #include "hca/xrc.h"
 #include "port/direct/atomic.h"
 #include "port/direct/connection.h"
+#include "port/direct/door.h"
 #include "port/direct/responder.h"
 #include "port/direct/unplaced.h"
 
@@ -570,10 +571,33 @@ static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
     }
 }
 
+static VB_COLD int nak_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
+                           struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence;
+
+    vb_xrc_note(&evidence, check, wr->qp_type.xrc.remote_srqn);
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+}
+
+/* The SRQ is of another process than the target QP. */
+static int execute_at_door(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                           struct vb_outcome *outcome)
+{
+    struct vb_qp stand_in;
+    enum vb_check check = vb_door_enter(qp, wr->qp_type.xrc.remote_srqn, &stand_in);
+    int result;
+
+    if (check)
+        return nak_xrc(qp, wr, check, outcome);
+    result = carry_out(&stand_in, wr, outcome);
+    vb_door_leave(qp, &stand_in);
+    return result;
+}
+
 /* The target QP is first pointed at the SRQ that the request names. */
 static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
-    struct vb_evidence evidence;
     uint32_t srq_num = wr->qp_type.xrc.remote_srqn;
     enum vb_check check;
 
@@ -584,8 +608,9 @@ static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     check = vb_xrc_point(&qp->peer->view, qp->remote, srq_num);
     if (VB_LIKELY(!check))
         return carry_out(qp, wr, outcome);
-    vb_xrc_note(&evidence, check, srq_num);
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    if (check == VB_CHECK_XRC_SRQ && !vb_peer_has(qp->peer, srq_num))
+        return execute_at_door(qp, wr, outcome);
+    return nak_xrc(qp, wr, check, outcome);
 }
 
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)

@@ -46,9 +46,9 @@ static void take_index(const struct vb_qp *qp, const struct vb_srq_shared *srq, 
 static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
 {
     struct vb_srq_shared *srq = &qp->peer->view.srq[qp->remote->srq - 1];
-    const uint32_t *order = vb_at(&qp->peer->view, srq->order);
     uint64_t in_hand = atomic_load(&qp->remote->srq_inflight);
     uint32_t position, posted;
+    const uint32_t *order;
     bool crossed;
 
     if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
@@ -63,6 +63,7 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
         vb_unlock(&srq->lock);
         return -EAGAIN;
     }
+    order = vb_at(&qp->peer->view, srq->order);
     take_index(qp, srq, order[position & srq->mask], taken);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
     atomic_store(&qp->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
@@ -122,8 +123,11 @@ void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer, struct vb_
 /* The notice first: if this process dies in between, the owner still learns why. */
 void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event)
 {
-    uint32_t state = atomic_load(&qp->remote->state);
+    uint32_t state;
 
+    if (qp->origin) /* not the door, but whom it was for */
+        qp = qp->origin;
+    state = atomic_load(&qp->remote->state);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
         atomic_fetch_or(&qp->remote->notices, 1u << event);
         if (atomic_compare_exchange_weak(&qp->remote->state, &state, IBV_QPS_ERR)) {
@@ -161,7 +165,7 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     slot->kind = entry->kind;
     memcpy(slot->data, entry->data, sizeof(slot->data));
     if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
-        vb_cqe_name_xrc(slot, qp->remote->srq - 1, qp->remote->qp_num);
+        vb_cqe_name_xrc(slot, qp->remote->srq - 1, (qp->origin ? qp->origin : qp)->remote->qp_num);
     return vb_deliver_end(qp, taken, slot, solicited);
 }
 
