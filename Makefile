@@ -19,6 +19,10 @@ TESTS ?=
 SOAK ?=
 # make validate VALIDATE="--only V3 P7", or "--seed 2"
 VALIDATE ?=
+# Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
+MODEL ?=
+# Arguments for verbena bench: make bench BENCH="--quick"
+BENCH ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
 
@@ -31,14 +35,11 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-# Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
-MODEL ?=
-
 .PHONY: help setup demo test model validate bench lint format generated compatibility latest docs soak sanitize sanitize-threads wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, build and install Verbena there
 

@@ -37,7 +37,7 @@ if(VERBENA_SANITIZE OR VERBENA_FUZZ)
   target_compile_definitions(verbena_language INTERFACE VERBENA_SANITIZE=1)
   target_link_options(verbena_language INTERFACE ${sanitizers})
 elseif(VERBENA_SANITIZE_THREADS)
-  # gcc says of each fence that ThreadSanitizer does not know fences: scripts/sanitize-threads.supp
+  # gcc says of each fence that ThreadSanitizer does not know fences: scripts/sanitize_threads.supp
   # has what that leads to.
   target_compile_options(verbena_language INTERFACE
     -fsanitize=thread -fno-omit-frame-pointer -O1 -g -UNDEBUG

@@ -32,14 +32,12 @@ PYTHON_ROOMS = [
     {"capture", "fault"},
     {"launch"},
     {"verbs"},
-    {"connect"},
     {"aio"},
     {"fabrics"},
     {"sim"},
     {"__init__"},
-    {"bench", "demo", "doctor"},
+    {"bench", "demo"},
     {"cli"},
-    {"__main__"},
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -111,7 +109,9 @@ def problems(house: Path, rooms: list[set[str]], uses: dict[Path, list[str]]) ->
 def main() -> int:
     c_files = [path for suffix in ("*.c", "*.h") for path in sorted(NATIVE.rglob(suffix))]
     python_files = [
-        path for suffix in ("*.py", "*.pyx", "*.pxd") for path in sorted(PACKAGE.rglob(suffix))
+        path
+        for suffix in ("*.py", "*.pyx", "*.pxd", "*.pxi")
+        for path in sorted(PACKAGE.rglob(suffix))
     ]
     c_uses = {path: list(included_rooms(path)) for path in c_files}
     python_uses = {path: list(imported_rooms(path)) for path in python_files}

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("src", "tests", "scripts")
+FOLDERS = ("src", "tests", "scripts", "docs")
 MAX_FUNCTION = 100
 MAX_FILE = 900
-CYTHON_DEF = re.compile(r"( *)(?:async )?(?:def|cdef|cpdef)\b[^=]*?(\w+)\s*\(")
+CYTHON_DEF = re.compile(r"( *)(?:async )?(?:def|cdef|cpdef)\b(?! class\b)[^=]*?(\w+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ READERS = {
     ".py": python_functions,
     ".pyx": cython_functions,
     ".pxd": cython_functions,
+    ".pxi": cython_functions,
 }
 
 

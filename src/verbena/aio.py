@@ -73,7 +73,7 @@ class Wakeup:
     def one(self) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.done():
+            if not waiter.done() and not waiter.get_loop().is_closed():
                 waiter.set_result(None)
                 return
 
@@ -112,8 +112,8 @@ class AsyncCQ:
     """A CQ whose completions can be awaited; the CQ needs a completion channel of its own.
 
     ``async for wc in acq`` gives the completions of requests posted otherwise than by an AsyncQP,
-    failed ones too; it ends when the AsyncCQ is closed. All tasks that use it run in one loop at a
-    time.
+    failed ones too; it ends when the AsyncCQ is closed, and raises VerbsError when the CQ is in
+    error. Closing the CQ closes the AsyncCQ. All tasks that use it run in one loop at a time.
     """
 
     def __init__(self, cq: CQ) -> None:
@@ -121,23 +121,32 @@ class AsyncCQ:
             raise VerbsError(
                 errno.EINVAL, "AsyncCQ needs a CQ with a channel: ctx.create_cq(cqe, channel)"
             )
+        if cq.channel.is_shared:
+            raise VerbsError(
+                errno.EINVAL, "AsyncCQ needs a channel of its own: another CQ notifies this one too"
+            )
         self.cq = cq
         self._channel = cq.channel
         self._pending: dict[int, Operation] = {}
         self._unclaimed: deque[WC] = deque()
         self._arrivals = Wakeup()
         self._awaited = 0
-        self._closed = False
+        self._ended: VerbsError | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
+        cq.call_when_closed(self.close)
 
     def close(self) -> None:
         """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
-        if self._closed:
+        self._end(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
+
+    def _end(self, why: VerbsError) -> None:
+        """Nothing comes any more, and everybody who waits learns why."""
+        if self._ended is not None:
             return
-        self._closed = True
+        self._ended = why
         self._reader.detach()
         for operation in list(self._pending.values()):
-            operation.fail(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
+            operation.fail(why)
         self._pending.clear()
         self._arrivals.all()
 
@@ -154,13 +163,23 @@ class AsyncCQ:
         return _Awaitable(self._next)
 
     def poll(self) -> bool:
-        """Take what has completed, without waiting; True if there was something."""
+        """Take what has completed, without waiting; True if there was something.
+
+        Raises VerbsError when the CQ is in error.
+        """
         found = False
-        while wcs := self.cq.poll():
+        while wcs := self._take():
             found = True
             for wc in wcs:
                 self._dispatch(wc)
         return found
+
+    def _take(self) -> list[WC]:
+        try:
+            return self.cq.poll()
+        except VerbsError as error:
+            self._end(error)
+            raise
 
     def _dispatch(self, wc: WC) -> None:
         if wc.wr_id & TOKEN_BIT:
@@ -172,11 +191,14 @@ class AsyncCQ:
             self._arrivals.one()
 
     def _on_event(self) -> None:
-        while self._channel.get_cq_event(0) is not None:
-            pass
-        self.poll()
-        if self._is_awaited():
-            self._arm()
+        try:
+            while self._channel.get_cq_event(0) is not None:
+                pass
+            self.poll()
+            if self._is_awaited():
+                self._arm()
+        except VerbsError as error:
+            self._end(error)
 
     def _is_awaited(self) -> bool:
         return bool(self._awaited or self._arrivals)
@@ -201,15 +223,20 @@ class AsyncCQ:
             self._awaited -= 1
 
     def _next(self) -> Generator[asyncio.Future[None], None, WC]:
-        if not self._unclaimed and not self._closed:
+        if not self._unclaimed and self._ended is None:
             self.poll()
         while not self._unclaimed:
-            if self._closed:
-                raise StopAsyncIteration
+            if self._ended is not None:
+                raise self._end_of_iteration()
             loop = self._start_waiting()
             if not self._unclaimed:
                 yield from self._arrivals.wait(loop)
         return self._unclaimed.popleft()
+
+    def _end_of_iteration(self) -> Exception:
+        assert self._ended is not None
+        closed = self._ended.errno == errno.ECANCELED
+        return StopAsyncIteration() if closed else self._ended
 
 
 class _Awaitable:
@@ -236,7 +263,7 @@ class Operation:
         self._post = post
         self._wakeup = Wakeup()
         self._wc: WC | None = None
-        self._error: VerbsError | None = None
+        self._error: Exception | None = None
         self.posted = False
 
     @property
@@ -246,6 +273,8 @@ class Operation:
 
     def post(self) -> None:
         """Hand the request to the QP. Raises VerbsError, and the request is not in flight then."""
+        if self._acq._ended is not None:
+            raise self._acq._ended
         token = next(_tokens)
         self._acq._pending[token] = self
         try:
@@ -259,7 +288,7 @@ class Operation:
         self._wc = wc
         self._leave()
 
-    def fail(self, error: VerbsError) -> None:
+    def fail(self, error: Exception) -> None:
         self._error = error
         self._leave()
 
@@ -269,7 +298,7 @@ class Operation:
             self._aqp._has_room()
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
-        if not self.done and not self._acq._closed:
+        if not self.done:
             self._acq.poll()
         while not self.done:
             yield from self._suspend()
@@ -303,12 +332,11 @@ class Operation:
 
 
 class AsyncQP:
-    """A QP whose requests can be awaited. Post to it only through here while requests are in
-    flight.
+    """A QP whose requests can be awaited.
 
-    Each method posts at once and returns an Operation; when the queue is full the request waits
-    here, in order, until there is room. ``send_cq`` serves the send queue, ``recv_cq`` (default:
-    the same) the receives.
+    Post to it only through here while requests are in flight. Each method posts at once and returns
+    an Operation; when the queue is full the request waits here, in order, until there is room.
+    ``send_cq`` serves the send queue, ``recv_cq`` (default: the same) the receives.
     """
 
     def __init__(self, qp: QP, send_cq: AsyncCQ, recv_cq: AsyncCQ | None = None) -> None:
@@ -354,18 +382,12 @@ class AsyncQP:
 
     def _has_room(self) -> None:
         self._room += 1
-        while self._backlog and self._room and not self.send_cq._closed:
+        while self._backlog and self._room:
             operation = self._unqueue()
             try:
                 self._post(operation)
-            except VerbsError as error:
+            except Exception as error:  # whose request it is finds out, and not who made the room
                 operation.fail(error)
-        if self.send_cq._closed:
-            self._fail_backlog()
-
-    def _fail_backlog(self) -> None:
-        while self._backlog:
-            self._unqueue().fail(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
 
     def _withdraw(self, operation: Operation) -> None:
         if operation in self._backlog:
@@ -490,19 +512,24 @@ class AsyncQP:
 class EventStream:
     """A device's asynchronous events: ``async for event in aio.events(ctx)``.
 
-    Ends when it is closed.
+    Ends when it or the context is closed.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wakeup = Wakeup()
-        self._reader = Reader(context.async_fd, self._wakeup.all)
+        self._reader = Reader(context.async_fd, self._on_event)
         self._closed = False
+        context.call_when_closed(self.close)
 
     def close(self) -> None:
         """End the iteration. The context stays open."""
         self._closed = True
         self._reader.detach()
+        self._wakeup.all()
+
+    def _on_event(self) -> None:
+        self._reader.detach()  # the loop would come again and again until somebody takes the event
         self._wakeup.all()
 
     def __enter__(self) -> Self:
@@ -511,7 +538,7 @@ class EventStream:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def __aiter__(self) -> EventStream:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> AsyncEvent:
@@ -533,7 +560,7 @@ class _Pause:
 
 
 def events(context: Context) -> EventStream:
-    """The asynchronous events of ``context``; close the stream before the context."""
+    """The asynchronous events of ``context``."""
     return EventStream(context)
 
 
@@ -571,7 +598,7 @@ async def _exchange(
     remote = QPInfo.from_bytes(head + await reader.readexactly(connect.body_length(head)))
     try:
         connect.bring_up(qp, local, remote, gid_index, **options)
-    except VerbsError as error:
+    except Exception as error:
         writer.write(connect.verdict(error))
         raise
     writer.write(connect.verdict(None))

@@ -97,7 +97,7 @@ def write_bandwidth(where: Cores) -> None:
 def numpy_array(where: Cores) -> None:
     """The other process only waits for the word that the array is there, and verifies it."""
     title("3. A NumPy array into another process's memory, from Python")
-    show("qp.write(pd.reg_mr(array), remote_addr, rkey)")
+    show("mr = pd.reg_mr(array)\nqp.write(mr, remote_addr, rkey)")
     found = scripts.run("array", where, seconds=0, count=ARRAY_LENGTH)
     writer, target = found["pids"]
     if not found["equal"]:

@@ -375,3 +375,141 @@ def test_connecting_over_streams(run: Run) -> None:
     with near.ctx, far.ctx:
         run(program())
         assert near.state() == far.state() == "RTS"
+
+
+def test_a_closed_context_ends_what_waits(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> list[Any]:
+        waiting = [
+            asyncio.ensure_future(wait_for(ends.peer.recv(ends.far.mr))),
+            asyncio.ensure_future(all_of(ends.far_cq)),
+            asyncio.ensure_future(all_of(aio.events(ends.far.ctx))),
+        ]
+        await asyncio.sleep(0)
+        ends.far.ctx.close()
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+    failed, *ended = run(program())
+    assert isinstance(failed, verbs.VerbsError)
+    assert failed.errno == errno.ECANCELED
+    assert ended == [[], []]
+
+
+async def all_of(iteration: Any) -> list[Any]:
+    return [one async for one in iteration]
+
+
+def test_a_closed_queue_posts_nothing(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        ends.near_cq.close()
+        for post in (ends.qp.recv, ends.qp.send):
+            with pytest.raises(verbs.VerbsError, match="closed"):
+                await post(ends.near.mr)
+
+    run(program())
+
+
+def test_the_descriptor_of_a_closed_context_can_be_used_again(run: Run) -> None:
+    async def exchange(ends: AsyncEnds) -> None:
+        received = asyncio.ensure_future(wait_for(ends.peer.recv(ends.far.mr)))
+        await asyncio.sleep(0)
+        await ends.qp.send(ends.near.mr, length=8)
+        async with asyncio.timeout(10):
+            await received
+
+    async def program() -> set[int]:
+        descriptors = []
+        for _ in range(6):
+            ends = AsyncEnds()
+            descriptors.append(ends.far.channel.fd)
+            await exchange(ends)
+            ends.near.ctx.close()
+            ends.far.ctx.close()
+        return set(descriptors)
+
+    assert len(run(program())) < 6
+
+
+def test_a_queued_request_that_makes_no_sense_fails_alone(run: Run) -> None:
+    ends = AsyncEnds(max_send_wr=4)
+    near, far = ends.near, ends.far
+
+    async def program() -> list[Any]:
+        operations = [ends.qp.send(near.mr, 0, 8) for _ in range(near.qp.cap.max_send_wr)]
+        operations.append(ends.qp.write(near.mr, *far.region(), -1))
+        operations.append(ends.qp.write(near.mr, *far.region(), 0, 8))
+        waiting = asyncio.gather(*map(wait_for, operations), return_exceptions=True)
+        await asyncio.sleep(0)
+        for _ in range(near.qp.cap.max_send_wr):
+            ends.peer.recv(far.mr, 0, 8)
+        async with asyncio.timeout(10):
+            return await waiting
+
+    *sent, wrong, written = run(program())
+    assert isinstance(wrong, OverflowError)
+    assert all(isinstance(wc, verbs.WC) for wc in [*sent, written])
+    ends.close()
+
+
+def test_a_queue_in_error_fails_what_waits(run: Run) -> None:
+    ends = AsyncEnds(cqe=2, max_send_wr=64)
+    near, far = ends.near, ends.far
+
+    async def program() -> list[Any]:
+        operations = [ends.qp.recv(near.mr) for _ in range(3)]
+        waiting = [asyncio.ensure_future(wait_for(one)) for one in operations]
+        waiting.append(asyncio.ensure_future(all_of(ends.near_cq)))
+        await asyncio.sleep(0)
+        for _ in range(near.cq.cqe + 1):
+            near.qp.write(near.mr, *far.region(), length=8)
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [one.errno for one in run(program())] == [errno.EIO] * 4
+    ends.close()
+
+
+def test_an_event_that_nobody_takes_costs_no_turns(
+    run: Run, ends: AsyncEnds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    wake = aio.EventStream._on_event
+
+    def count(stream: aio.EventStream) -> None:
+        calls.append(stream)
+        wake(stream)
+
+    monkeypatch.setattr(aio.EventStream, "_on_event", count)
+
+    async def program() -> None:
+        with aio.events(ends.far.ctx) as events:
+            waiting = asyncio.ensure_future(events.__anext__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            kept = overrun(ends.far)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(calls) == 1
+            assert (await events.__anext__()).element is kept
+
+    run(program())
+
+
+def overrun(side: Side) -> verbs.CQ:
+    """Cause an event of the side's context, about the CQ that is returned."""
+    cq = side.ctx.create_cq(1)
+    qps = [side.pd.create_qp(send_cq=cq) for _ in range(2)]
+    verbs.connect_pair(*qps)
+    for _ in range(cq.cqe + 1):
+        qps[0].write(side.mr, side.mr.addr, side.mr.rkey, 0, 8)
+    return cq
+
+
+def test_a_shared_channel_is_refused() -> None:
+    with verbs.open_device() as ctx:
+        channel = ctx.create_comp_channel()
+        first, second = ctx.create_cq(4, channel), ctx.create_cq(4, channel)
+        with pytest.raises(verbs.VerbsError, match="another CQ"):
+            aio.AsyncCQ(first)
+        second.close()
+        aio.AsyncCQ(first).close()

@@ -190,6 +190,15 @@ def test_program_that_gains_rights(verbena_run: Run, tmp_path: Path) -> None:
     assert "gains rights when it starts" in done.stdout
 
 
+def test_script_that_seems_to_gain_rights(verbena_run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho started\n")
+    if os.geteuid() == 0:
+        shutil.chown(script, 65534)
+    script.chmod(0o4755)
+    assert verbena_run(str(script)).stdout == "started\n"
+
+
 def test_program_for_another_c_library(verbena_run: Run, tmp_path: Path) -> None:
     loader = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"
     done = verbena_run(str(compile_program(tmp_path, loader)))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,11 @@ def test_a_strided_batch_is_refused(local_pair: Pair) -> None:
 def test_a_send_record_is_one_cache_line() -> None:
     assert verbs.send_dtype.itemsize == 64
     assert verbs.wc_dtype.itemsize == 48
+
+
+def test_a_record_binds_no_window(local_pair: Pair) -> None:
+    batch = records(local_pair, 3, WROpcode.RDMA_WRITE)
+    batch["opcode"][1] = WROpcode.BIND_MW
+    with pytest.raises(verbs.VerbsError) as caught:
+        local_pair.near.qp.post_many(batch)
+    assert (caught.value.errno, caught.value.posted) == (errno.EINVAL, 1)

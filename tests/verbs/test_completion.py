@@ -232,3 +232,25 @@ def test_an_overrun_is_an_event_and_an_error_queue() -> None:
 
 def test_no_event_is_none(ctx: verbs.Context) -> None:
     assert ctx.get_async_event(0) is None
+
+
+def test_a_wait_spins_as_long_as_it_is_told(near: Side, far: Side) -> None:
+    """Who only spins arms nothing, so what completes afterwards makes no event."""
+    assert near.cq.wait(1, timeout=0.1, spin=10) == []
+    write(near, far)
+    assert near.channel.get_cq_event(0) is None
+    assert near.cq.wait(1, timeout=0.1, spin=float("inf"))
+
+
+def test_more_completions_than_can_be_counted_are_refused(near: Side) -> None:
+    with pytest.raises(OverflowError):
+        near.cq.wait(2**58, 0, out=np.zeros(4, verbs.wc_dtype))
+
+
+def test_a_channel_knows_whether_it_is_shared(ctx: verbs.Context) -> None:
+    channel = ctx.create_comp_channel()
+    first, second = ctx.create_cq(4, channel), ctx.create_cq(4, channel)
+    assert channel.is_shared
+    second.close()
+    assert not channel.is_shared
+    first.close()

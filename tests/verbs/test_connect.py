@@ -14,6 +14,7 @@ import pytest
 import verbena
 from tests.verbs.side import Side
 from verbena import verbs
+from verbena.verbs import connect
 
 Sockets = tuple[socket.socket, socket.socket]
 
@@ -158,3 +159,25 @@ def test_tcp_serves_as_well(sides: tuple[Side, Side]) -> None:
 
 def test_the_package_offers_connect_rc() -> None:
     assert verbena.connect_rc is verbs.connect_rc
+
+
+def test_the_peer_is_told_of_a_value_that_does_not_fit(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    sockets[1].sendall(sides[1].info().to_bytes())
+    with pytest.raises(OverflowError, match="timeout"):
+        verbs.connect_rc(sides[0].qp, sockets[0], timeout=1000)
+    assert b"timeout=1000 does not fit" in sockets[1].recv(1000)
+
+
+def test_a_peer_that_is_gone_does_not_hide_why_this_side_failed(
+    sides: tuple[Side, Side], sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        sockets[1].close()
+        raise verbs.VerbsError(errno.EINVAL, "the reason")
+
+    monkeypatch.setattr(connect, "bring_up", fail)
+    sockets[1].sendall(sides[1].info().to_bytes())
+    with pytest.raises(verbs.VerbsError, match="the reason"):
+        verbs.connect_rc(sides[0].qp, sockets[0])

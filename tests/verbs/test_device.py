@@ -118,3 +118,10 @@ def test_importing_loads_neither_numpy_nor_asyncio() -> None:
         "sys.exit(bool({'numpy', 'asyncio'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_short_gid_table_is_told_without_the_reason_of_another_call(ctx: verbs.Context) -> None:
+    with pytest.raises(verbs.VerbsError):
+        ctx.query_port(7)
+    with pytest.raises(verbs.VerbsError, match="more GIDs than max_entries"):
+        ctx.query_gid_table(1)

@@ -156,9 +156,10 @@ def test_garbage_in_a_cycle_needs_no_closing(objects: Objects) -> None:
     assert len(os.listdir("/proc/self/fd")) < fds
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=60,
@@ -246,3 +247,40 @@ def test_the_number_of_a_destroyed_qp_rests() -> None:
                 numbers.append(qp.qp_num)
     assert len(set(numbers[:200])) == 200
     assert len(set(numbers)) < 300  # and then it serves again
+
+
+def test_a_parent_domain_goes_before_what_it_is_made_of() -> None:
+    """Also as garbage: a call that fails because something is in use is a line on stderr."""
+    result = run(
+        """
+        from verbena import verbs
+        ctx = verbs.open_device()
+        parent = ctx.alloc_pd().alloc_parent_domain(ctx.alloc_td())
+        del parent
+        ctx.close()
+        """,
+        VERBENA_LOG="errors",
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_closing_calls_who_asked_for_it(objects: Objects) -> None:
+    told = []
+
+    class Watcher:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def closed(self) -> None:
+            told.append(self.name)
+
+    watchers = [Watcher("cq"), Watcher("ctx"), Watcher("gone")]
+    for watcher, name in zip(watchers, ("cq", "ctx", "cq"), strict=True):
+        objects[name].call_when_closed(watcher.closed)
+    del watchers[2], watcher
+    with pytest.raises(verbs.VerbsError):
+        objects["cq"].close()
+    assert told == []
+    objects["ctx"].close()
+    objects["cq"].close()
+    assert told == ["cq", "ctx"]

@@ -83,11 +83,11 @@ def make_qp(pd: verbs.PD, cq: verbs.CQ) -> Callable[..., verbs.QP]:
 
 def test_only_ud_and_only_groups(make_qp: Callable[..., verbs.QP], group: bytes) -> None:
     ud, rc = make_qp(verbs.QPType.UD), make_qp(verbs.QPType.RC)
-    with pytest.raises(verbs.VerbsError, match="only UD QPs join groups"):
+    with pytest.raises(verbs.VerbsError, match=r"only a UD QP can be in .* this is RC"):
         rc.attach_mcast(group)
-    with pytest.raises(verbs.VerbsError, match="only UD QPs join groups"):
+    with pytest.raises(verbs.VerbsError, match="GID"):
         ud.attach_mcast(verbs.Gid(ipaddress.IPv6Address("::ffff:10.0.0.1").packed))
-    with pytest.raises(verbs.VerbsError, match="not in this group"):
+    with pytest.raises(verbs.VerbsError, match="not attached to this group"):
         ud.detach_mcast(group)
     with pytest.raises(ValueError, match="16 bytes"):
         ud.attach_mcast(b"short")
@@ -106,7 +106,7 @@ def test_a_closed_qp_has_left_its_groups(
     kept = [make_qp(verbs.QPType.UD) for _ in range(device.max_mcast_qp_attach + 1)]
     for qp in kept[1:]:
         qp.attach_mcast(group)
-    with pytest.raises(verbs.VerbsError, match="has no room"):
+    with pytest.raises(verbs.VerbsError, match=r"the group has .* QPs of this process already"):
         kept[0].attach_mcast(group)
     del kept, qp  # nobody refers to them any more
     make_qp(verbs.QPType.UD).attach_mcast(group)

@@ -125,3 +125,8 @@ def test_a_drained_send_queue_is_an_event(local_pair: Pair) -> None:
     near.set_state("RTS")
     near.qp.write(near.mr, *local_pair.far.region(), length=8)
     assert near.wait()[0].ok
+
+
+def test_a_qp_is_made_from_attributes_or_fields_and_not_both(pd: verbs.PD, cq: verbs.CQ) -> None:
+    with pytest.raises(TypeError, match="not both: max_send_wr"):
+        pd.create_qp(verbs.QPInitAttr(cq), max_send_wr=3)  # type: ignore[call-overload]

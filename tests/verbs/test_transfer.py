@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -296,3 +297,15 @@ def test_the_largest_message_and_one_byte_more(ctx: verbs.Context, pd: verbs.PD)
     assert (written[0], written[LARGEST // 2], written[LARGEST - 1]) == (1, 2, 3)
     a.write(source, target.addr, target.rkey, 0, LARGEST + 1)
     assert cq.wait()[0].status == verbs.WCStatus.LOC_LEN_ERR
+
+
+@pytest.mark.parametrize("make", [verbs.SendWR, verbs.RecvWR])
+@pytest.mark.parametrize("wrong", [None, 7])
+def test_what_is_no_sge_is_refused(local_pair: Pair, make: Any, wrong: Any) -> None:
+    pieces = [local_pair.near.mr.sge(8) for _ in range(6)]
+    with pytest.raises(TypeError, match="SGE"):
+        make(1, [*pieces, wrong])
+    request = make(1, pieces)
+    with pytest.raises(TypeError, match="SGE"):
+        request.sg_list = [wrong]
+    assert request.sg_list == pieces

@@ -28,16 +28,17 @@ class Obstacle:
 def obstacle(path: Path) -> Obstacle | None:
     """What keeps Verbena's libraries out of the program at `path`, or None.
 
-    A script is as good as its interpreter. Raises OSError when the file cannot be read.
+    A script is as good as its interpreter; the kernel gives a script no rights. Raises OSError when
+    the file cannot be read.
     """
     for _ in range(MAX_SCRIPTS):
-        found = privilege(path)
-        if found:
-            return found
+        gain = privilege(path)
+        if gain and not os.access(path, os.R_OK):
+            return gain
         with path.open("rb") as file:
             head = file.read(4096)
             if not head.startswith(b"#!"):
-                return binary(head, file.fileno())
+                return gain or binary(head, file.fileno())
         words = head[2:].split(b"\n", 1)[0].split()
         if not words:
             return None

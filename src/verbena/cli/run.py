@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         "--log",
         metavar="LEVEL",
         choices=[level.value for level in launch.LogLevel],
-        help="what Verbena says on stderr: errors, info or debug",
+        help="what Verbena says on stderr: errors, info, counters or debug",
     )
     made.add_argument(
         "--spin",

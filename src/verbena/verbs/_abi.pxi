@@ -392,6 +392,8 @@ cdef extern from "_xrc.h" nogil:
     int64_t vb_xrc_srq_num(ibv_srq *srq)
     ibv_qp *vb_xrc_create_qp(ibv_xrcd *xrcd, void *qp_context)
     ibv_qp *vb_xrc_open_qp(ibv_xrcd *xrcd, uint32_t qp_num, void *qp_context)
+
+
 cdef extern from "_extended.h" nogil:
     ibv_mr *vb_alloc_null_mr(ibv_pd *pd)
     int vb_advise_mr(ibv_pd *pd, int advice, uint32_t flags, ibv_sge *sg_list, uint32_t num_sge)

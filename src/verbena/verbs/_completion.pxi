@@ -13,8 +13,7 @@ cdef class WC:
     """A work completion.
 
     Except for ``wr_id``, ``status``, ``qp_num`` and ``vendor_err``, the fields are defined only in
-    a
-    successful one.
+    a successful one.
     """
 
     cdef ibv_wc wc
@@ -127,6 +126,7 @@ cdef class CompChannel(Resource):
 
     cdef ibv_comp_channel *channel
     cdef object pending  # tokens of CQs whose events were taken while waiting for another CQ
+    cdef int cqs  # that notify it
 
     def __dealloc__(self):
         self._destroy()
@@ -163,6 +163,11 @@ cdef class CompChannel(Resource):
         self._check()
         return self.channel.fd
 
+    @property
+    def is_shared(self):
+        """True when several CQs notify it, so that who waits for one may take another's event."""
+        return self.cqs > 1
+
     def get_cq_event(self, timeout=None):
         """Wait up to ``timeout`` seconds (None: forever) for an event; its CQ, or None.
 
@@ -183,10 +188,17 @@ cdef class CompChannel(Resource):
                 if self.context.simulated:
                     if not _step(self.context, deadline):
                         return None
-                elif not _readable(self.channel.fd, deadline, -1) and vb_now_ns() >= deadline:
+                elif (
+                    not _readable(self.channel.fd, deadline, self._longest_sleep())
+                    and vb_now_ns() >= deadline
+                ):
                     return None
         finally:
             self.busy -= 1
+
+    cdef int _longest_sleep(self) noexcept:
+        """In milliseconds; -1 for no limit."""
+        return SHARED_CHANNEL_SLICE_MS if self.cqs > 1 else -1
 
     cdef object _oldest_pending(self):
         while self.pending:
@@ -210,12 +222,6 @@ cdef class CompChannel(Resource):
                     return 0
                 raise failed("get_cq_event", errno)
             self.pending.append(<size_t>token)
-
-    cdef bint _is_shared(self):
-        cdef int users = 0
-        for other in self.context._children.values():
-            users += isinstance(other, CQ) and (<CQ>other).channel is self
-        return users > 1
 
     def __repr__(self):
         return f"<CompChannel fd={self.channel.fd}>" if self._is_open() else "<CompChannel closed>"
@@ -263,6 +269,8 @@ cdef class CQ(Resource):
             code = _error_of(code)
             if code == 0:
                 self.cq = NULL
+                if self.channel is not None:
+                    self.channel.cqs -= 1
         return code
 
     cdef void _forget(self) noexcept:
@@ -283,8 +291,10 @@ cdef class CQ(Resource):
         """Make room for at least ``cqe`` completions. Raises VerbsError."""
         cdef int code
         self._check()
+        self.busy += 1
         with nogil:
             code = self.context.library.call.resize_cq(self.cq, cqe)
+        self.busy -= 1
         if code:
             raise self.context._failed("resize_cq", _error_of(code))
 
@@ -350,15 +360,14 @@ cdef class CQ(Resource):
             raise self.context._failed("poll_cq", _poll_error(count))
         return count
 
-    def wait(self, Py_ssize_t n=1, timeout=None, *, spin=None, out=None):
+    def wait(self, int n=1, timeout=None, *, spin=None, out=None):
         """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
         over.
 
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
-        their
-        number. Spins for ``spin`` seconds after each completion, then sleeps on the channel;
-        ``spin``
-        defaults to 50 µs, and to forever when the CQ has no channel. The GIL is released meanwhile.
+        their number. Spins for ``spin`` seconds after each completion, then sleeps on the channel.
+        ``spin`` defaults to 50 µs; a CQ without a channel only spins. The GIL is released
+        meanwhile.
         """
         cdef Py_buffer view
         self._check()
@@ -375,10 +384,10 @@ cdef class CQ(Resource):
         finally:
             PyBuffer_Release(&view)
 
-    cdef list _wait_list(self, Py_ssize_t n, uint64_t deadline, uint64_t spin_ns):
+    cdef list _wait_list(self, int n, uint64_t deadline, uint64_t spin_ns):
         cdef ibv_wc few[FEW_WCS]
         cdef ibv_wc *wcs = few
-        cdef Py_ssize_t count
+        cdef int count
         if n > FEW_WCS:
             wcs = <ibv_wc *>malloc(n * sizeof(ibv_wc))
             if wcs is NULL:
@@ -390,21 +399,20 @@ cdef class CQ(Resource):
             if wcs is not few:
                 free(wcs)
 
-    cdef Py_ssize_t _wait(self, Py_ssize_t n, ibv_wc *wcs, uint64_t deadline,
-                          uint64_t spin_ns) except -1:
-        cdef Py_ssize_t count = 0
+    cdef int _wait(self, int n, ibv_wc *wcs, uint64_t deadline, uint64_t spin_ns) except -1:
+        cdef int count = 0
         cdef int found
         self.busy += 1
         try:
             if self.context.simulated:
                 return _wait_simulated(self, n, wcs, deadline)
             while True:
-                found = self._spin_poll(<int>(n - count), wcs + count, deadline, spin_ns)
+                found = self._spin_poll(n - count, wcs + count, deadline, spin_ns)
                 count += found
                 if count >= n or (found == 0 and vb_now_ns() >= deadline):
                     return count
                 if found == 0 and self.channel is not None:
-                    count += self._sleep(<int>(n - count), wcs + count, deadline)
+                    count += self._sleep(n - count, wcs + count, deadline)
         finally:
             self.busy -= 1
 
@@ -412,15 +420,19 @@ cdef class CQ(Resource):
                         uint64_t spin_ns) except -1:
         """Poll until something is there, or the spin or the time is over."""
         cdef int found
-        cdef uint64_t until
-        with nogil:
-            until = vb_now_ns() + (spin_ns if spin_ns < SIGNAL_CHECK_NS else SIGNAL_CHECK_NS)
-            found = vb_spin_cq(self.cq, room, wcs, until if until < deadline else deadline)
-        if found < 0:
-            raise self.context._failed("poll_cq", _poll_error(found))
-        if found == 0:
+        cdef uint64_t now = vb_now_ns()
+        cdef uint64_t end = deadline if spin_ns > UINT64_MAX - now else min(deadline, now + spin_ns)
+        while True:
+            with nogil:
+                found = vb_spin_cq(self.cq, room, wcs, min(end, now + SIGNAL_CHECK_NS))
+            if found < 0:
+                raise self.context._failed("poll_cq", _poll_error(found))
+            if found:
+                return found
             PyErr_CheckSignals()
-        return found
+            now = vb_now_ns()
+            if now >= end:
+                return 0
 
     cdef int _sleep(self, int room, ibv_wc *wcs, uint64_t deadline) except -1:
         """Arm, poll once more (something may have come in between), and only then sleep."""
@@ -430,8 +442,7 @@ cdef class CQ(Resource):
         if found < 0:
             raise self.context._failed("poll_cq", _poll_error(found))
         if found == 0:
-            slice_ms = SHARED_CHANNEL_SLICE_MS if self.channel._is_shared() else -1
-            _readable(self.channel.channel.fd, deadline, slice_ms)
+            _readable(self.channel.channel.fd, deadline, self.channel._longest_sleep())
             self._drain_own_events()
         return found
 
@@ -453,7 +464,7 @@ cdef int _poll_error(int code) noexcept:
 cdef uint64_t _spin_time(channel, spin) except? 0:
     if channel is None:
         return UINT64_MAX
-    return 50000 if spin is None else <uint64_t>(<double>spin * 1e9)
+    return 50000 if spin is None else _nanoseconds(spin)
 
 
 cdef int _get_wc_buffer(out, Py_buffer *view) except -1:
@@ -479,4 +490,6 @@ cdef CQ _create_cq(Context context, int cqe, CompChannel channel, int comp_vecto
         )
     if self.cq is NULL:
         raise context._failed("create_cq", errno)
+    if channel is not None:
+        channel.cqs += 1
     return self

@@ -6,12 +6,14 @@ cdef enum:
     EVENT_QP = 1
     EVENT_SRQ = 2
     EVENT_PORT = 3
+    EVENT_NONE = 4  # the device's, or that of an object that is not offered here
 
 # Which member of ibv_async_event's union an event type fills (ibv_get_async_event(3)).
 cdef dict _EVENT_ELEMENT = {
     0: EVENT_CQ,
     **dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 16), EVENT_QP),
     **dict.fromkeys((14, 15), EVENT_SRQ),
+    **dict.fromkeys((8, 19), EVENT_NONE),
 }
 
 
@@ -28,6 +30,7 @@ cdef class Context:
     cdef int busy
     cdef bint simulated  # a host of a simulated fabric: _simulated.pxi
     cdef str why_closed
+    cdef list watchers
 
     def __init__(self):
         raise TypeError("use open_device() or Device.open()")
@@ -65,11 +68,15 @@ cdef class Context:
         self.context = NULL
         self.why_closed = _FORKED
 
+    cdef list _living_children(self):
+        """Taken in one piece, because other threads make objects and lose them meanwhile."""
+        return [child for ref in self._children.valuerefs() if (child := ref()) is not None]
+
     def _open_children(self):
         """What was made from it and is open, in the order in which it can be closed."""
         cdef Resource child
         cdef list ranked = []
-        for child in list(self._children.values()):
+        for child in self._living_children():
             if child._is_open():
                 ranked.append((child._rank(), child.token, child))
         return [child for _, _, child in sorted(ranked)]
@@ -107,11 +114,16 @@ cdef class Context:
             )
         for child in self._open_children():
             child.close()
+        _tell(self.watchers)
         cdef int code = self._destroy()
         if code:
             raise failed("Context.close", code)
         self.why_closed = _CLOSED
         _contexts.discard(self)
+
+    def call_when_closed(self, method):
+        """Have a bound method called when this is being closed. It is held weakly."""
+        self.watchers = _with_watcher(self.watchers, method)
 
     def __enter__(self):
         self._check()
@@ -184,8 +196,8 @@ cdef class Context:
             count = self.library.call.query_gid_table(
                 self.context, entries, max_entries, 0, size
             )
-            if count < 0:
-                raise self._failed("query_gid_table", <int>count)
+            if count < 0:  # no `_failed`: it keeps no reason of its own
+                raise failed("query_gid_table", <int>count)
             return [_gid_entry(&entries[i]) for i in range(count)]
         finally:
             free(entries)
@@ -205,7 +217,7 @@ cdef class Context:
         self._check()
         cdef int code = vb_query_memory(self.context, &attr)
         if code:
-            raise failed("query_device_ex", code)
+            raise self._failed("query_device_ex", code)
         return _attributes.MemoryAttr(
             max_dm_size=attr.max_dm_size,
             odp_general=_enums.OdpCaps(attr.odp_caps.general_caps),
@@ -368,12 +380,7 @@ cdef class Context:
         self._check()
         if self.library.call.fault_counters is NULL:
             raise failed("fault_counters", EOPNOTSUPP)
-        cdef char text[8192]
-        cdef int size = <int>sizeof(text)
-        cdef int length = self.library.call.fault_counters(self.context, text, size)
-        if length < 0:
-            raise failed("fault_counters", length)
-        return (<bytes>text[:min(length, size - 1)]).decode("utf-8", "replace")
+        return _ask_text(self, self.library.call.fault_counters, "fault_counters")
 
 
 cdef inline void errno_before_call() noexcept:
@@ -477,14 +484,19 @@ ctypedef int (*_ask)(ibv_context *, char *, size_t) noexcept nogil
 
 
 cdef object _ask_json(Context context, _ask ask, str name):
-    """What a call of Verbena's answers as JSON; it says how much room it needs."""
+    """What a call of Verbena's answers as JSON."""
     import json
 
+    return json.loads(_ask_text(context, ask, name))
+
+
+cdef str _ask_text(Context context, _ask ask, str name):
+    """What a call of Verbena's answers as text; it says how much room it needs."""
     cdef int length = 1 << 16
     cdef bytearray text = bytearray()
     while length >= <int>len(text):
         text = bytearray(length + 1)
         length = ask(context.context, <char *>text, len(text))
     if length < 0:
-        raise failed(name, -length)
-    return json.loads(bytes(text[:length]).decode())
+        raise failed(name, length)
+    return bytes(text[:length]).decode("utf-8", "replace")

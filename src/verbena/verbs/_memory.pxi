@@ -13,8 +13,7 @@ cdef enum:
 cdef enum:
     WRITING_ACCESS = 1 | 2 | 8             # LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC
     ZERO_BASED_ACCESS = 32
-    OPTIONAL_ACCESS = 0x3ff00000           # IBV_ACCESS_OPTIONAL_RANGE: may be ignored, never
-    refused
+    OPTIONAL_ACCESS = 0x3ff00000           # IBV_ACCESS_OPTIONAL_RANGE: ignored, never refused
     PAGE = 4096
 
 
@@ -55,10 +54,9 @@ cdef class PD(Resource):
         """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
 
         ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
-        is
-        registered. By address, the caller keeps the memory alive. ``access`` defaults to
-        LOCAL_WRITE.
-        Raises VerbsError, and BufferError when the memory is read-only but ``access`` writes.
+        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
+        writes.
         """
         self._check()
         if isinstance(target, int):
@@ -90,8 +88,7 @@ cdef class PD(Resource):
         """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
 
         Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
-        one
-        copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
+        one copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
         """
         cdef MR mr
         self._check()
@@ -111,7 +108,7 @@ cdef class PD(Resource):
         with nogil:
             mr.mr = vb_alloc_null_mr(self.pd)
         if mr.mr is NULL:
-            raise failed("alloc_null_mr", errno)
+            raise self.context._failed("alloc_null_mr", errno)
         return mr
 
     def reg_dm(self, DM dm not None, size_t length, uint64_t offset=0, access=1):
@@ -127,7 +124,7 @@ cdef class PD(Resource):
         with nogil:
             mr.mr = vb_reg_dm_mr(self.pd, dm.dm, offset, length, flags)
         if mr.mr is NULL:
-            raise failed("reg_dm_mr", errno)
+            raise self.context._failed("reg_dm_mr", errno)
         return mr
 
     def advise_mr(self, int advice, sg_list, bint flush=True):
@@ -160,7 +157,7 @@ cdef class PD(Resource):
         Raises VerbsError.
         """
         self._check()
-        return _create_qp(self, init_attr or _attributes.QPInitAttr(**fields))
+        return _create_qp(self, _whole(init_attr, _attributes.QPInitAttr, fields))
 
     def create_srq(self, uint32_t max_wr=128, uint32_t max_sge=1, uint32_t srq_limit=0):
         """Make a shared receive queue for ``max_wr`` requests of ``max_sge`` SGEs.
@@ -176,19 +173,28 @@ cdef class PD(Resource):
         Raises VerbsError.
         """
         self._check()
-        return _create_ah(self, attr or _attributes.AHAttr(**fields))
+        return _create_ah(self, _whole(attr, _attributes.AHAttr, fields))
 
     def create_ah_from_wc(self, WC wc, grh=None, uint8_t port_num=1):
         """Make an address handle back to the sender of a UD message.
 
-        ``grh`` is a buffer with the first 40 bytes of the receive buffer (the GRH; on RoCE always
-        there).
+        ``grh`` is a buffer with the first 40 bytes of the receive buffer, which are the GRH; on
+        RoCE it is always there.
         """
         self._check()
         return _create_ah_from_wc(self, wc, grh, port_num)
 
     def __repr__(self):
         return f"<PD of {self.context.name!r}{' closed' if self.closed else ''}>"
+
+
+cdef object _whole(attr, kind, dict fields):
+    """Attributes that were given as one object, or as its fields."""
+    if attr is None:
+        return kind(**fields)
+    if fields:
+        raise TypeError(f"give a {kind.__name__} or its fields, not both: {', '.join(fields)}")
+    return attr
 
 
 cdef PD _alloc_pd(Context context):
@@ -207,8 +213,8 @@ cdef class MR(Resource):
     """A registered memory region; it offers its bytes through the buffer protocol.
 
     ``close()`` ends the registration at once. The memory itself (that of ``PD.alloc``, or the
-    object
-    given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never dangles.
+    object given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never
+    dangles.
     """
 
     cdef readonly PD pd
@@ -298,20 +304,21 @@ cdef class MR(Resource):
     def change_access(self, access):
         """Register it again with other AccessFlags; its keys stay.
 
-        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound to
-        it.
+        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound.
         """
         cdef unsigned int flags = int(access)
         cdef int code
         self._check()
         if self.readonly and flags & WRITING_ACCESS:
             raise BufferError("this MR's memory is read-only")
+        self.busy += 1
         with nogil:
             code = self.context.library.call.rereg_mr(
                 self.mr, REREG_ACCESS, NULL, NULL, 0, flags
             )
+        self.busy -= 1
         if code:
-            raise failed("rereg_mr", errno)
+            raise self.context._failed("rereg_mr", errno)
         self.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>self.start
 
     def __len__(self):
@@ -335,8 +342,8 @@ cdef class MR(Resource):
         """A NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
-        TypeError
-        when it does not fit, BufferError when the MR is closed or was registered by address.
+        TypeError when it does not fit, BufferError when the MR is closed or was registered by
+        address.
         """
         import numpy
 
@@ -376,10 +383,10 @@ cdef class MR(Resource):
         vb_store_u64(word, value)
 
     def wait_u64(self, size_t offset, uint64_t value, timeout=None):
-        """Spin until the 64-bit word at ``offset`` equals ``value``; False after ``timeout``
-        seconds.
+        """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
 
-        Keeps a core busy; the GIL is released after a microsecond. For peers that answer fast.
+        ``timeout`` is in seconds (None: forever). Keeps a core busy; the GIL is released after a
+        microsecond. For peers that answer fast.
         """
         cdef uint64_t *word = self._word(offset)
         if self.context.simulated:
@@ -451,6 +458,7 @@ cdef MR _register(PD pd, MR mr, access, str call):
     cdef unsigned int flags = int(access)
     cdef Library library = pd.context.library
     cdef bint optional = flags & OPTIONAL_ACCESS and library.call.reg_mr_iova2 is not NULL
+    pd.busy += 1
     with nogil:
         if optional:
             mr.mr = library.call.reg_mr_iova2(
@@ -458,6 +466,7 @@ cdef MR _register(PD pd, MR mr, access, str call):
             )
         else:
             mr.mr = library.call.reg_mr(pd.pd, mr.start, mr.nbytes, flags)
+    pd.busy -= 1
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
     mr.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>mr.start

@@ -77,12 +77,10 @@ cdef class QP(Resource):
     # ---- state ----
 
     def modify(self, attr_mask=None, /, **fields):
-        """Change attributes (the names are those of ``ibv_qp_attr``), and with ``qp_state`` the
-        state.
+        """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
 
         ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
-        needs
-        are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
         """
         cdef ibv_qp_attr attr
         cdef int mask = 0
@@ -93,8 +91,10 @@ cdef class QP(Resource):
             mask |= _set_attr(&attr, name, value)
         if attr_mask is not None:
             mask = int(attr_mask)
+        self.busy += 1
         with nogil:
             code = self.context.library.call.modify_qp(self.qp, &attr, mask)
+        self.busy -= 1
         if code:
             raise self.context._failed("modify_qp", _error_of(code))
 
@@ -106,8 +106,10 @@ cdef class QP(Resource):
         self._check()
         memset(&attr, 0, sizeof(attr))
         memset(&init, 0, sizeof(init))
+        self.busy += 1
         with nogil:
             code = self.context.library.call.query_qp(self.qp, &attr, QUERY_ALL, &init)
+        self.busy -= 1
         if code:
             raise self.context._failed("query_qp", _error_of(code))
         return _qp_attr(&attr)
@@ -189,13 +191,15 @@ cdef class QP(Resource):
         if len(raw) != 16:
             raise ValueError(f"a GID has 16 bytes, not {len(raw)}")
         memcpy(group.raw, <const char *>raw, 16)
+        self.busy += 1
         with nogil:
             if attach:
                 code = self.context.library.call.attach_mcast(self.qp, &group, lid)
             else:
                 code = self.context.library.call.detach_mcast(self.qp, &group, lid)
+        self.busy -= 1
         if code:
-            raise failed(name, _error_of(code))
+            raise self.context._failed(name, _error_of(code))
         return 0
 
     # ---- posting ----
@@ -288,10 +292,8 @@ cdef class QP(Resource):
         """Post every record of a NumPy array of ``verbs.send_dtype`` or ``verbs.recv_dtype``.
 
         One call, without the GIL; returns the number of records. On UD, ``ahs`` is the sequence of
-        AH
-        that the records' ``ah`` fields index. Raises VerbsError; its ``posted`` counts the records
-        that
-        were accepted before the failure.
+        AH that the records' ``ah`` fields index. Raises VerbsError; its ``posted`` counts the
+        records that were accepted before the failure.
         """
         cdef bint sends = _is_send_batch(records)
         if self.qp is NULL:
@@ -336,9 +338,9 @@ cdef class QP(Resource):
         """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
 
         With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
-        with
-        immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer; ``remote_srqn``
-        is, on XRC_SEND, the number of the SRQ that the request is for, as with all the following.
+        with immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
+        ``remote_srqn`` is, on XRC_SEND, the number of the SRQ that the request is for, as with all
+        the following.
         """
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
@@ -413,8 +415,12 @@ cdef class QP(Resource):
         cdef int code
         if self.qp is NULL:
             raise self._closed()
+        self.busy += 1
+        mw.busy += 1
         with nogil:
             code = self.qp.context.ops.bind_mw(self.qp, mw.mw, bind)
+        mw.busy -= 1
+        self.busy -= 1
         if code:
             raise failed("bind_mw", _error_of(code))
         return 0
@@ -575,12 +581,23 @@ cdef QP _create_qp(PD pd, init):
     attr.sq_sig_all = bool(init.sq_sig_all)
     _fill_cap(&attr.cap, init)
     _fill_queues(&attr, self)
+    _hold(self, 1)
     with nogil:
         self.qp = pd.context.library.call.create_qp(pd.pd, &attr)
+    _hold(self, -1)
     if self.qp is NULL:
         raise pd.context._failed("create_qp", errno)
     self.cap = _qp_cap(&attr.cap)
     return self
+
+
+cdef int _hold(QP qp, int by) except -1:
+    """What a QP is made of stays open while it is made."""
+    cdef Resource part
+    for part in (qp.pd, qp.send_cq, qp.recv_cq, qp.srq):
+        if part is not None:
+            part.busy += by
+    return 0
 
 
 cdef int _fill_queues(ibv_qp_init_attr *attr, QP qp) except -1:

@@ -34,6 +34,7 @@ cdef class Resource:
     cdef readonly size_t token
     cdef int busy
     cdef str why_closed
+    cdef list watchers
 
     def __init__(self):
         raise TypeError(f"a {type(self).__name__} is made by its context or protection domain")
@@ -84,6 +85,11 @@ cdef class Resource:
         if code:
             raise self.context._failed(f"{type(self).__name__}.close", code)
         self.why_closed = _CLOSED
+        _tell(self.watchers)
+
+    def call_when_closed(self, method):
+        """Have a bound method called once this is closed. It is held weakly."""
+        self.watchers = _with_watcher(self.watchers, method)
 
     def _close_with_users(self):
         cdef Resource other
@@ -101,6 +107,18 @@ cdef class Resource:
 
     def __exit__(self, *exc_info):
         self._close_with_users()
+
+
+cdef list _with_watcher(list watchers, method):
+    return [one for one in watchers or () if one() is not None] + [weakref.WeakMethod(method)]
+
+
+cdef int _tell(list watchers) except -1:
+    for one in watchers or ():
+        method = one()
+        if method is not None:
+            method()
+    return 0
 
 
 cdef int _error_of(int code) noexcept:
@@ -121,12 +139,15 @@ cdef int _timeout_slice(uint64_t deadline, int longest_ms) noexcept nogil:
 
 cdef uint64_t _deadline(timeout) except? 0:
     """``timeout`` in seconds (None: never) as a deadline in nanoseconds of CLOCK_MONOTONIC."""
-    if timeout is None:
-        return UINT64_MAX
-    cdef double seconds = timeout
+    cdef uint64_t wait = UINT64_MAX if timeout is None else _nanoseconds(timeout)
+    return UINT64_MAX if wait == UINT64_MAX else vb_now_ns() + wait
+
+
+cdef uint64_t _nanoseconds(double seconds) noexcept:
+    """More than a hundred years are UINT64_MAX, forever."""
     if not seconds < 4e9:
         return UINT64_MAX
-    return vb_now_ns() + <uint64_t>(seconds * 1e9 if seconds > 0 else 0)
+    return <uint64_t>(seconds * 1e9) if seconds > 0 else 0
 
 
 cdef bint _readable(int fd, uint64_t deadline, int longest_ms) except -1:

@@ -49,7 +49,7 @@ cdef class SRQ(Resource):
         self._check()
         cdef int64_t number = vb_xrc_srq_num(self.srq)
         if number < 0:
-            raise failed("get_srq_num", errno)
+            raise self.context._failed("get_srq_num", errno)
         return number
 
     def post_recv(self, wr):

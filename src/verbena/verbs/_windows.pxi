@@ -83,7 +83,7 @@ cdef MW _alloc_mw(PD pd, int mw_type):
     with nogil:
         self.mw = pd.context.context.ops.alloc_mw(pd.pd, mw_type)
     if self.mw is NULL:
-        raise failed("alloc_mw", errno)
+        raise pd.context._failed("alloc_mw", errno)
     return self
 
 
@@ -213,7 +213,7 @@ cdef TD _alloc_td(Context context):
     with nogil:
         self.td = vb_alloc_td(context.context)
     if self.td is NULL:
-        raise failed("alloc_td", errno)
+        raise context._failed("alloc_td", errno)
     return self
 
 
@@ -223,6 +223,9 @@ cdef class ParentDomain(PD):
 
     cdef readonly PD parent
     cdef readonly TD td
+
+    def __dealloc__(self):
+        self._destroy()  # here, because PD's comes when `parent` and `td` have been let go
 
     cdef int _rank(self):
         return RANK_CHANNEL  # before the domains that it is made of
@@ -245,5 +248,5 @@ cdef ParentDomain _alloc_parent_domain(PD parent, TD td):
     with nogil:
         self.pd = vb_alloc_parent_domain(parent.pd, domain)
     if self.pd is NULL:
-        raise failed("alloc_parent_domain", errno)
+        raise parent.context._failed("alloc_parent_domain", errno)
     return self

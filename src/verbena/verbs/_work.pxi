@@ -3,8 +3,7 @@
 
 cdef enum:
     FEW_SGES = 4            # held inside the request; more are allocated
-    RELEASE_GIL_FROM = 32768  # bytes: the poster's thread copies, and below this releasing costs
-    more
+    RELEASE_GIL_FROM = 32768  # bytes that the poster copies; with fewer, releasing costs more
 
 cdef enum:
     OP_WRITE = 0
@@ -102,21 +101,25 @@ cdef class ScatterGather:
             self.sges = self.few
 
     cdef int _set(self, sg_list) except -1:
+        """Take all of the list; none of it when something in it is no SGE."""
         cdef list entries = [sg_list] if isinstance(sg_list, SGE) else list(sg_list)
-        cdef SGE entry
-        cdef int i
-        self._free()
-        self.count = 0
-        self.nbytes = 0
-        if len(entries) > FEW_SGES:
-            self.sges = <ibv_sge *>malloc(len(entries) * sizeof(ibv_sge))
-            if self.sges is NULL:
-                self.sges = self.few
+        cdef Py_ssize_t count = len(entries)
+        cdef Py_ssize_t i
+        cdef ibv_sge *sges = self.few
+        for entry in entries:
+            if not isinstance(entry, SGE):
+                raise TypeError(f"expected SGE, not {type(entry).__name__}")
+        if count > FEW_SGES:
+            sges = <ibv_sge *>malloc(count * sizeof(ibv_sge))
+            if sges is NULL:
                 raise MemoryError
-        for i, entry in enumerate(entries):
-            self.sges[i] = entry.sge
-            self.nbytes += entry.sge.length
-        self.count = <int>len(entries)
+        self._free()
+        self.sges = sges
+        self.nbytes = 0
+        for i in range(count):
+            sges[i] = (<SGE>entries[i]).sge
+            self.nbytes += sges[i].length
+        self.count = <int>count
         self.owners = entries
         return 0
 
@@ -402,10 +405,11 @@ cdef void _fill_send(ibv_send_wr *wr, ibv_sge *sge, const SendRecord *record,
     wr.num_sge = 1 if record.length else 0
     wr.opcode = record.opcode
     wr.send_flags = record.flags
-    if record.opcode == OP_LOCAL_INV or record.opcode == OP_SEND_INV:
-        wr.invalidate_rkey = record.rkey
-    else:
+    if record.opcode < OP_LOCAL_INV:
         wr.imm_data = htonl(record.imm_data)
+    else:
+        wr.invalidate_rkey = record.rkey
+        wr.bind_mw.mw = NULL  # a record names no window: BIND_MW is refused
     if ahs is not NULL:
         wr.wr.ud.ah = ahs[record.rkey]
         wr.wr.ud.remote_qpn = <uint32_t>record.remote_addr

@@ -77,7 +77,7 @@ cdef XRCD _open_xrcd(Context context, int fd, int oflags):
     with nogil:
         self.xrcd = vb_xrc_open(context.context, fd, oflags)
     if self.xrcd is NULL:
-        raise failed("open_xrcd", errno)
+        raise context._failed("open_xrcd", errno)
     return self
 
 
@@ -93,7 +93,7 @@ cdef SRQ _create_xrc_srq(XRCD xrcd, PD pd, CQ cq, uint32_t max_wr, uint32_t max_
     with nogil:
         self.srq = vb_xrc_create_srq(pd.pd, xrcd.xrcd, cq.cq, &attr)
     if self.srq is NULL:
-        raise failed("create_srq_ex", errno)
+        raise xrcd.context._failed("create_srq_ex", errno)
     return self
 
 
@@ -112,5 +112,5 @@ cdef QP _create_target(XRCD xrcd, qp_num):
     else:
         self.qp = vb_xrc_open_qp(xrcd.xrcd, number, <void *>self.token)
     if self.qp is NULL:
-        raise failed("create_qp_ex" if qp_num is None else "open_qp", errno)
+        raise xrcd.context._failed("create_qp_ex" if qp_num is None else "open_qp", errno)
     return self

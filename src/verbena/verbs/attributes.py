@@ -257,8 +257,7 @@ class AsyncEvent:
     """Something that happened to a device or to one of its objects; already acknowledged.
 
     ``element`` is the CQ, QP or SRQ concerned, None for a port's or the device's event and for an
-    object
-    that is closed by now; ``port_num`` is 0 unless the event is a port's.
+    object that is closed by now; ``port_num`` is 0 unless the event is a port's.
     """
 
     event_type: EventType

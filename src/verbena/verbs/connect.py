@@ -14,6 +14,7 @@ import errno
 import os
 import socket as sockets
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -46,9 +47,8 @@ DEFAULT_QKEY = 0x11111111
 _MAGIC = b"VRBQ"
 _VERSION = 1
 _HEAD = struct.Struct("!4sHH")  # magic, version, bytes that follow
-_BODY = struct.Struct(
-    "!BBBBIIH16s"
-)  # type, mtu, initiator depth, responder resources, qpn, psn, lid
+# Type, MTU, initiator depth, responder resources, QP number, PSN, LID, GID.
+_BODY = struct.Struct("!BBBBIIH16s")
 _VERDICT = struct.Struct("!BH")  # READY or FAILED, bytes of text that follow
 _READY, _FAILED = 1, 2
 _READS = 16  # under way at a time: what adapters usually offer, and QPs keep room for
@@ -285,8 +285,9 @@ def _exchange(
     remote = QPInfo.from_bytes(head + _receive(socket, body_length(head)))
     try:
         bring_up(qp, local, remote, gid_index, **options)
-    except VerbsError as error:
-        socket.sendall(verdict(error))
+    except Exception as error:
+        with suppress(OSError):  # a peer that is gone must not hide why this side failed
+            socket.sendall(verdict(error))
         raise
     socket.sendall(verdict(None))
     check_verdict(*_receive_verdict(socket))

@@ -118,15 +118,12 @@ _BAD_QUEUE = (
     "an attribute is out of range or the objects do not belong together:"
     " compare with query_device()"
 )
+_BAD_COPY = "the range leaves the device memory, or is not whole words of 4 bytes"
 _IN_USE = "it is still in use: close {} first, or leave its `with` block, which does"
 
 _ADVICE = {
     ("open_device", errno.EACCES): "permission to open /dev/infiniband/uverbsN is missing",
     ("open_device", errno.EMFILE): "this process has no file descriptor left: raise `ulimit -n`",
-    (
-        "open_device",
-        errno.ENOSPC,
-    ): "no room in /dev/shm, or too many processes have the device open",
     ("alloc_pd", errno.ENOMEM): "the device has no protection domain left, or memory ran out",
     ("reg_mr", errno.EINVAL): (
         "the length is not positive, an access flag is unknown, or REMOTE_WRITE or REMOTE_ATOMIC"
@@ -137,8 +134,19 @@ _ADVICE = {
         "reg_mr",
         errno.ENOMEM,
     ): "memory ran out, or (a real adapter) `ulimit -l` is too low to pin the range",
-    ("alloc", errno.ENOMEM): "no room for it: see `df /dev/shm`, free regions, or ask for less",
+    ("alloc", errno.ENOMEM): (
+        "neither the heap (VERBENA_HEAP_SIZE) nor memory has room for it: free regions, or ask for"
+        " less"
+    ),
     ("alloc", errno.EINVAL): "the size must be positive",
+    ("alloc_mw", errno.EINVAL): "a window is of type 1 or 2",
+    ("alloc_dm", errno.EINVAL): (
+        "the length is not between 1 and query_memory().max_dm_size, or the alignment is too large"
+    ),
+    ("reg_dm_mr", errno.EINVAL): "the range leaves the device memory, or an access flag is unknown",
+    ("DM.copy_to", errno.EINVAL): _BAD_COPY,
+    ("DM.copy_from", errno.EINVAL): _BAD_COPY,
+    ("SGE", errno.EMSGSIZE): "one piece is less than 4 GiB: give its length, or make several",
     (
         "create_cq",
         errno.EINVAL,
@@ -169,6 +177,7 @@ _ADVICE = {
         "query_gid",
         errno.EINVAL,
     ): "the port or the index is out of range: query_port().gid_tbl_len says how many",
+    ("query_gid_table", errno.EINVAL): "there are more GIDs than max_entries",
     (
         "query_pkey",
         errno.EINVAL,

@@ -54,8 +54,7 @@ send_dtype: np.dtype[Any] = _dtype(_SEND_FIELDS, 64)
 """One send request of ``QP.post_many``, with one SGE (``length`` 0: none), 64 bytes.
 
 ``imm_data`` is in host byte order. The UD fields ``remote_qpn``, ``remote_qkey`` and ``ah`` share
-their
-bytes with ``remote_addr`` and ``rkey``; ``ah`` is an index into the ``ahs`` argument.
+their bytes with ``remote_addr`` and ``rkey``; ``ah`` is an index into the ``ahs`` argument.
 """
 
 recv_dtype: np.dtype[Any] = np.dtype(
