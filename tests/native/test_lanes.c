@@ -68,7 +68,7 @@ static void call(void *context, uint32_t host, uint32_t index)
     ready(fixture, host);
 }
 
-static const struct vb_sim_hosts hosts = {arrive, ready, call};
+static const struct vb_sim_hosts hosts = {.arrive = arrive, .ready = ready, .call = call};
 
 static struct vb_sim_switch_config one_lane(enum vb_sim_gate gate)
 {

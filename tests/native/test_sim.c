@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Simulated hosts: flows over the packet engine, and what is left of them when they have ended. */
+#include <malloc.h>
+
 #include "check.h"
+#include "event/sample.h"
 #include "hca/counters.h"
 #include "port/sim/state.h"
 
@@ -183,6 +186,161 @@ static void a_world_may_end_while_all_is_under_way(void)
     vb_sim_destroy(sim);
 }
 
+static struct vb_sim_flow unreliable(uint32_t source, uint32_t target, enum ibv_qp_type type)
+{
+    struct vb_sim_flow made = flow(source, target, 1 << 18);
+
+    made.type = (uint8_t)type;
+    made.opcode = IBV_WR_SEND;
+    made.message = type == IBV_QPT_UD ? 4096 : 10000;
+    made.depth = 4;
+    return made;
+}
+
+/* One of each kind, a group, VL15, a promise, and somebody who looks; until `at`, or to the end. */
+static void run_all_kinds(uint64_t at)
+{
+    struct vb_sim_config config = vb_sim_defaults();
+    struct vb_sim_switch_config switch_config = {.lanes = 1, .management = 4096};
+    const uint32_t members[] = {1, 2, 3};
+    const uint16_t ports[] = {0, 1, 2, 3};
+    const struct vb_sim_after after[] = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
+    struct vb_sim_flow given[8];
+    struct vb_sim_watched queue;
+    uint32_t group, sampler;
+    uint64_t bad;
+
+    config.doorbell = config.receive_latency = 100000;
+    config.bus_rate = 200000000000;
+    switch_config.lane[0].flow = (struct vb_sim_lane_config){VB_SIM_CREDITS, 32 << 10};
+    switch_config.tables.low[0] = (struct vb_arbiter_entry){0, 64};
+    switch_config.tables.low_count = 1;
+    open_star(config, switch_config, 4);
+    CHECK_EQ(vb_sim_add_group(sim, members, 3, &group), 0);
+    CHECK_EQ(vb_switch_set_group(world->node[0].sw, group, ports, 4), 0);
+    queue = (struct vb_sim_watched){.port = world->node[0].port[1], .lane = 0};
+    CHECK_EQ(vb_world_sample(world, &queue, 1, 1000000, 0, 1000, &sampler), 0);
+    given[0] = unreliable(0, 1, IBV_QPT_RC);
+    given[1] = unreliable(1, 2, IBV_QPT_UC);
+    given[2] = unreliable(1, 3, IBV_QPT_UD);
+    given[3] = flow(2, 0, 1 << 18);
+    given[4] = unreliable(0, group, IBV_QPT_UD);
+    given[4].to_group = true;
+    given[5] = unreliable(3, 1, IBV_QPT_UD);
+    given[5].management = true;
+    given[6] = given[7] = flow(0, 1, 1 << 18);
+    given[6].reserve = given[7].reserve = 60000000000;
+    CHECK_EQ(vb_sim_add_waiting_flows(sim, given, 8, after, 4, &bad), 0);
+    if (at) {
+        CHECK_EQ(vb_world_run(world, at, UINT64_MAX), VB_SIM_END_TIME);
+        CHECK(world->pool.in_use);
+        return;
+    }
+    finish();
+    for (uint32_t i = 0; i < 7; ++i)
+        CHECK_EQ(flow_at(i)->state, VB_FLOW_DONE);
+    CHECK_EQ(flow_at(7)->state, VB_FLOW_REFUSED);
+    CHECK_EQ(flow_at(4)->done, 3 << 18);
+    CHECK(flow_at(5)->done < 1 << 18); /* a burst does not fit into VL15 */
+    CHECK(world->sampler[sampler]->rows > 10);
+}
+
+static void all_kinds_end_and_leave_nothing(void)
+{
+    run_all_kinds(0);
+    CHECK_EQ(sim->free_slots + 3, sim->slots); /* the group's members stay */
+    vb_sim_destroy(sim);
+    for (uint64_t at = 3000000; at < 30000000; at += 3000000) {
+        run_all_kinds(at);
+        vb_sim_destroy(sim);
+    }
+}
+
+static void a_circle_of_waiting_flows_is_refused(void)
+{
+    const struct vb_sim_after after[] = {{0, 1}, {1, 2}, {2, 1}};
+    struct vb_sim_flow given[3];
+    uint64_t bad;
+
+    open_star(vb_sim_defaults(), (struct vb_sim_switch_config){0}, 4);
+    for (uint32_t i = 0; i < 3; ++i)
+        given[i] = flow(i, 3, 1);
+    CHECK_EQ(vb_sim_add_waiting_flows(sim, given, 3, after, 3, &bad), -EDEADLK);
+    CHECK_EQ(bad, 1);
+    CHECK_EQ(vb_sim_flows_left(sim), 0);
+    CHECK_EQ(vb_sim_add_waiting_flows(sim, given, 3, after, 2, &bad), 0);
+    finish();
+    CHECK(flow_at(2)->start > flow_at(1)->start);
+    vb_sim_destroy(sim);
+}
+
+enum { LEAVES = 64, SPINES = 16, HOSTS = LEAVES * SPINES };
+
+/* As many hosts as spines on each leaf: two lanes with credits, d-mod-k. */
+static void open_two_tiers(void)
+{
+    struct vb_sim_config config = vb_sim_defaults();
+    struct vb_sim_switch_config leaf = {.ports = 2 * SPINES, .lanes = 2}, spine;
+    int32_t routes[HOSTS];
+    uint32_t leaves[LEAVES], spines[SPINES], host;
+    struct vb_sim_switch *sw;
+
+    for (int i = 0; i < 2; ++i) {
+        leaf.lane[i].flow = (struct vb_sim_lane_config){VB_SIM_CREDITS, 64 << 10};
+        leaf.tables.low[i] = (struct vb_arbiter_entry){(uint8_t)i, 64};
+    }
+    leaf.tables.low_count = 2;
+    spine = leaf;
+    spine.ports = LEAVES;
+    CHECK_EQ(vb_sim_create(&config, &sim), 0);
+    world = vb_sim_world(sim);
+    for (uint32_t i = 0; i < SPINES; ++i) {
+        CHECK_EQ(vb_switch_create(&spine, &sw), 0);
+        CHECK_EQ(vb_world_add_switch(world, sw, &spines[i]), 0);
+        for (uint32_t h = 0; h < HOSTS; ++h)
+            routes[h] = (int32_t)(h / SPINES);
+        CHECK_EQ(vb_switch_set_routes(sw, routes, HOSTS, 1), 0);
+    }
+    for (uint32_t i = 0; i < LEAVES; ++i) {
+        CHECK_EQ(vb_switch_create(&leaf, &sw), 0);
+        CHECK_EQ(vb_world_add_switch(world, sw, &leaves[i]), 0);
+        for (uint32_t h = 0; h < HOSTS; ++h)
+            routes[h] = (int32_t)(h / SPINES == i ? h % SPINES : SPINES + h % SPINES);
+        CHECK_EQ(vb_switch_set_routes(sw, routes, HOSTS, 1), 0);
+        for (uint32_t s = 0; s < SPINES; ++s) {
+            CHECK_EQ(vb_sim_add_host(sim, &host), 0);
+            CHECK_EQ(vb_world_connect(world, host, 0, leaves[i], s, &link), 0);
+            CHECK_EQ(vb_world_connect(world, leaves[i], SPINES + s, spines[s], i, &link), 0);
+        }
+    }
+}
+
+static uint64_t allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+/* All in: switches, links, tables, a connection of each host, and what is under way. */
+static void a_thousand_hosts_fit(void)
+{
+    uint64_t before = allocated(), host;
+    char text[200];
+
+    open_two_tiers();
+    for (uint32_t i = 0; i < HOSTS; ++i)
+        add(flow(i, (i + 17) % HOSTS, 1 << 20));
+    CHECK_EQ(vb_world_run(world, 40000000, UINT64_MAX), VB_SIM_END_TIME);
+    CHECK(world->pool.in_use > 10 * HOSTS);
+    CHECK(!vb_world_check(world, false, text, sizeof(text)));
+    host = (allocated() - before) / HOSTS;
+    if (host > 32 << 10)
+        fprintf(stderr, "%llu bytes for each host\n", (unsigned long long)host);
+    CHECK(host <= 32 << 10);
+    vb_sim_destroy(sim);
+}
+
 /* The figures that the documentation gives for large worlds. */
 static void hosts_and_packets_are_small(void)
 {
@@ -199,6 +357,9 @@ int main(void)
     RUN(connections_of_a_host_take_turns);
     RUN(a_blocked_lane_does_not_block_the_other);
     RUN(a_world_may_end_while_all_is_under_way);
+    RUN(all_kinds_end_and_leave_nothing);
+    RUN(a_circle_of_waiting_flows_is_refused);
+    RUN(a_thousand_hosts_fit);
     RUN(hosts_and_packets_are_small);
     return 0;
 }

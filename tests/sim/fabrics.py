@@ -39,6 +39,13 @@ def finish(world: World, reason: str = "done") -> World:
     return world
 
 
+def until(world: World, at: int) -> World:
+    """Runs up to a time, when as much must add up as can."""
+    world.run(until=at)
+    assert world.check() is None
+    return world
+
+
 def star(world: World, hosts: int, link: dict[str, Any] | None = None, **switch: Any) -> int:
     """Hosts 0 to n - 1 on the ports of the same numbers of one switch, whose node this returns."""
     center = world.add_switch(hosts, **switch)

@@ -49,7 +49,7 @@ def test_equal_cost_ways_are_all_used() -> None:
     world = World(framing="bare", timeout=0)
     build(world, fabrics.route(fabric, "ecmp"), {"balance": "packet"})
     world.add_flows(np.arange(8), np.arange(8, 16), MIB)
-    world.run()
+    finish(world)
     links = world.links()
     between = (links["node"] >= 16) & (links["to_node"] >= 16)
     assert (links["packets"][between] > 0).all()

@@ -145,7 +145,7 @@ def test_flows_over_equal_paths_spread_by_hash_or_by_packet() -> None:
         world.set_routes(left, own + up)
         world.set_routes(right, up + own)
         world.add_flows(np.arange(4), np.arange(4, 8), MIB)
-        world.run()
+        finish(world)
         links = world.links()
         chosen = (links["node"] == left) & (links["port"] >= 4)
         return links["bytes"][chosen]
@@ -207,6 +207,7 @@ def test_a_world_has_one_thread_at_a_time() -> None:
     thread.start()
     world.run(until=100_000 * MICROSECOND)
     thread.join(timeout=30)
+    assert world.check() is None
     assert refused == ["the world is running in another thread"]
 
 

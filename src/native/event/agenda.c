@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { FIRST_ROOM = 16 };
+enum {
+    FIRST_ROOM = 16,
+    SOON = 13, /* bits: 8 ns */
+};
 
 void vb_agenda_free(struct vb_agenda *agenda)
 {
@@ -16,6 +19,13 @@ void vb_agenda_hint(struct vb_agenda *agenda, const void *array, size_t size)
 {
     agenda->hint = (uintptr_t)array;
     agenda->hint_size = size;
+}
+
+void vb_agenda_watch(struct vb_agenda *agenda, void (*near)(const void *context, uint64_t what),
+                     const void *context)
+{
+    agenda->near = near;
+    agenda->near_context = context;
 }
 
 int vb_agenda_grow(struct vb_agenda_bucket *bucket)
@@ -46,7 +56,10 @@ static int spread(struct vb_agenda *agenda, struct vb_agenda_bucket *bucket)
         int error = vb_agenda_put(agenda, &bucket->entry[i]);
         uintptr_t used = agenda->hint + (uint32_t)bucket->entry[i].what * agenda->hint_size;
 
-        __builtin_prefetch((const void *)used, 1);
+        if (agenda->near && (bucket->entry[i].at ^ agenda->last) >> SOON == 0)
+            agenda->near(agenda->near_context, bucket->entry[i].what);
+        else
+            __builtin_prefetch((const void *)used, 1);
         if (error)
             return error;
     }

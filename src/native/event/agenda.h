@@ -32,6 +32,8 @@ struct vb_agenda {
     bool starved;    /* vb_agenda_take failed for lack of memory, and may be tried again */
     uintptr_t hint;  /* vb_agenda_hint */
     size_t hint_size;
+    void (*near)(const void *context, uint64_t what); /* vb_agenda_watch */
+    const void *near_context;
     uint64_t count;
     struct vb_agenda_bucket bucket[VB_AGENDA_BUCKETS];
 };
@@ -43,6 +45,13 @@ void vb_agenda_free(struct vb_agenda *agenda);
  * near. Only a hint, so whatever else `what` is does no harm.
  */
 void vb_agenda_hint(struct vb_agenda *agenda, const void *array, size_t size);
+
+/*
+ * `near` is called, perhaps more than once, with what comes soon, so that it can fetch what that
+ * will need; the hint's lines are there by then.
+ */
+void vb_agenda_watch(struct vb_agenda *agenda, void (*near)(const void *context, uint64_t what),
+                     const void *context);
 
 int vb_agenda_grow(struct vb_agenda_bucket *bucket);
 /* The first entry if it is not after `limit`, when no entry of `last` is left. */

@@ -7,9 +7,14 @@
 #include "event/lanes.h"
 #include "event/link.h"
 
-static struct vb_sim_control *control_at(struct vb_sim_lanes *lanes, uint32_t n)
+static struct vb_sim_control *control_at(const struct vb_sim_lanes *lanes, uint32_t n)
 {
     return &lanes->control[(lanes->control_first + n) & (lanes->control_room - 1)];
+}
+
+const struct vb_sim_control *vb_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n)
+{
+    return control_at(lanes, n);
 }
 
 static int grow(struct vb_sim_lanes *lanes)
@@ -67,10 +72,8 @@ static void tell(struct vb_world *world, uint32_t sender, const struct vb_sim_co
         vb_lanes_plan(world, sender, word->at, false);
 }
 
-static void take_in(struct vb_sim_port *port, const struct vb_sim_control *word)
+void vb_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word, uint64_t rate)
 {
-    struct vb_sim_lane *lane = &port->lanes->lane[word->lane];
-
     switch (word->word) {
     case VB_SIM_WORD_RELEASED:
         lane->released += word->value;
@@ -80,7 +83,7 @@ static void take_in(struct vb_sim_port *port, const struct vb_sim_control *word)
         break;
     default:
         lane->paused = word->value != 0;
-        lane->paused_until = word->at + vb_sim_pause_time(port->rate, word->value);
+        lane->paused_until = word->at + vb_sim_pause_time(rate, word->value);
     }
 }
 
@@ -89,7 +92,9 @@ void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
     struct vb_sim_lanes *lanes = port->lanes;
 
     while (lanes->control_count && lanes->control_next <= world->now) {
-        take_in(port, control_at(lanes, 0));
+        const struct vb_sim_control *word = control_at(lanes, 0);
+
+        vb_lane_take_in(&lanes->lane[word->lane], word, port->rate);
         lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
         if (--lanes->control_count)
             lanes->control_next = control_at(lanes, 0)->at;
@@ -130,7 +135,7 @@ static void send_pause(struct vb_world *world, struct vb_sim_port *port, uint32_
 
     port->free_at = start + vb_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
     port->traffic.busy += port->free_at - start;
-    word.at = port->free_at + port->delay;
+    word.at = port->free_at + port->delay + port->pause_response;
     tell(world, port->peer, &word);
 }
 

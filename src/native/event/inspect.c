@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "event/lanes.h"
 #include "event/switch.h"
@@ -76,8 +77,7 @@ static uint64_t given_back(const struct vb_sim_lanes *lanes, uint32_t number)
     uint64_t blocks = lanes->lane[number].released;
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_sim_control *word =
-            &lanes->control[(lanes->control_first + i) & (lanes->control_room - 1)];
+        const struct vb_sim_control *word = vb_lanes_word(lanes, i);
 
         if (word->lane == number && word->word == VB_SIM_WORD_RELEASED)
             blocks += word->value;
@@ -93,6 +93,8 @@ static const char *check_lane(const struct vb_sim_port *port, uint32_t number, b
         return "holds more than it gave credits for";
     if (lane->gate == VB_SIM_CREDITS && lane->released > lane->sent)
         return "was given back more credits than it used";
+    if (lane->gate == VB_SIM_CREDITS && lane->sent > vb_lane_limit(lane))
+        return "has sent more than it had credits for";
     if (!at_rest)
         return NULL;
     if (lane->packets || lane->bytes)
@@ -114,16 +116,20 @@ static const char *check_port(const struct vb_sim_port *port, bool at_rest)
         if (wrong)
             return wrong;
     }
+    if (port->reserved > port->rate)
+        return "has promised more than its rate";
     return at_rest && port->flight_first != VB_SIM_NONE ? "still has packets on its link" : NULL;
 }
 
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
 {
-    if (world->made != world->delivered + world->dropped + world->pool.in_use) {
+    if (world->made + world->copied + world->kept !=
+        world->delivered + world->dropped + world->pool.in_use) {
         snprintf(text, size,
                  "of %" PRIu64 " packets %" PRIu64 " arrived, %" PRIu64 " were dropped and %" PRIu32
                  " are on their way",
-                 world->made, world->delivered, world->dropped, world->pool.in_use);
+                 world->made + world->copied, world->delivered, world->dropped,
+                 world->pool.in_use - world->kept);
         return text;
     }
     if (at_rest && world->pool.in_use) {
@@ -170,4 +176,63 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
         port = next_port(world, port, host);
     }
     return -ELOOP;
+}
+
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+/* Ports by which the group's packets come into a switch, each to be followed once. */
+struct walk {
+    uint32_t *port;
+    uint32_t count, next;
+    bool *seen; /* switches, by node */
+};
+
+/* False: the packet comes into a switch a second time. */
+static bool enter(const struct vb_world *world, struct walk *walk, uint32_t port, uint32_t *hosts)
+{
+    const struct vb_sim_port *peer = &world->port[world->port[port].peer];
+
+    if (world->node[peer->node].kind == VB_SIM_HOST) {
+        ++*hosts;
+        return true;
+    }
+    if (walk->seen[peer->node])
+        return false;
+    walk->seen[peer->node] = true;
+    walk->port[walk->count++] = world->port[port].peer;
+    return true;
+}
+
+static bool follow_group(const struct vb_world *world, struct walk *walk, uint32_t group,
+                         uint32_t *hosts)
+{
+    while (walk->next < walk->count) {
+        uint32_t in = walk->port[walk->next++];
+        const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
+
+        for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
+            uint32_t out = sw->port[sw->group[group].port[i]];
+
+            if (out != VB_SIM_NONE && out != in && !enter(world, walk, out, hosts))
+                return false;
+        }
+    }
+    return true;
+}
+
+int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group)
+{
+    struct walk walk = {.port = malloc(world->nodes * sizeof(*walk.port)),
+                        .seen = calloc(world->nodes, sizeof(*walk.seen))};
+    uint32_t hosts = 0, port = world->node[node].port[0];
+    int error = walk.port && walk.seen ? 0 : -ENOMEM;
+
+    if (!error && port != VB_SIM_NONE &&
+        !(enter(world, &walk, port, &hosts) && follow_group(world, &walk, group, &hosts)))
+        error = -ELOOP;
+    free(walk.port);
+    free(walk.seen);
+    if (error)
+        return error;
+    return hosts ? 0 : -EHOSTUNREACH;
 }

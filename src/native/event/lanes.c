@@ -24,14 +24,17 @@ static struct vb_sim_lanes *allocate(uint32_t count, uint32_t inputs)
     return made;
 }
 
-struct vb_sim_lanes *vb_lanes_create(uint32_t count, uint32_t inputs,
+struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t inputs,
                                      const struct vb_arbiter_tables *tables)
 {
+    uint32_t count = data + management;
     struct vb_sim_lanes *made = allocate(count, inputs);
 
     if (!made)
         return NULL;
     made->count = count;
+    made->data = data;
+    made->first = 1u << (management ? data : VB_SIM_LANE_FIRST);
     made->inputs = inputs;
     made->wake_at = made->stalled_since = VB_SIM_NEVER;
     if (vb_arbiter_init(&made->arbiter, tables)) {
@@ -54,16 +57,20 @@ void vb_lanes_destroy(struct vb_sim_lanes *lanes)
     free(lanes);
 }
 
+uint64_t vb_lane_limit(const struct vb_sim_lane *lane)
+{
+    uint64_t limit = lane->released + lane->peer_room;
+
+    if (limit > lane->arrived + VB_SIM_CREDIT_WINDOW && lane->peer_room > VB_SIM_CREDIT_WINDOW)
+        limit = lane->arrived + VB_SIM_CREDIT_WINDOW;
+    return limit;
+}
+
 bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes)
 {
-    uint64_t limit;
-
     switch (lane->gate) {
     case VB_SIM_CREDITS:
-        limit = lane->released + lane->peer_room;
-        if (limit > lane->arrived + VB_SIM_CREDIT_WINDOW && lane->peer_room > VB_SIM_CREDIT_WINDOW)
-            limit = lane->arrived + VB_SIM_CREDIT_WINDOW;
-        return lane->sent + vb_sim_blocks(bytes) <= limit;
+        return lane->sent + vb_sim_blocks(bytes) <= vb_lane_limit(lane);
     case VB_SIM_PAUSES:
         return !lane->paused || world->now >= lane->paused_until;
     default:
@@ -159,13 +166,18 @@ static void send(struct vb_world *world, uint32_t number, uint32_t lane)
     uint32_t packet = take(world, port->lanes, lane);
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
+    bool copy = at->level_marks & VB_SIM_COPY;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
     if (port->lanes->lane[lane].gate == VB_SIM_CREDITS)
         port->lanes->lane[lane].sent += vb_sim_blocks(bytes);
     vb_link_send(world, number, packet, world->now);
-    if (node->kind == VB_SIM_SWITCH)
+    if (node->kind != VB_SIM_SWITCH)
+        return;
+    if (__builtin_expect(copy, 0))
+        vb_switch_copy_left(world, node->sw, packet, port->free_at);
+    else
         vb_switch_left(world, node->sw, input, input_lane, bytes, port->free_at);
 }
 
@@ -183,7 +195,9 @@ static void age(struct vb_world *world, uint32_t number)
             uint32_t packet = take(world, lanes, i);
             struct vb_sim_packet *at = vb_world_packet(world, packet);
 
-            if (node->kind == VB_SIM_SWITCH)
+            if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
+                vb_switch_copy_left(world, node->sw, packet, world->now);
+            else if (node->kind == VB_SIM_SWITCH)
                 vb_switch_left(world, node->sw, at->input, at->lane, at->bytes, world->now);
             vb_world_drop(world, port, packet, VB_SIM_DROP_LIFETIME);
         }
@@ -236,8 +250,8 @@ static int choose(struct vb_world *world, struct vb_sim_port *port)
 
     vb_lanes_absorb(world, port);
     open = open_lanes(world, port, bytes);
-    if (open >> VB_SIM_LANE_MANAGEMENT & 1)
-        return VB_SIM_LANE_MANAGEMENT;
+    if (open & port->lanes->first)
+        return __builtin_ctz(open & port->lanes->first);
     return open ? vb_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_ARBITER_NONE;
 }
 

@@ -22,13 +22,18 @@
 enum {
     VB_SIM_BLOCK = 64,
     VB_SIM_CREDIT_WINDOW = 2048,
-    VB_SIM_LANE_MANAGEMENT = 15, /* VL15: without flow control, before all others */
-    VB_SIM_PAUSE_BYTES = 84,     /* a frame of 64 bytes, its preamble and the gap after it */
+    VB_SIM_LANE_FIRST = 15,  /* goes before all others, where there are 16 */
+    VB_SIM_PAUSE_BYTES = 84, /* a frame of 64 bytes, its preamble and the gap after it */
     VB_SIM_QUANTUM_BITS = 512,
     VB_SIM_QUANTA_MAX = 65535,
 };
 
-enum vb_sim_gate { VB_SIM_LOSSY = 0, VB_SIM_CREDITS, VB_SIM_PAUSES };
+enum vb_sim_gate {
+    VB_SIM_LOSSY = 0,
+    VB_SIM_CREDITS,
+    VB_SIM_PAUSES,
+    VB_SIM_APART, /* VL15: lossy, with a limit of its own and no part in what others share */
+};
 
 /* What the receiving node makes of a lane. */
 struct vb_sim_lane_config {
@@ -72,6 +77,8 @@ struct vb_sim_control {
 
 struct vb_sim_lanes {
     uint32_t count;
+    uint32_t data;  /* those before VL15, if that is there */
+    uint32_t first; /* set of the lanes that go before all others */
     uint32_t inputs;
     uint32_t waiting; /* bit: a lane with packets */
     bool wanted;      /* by a host: to be asked when the port is free */
@@ -86,13 +93,22 @@ struct vb_sim_lanes {
     struct vb_sim_lane lane[];
 };
 
-struct vb_sim_lanes *vb_lanes_create(uint32_t count, uint32_t inputs,
+/* So many lanes for data and, if it is wanted, VL15 behind them. */
+struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t inputs,
                                      const struct vb_arbiter_tables *tables);
 void vb_lanes_destroy(struct vb_sim_lanes *lanes);
 
 static inline uint32_t vb_sim_blocks(uint32_t bytes)
 {
     return (bytes + VB_SIM_BLOCK - 1) / VB_SIM_BLOCK;
+}
+
+/* The lane of a packet that a host sends. */
+static inline uint32_t vb_lanes_of(const struct vb_sim_lanes *lanes, uint8_t level_marks)
+{
+    if (__builtin_expect(level_marks & VB_SIM_MANAGEMENT, 0) && lanes->data < lanes->count)
+        return lanes->data;
+    return (level_marks >> 4) % lanes->data;
 }
 
 /* A packet that came by `input` (hosts: 0) waits for this lane, or leaves at once. */
@@ -116,6 +132,11 @@ void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t l
 void vb_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
 /* Takes in what has come by now. */
 void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port);
+/* The n-th word that was not taken in yet, and what it says about its lane. */
+const struct vb_sim_control *vb_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n);
+void vb_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word, uint64_t rate);
+/* Blocks up to which the receiver lets this lane send, since the beginning (IBA 7.9.4.4). */
+uint64_t vb_lane_limit(const struct vb_sim_lane *lane);
 
 /* An event VB_SIM_WAKE at that time, unless an earlier one is pending; see vb_world.idle. */
 void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle);

@@ -15,7 +15,10 @@ enum {
 static const uint32_t VB_SIM_NONE = UINT32_MAX;
 
 enum vb_sim_mark {
-    VB_SIM_CE = 1, /* congestion experienced: a switch marked it (RFC 3168) */
+    VB_SIM_CE = 1,         /* congestion experienced: a switch marked it (RFC 3168) */
+    VB_SIM_TO_GROUP = 2,   /* its target is a multicast group */
+    VB_SIM_COPY = 4,       /* one of several, whose place in an input buffer is kept by another */
+    VB_SIM_MANAGEMENT = 8, /* it goes on VL15, where there is one */
 };
 
 struct vb_sim_packet {

@@ -12,7 +12,9 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
 {
     struct vb_sim_switch *made;
 
-    if (!config->ports || config->ports >= VB_SIM_PORT_SET || config->lanes > VB_SIM_LANES)
+    if (!config->ports || config->ports >= VB_SIM_PORT_SET ||
+        config->lanes + (config->management != 0) > VB_SIM_LANES ||
+        (config->management && !config->lanes))
         return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
@@ -33,6 +35,9 @@ void vb_switch_destroy(struct vb_sim_switch *sw)
     free(sw->set);
     free(sw->member);
     free(sw->lane_of);
+    for (uint32_t i = 0; i < sw->groups; ++i)
+        free(sw->group[i].port);
+    free(sw->group);
     free(sw);
 }
 
@@ -157,13 +162,18 @@ static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_s
     return member[(uint32_t)(mix(flow ^ sw->salt) >> 32) % n];
 }
 
-static uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
 {
     uint32_t port = packet->target < sw->targets ? sw->table[packet->target] : VB_SIM_NO_PORT;
 
     if (port != VB_SIM_NO_PORT && port >= VB_SIM_PORT_SET)
         port = one_of(sw, port - VB_SIM_PORT_SET, packet);
     return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
+}
+
+uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+{
+    return route(sw, packet);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -263,8 +273,8 @@ static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint3
     return true;
 }
 
-static bool admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
-                  struct vb_sim_port *out, uint32_t queue, uint32_t packet)
+bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                     struct vb_sim_port *out, uint32_t queue, uint32_t packet)
 {
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     struct vb_sim_lane *input = &in->lanes->lane[at->lane];
@@ -276,6 +286,11 @@ static bool admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_si
         return true;
     case VB_SIM_PAUSES:
         return admit_paused(world, sw, at->lane, in, packet);
+    case VB_SIM_APART:
+        if (queue + at->bytes <= sw->config.management)
+            return true;
+        vb_world_drop(world, out, packet, VB_SIM_DROP_FULL);
+        return false;
     default:
         return admit_lossy(world, sw, at->lane, queue, out, packet);
     }
@@ -288,20 +303,21 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t lane = at->lane, queue;
 
-    if (sw->lane_of)
+    if (sw->lane_of && lane < sw->lanes)
         lane = sw->lane_of[((size_t)in->number * sw->config.ports + port->number) * 16 +
                            (at->level_marks >> 4)];
     queue = port->lanes->lane[lane].bytes;
-    if (!admit(world, sw, in, port, queue, packet))
+    if (!(at->level_marks & VB_SIM_COPY) && !vb_switch_admit(world, sw, in, port, queue, packet))
         return;
-    mark(world, &sw->config.lane[lane].mark, queue, at, port);
+    if (lane < sw->lanes)
+        mark(world, &sw->config.lane[lane].mark, queue, at, port);
     notify(sw, queue, at, port);
     at->input = in->number;
     vb_lanes_put(world, out, lane, in->number, packet);
 }
 
 /* What cannot go on was let in nevertheless. */
-static void drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet)
+void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
@@ -312,17 +328,30 @@ static void drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32
     vb_world_drop(world, in, packet, VB_SIM_DROP_ROUTE);
 }
 
-void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                      uint32_t packet)
+void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
+                       uint32_t packet)
 {
-    uint32_t out = route(sw, vb_world_packet(world, packet));
-
-    if (__builtin_expect(out == VB_SIM_NONE, 0))
-        drop_unrouted(world, &world->port[in], packet);
-    else if (sw->lanes)
+    if (sw->lanes)
         queue_packet(world, sw, &world->port[in], out, packet);
     else
         forward(world, sw, out, packet);
+}
+
+void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                      uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t out;
+
+    if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
+        vb_switch_replicate(world, sw, in, packet);
+        return;
+    }
+    out = route(sw, at);
+    if (__builtin_expect(out == VB_SIM_NONE, 0))
+        vb_switch_drop_unrouted(world, &world->port[in], packet);
+    else
+        vb_switch_pass_on(world, sw, in, out, packet);
 }
 
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
@@ -336,6 +365,8 @@ void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t i
         vb_lanes_released(world, in, lane, bytes, at);
         return;
     }
+    if (from->input_gate == VB_SIM_APART)
+        return;
     sw->used -= bytes;
     if (from->input_gate != VB_SIM_PAUSES)
         return;

@@ -40,9 +40,16 @@ struct vb_sim_switch_config {
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
+    uint32_t management;  /* bytes of each output's queue for VL15; 0: there is none */
 };
 
 enum { VB_SIM_NO_PORT = 0xffff, VB_SIM_PORT_SET = 0x8000 };
+
+/* By which ports packets of a multicast group leave, but for the one by which they came. */
+struct vb_sim_group {
+    uint16_t *port;
+    uint32_t count;
+};
 
 struct vb_sim_switch {
     uint16_t *table;  /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
@@ -58,6 +65,8 @@ struct vb_sim_switch {
     uint32_t sets, turn;
     uint64_t salt;
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
+    struct vb_sim_group *group;
+    uint32_t groups;
     struct vb_sim_switch_config config;
 };
 
@@ -73,10 +82,29 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
 /* `lanes`: [input][output][16] of them. -EINVAL: no such lane. */
 int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes);
 
+/* The port of the world by which the switch passes a packet on; VB_SIM_NONE: none. */
+uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet);
+/* -EINVAL: no such port; -ENOMEM. */
+int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
+                        uint32_t count);
+
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet);
 /* A packet that had come by that port and lane will be gone at `at`. */
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
                     uint32_t bytes, uint64_t at);
+/* The same of one of several copies: the room is free when the last has left. */
+void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
+                         uint64_t at);
+/* multicast.c: a packet for a group that came by port `in`. */
+void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         uint32_t packet);
+/* What switch.c does with each of them; `out` is a port of the world. */
+void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
+                       uint32_t packet);
+/* False: there is no room, and the packet was dropped. */
+bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                     struct vb_sim_port *out, uint32_t queue, uint32_t packet);
+void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet);
 
 #endif

@@ -7,9 +7,32 @@
 
 #include "event/lanes.h"
 #include "event/link.h"
+#include "event/sample.h"
 #include "event/switch.h"
 
 enum { HOSTS_MAX = 1 << 16 };
+
+/* The lines that an event will touch besides its port's, while others happen. */
+static void fetch(const void *context, uint64_t what)
+{
+    const struct vb_world *world = context;
+    enum vb_sim_event event = what >> 56;
+    const struct vb_sim_port *port;
+
+    if (event > VB_SIM_WAKE)
+        return;
+    port = &world->port[(uint32_t)what];
+    if (event == VB_SIM_WAKE) {
+        __builtin_prefetch(port->lanes, 1);
+        __builtin_prefetch((const char *)port->lanes + 64, 1);
+        __builtin_prefetch((const char *)port->lanes + 128, 1);
+        return;
+    }
+    if (port->flight_first != VB_SIM_NONE)
+        __builtin_prefetch(vb_world_packet(world, port->flight_first), 1);
+    __builtin_prefetch(&world->port[port->peer], 1);
+    __builtin_prefetch(port->to_switch);
+}
 
 int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
                     struct vb_world **world)
@@ -20,6 +43,7 @@ int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *conte
         return -ENOMEM;
     made->pool.free = VB_SIM_NONE;
     made->random = seed;
+    vb_agenda_watch(&made->agenda, fetch, made);
     made->on_host = hosts;
     made->hosts_context = context;
     *world = made;
@@ -35,6 +59,7 @@ void vb_world_destroy(struct vb_world *world)
             vb_switch_destroy(world->node[i].sw);
         free(world->node[i].port);
     }
+    vb_samplers_free(world);
     vb_agenda_free(&world->agenda);
     vb_sim_pool_free(&world->pool);
     free(world->port);
@@ -129,6 +154,7 @@ static void fill_port(struct vb_world *world, uint32_t number, uint32_t node, ui
             8 * VB_SIM_SECOND % link->rate ? 0 : (uint32_t)(8 * VB_SIM_SECOND / link->rate),
         .bit_error_rate = link->bit_error_rate,
         .slow_path = link->bit_error_rate > 0,
+        .pause_response = link->pause_response,
     };
     world->node[node].port[node_port] = number;
 }
@@ -150,7 +176,8 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
 
     if (!config || !config->lanes)
         return 0;
-    port->lanes = vb_lanes_create(config->lanes, node->sw ? config->ports : 1, &config->tables);
+    port->lanes = vb_lanes_create(config->lanes, config->management, node->sw ? config->ports : 1,
+                                  &config->tables);
     if (!port->lanes)
         return -ENOMEM;
     port->lanes->lifetime = node->sw ? config->lifetime : 0; /* hosts wait */
@@ -163,6 +190,9 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
         lane->gate = (uint8_t)its->gate;
         lane->peer_room = its->room / VB_SIM_BLOCK;
     }
+    if (config->management)
+        port->lanes->lane[config->lanes].input_gate = port->lanes->lane[config->lanes].gate =
+            VB_SIM_APART;
     return 0;
 }
 
@@ -199,7 +229,9 @@ static void set_early(struct vb_world *world, const struct vb_sim_node *node)
 
 static bool lanes_fit(const struct vb_sim_node *a, const struct vb_sim_node *b)
 {
-    return !a->sw || !b->sw || a->sw->config.lanes == b->sw->config.lanes;
+    return !a->sw || !b->sw ||
+           (a->sw->config.lanes == b->sw->config.lanes &&
+            !a->sw->config.management == !b->sw->config.management);
 }
 
 static int grow_ports(struct vb_world *world)
@@ -223,6 +255,7 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
     int error;
 
     if (!from || !to || from == to || !link->rate || link->delay > VB_SIM_SECOND ||
+        link->pause_response > VB_SIM_SECOND ||
         !(link->bit_error_rate >= 0 && link->bit_error_rate < 1) || !lanes_fit(from, to))
         return -EINVAL;
     if (from->port[a_port] != VB_SIM_NONE || to->port[b_port] != VB_SIM_NONE)
@@ -256,12 +289,19 @@ int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bo
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
+static void lose(struct vb_world *world, uint32_t packet)
+{
+    ++world->dropped;
+    if (world->on_host->dropped)
+        world->on_host->dropped(world->hosts_context, packet);
+    vb_sim_pool_give(&world->pool, packet);
+}
+
 void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t packet,
                    enum vb_sim_drop reason)
 {
     ++port->traffic.dropped[reason];
-    ++world->dropped;
-    vb_sim_pool_give(&world->pool, packet);
+    lose(world, packet);
 }
 
 void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
@@ -272,8 +312,7 @@ void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
 
     ++world->made;
     if (number == VB_SIM_NONE) {
-        ++world->dropped;
-        vb_sim_pool_give(&world->pool, packet);
+        lose(world, packet);
         return;
     }
     port = &world->port[number];
@@ -283,7 +322,7 @@ void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
                      port->free_at > world->now ? port->free_at : world->now);
         return;
     }
-    at->lane = (uint8_t)((at->level_marks >> 4) % port->lanes->count);
+    at->lane = (uint8_t)vb_lanes_of(port->lanes, at->level_marks);
     vb_lanes_put(world, number, at->lane, 0, packet);
 }
 
@@ -324,6 +363,9 @@ static void happen(struct vb_world *world, uint64_t what)
         --world->idle;
         world->on_host->call(world->hosts_context, detail, index);
         break;
+    case VB_SIM_SAMPLE:
+        vb_sampler_look(world, index);
+        break;
     }
 }
 
@@ -362,10 +404,12 @@ static bool is_stuck(const struct vb_world *world)
     return any;
 }
 
-/* The run is over before the last timer has expired, which nobody waits for. */
+/* The run is over before the last timer has expired, which nobody waits for, and the last look. */
 static bool is_over(const struct vb_world *world, uint64_t until)
 {
-    return until == VB_SIM_NEVER && world->is_quiet && !world->pool.in_use;
+    if (until != VB_SIM_NEVER)
+        return false;
+    return (world->is_quiet && !world->pool.in_use) || world->agenda.count == world->watching;
 }
 
 /* There was no event up to `until`. */
@@ -375,7 +419,7 @@ static int end_of_time(struct vb_world *world, uint64_t until)
         return -ENOMEM;
     if (until != VB_SIM_NEVER)
         world->now = until;
-    return world->agenda.count ? VB_SIM_END_TIME : VB_SIM_END_EMPTY;
+    return world->agenda.count > world->watching ? VB_SIM_END_TIME : VB_SIM_END_EMPTY;
 }
 
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
@@ -387,10 +431,10 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
         return -EINVAL;
     for (; events && !world->error; --events) {
         if (__builtin_expect(world->agenda.count == world->idle, 0)) {
-            if (is_over(world, until))
-                return VB_SIM_END_EMPTY;
             if (world->pool.in_use && !looked && is_stuck(world))
                 return VB_SIM_END_STUCK;
+            if (is_over(world, until))
+                return VB_SIM_END_EMPTY;
             looked = true;
         } else {
             looked = false;

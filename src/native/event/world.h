@@ -26,6 +26,7 @@
 
 struct vb_sim_switch;
 struct vb_sim_lanes;
+struct vb_sim_sampler;
 struct vb_world;
 
 /* What the hosts do. `context` is vb_world.hosts_context, `host` a host's number. */
@@ -36,6 +37,10 @@ struct vb_sim_hosts {
     void (*ready)(void *context, uint32_t host);
     /* An event of their own (vb_world_call). */
     void (*call)(void *context, uint32_t what, uint32_t index);
+    /* May be NULL. The packet is lost; it is still there, and not theirs. */
+    void (*dropped)(void *context, uint32_t packet);
+    /* May be NULL. A switch has made another one of the packet. */
+    void (*copied)(void *context, uint32_t packet);
 };
 
 enum vb_sim_drop {
@@ -77,7 +82,9 @@ struct vb_sim_port {
     uint64_t rate;  /* bits per second */
     uint64_t carry; /* the fraction of a picosecond that the last packets left */
     double bit_error_rate;
-    uint64_t came_up; /* after it was down; 0: it never was */
+    uint64_t came_up;        /* after it was down; 0: it never was */
+    uint64_t pause_response; /* ps from the end of a pause frame to its effect here */
+    uint64_t reserved;       /* bits per second that flows were promised */
 };
 
 enum vb_sim_node_kind { VB_SIM_HOST, VB_SIM_SWITCH };
@@ -102,9 +109,14 @@ struct vb_world {
     uint64_t random;
     uint64_t events;
     uint64_t idle; /* pending events that move no packet by themselves: timers, refreshed pauses */
+    uint64_t watching; /* of these, those that only look (sample.h) */
+    struct vb_sim_sampler **sampler;
+    uint32_t samplers;
     uint64_t made, delivered, dropped; /* packets */
-    bool is_quiet;                     /* the hosts have nothing more to do (theirs to say) */
-    int error;                         /* -ENOMEM: the run cannot go on */
+    uint64_t copied;                   /* more of them, made by switches for multicast */
+    uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */
+    bool is_quiet; /* the hosts have nothing more to do (theirs to say) */
+    int error;     /* -ENOMEM: the run cannot go on */
 };
 
 int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
@@ -120,6 +132,7 @@ struct vb_sim_link {
     uint64_t rate;  /* bits per second */
     uint64_t delay; /* ps */
     double bit_error_rate;
+    uint64_t pause_response; /* ps after which either end does what a pause frame says */
 };
 
 /* -EINVAL: no such node or port, no rate, or an error rate that is none; -EBUSY: plugged in. */
@@ -150,6 +163,27 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
  */
 int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
 
+/*
+ * The same for a multicast group, of which a packet is followed to all its ends. -EHOSTUNREACH: it
+ * has none.
+ */
+int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group);
+
+/* The ports that a flow's packets leave by, on their way to a host. */
+struct vb_sim_way {
+    uint32_t count;
+    uint32_t port[];
+};
+
+/*
+ * Promises so many bits per second on the way from `node` that packets like this one take, and says
+ * which way that is (free it). -EBUSY: a link has less left, and nothing was promised; -EINVAL:
+ * packets take different ways; -EHOSTUNREACH; -ENOMEM.
+ */
+int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
+                     uint64_t rate, struct vb_sim_way **way);
+void vb_world_release(struct vb_world *world, struct vb_sim_way *way, uint64_t rate);
+
 /* What must hold: NULL, or a sentence about what does not. At rest: nothing is in the fabric. */
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size);
 
@@ -162,7 +196,8 @@ enum vb_sim_event {
     VB_SIM_REFRESH,    /* a pause is said again before it ends */
     VB_SIM_LINK_UP,
     VB_SIM_LINK_DOWN,
-    VB_SIM_CALL, /* the hosts' own */
+    VB_SIM_CALL,   /* the hosts' own */
+    VB_SIM_SAMPLE, /* a sampler looks at its queues */
 };
 
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,31 @@ from numpy.typing import ArrayLike, NDArray
 
 FLOW: np.dtype[np.void]
 LINK: np.dtype[np.void]
+QUEUE: np.dtype[np.void]
+SAMPLE: np.dtype[np.void]
+UNLIMITED: int
 FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
+OPERATIONS: dict[str, int]
+TRANSPORTS: dict[str, int]
 ENDS: dict[int, str]
 STATES: tuple[str, ...]
 DROPS: tuple[str, ...]
+
+class Samples:
+    @property
+    def queues(self) -> NDArray[np.void]: ...
+    @property
+    def interval(self) -> int: ...
+    @property
+    def stopped(self) -> bool: ...
+    @property
+    def times(self) -> NDArray[np.uint64]: ...
+    @property
+    def data(self) -> NDArray[np.void]: ...
+    def __len__(self) -> int: ...
+    def stop(self) -> None: ...
 
 class World:
     def __init__(
@@ -30,6 +49,9 @@ class World:
         burst: int = 1,
         congestion: Mapping[str, Any] | None = None,
         notice_level: int = 0,
+        doorbell: int = 0,
+        bus_rate: int = 0,
+        receive_latency: int = 0,
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(
@@ -47,6 +69,7 @@ class World:
         cut_through: int = 0,
         lifetime: int = 0,
         fecn: int = 0,
+        management: int = 0,
     ) -> int: ...
     def connect(
         self,
@@ -58,10 +81,12 @@ class World:
         rate: int,
         delay: int,
         bit_error_rate: float = 0.0,
+        pause_response: int = 0,
     ) -> None: ...
     def set_link(self, node: int, port: int, up: bool, at: int) -> None: ...
     def set_routes(self, switch: int, ports: ArrayLike) -> None: ...
     def set_lanes(self, switch: int, lanes: ArrayLike) -> None: ...
+    def add_group(self, members: Iterable[int], ports: Mapping[int, Iterable[int]]) -> int: ...
     def add_flows(
         self,
         source: ArrayLike,
@@ -73,7 +98,21 @@ class World:
         level: ArrayLike = 0,
         depth: ArrayLike = 1,
         read: ArrayLike = False,
+        operation: ArrayLike | None = None,
+        transport: ArrayLike = "rc",
+        after: ArrayLike | None = None,
+        multicast: ArrayLike = False,
+        management: ArrayLike = False,
+        reserve: ArrayLike = 0,
     ) -> int: ...
+    def sample(
+        self,
+        interval: int,
+        queues: Iterable[tuple[int, int] | tuple[int, int, int]] | None = None,
+        *,
+        start: int | None = None,
+        limit: int | None = None,
+    ) -> Samples: ...
     def run(
         self, until: int | None = None, progress: Callable[[World], object] | None = None
     ) -> str: ...
@@ -95,6 +134,7 @@ class World:
     def links(self) -> NDArray[np.void]: ...
     def counters(self, host: int) -> dict[str, int]: ...
     def blocked(self) -> list[tuple[int, int]]: ...
+    def advice(self) -> list[str]: ...
     def check(self, at_rest: bool = False) -> str | None: ...
 
 class Jack:

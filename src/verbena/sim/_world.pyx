@@ -16,12 +16,14 @@ include "_world_abi.pxi"
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
+TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
 ENDS = {
     VB_SIM_END_TIME: "time",
     VB_SIM_END_EMPTY: "done",
     VB_SIM_END_STUCK: "deadlock",
 }
-STATES = ("waiting", "running", "done", "failed")
+STATES = ("waiting", "running", "done", "failed", "refused")
 DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom")
 
 FLOW = np.dtype([
@@ -35,8 +37,15 @@ LINK = np.dtype([
     ("queued_max", "u8"), ("marked", "u8"), ("pauses", "u8"),
     *(("dropped_" + reason, "u8") for reason in DROPS),
 ])
+QUEUE = np.dtype([("node", "u4"), ("port", "u4"), ("lane", "u4"), ("link", "u4")])
+SAMPLE = np.dtype([
+    ("bytes", "u4"), ("credits", "u4"), ("held", "u4"), ("paused", "?"), ("stopped", "?"),
+    ("reserved", "u2"),
+])
+UNLIMITED = 2**32 - 1
 
 cdef enum:
+    SAMPLES_DEFAULT = 1 << 28  # bytes of the records of one sampler
     SLICE = 200000  # events between two looks at signals
     FRAME_OVERHEAD = 98  # the most that framing and headers add to a payload of data
 
@@ -94,14 +103,38 @@ cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) exce
     return len(given)
 
 
+def _codes(str name, object given, dict table):
+    """Words, one or an array of them, as the numbers that the table has for them."""
+    words = np.atleast_1d(np.asarray(given))
+    if words.dtype.kind != "U":
+        raise ValueError(f"{name} is to be one of {', '.join(table)}, or an array of them")
+    found, where = np.unique(words, return_inverse=True)
+    codes = np.array([_choice(table, name, str(word)) for word in found], dtype=np.uint64)
+    return codes[where].reshape(words.shape)
+
+
+cdef vb_sim_after *_after_array(object after, uint64_t count) except? NULL:
+    """The caller frees it."""
+    cdef const uint64_t[:, :] pairs = after
+    cdef uint64_t i
+    cdef vb_sim_after *made = <vb_sim_after *>calloc(count if count else 1, sizeof(vb_sim_after))
+    if made is NULL:
+        raise MemoryError
+    for i in range(count):
+        made[i].first, made[i].then = <uint32_t>pairs[i, 0], <uint32_t>pairs[i, 1]
+    return made
+
+
 cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """One C flow for each row of the columns; the caller frees it."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
-    cdef const uint64_t[:] source, target, size, start, message, level, depth, read
+    cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
+    cdef const uint64_t[:] multicast, management, reserve
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
-    source, target, size, start, message, level, depth, read = columns
+    source, target, size, start, message, level, depth, opcode, kind = columns[:9]
+    multicast, management, reserve = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
@@ -110,8 +143,76 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
         flows[i].message = message[i]
         flows[i].level = <uint8_t>level[i]
         flows[i].depth = <uint8_t>depth[i]
-        flows[i].opcode = IBV_WR_RDMA_READ if read[i] else IBV_WR_RDMA_WRITE
+        flows[i].opcode = <uint8_t>opcode[i]
+        flows[i].type = <uint8_t>kind[i]
+        flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
+        flows[i].reserve = reserve[i]
     return flows
+
+
+cdef class _Memory:
+    """Memory of a world, as NumPy takes it: what is made of it keeps the world."""
+
+    cdef World _world
+    cdef readonly dict __array_interface__
+
+    @staticmethod
+    cdef _Memory of(World world, const void *start, tuple shape, object dtype):
+        cdef _Memory made = _Memory.__new__(_Memory)
+        made._world = world
+        made.__array_interface__ = {
+            "version": 3, "data": (<size_t>start, True), "shape": shape,
+            "typestr": dtype.str, "descr": dtype.descr,
+        }
+        return made
+
+
+cdef class Samples:
+    """What World.sample saw until now; each look at ``times`` and ``data`` is of that moment.
+
+    ``queues``: an array of QUEUE: node and port that send, lane, and the row of links().
+    ``interval`` in ps. Both arrays are the world's own memory, and cannot be written to.
+    """
+
+    cdef World _world
+    cdef uint32_t _number
+    cdef readonly object queues
+
+    cdef vb_sim_sampler *_sampler(self):
+        return self._world._world.sampler[self._number]
+
+    def __len__(self):
+        return self._sampler().rows
+
+    @property
+    def interval(self):
+        return self._sampler().interval
+
+    @property
+    def stopped(self):
+        """No rows follow: stop() was called, or there is no more room."""
+        return self._sampler().stopped
+
+    @property
+    def times(self):
+        """uint64 [rows]: when, in ps."""
+        cdef vb_sim_sampler *sampler = self._sampler()
+        return np.asarray(_Memory.of(self._world, sampler.at, (sampler.rows,), np.dtype("u8")))
+
+    @property
+    def data(self):
+        """SAMPLE [rows, queues]: bytes that wait (of a port without lanes, with what is left of the
+        packet that is being sent), bytes of credits (UNLIMITED where the flow control has none),
+        bytes held that came in by this port and lane, paused by the other end, and whether the
+        other end was told to stop.
+        """
+        cdef vb_sim_sampler *sampler = self._sampler()
+        shape = (sampler.rows, sampler.queues)
+        return np.asarray(_Memory.of(self._world, sampler.sample, shape, SAMPLE))
+
+    def stop(self):
+        self._world._idle()
+        vb_sampler_stop(self._sampler())
 
 
 cdef class World:
@@ -128,23 +229,26 @@ cdef class World:
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
 
+    Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
+    comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
+
     Wrong values raise ValueError.
     """
 
     cdef vb_sim *_sim
     cdef vb_world *_world
     cdef bint _busy
-    cdef uint32_t _frame
+    cdef uint32_t _frame, _mtu, _groups
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0):
+                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0):
         cdef vb_sim_config config = vb_sim_defaults()
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = _choice(FRAMINGS, "framing", framing)
         if mtu not in (256, 512, 1024, 2048, 4096):
             raise ValueError(f"mtu is {mtu!r}, and not one of 256, 512, 1024, 2048, 4096")
-        config.mtu = mtu
+        config.mtu = self._mtu = mtu
         self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
         config.timeout = _count("timeout", timeout, 0, 31)
         config.retry_cnt = _count("retry_count", retry_count, 0, 7)
@@ -153,6 +257,9 @@ cdef class World:
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
         config.notice_level = _count("notice_level", notice_level, 0, 15)
+        config.doorbell = _count("doorbell", doorbell, 0, 10**12)
+        config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
+        config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, dict(congestion))
         _check(vb_sim_create(&config, &self._sim), "the world")
@@ -228,7 +335,7 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0):
+                   fecn=0, management=0):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -241,6 +348,8 @@ cdef class World:
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
+        ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
+        them, without flow control, lost when it is full.
         """
         cdef vb_sim_switch_config config
         cdef vb_sim_switch *sw
@@ -268,6 +377,10 @@ cdef class World:
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
+        config.management = _count("management", management, 0, 2**32 - 1)
+        if config.management and not 0 < config.lanes < VB_SIM_LANES:
+            raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
+                             f"and there are {len(lanes)}")
         unserved = set(range(config.lanes)) - {lane for lane, weight in (*high, *low) if weight}
         if unserved - {15}:
             raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
@@ -275,8 +388,12 @@ cdef class World:
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
         return node
 
-    def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0):
-        """A link: bits/s and ps in each direction, and the chance that a bit is wrong."""
+    def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
+                pause_response=0):
+        """A link: bits/s and ps in each direction, and the chance that a bit is wrong.
+
+        ``pause_response``: ps that its ends take to do what a pause frame says.
+        """
         cdef vb_sim_link link
         cdef int error
         self._idle()
@@ -285,6 +402,7 @@ cdef class World:
         link.rate = _count("rate", rate, 1, 10**15)
         link.delay = _count("delay", delay, 0, 10**12)
         link.bit_error_rate = bit_error_rate
+        link.pause_response = _count("pause_response", pause_response, 0, 10**12)
         for node, port in ((a, a_port), (b, b_port)):
             self._port_of(node, port)
         error = vb_world_connect(self._world, a, a_port, b, b_port, &link)
@@ -356,60 +474,203 @@ cdef class World:
             raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
                              f"and no lane {table.max()}")
 
+    def add_group(self, members, ports):
+        """A multicast group; returns its number, the target of flows with ``multicast``.
+
+        ``members``: hosts, each with a UD queue pair that is attached. ``ports``: for each switch,
+        by node, the ports that its packets leave by, but for the one they came by; as
+        fabrics.multicast_tree has them (see build.add_group). ValueError: no such host, switch or
+        port, or a host twice.
+        """
+        cdef uint32_t group
+        cdef uint32_t[:] hosts
+        self._idle()
+        named = [int(host) for host in members]
+        wrong = [host for host in named if not 0 <= host < self._world.hosts]
+        if wrong:
+            raise ValueError(f"there is no host {wrong[0]}")
+        if not named or len(set(named)) != len(named):
+            raise ValueError("a group has members, and each of them once")
+        rows = {node: [int(port) for port in given] for node, given in ports.items()}
+        for node, row in rows.items():
+            self._switch_of(node)
+            for port in row:
+                self._port_of(node, port)
+        hosts = np.array(named, dtype=np.uint32)
+        if self._groups == VB_MAX_GROUPS:
+            raise ValueError(f"there are {VB_MAX_GROUPS} groups already")
+        _check(vb_sim_add_group(self._sim, &hosts[0], len(named), &group), "a group")
+        self._groups = group + 1
+        for node, row in rows.items():
+            self._set_group(node, group, sorted(set(row)))
+        return group
+
+    cdef int _set_group(self, object node, uint32_t group, list row) except -1:
+        cdef uint16_t[::1] ports = np.array(row or [0], dtype=np.uint16)
+        return _check(vb_switch_set_group(self._switch_of(node), group, &ports[0], len(row)),
+                      "a group")
+
     # ---- what happens -----------------------------------------------------------------------
 
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
-                  read=False):
+                  read=False, operation=None, transport="rc", after=None, multicast=False,
+                  management=False, reserve=0):
         """Flows from host to host, one for each element of the arguments broadcast together.
 
-        Each has a connection of its own, and sends ``size`` bytes as WRITEs (``read``: gets them
-        from the target as READs) of ``message`` bytes (0: up to 1 GiB), ``depth`` at a time.
+        Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
+        (0: up to 1 GiB, of datagrams the MTU), ``depth`` at a time. ``transport``: "rc", "uc" or
+        "ud"; ``operation``: "write" (the default), "read" (the data come from the target; RC
+        only) or "send" (the only one of UD, and its default); ``read`` is the same as "read".
+        ``after`` [m, 2]: flow after[i, 1] of these waits until flow after[i, 0] was received, and
+        its ``start`` is the time from the last of those on (see fabrics.Workload).
+        ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
+        ``reserve``: bits/s that each link of its way promises and that it keeps to; where one has
+        less left when it starts, the flow ends as "refused".
         Returns the number of the first. ValueError names a flow that cannot be.
         """
         cdef uint64_t before, count, bad = 0
         cdef vb_sim_flow *flows
+        cdef vb_sim_after *waits
         cdef int error
         self._idle()
-        given = (source, target, size, start, message, level, depth, read)
+        pairs = self._after(after)
+        kind = _codes("transport", transport, TRANSPORTS)
+        if operation is None:
+            usual = np.where(kind == IBV_QPT_UD, IBV_WR_SEND, IBV_WR_RDMA_WRITE)
+            opcode = np.where(np.atleast_1d(np.asarray(read, dtype=bool)), IBV_WR_RDMA_READ, usual)
+        else:
+            opcode = _codes("operation", operation, OPERATIONS)
+        given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
+                 management, reserve)
         signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
-        names = ("source", "target", "size", "start", "message", "level", "depth", "read")
+        names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
+                 "transport", "multicast", "management", "reserve")
         for name, part in zip(names, signed, strict=True):
             if part.ndim != 1 or part.dtype.kind not in "biu":
                 raise ValueError(f"{name} is to be a whole number, or an array of them")
             if part.size and part.min() < 0:
                 raise ValueError(f"flow {part.argmin()}: {name} is {part.min()}")
         columns = [np.ascontiguousarray(part, dtype=np.uint64) for part in signed]
-        self._check_flows(*columns)
+        self._check_flows(*columns, pairs)
         count = len(columns[0])
         vb_sim_flows(self._sim, &before)
         flows = _flow_array(columns, count)
-        try:
-            error = vb_sim_add_flows(self._sim, flows, count, &bad)
-        finally:
-            free(flows)
+        waits = _after_array(pairs, len(pairs))
+        error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
+        free(flows)
+        free(waits)
+        if error == -EINVAL and columns[11][bad]:
+            raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
+                             "way to reserve")
+        if error == -EDEADLK:
+            raise ValueError(f"flow {bad} waits for itself, through others")
         if error in (-EHOSTUNREACH, -ELOOP):
             how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
+            if columns[9][bad]:
+                raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to group "
+                                 f"{columns[1][bad]}")
             raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to host "
                              f"{columns[1][bad]}, or back")
         _check(error, "flows")
         return before
 
-    def _check_flows(self, source, target, size, start, message, level, depth, read):
-        hosts = self._world.hosts
+    def _after(self, after):
+        """uint64 [m, 2]."""
+        if after is None:
+            return np.zeros((0, 2), np.uint64)
+        pairs = np.asarray(after)
+        if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu"):
+            raise ValueError(f"after is to be pairs of flows, and has the shape {pairs.shape}")
+        if pairs.size and pairs.min() < 0:
+            raise ValueError(f"after: there is no flow {pairs.min()}")
+        return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
+
+    def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
+                     multicast, management, reserve, after):
+        hosts, group = self._world.hosts, multicast != 0
         now = self._world.now
+        if after.size and after.max() >= len(source):
+            raise ValueError(f"after: there is no flow {after.max()}")
+        waits = np.zeros(len(source), bool)
+        waits[after[:, 1]] = True
         rules = (
             (source >= hosts, "there is no such source host"),
-            (target >= hosts, "there is no such target host"),
-            (source == target, "a host sends to itself"),
+            (~group & (target >= hosts), "there is no such target host"),
+            (group & (target >= self._groups), "there is no such group"),
+            (~group & (source == target), "a host sends to itself"),
             (size == 0, "it has no bytes"),
-            (start < now, f"it starts in the past: it is {now} ps"),
+            ((start < now) & ~waits, f"it starts in the past: it is {now} ps"),
+            (start > 2**62, "it starts too late"),
             (message > 1 << 30, "a message is longer than 1 GiB"),
             (level > 15, "its level is above 15"),
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
+            ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
+            (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
+            (group & (reserve != 0), "a group has no one way to reserve"),
+            ((reserve != 0) & (opcode == IBV_WR_RDMA_READ),
+             "the data of a READ come the other way: that cannot be reserved"),
+            (reserve > 10**15, "it reserves more than any link has"),
+            ((management != 0) & (kind != IBV_QPT_UD), "management is UD"),
+            ((kind == IBV_QPT_UC) & (opcode == IBV_WR_RDMA_READ), "UC does not read"),
+            ((kind == IBV_QPT_UD) & (message > self._mtu), "a datagram is longer than the MTU"),
         )
         for wrong, why in rules:
             if wrong.any():
                 raise ValueError(f"flow {int(wrong.argmax())}: {why}")
+
+    def sample(self, interval, queues=None, *, start=None, limit=None):
+        """Looks at queues every ``interval`` ps from ``start`` (now) on; returns the Samples.
+
+        ``queues``: all lanes of all ports (None), or a list of (node, port) or (node, port, lane)
+        that send. ``limit``: rows, after which the sampling ends; by default 256 MiB of them.
+        ValueError: no such port or lane, a start in the past; MemoryError.
+        """
+        cdef uint32_t count, i
+        cdef vb_sim_watched *watched
+        cdef Samples made = Samples.__new__(Samples)
+        cdef int error
+        self._idle()
+        rows = self._queues(queues)
+        count = len(rows)
+        most = max(1, SAMPLES_DEFAULT // (count * sizeof(vb_sim_sample)))
+        interval = _count("interval", interval, 1, 2**62)
+        start = _count("start", self._world.now if start is None else start, 0, 2**62)
+        if start < self._world.now:
+            raise ValueError(f"{start} ps is in the past: it is {self._world.now} ps")
+        limit = _count("limit", most if limit is None else limit, 1, 2**40)
+        watched = <vb_sim_watched *>calloc(count, sizeof(vb_sim_watched))
+        if watched is NULL:
+            raise MemoryError
+        for i in range(count):
+            watched[i].port, watched[i].lane = rows[i]["link"], rows[i]["lane"]
+        error = vb_world_sample(self._world, watched, count, interval, start, limit, &made._number)
+        free(watched)
+        _check(error, "samples")
+        made._world = self
+        made.queues = rows
+        return made
+
+    def _queues(self, queues):
+        """An array of QUEUE."""
+        cdef uint32_t i
+        found = []
+        if queues is None:
+            queues = [(self._world.port[i].node, self._world.port[i].number)
+                      for i in range(self._world.ports)]
+        for node, port, *lanes in queues:
+            self._port_of(node, port)
+            i = self._world.node[<uint32_t>node].port[<uint32_t>port]
+            if i == VB_SIM_NONE:
+                raise ValueError(f"nothing is plugged into port {port} of node {node}")
+            count = self._world.port[i].lanes.count if self._world.port[i].lanes else 1
+            for lane in lanes or range(count):
+                if not 0 <= lane < count:
+                    raise ValueError(f"port {port} of node {node} has no lane {lane}: "
+                                     f"it has {count}")
+                found.append((node, port, lane, i))
+        if not found:
+            raise ValueError("there are no queues to sample")
+        return np.array(found, dtype=QUEUE)
 
     def run(self, until=None, progress=None):
         """Until that time, or until nothing is left to do.
@@ -460,8 +721,8 @@ cdef class World:
 
     @property
     def packets(self):
-        return {"sent": self._world.made, "delivered": self._world.delivered,
-                "dropped": self._world.dropped}
+        return {"sent": self._world.made + self._world.copied,
+                "delivered": self._world.delivered, "dropped": self._world.dropped}
 
     @property
     def bytes_each(self):
@@ -527,6 +788,41 @@ cdef class World:
         count = vb_world_blocked(self._world, port, 256)
         return [(self._world.port[port[i]].node, self._world.port[port[i]].number)
                 for i in range(count)]
+
+    def advice(self):
+        """Sentences about buffers that are too small for their links; empty: none is.
+
+        Credits that do not last for a round trip keep a lane below its link's rate; headroom of
+        less than a round trip, two packets and the pause frame may lose what is not to be lost.
+        """
+        cdef uint32_t i, lane
+        cdef const vb_sim_port *port
+        cdef vb_sim_switch *sw
+        self._idle()
+        found = []
+        for i in range(self._world.ports):
+            port = &self._world.port[i]
+            sw = self._world.node[port.node].sw
+            for lane in range(sw.config.lanes if sw is not NULL else 0):
+                need = self._need(port, sw.config.lane[lane].flow.gate)
+                kind = sw.config.lane[lane].flow.gate
+                has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
+                    sw.config.lane[lane].spare
+                if has < need and kind != VB_SIM_LOSSY:
+                    found.append(
+                        f"lane {lane} of port {port.number} of node {port.node} has a "
+                        f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
+                        f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
+        return found
+
+    cdef object _need(self, const vb_sim_port *port, int gate):
+        """Bytes of buffer that a lane takes behind this port."""
+        delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
+        trip = -(-delay * port.rate // (8 * 10**12))
+        if gate == VB_SIM_CREDITS:  # in whole packets
+            need = (-(-trip // self._frame) + 2) * self._frame
+            return min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
+        return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a

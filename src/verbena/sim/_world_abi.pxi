@@ -1,6 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # What _world.pyx uses of port/sim/sim.h and what that includes.
 
+cdef extern from "<errno.h>" nogil:
+    enum:
+        EDEADLK
+
+cdef extern from "event/sample.h" nogil:
+    struct vb_sim_sample:
+        uint32_t bytes
+        uint32_t credits
+        uint32_t held
+        uint8_t paused
+        uint8_t stopped
+    struct vb_sim_watched:
+        uint32_t port
+        uint32_t lane
+    struct vb_sim_sampler:
+        vb_sim_watched *queue
+        uint32_t queues
+        uint64_t interval
+        uint64_t limit
+        uint64_t rows
+        bint stopped
+        uint64_t *at
+        vb_sim_sample *sample
+
 cdef extern from "port/sim/sim.h" nogil:
     enum:
         VB_SIM_LANES
@@ -10,6 +34,9 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_LOSSY
         VB_SIM_CREDITS
         VB_SIM_PAUSES
+        VB_SIM_CREDIT_WINDOW
+        VB_SIM_BLOCK
+        VB_SIM_PAUSE_BYTES
         VB_SIM_BY_FLOW
         VB_SIM_BY_PACKET
         VB_SIM_SWITCH
@@ -25,8 +52,13 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CCT_ENTRIES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
+        VB_MAX_GROUPS
         IBV_WR_RDMA_WRITE
         IBV_WR_RDMA_READ
+        IBV_WR_SEND
+        IBV_QPT_RC
+        IBV_QPT_UC
+        IBV_QPT_UD
     const uint64_t VB_SIM_NEVER
     const uint32_t VB_SIM_NONE
 
@@ -65,6 +97,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
+        uint32_t management
     struct vb_sim_switch:
         vb_sim_switch_config config
     struct vb_sim_traffic:
@@ -76,12 +109,16 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t marked
         uint64_t pauses
         uint64_t *dropped
+    struct vb_sim_lanes:
+        uint32_t count
     struct vb_sim_port:
         uint32_t peer
         uint32_t node
         uint16_t number
         uint64_t rate
         uint64_t delay
+        uint64_t pause_response
+        vb_sim_lanes *lanes
         vb_sim_traffic traffic
     struct vb_sim_node:
         int kind
@@ -100,15 +137,20 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t made
         uint64_t delivered
         uint64_t dropped
+        uint64_t copied
+        vb_sim_sampler **sampler
     struct vb_sim_link:
         uint64_t rate
         uint64_t delay
         double bit_error_rate
+        uint64_t pause_response
 
     int vb_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
     int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                              uint32_t width)
     int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes)
+    int vb_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
+                            uint32_t count)
     int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                          uint32_t b_port, const vb_sim_link *link)
@@ -153,6 +195,9 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_engine_config engine
         vb_congestion congestion
         uint8_t notice_level
+        uint64_t doorbell
+        uint64_t bus_rate
+        uint64_t receive_latency
     struct vb_sim_flow:
         uint32_t source
         uint32_t target
@@ -161,6 +206,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t finish
         uint64_t done
         uint64_t message
+        uint64_t reserve
         uint32_t resent
         uint32_t marked
         uint32_t notices
@@ -169,6 +215,12 @@ cdef extern from "port/sim/sim.h" nogil:
         uint8_t level
         uint8_t depth
         uint8_t opcode
+        uint8_t type
+        bint to_group
+        bint management
+    struct vb_sim_after:
+        uint32_t first
+        uint32_t then
     struct vb_sim:
         pass
     struct vb_counters:
@@ -183,12 +235,19 @@ cdef extern from "port/sim/sim.h" nogil:
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
     int vb_sim_add_host(vb_sim *sim, uint32_t *node)
+    int vb_sim_add_group(vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group)
     const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
-    int vb_sim_add_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count, uint64_t *bad)
+    int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
+                                 const vb_sim_after *after, uint64_t afters, uint64_t *bad)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()
+
+cdef extern from "event/sample.h" nogil:
+    int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
+                        uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
+    void vb_sampler_stop(vb_sim_sampler *sampler)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from verbena.sim._world import World
 
 if TYPE_CHECKING:
-    from verbena.fabrics import Routes
+    from verbena.fabrics import Fabric, Routes
     from verbena.fabrics.routes import PortGroups
 
-__all__ = ["build", "levels"]
+__all__ = ["add_group", "build", "levels"]
 
 
 def build(world: World, routes: Routes, switch: Mapping[str, Any] | None = None) -> None:
@@ -59,6 +59,23 @@ def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.u
         return np.zeros(source.shape, np.uint8)
     chosen: NDArray[np.uint8] = routes.sl[routes.tables.end_switch[source], target]
     return chosen
+
+
+def add_group(world: World, fabric: Fabric, members: Iterable[str], root: str | None = None) -> int:
+    """A multicast group of hosts by name, over the tree that ``fabrics.multicast_tree`` makes.
+
+    The world is one that ``build`` made of routes of this fabric. Returns the group's number.
+    """
+    from verbena.fabrics import multicast_tree
+
+    names = list(dict.fromkeys(members))
+    tables = fabric.tables()
+    tree = multicast_tree(fabric, names, root)
+    ports = {
+        tables.host_count + int(switch): np.flatnonzero(tree.ports[switch]).tolist()
+        for switch in np.flatnonzero(tree.ports.any(axis=1))
+    }
+    return world.add_group([tables.end_of(name) for name in names], ports)
 
 
 def _ways(routes: Routes, switch: int) -> NDArray[np.int32]:

@@ -12,18 +12,76 @@ static const uint64_t BASE = 1 << 20; /* an address, for all requests */
 
 /* ---- taking them in -------------------------------------------------------------------------- */
 
+static enum ibv_qp_type type_of(const struct vb_sim_flow *flow)
+{
+    return flow->type ? flow->type : IBV_QPT_RC;
+}
+
+static bool has_opcode(const struct vb_sim_flow *flow)
+{
+    switch (type_of(flow)) {
+    case IBV_QPT_RC:
+        return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ ||
+               flow->opcode == IBV_WR_SEND;
+    case IBV_QPT_UC:
+        return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_SEND;
+    default:
+        return type_of(flow) == IBV_QPT_UD && flow->opcode == IBV_WR_SEND;
+    }
+}
+
+static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    return type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
+}
+
+static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    if (flow->to_group || flow->management)
+        if (type_of(flow) != IBV_QPT_UD)
+            return false;
+    if (flow->to_group)
+        return flow->target < sim->groups;
+    return flow->target < sim->hosts && flow->source != flow->target;
+}
+
+/* There is one way, and it is the data's. */
+static bool may_reserve(const struct vb_sim_flow *flow)
+{
+    return !flow->reserve || (!flow->to_group && flow->opcode != IBV_WR_RDMA_READ);
+}
+
 static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    return flow->source < sim->hosts && flow->target < sim->hosts && flow->source != flow->target &&
-           flow->bytes && flow->start >= sim->world->now && flow->level < 16 &&
-           flow->depth <= VB_SIM_FLOW_DEPTH_MAX && flow->message <= MESSAGE_MAX &&
-           (flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ);
+    return flow->source < sim->hosts && has_target(sim, flow) && flow->bytes && flow->level < 16 &&
+           may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
+           flow->message <= message_max(sim, flow) && has_opcode(flow);
+}
+
+/* Is there one way, on which anything could be promised? */
+static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    struct vb_sim_packet like = {.source = (uint16_t)flow->source,
+                                 .target = (uint16_t)flow->target};
+    struct vb_sim_way *way;
+    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, 0, &way);
+
+    if (!error)
+        vb_world_release(sim->world, way, 0);
+    return error;
 }
 
 /* There, and back for the acknowledgements. */
 static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    int error = vb_world_reaches(sim->world, sim->host[flow->source]->node, flow->target);
+    uint32_t from = sim->host[flow->source]->node;
+    int error;
+
+    if (flow->to_group)
+        return vb_world_group_reaches(sim->world, from, flow->target);
+    error = vb_world_reaches(sim->world, from, flow->target);
+    if (!error && flow->reserve)
+        error = check_promise(sim, flow);
 
     return error ? error
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
@@ -97,39 +155,111 @@ static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .bytes = given->bytes,
         .start = given->start,
         .finish = VB_SIM_NEVER,
-        .message = given->message ? given->message : MESSAGE_MAX,
+        .reserve = given->reserve,
+        .message = given->message ? given->message : message_max(sim, given),
         .level = given->level,
         .depth = given->depth ? given->depth : 1,
         .opcode = given->opcode,
+        .type = (uint8_t)type_of(given),
+        .to_group = given->to_group,
+        .management = given->management,
+        .edge = VB_SIM_NONE,
     };
-    sim->order[sim->order_count++] = (uint32_t)sim->flows++;
+    ++sim->flows;
     ++sim->flows_left;
-    sim->world->is_quiet = false;
+}
+
+static int check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                 const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+{
+    for (*bad = 0; *bad < count; ++*bad) {
+        int error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
+
+        if (error)
+            return error;
+    }
+    if (!vb_sim_after_is_good(after, afters, count))
+        return -EINVAL;
+    return afters ? vb_sim_after_check(after, afters, count, bad) : 0;
+}
+
+/* One that waits for no other has a start, which is not over; of the others it is a delay. */
+static int check_starts(const struct vb_sim *sim, uint64_t first, uint64_t *bad)
+{
+    for (uint64_t i = first; i < sim->flows; ++i)
+        if (!sim->flow[i].waits && sim->flow[i].start < sim->world->now) {
+            *bad = i - first;
+            return -EINVAL;
+        }
+    return 0;
+}
+
+static void take_back(struct vb_sim *sim, uint64_t flows, uint64_t edges)
+{
+    sim->flows_left -= sim->flows - flows;
+    sim->flows = flows;
+    sim->edges = edges;
+}
+
+/* Those that wait for no other have their time. */
+static void put_in_order(struct vb_sim *sim, uint64_t first)
+{
+    sim->order_count -= sim->order_next;
+    memmove(sim->order, sim->order + sim->order_next, sim->order_count * sizeof(*sim->order));
+    sim->order_next = 0;
+    for (uint64_t i = first; i < sim->flows; ++i)
+        if (!sim->flow[i].waits)
+            sim->order[sim->order_count++] = (uint32_t)i;
+    sort(sim);
+}
+
+int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                             const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+{
+    uint64_t first = sim->flows, edges = sim->edges;
+    int error = check(sim, flows, count, after, afters, bad);
+
+    if (error)
+        return error;
+    if (reserve(sim, count) || vb_sim_after_reserve(sim, afters))
+        return -ENOMEM;
+    for (uint64_t i = 0; i < count; ++i)
+        take_in(sim, &flows[i]);
+    vb_sim_after_add(sim, after, afters, (uint32_t)first);
+    error = check_starts(sim, first, bad);
+    if (error) {
+        take_back(sim, first, edges);
+        return error;
+    }
+    if (count)
+        sim->world->is_quiet = false;
+    put_in_order(sim, first);
+    plan(sim);
+    return sim->world->error;
 }
 
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad)
 {
-    int error = 0;
-
-    for (*bad = 0; *bad < count; ++*bad) {
-        error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
-        if (error)
-            return error;
-    }
-    if (reserve(sim, count))
-        return -ENOMEM;
-    sim->order_count -= sim->order_next;
-    memmove(sim->order, sim->order + sim->order_next, sim->order_count * sizeof(*sim->order));
-    sim->order_next = 0;
-    for (uint64_t i = 0; i < count; ++i)
-        take_in(sim, &flows[i]);
-    sort(sim);
-    plan(sim);
-    return sim->world->error;
+    return vb_sim_add_waiting_flows(sim, flows, count, NULL, 0, bad);
 }
 
 /* ---- running them ---------------------------------------------------------------------------- */
+
+/* The last message of one that others wait for tells its receiver that it is there. */
+static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
+{
+    if (!last || flow->edge == VB_SIM_NONE)
+        return flow->opcode;
+    switch (flow->opcode) {
+    case IBV_WR_SEND:
+        return IBV_WR_SEND_WITH_IMM;
+    case IBV_WR_RDMA_WRITE:
+        return IBV_WR_RDMA_WRITE_WITH_IMM;
+    default:
+        return flow->opcode;
+    }
+}
 
 static void post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
@@ -139,7 +269,7 @@ static void post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
     struct ibv_send_wr wr = {.wr_id = number,
                              .sg_list = &sge,
                              .num_sge = 1,
-                             .opcode = flow->opcode,
+                             .opcode = opcode_of(flow, length == qp->unposted),
                              .send_flags = IBV_SEND_SIGNALED,
                              .wr.rdma = {BASE, vb_sim_key()}},
                        *bad;
@@ -165,22 +295,55 @@ static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_
     target->shared.max_dest_rd_atomic = sim->config.rd_atomic;
 }
 
+static uint8_t marks_of(const struct vb_sim_flow *flow)
+{
+    return (uint8_t)((flow->to_group ? VB_SIM_TO_GROUP : 0) |
+                     (flow->management ? VB_SIM_MANAGEMENT : 0));
+}
+
 /* -ENOMEM, with what was made in `*source` and `*target`. */
 static int join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
                 struct vb_sim_qp **target)
 {
-    if (vb_sim_qp_create(sim->host[flow->source], flow->depth, source) ||
-        vb_sim_qp_create(sim->host[flow->target], 0, target))
+    uint32_t depth = flow->type == IBV_QPT_UD ? 0 : flow->depth;
+
+    if (vb_sim_qp_create(sim->host[flow->source], flow->type, depth, source))
+        return -ENOMEM;
+    (*source)->marks = marks_of(flow);
+    if (flow->to_group) {
+        (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
+        (*source)->peer = (uint16_t)flow->target;
+        return 0;
+    }
+    if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))
         return -ENOMEM;
     if (flow->opcode == IBV_WR_RDMA_READ)
         allow_reads(sim, *source, *target);
+    if (flow->opcode == IBV_WR_SEND || flow->edge != VB_SIM_NONE)
+        vb_sim_qp_receives(*target);
     if (vb_sim_qp_connect(*source, *target, flow->level) ||
         vb_sim_qp_connect(*target, *source, flow->level))
         return -ENOMEM;
     return 0;
 }
 
-static void start(struct vb_sim *sim, uint32_t number)
+/* False: it does not start. */
+static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
+{
+    struct vb_sim_packet like = {.source = (uint16_t)flow->source,
+                                 .target = (uint16_t)flow->target};
+    int error;
+
+    vb_put24(like.header + 5, qp->shared.dest_qp_num);
+    error = vb_world_reserve(sim->world, qp->host->node, &like, flow->reserve, &qp->way);
+    if (error == -EBUSY)
+        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
+    else if (error)
+        sim->world->error = error;
+    return !error;
+}
+
+void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
 {
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_qp *source = NULL, *target = NULL;
@@ -189,10 +352,18 @@ static void start(struct vb_sim *sim, uint32_t number)
         fail_to_start(sim, source, target);
         return;
     }
-    source->flow = target->flow = number;
+    source->flow = number;
+    if (target)
+        target->flow = number;
     source->unposted = flow->bytes;
     flow->slot = source->slot;
+    if (flow->reserve && !reserve_way(sim, flow, source))
+        return;
     flow->state = VB_FLOW_RUNNING;
+    if (flow->type == IBV_QPT_UD) {
+        vb_sim_ring(source);
+        return;
+    }
     vb_engine_attend(target->host->engine, &target->qp, vb_sim_ns(sim));
     for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
         post(sim, number, source);
@@ -209,53 +380,96 @@ void vb_sim_flows_start(struct vb_sim *sim)
         if (sim->flow[number].start > sim->world->now)
             break;
         ++sim->order_next;
-        start(sim, number);
+        vb_sim_flow_start(sim, number);
     }
     plan(sim);
 }
 
-static void end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
+void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
     struct vb_sim_qp *qp = sim->qp[flow->slot];
 
     flow->state = (uint8_t)state;
-    flow->finish = sim->world->now;
+    if (flow->finish == VB_SIM_NEVER) /* of an unreliable one it is known */
+        flow->finish = sim->world->now;
+    if (state == VB_FLOW_DONE)
+        vb_sim_after_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
-    vb_sim_qp_destroy(qp->other);
+    if (qp->way)
+        vb_world_release(sim->world, qp->way, flow->reserve);
+    qp->way = NULL;
+    if (qp->other)
+        vb_sim_qp_destroy(qp->other);
     vb_sim_qp_destroy(qp);
 }
 
-static void complete(struct vb_sim *sim, const struct vb_cqe *entry)
+/* The last message of a flow that others wait for says so. */
+static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
 {
-    uint32_t number = (uint32_t)entry->wr_id;
-    struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_qp *found = host->adapter.qps[entry->qp];
     struct vb_sim_qp *qp;
 
+    if (!found)
+        return;
+    qp = vb_sim_qp_of(found);
+    vb_sim_qp_received(qp, entry);
+    if (!entry->status && (entry->flags & IBV_WC_WITH_IMM))
+        vb_sim_after_release(host->sim, &host->sim->flow[qp->flow]);
+}
+
+/* One of UC ends when its packets have arrived, or were lost. */
+static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+
+    if (vb_sim_is_unreliable(qp)) {
+        qp->sent = !qp->unposted && qp->qp.sq_next == qp->qp.sq_posted;
+        vb_sim_unreliable_settle(qp);
+    } else {
+        flow->done += flow->message;
+        if (flow->done >= flow->bytes) {
+            flow->done = flow->bytes;
+            vb_sim_flow_end(sim, flow, VB_FLOW_DONE);
+            return;
+        }
+    }
+    if (qp->unposted)
+        post(sim, number, qp);
+}
+
+static void complete(struct vb_sim_host *host, const struct vb_cqe *entry)
+{
+    struct vb_sim *sim = host->sim;
+    uint32_t number = (uint32_t)entry->wr_id;
+    struct vb_sim_flow *flow;
+    struct vb_sim_qp *qp;
+
+    if (VB_UNLIKELY(entry->kind == VB_CQE_RECV)) {
+        received(host, entry);
+        return;
+    }
+    flow = &sim->flow[number];
     if (flow->state != VB_FLOW_RUNNING)
         return; /* flushed after the failure that ended it */
     if (entry->status) {
         flow->status = entry->status;
-        end(sim, flow, VB_FLOW_FAILED);
+        vb_sim_flow_end(sim, flow, VB_FLOW_FAILED);
         return;
     }
     qp = sim->qp[flow->slot];
     atomic_store_explicit(&qp->qp.sq_retired, entry->wqe + 1, memory_order_relaxed);
-    flow->done += flow->message;
-    if (flow->done >= flow->bytes) {
-        flow->done = flow->bytes;
-        end(sim, flow, VB_FLOW_DONE);
-    } else if (qp->unposted) {
-        post(sim, number, qp);
-    }
+    proceed(sim, number, qp);
 }
 
-void vb_sim_flows_complete(struct vb_sim *sim)
+void vb_sim_flows_complete(struct vb_sim_host *host)
 {
+    struct vb_sim *sim = host->sim;
+
     while (sim->completions != sim->cq_shared->tail) {
         struct vb_cqe entry = sim->cq->ring[sim->completions++ & sim->cq->mask];
 
         atomic_store_explicit(&sim->cq_shared->head, sim->completions, memory_order_relaxed);
-        complete(sim, &entry);
+        complete(host, &entry);
     }
     if (VB_UNLIKELY(atomic_load_explicit(&sim->cq_shared->error, memory_order_relaxed)))
         sim->world->error = -EOVERFLOW;
@@ -264,8 +478,11 @@ void vb_sim_flows_complete(struct vb_sim *sim)
 void vb_sim_flows_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->slots; ++i)
-        if (sim->qp[i])
+        if (sim->qp[i]) {
+            free(sim->qp[i]->way);
             vb_sim_qp_destroy(sim->qp[i]);
+        }
     free(sim->flow);
+    free(sim->edge);
     free(sim->order);
 }

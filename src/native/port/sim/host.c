@@ -43,14 +43,26 @@ static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
+static bool sends_datagrams(const struct vb_sim_qp *qp)
+{
+    return qp->qp.ibv.qp_type == IBV_QPT_UD;
+}
+
 static void hold(struct vb_sim_qp *qp)
 {
-    vb_engine_hold(&qp->qp, true);
+    if (sends_datagrams(qp))
+        vb_sim_datagrams_remove(qp);
+    else
+        vb_engine_hold(&qp->qp, true);
 }
 
 static void release(struct vb_sim_qp *qp)
 {
-    if (!qp->waits_for_lane && !qp->waits_for_rate)
+    if (qp->waits_for_lane || qp->waits_for_rate || qp->waits_for_bell)
+        return;
+    if (sends_datagrams(qp))
+        vb_sim_datagrams_add(qp);
+    else
         vb_engine_hold(&qp->qp, false);
 }
 
@@ -69,7 +81,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
     struct vb_sim *sim = qp->host->sim;
     struct vb_sim_port *port;
-    double line, rate;
+    double line, rate, promised = (double)sim->flow[qp->flow].reserve;
 
     host_line(qp->host, &port);
     if (!port)
@@ -77,7 +89,9 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     line = (double)port->rate;
     if (sim->config.congestion.kind == VB_CONGESTION_DCQCN)
         vb_dcqcn_sent(&qp->rate.dcqcn, &sim->config.congestion.dcqcn, line, bytes, sim->world->now);
-    rate = rate_of(qp, line);
+    rate = sim->config.congestion.kind ? rate_of(qp, line) : line;
+    if (qp->way && promised < rate)
+        rate = promised;
     if (rate >= line)
         return;
     qp->waits_for_rate = true;
@@ -91,11 +105,11 @@ static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, 
 {
     if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
         return;
+    hold(qp);
     qp->waits_for_lane = true;
     qp->lane = (uint8_t)lane;
-    qp->next_held = qp->host->held;
+    qp->next = qp->host->held;
     qp->host->held = qp;
-    hold(qp);
 }
 
 static void release_held(struct vb_sim_host *host)
@@ -108,10 +122,10 @@ static void release_held(struct vb_sim_host *host)
         struct vb_sim_qp *qp = *at;
 
         if (port && port->lanes->lane[qp->lane].packets) {
-            at = &qp->next_held;
+            at = &qp->next;
             continue;
         }
-        *at = qp->next_held;
+        *at = qp->next;
         qp->waits_for_lane = false;
         release(qp);
     }
@@ -128,12 +142,18 @@ static void fill(struct vb_sim_host *host, struct vb_sim_packet *to, const struc
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
 
-/* False: no memory. */
-static bool send(struct vb_sim_host *host, const struct vb_packet *made)
+static void use_bus(struct vb_sim_host *host, uint32_t bytes)
 {
-    struct vb_endpoint *ep =
-        (struct vb_endpoint *)((char *)(uintptr_t)made->path - offsetof(struct vb_endpoint, path));
-    struct vb_sim_qp *qp = vb_sim_qp_of(ep->qp);
+    uint64_t rate = host->sim->config.bus_rate, now = host->sim->world->now;
+
+    if (VB_LIKELY(!rate))
+        return;
+    host->bus_free_at = now + (uint64_t)((unsigned __int128)bytes * 8 * VB_SIM_SECOND / rate);
+}
+
+/* False: no memory. */
+static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
+{
     struct vb_world *world = host->sim->world;
     uint32_t packet = vb_sim_pool_take(&world->pool), bytes, lane;
     struct vb_sim_packet *at;
@@ -146,23 +166,27 @@ static bool send(struct vb_sim_host *host, const struct vb_packet *made)
     at = vb_world_packet(world, packet);
     fill(host, at, made);
     at->target = qp->peer;
+    at->level_marks |= qp->marks;
     bytes = at->bytes;
+    qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
         ++host->sim->flow[qp->flow].resent;
     vb_world_send(world, host->node, packet);
+    use_bus(host, made->payload_length);
     host_line(host, &port);
     if (port && port->lanes) {
-        lane = (made->path->sl) % port->lanes->count;
+        lane = vb_lanes_of(port->lanes, (uint8_t)(made->path->sl << 4 | qp->marks));
         wait_for_lane(qp, port, lane);
     }
-    if (host->sim->config.congestion.kind && made->payload_length)
+    if ((host->sim->config.congestion.kind || qp->way) && made->payload_length)
         pace(qp, bytes);
     return true;
 }
 
 static bool has_more(const struct vb_sim_host *host)
 {
-    return vb_ready_first(&host->engine->replying) || vb_ready_first(&host->engine->requesting);
+    return vb_ready_first(&host->engine->replying) || vb_ready_first(&host->engine->requesting) ||
+           host->datagrams;
 }
 
 static void arm(struct vb_sim_host *host)
@@ -186,6 +210,12 @@ static void come_back(struct vb_sim_host *host)
     host_line(host, &port);
     if (!port || (!has_more(host) && !host->held))
         return;
+    if (VB_UNLIKELY(host->bus_free_at > world->now)) {
+        if (!host->bus_planned)
+            vb_world_call(world, host->bus_free_at, VB_SIM_CALL_BUS, host->number);
+        host->bus_planned = true;
+        return;
+    }
     if (port->lanes) {
         vb_lanes_want(world, world->node[host->node].port[0]);
         return;
@@ -196,26 +226,83 @@ static void come_back(struct vb_sim_host *host)
     vb_world_add(world, port->free_at, VB_SIM_READY, 0, world->node[host->node].port[0]);
 }
 
+static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
+{
+    struct vb_packet *packet = &host->sim->packet;
+
+    if (!vb_engine_next(host->engine, packet, vb_sim_ns(host->sim)))
+        return NULL;
+    return vb_sim_qp_of(((struct vb_endpoint *)((char *)(uintptr_t)packet->path -
+                                                offsetof(struct vb_endpoint, path)))
+                            ->qp);
+}
+
+/* Whose packet is next: what the engine has, and datagrams, in turns. */
+static struct vb_sim_qp *next_packet(struct vb_sim_host *host)
+{
+    struct vb_sim_qp *qp;
+
+    if (VB_LIKELY(!host->datagrams))
+        return next_of_engine(host);
+    host->datagram_turn = !host->datagram_turn;
+    qp = host->datagram_turn ? NULL : next_of_engine(host);
+    return qp ? qp : vb_sim_datagrams_next(host);
+}
+
 void vb_sim_host_pump(struct vb_sim_host *host)
 {
     struct vb_sim *sim = host->sim;
+    struct vb_sim_qp *qp;
 
     if (host->held)
         release_held(host);
-    while (vb_world_may_send(sim->world, host->node) &&
-           vb_engine_next(host->engine, &sim->packet, vb_sim_ns(sim)))
-        if (!send(host, &sim->packet))
+    while (vb_world_may_send(sim->world, host->node) && host->bus_free_at <= sim->world->now &&
+           (qp = next_packet(host)) != NULL)
+        if (!send(host, qp, &sim->packet))
             return;
     come_back(host);
     arm(host);
 }
 
+static void look(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = qp->host;
+
+    if (!sends_datagrams(qp))
+        vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host->sim));
+    else if (!qp->waits_for_bell)
+        vb_sim_datagrams_add(qp);
+    vb_sim_host_pump(host);
+}
+
+/* The adapter has begun no request that has not ended, so it does not look by itself. */
+static bool sleeps(const struct vb_sim_qp *qp)
+{
+    return sends_datagrams(qp) || qp->qp.endpoint->requester.begun == qp->qp.sq_next;
+}
+
+static void wait_for_bell(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = qp->host->sim;
+
+    if (qp->waits_for_bell || !sleeps(qp))
+        return;
+    hold(qp);
+    qp->waits_for_bell = true;
+    vb_world_call(sim->world, sim->world->now + sim->config.doorbell,
+                  VB_SIM_CALL_DOORBELL | qp->generation << VB_SIM_CALL_BITS, qp->slot);
+}
+
+void vb_sim_ring(struct vb_sim_qp *qp)
+{
+    if (VB_UNLIKELY(qp->host->sim->config.doorbell))
+        wait_for_bell(qp);
+    look(qp);
+}
+
 void vb_sim_kick(struct vb_qp *qp)
 {
-    struct vb_sim_host *host = vb_sim_host_of(qp->context->adapter);
-
-    vb_engine_attend(host->engine, qp, vb_sim_ns(host->sim));
-    vb_sim_host_pump(host);
+    vb_sim_ring(vb_sim_qp_of(qp));
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -294,9 +381,8 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         vb_cct_notice(&qp->rate.cct, &congestion->cct, now);
 }
 
-static void arrive(void *context, uint32_t number, uint32_t packet)
+static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
-    struct vb_sim *sim = context;
     struct vb_sim_host *host = sim->host[number];
     const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
     struct vb_arrival arrival = {.bytes = at->header,
@@ -304,22 +390,44 @@ static void arrive(void *context, uint32_t number, uint32_t packet)
                                  .virtual_payload = at->payload,
                                  .traffic_class = at->level_marks & VB_SIM_CE ? 3 : 2,
                                  .hop_limit = 64};
+    uint64_t accepted;
 
     if (__builtin_expect(at->header[4] & VB_SIM_LETTER, 0)) {
         vb_sim_jack_arrive(host, packet);
         return;
     }
     vb_sim_write_gid(arrival.sgid, at->source);
-    vb_sim_write_gid(arrival.dgid, at->target);
+    if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0))
+        vb_sim_write_group(arrival.dgid, at->target);
+    else
+        vb_sim_write_gid(arrival.dgid, at->target);
+    accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
+        vb_sim_unreliable_arrived(host, at,
+                                  vb_engine_counters(host->engine)->payload_received - accepted);
     if (__builtin_expect(is_marked(at), 0))
         notice_mark(host, at);
     at = vb_world_packet(sim->world, packet); /* a notice may have moved the pool */
     if (__builtin_expect(is_notice(at), 0))
         take_notice(host, at);
     vb_sim_pool_give(&sim->world->pool, packet);
-    vb_sim_flows_complete(sim);
+    vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
+}
+
+/* Until it is through, a packet is the host's, and counted as kept. */
+static void arrive(void *context, uint32_t number, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+
+    if (VB_LIKELY(!sim->config.receive_latency)) {
+        receive(sim, number, packet);
+        return;
+    }
+    ++sim->world->kept;
+    vb_world_call(sim->world, sim->world->now + sim->config.receive_latency,
+                  VB_SIM_CALL_RECEIVED | number << VB_SIM_CALL_BITS, packet);
 }
 
 static void ready(void *context, uint32_t number)
@@ -338,7 +446,7 @@ static void expire(struct vb_sim *sim, struct vb_sim_host *host)
         return; /* an earlier one came in its place */
     host->timer_at = VB_SIM_NEVER;
     vb_engine_expire(host->engine, vb_sim_ns(sim));
-    vb_sim_flows_complete(sim);
+    vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
 }
 
@@ -353,6 +461,47 @@ static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     vb_sim_host_pump(qp->host);
 }
 
+static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (!qp || qp->generation != generation)
+        return;
+    qp->waits_for_bell = false;
+    release(qp);
+    vb_sim_host_pump(qp->host);
+}
+
+static void use_free_bus(struct vb_sim_host *host)
+{
+    host->bus_planned = false;
+    vb_sim_host_pump(host);
+}
+
+static void end_unreliable(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (qp && qp->generation == generation)
+        vb_sim_flow_end(sim, &sim->flow[qp->flow], VB_FLOW_DONE);
+}
+
+static void dropped(void *context, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+
+    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->header[4] & VB_SIM_LETTER))
+        vb_sim_unreliable_dropped(sim, at);
+}
+
+static void copied(void *context, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+
+    vb_sim_unreliable_copied(sim, vb_world_packet(sim->world, packet));
+}
+
 static void call(void *context, uint32_t what, uint32_t index)
 {
     struct vb_sim *sim = context;
@@ -364,6 +513,22 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_RATE:
         release_rate(sim, index, what >> VB_SIM_CALL_BITS);
         break;
+    case VB_SIM_CALL_START:
+        vb_sim_flow_start(sim, index);
+        break;
+    case VB_SIM_CALL_DOORBELL:
+        see_doorbell(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_BUS:
+        use_free_bus(sim->host[index]);
+        break;
+    case VB_SIM_CALL_RECEIVED:
+        --sim->world->kept;
+        receive(sim, what >> VB_SIM_CALL_BITS, index);
+        break;
+    case VB_SIM_CALL_END:
+        end_unreliable(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
     case VB_SIM_CALL_JACK:
         vb_sim_jack_expire(sim->host[index]);
         break;
@@ -372,4 +537,4 @@ static void call(void *context, uint32_t what, uint32_t index)
     }
 }
 
-const struct vb_sim_hosts vb_sim_host_calls = {arrive, ready, call};
+const struct vb_sim_hosts vb_sim_host_calls = {arrive, ready, call, dropped, copied};

@@ -104,7 +104,8 @@ static bool is_held_up(const struct vb_jack *jack, uint8_t level)
 {
     const struct vb_sim_port *port = port_of(jack);
 
-    return port && port->lanes && port->lanes->lane[level % port->lanes->count].packets;
+    return port && port->lanes &&
+           port->lanes->lane[vb_lanes_of(port->lanes, (uint8_t)(level << 4))].packets;
 }
 
 /* The letter of a packet's number. */
@@ -290,7 +291,7 @@ static int step(struct vb_jack *jack, uint64_t until)
     int why;
 
     of(jack)->sim->polls = 0;
-    if (until == VB_SIM_NEVER && !world->agenda.count)
+    if (until == VB_SIM_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_SIM_NEVER itself a run ends before the last timers. */
     why = vb_world_run(world, until == VB_SIM_NEVER ? until - 1 : until, 1);
@@ -337,7 +338,7 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
     int why = VB_SIM_END_EVENTS;
 
     for (; events && !sim->told && why == VB_SIM_END_EVENTS; --events) {
-        if (until == VB_SIM_NEVER && !world->agenda.count)
+        if (until == VB_SIM_NEVER && world->agenda.count == world->watching)
             return VB_SIM_END_EMPTY;
         why = vb_world_run(world, limit, 1);
     }

@@ -10,7 +10,9 @@
 
 enum {
     KEY = 1 << 8 | 0x5a,
+    QKEY = 0x11111111,
     COMPLETIONS = 1 << 14, /* read after each call of an engine: those of many failures at once */
+    RECEIVES = 256, /* that a queue pair has posted: more than a flow has messages outstanding */
     FIRST_QPS = 8,
     FIRST_SLOTS = 64,
 };
@@ -18,6 +20,11 @@ enum {
 uint32_t vb_sim_key(void)
 {
     return KEY;
+}
+
+uint32_t vb_sim_qkey(void)
+{
+    return QKEY;
 }
 
 /* ---- common to all hosts --------------------------------------------------------------------- */
@@ -35,10 +42,21 @@ static void open_memory(struct vb_sim *sim)
     atomic_store(&sim->header->mr_window, (KEY >> 8) + 1);
 }
 
+/* Room for any message, wherever. */
+static void open_receive(struct vb_sim *sim)
+{
+    sim->receive->num_sge = 1;
+    sim->receive->length = sim->receive->sge[0].length = UINT32_MAX;
+    sim->receive->sge[0].addr = 0;
+    sim->receive->sge[0].lkey = KEY;
+}
+
 static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
 {
-    adapter->self =
-        (struct vb_view){.header = sim->header, .mr = sim->mr, .evidence = sim->evidence};
+    adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* a ring's offset is 0 */
+                                     .header = sim->header,
+                                     .mr = sim->mr,
+                                     .evidence = sim->evidence};
     adapter->instance = VB_ARM_ANY + 1;
     adapter->barriers = sim->barriers;
     adapter->port = &vb_sim_port_calls;
@@ -91,9 +109,11 @@ int vb_sim_common_create(struct vb_sim *sim)
     sim->header = lines(sizeof(*sim->header));
     sim->mr = lines(((KEY >> 8) + 1) * sizeof(*sim->mr));
     sim->evidence = lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
-    if (!sim->header || !sim->mr || !sim->evidence)
+    sim->receive = lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
+    if (!sim->header || !sim->mr || !sim->evidence || !sim->receive)
         return -ENOMEM;
     open_memory(sim);
+    open_receive(sim);
     return make_cq(sim);
 }
 
@@ -115,6 +135,7 @@ void vb_sim_common_destroy(struct vb_sim *sim)
     free(sim->cq);
     free(sim->cq_shared);
     free(sim->evidence);
+    free(sim->receive);
     free(sim->mr);
     free(sim->header);
     free(sim->qp);
@@ -148,6 +169,7 @@ void vb_sim_host_destroy(struct vb_sim_host *host)
 {
     vb_engine_destroy(host->engine);
     empty_adapter(&host->adapter, &host->context);
+    vb_sim_groups_free(host);
     free(host->adapter.qp_pool.free);
     free(host->adapter.qps);
     free(host);
@@ -209,7 +231,7 @@ static int take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
     return 0;
 }
 
-static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host)
+static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_qp_type type)
 {
     const struct vb_sim_config *config = &host->sim->config;
     struct vb_qp *qp = &made->qp;
@@ -219,14 +241,15 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host)
     qp->pd = &host->sim->pd;
     qp->send_cq = qp->recv_cq = host->sim->cq;
     qp->shared = &made->shared;
-    qp->ibv.qp_type = qp->remote_type = IBV_QPT_RC;
+    qp->ibv.qp_type = qp->remote_type = type;
     qp->ibv.state = IBV_QPS_RTS;
     qp->attr = (struct ibv_qp_attr){
         .timeout = config->timeout,
         .retry_cnt = config->retry_cnt,
         .rnr_retry = 7,
     };
-    made->shared.type = IBV_QPT_RC;
+    made->shared.type = (uint8_t)type;
+    made->shared.qkey = QKEY;
     made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     made->shared.established = 1; /* no event tells of it */
     atomic_store(&made->shared.state, IBV_QPS_RTS);
@@ -268,13 +291,14 @@ static size_t qp_size(const struct vb_sim *sim)
                                        : offsetof(struct vb_sim_qp, rate);
 }
 
-int vb_sim_qp_create(struct vb_sim_host *host, uint32_t depth, struct vb_sim_qp **qp)
+int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
+                     struct vb_sim_qp **qp)
 {
     struct vb_sim_qp *made = lines(qp_size(host->sim));
 
     if (!made)
         return -ENOMEM;
-    fill_qp(made, host);
+    fill_qp(made, host, type);
     if (depth && make_queue(&made->qp, depth)) {
         free(made);
         return -ENOMEM;
@@ -301,11 +325,27 @@ int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t lev
     return vb_engine_connect(qp->host->engine, &qp->qp, &path);
 }
 
+void vb_sim_qp_receives(struct vb_sim_qp *qp)
+{
+    qp->qp.cap.max_recv_wr = RECEIVES; /* the ring is one request, at every position */
+    qp->qp.cap.max_recv_sge = 1;
+    qp->qp.rq_posted = RECEIVES;
+    atomic_store(&qp->shared.rq_posted, RECEIVES);
+}
+
+void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry)
+{
+    if (entry->status)
+        return;
+    atomic_store_explicit(&qp->shared.rq_polled, entry->wqe + 1, memory_order_relaxed);
+    atomic_store_explicit(&qp->shared.rq_posted, ++qp->qp.rq_posted, memory_order_relaxed);
+}
+
 static void leave_held(struct vb_sim_qp *qp)
 {
-    for (struct vb_sim_qp **at = &qp->host->held; *at; at = &(*at)->next_held)
+    for (struct vb_sim_qp **at = &qp->host->held; *at; at = &(*at)->next)
         if (*at == qp) {
-            *at = qp->next_held;
+            *at = qp->next;
             return;
         }
 }
@@ -316,6 +356,7 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
 
     if (qp->waits_for_lane)
         leave_held(qp);
+    vb_sim_datagrams_remove(qp);
     vb_engine_disconnect(host->engine, &qp->qp);
     host->adapter.qps[qp->qp.index] = NULL;
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);

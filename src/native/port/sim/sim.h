@@ -40,6 +40,10 @@ struct vb_sim_config {
     struct vb_engine_config engine; /* virtual_payload is set anyway */
     struct vb_congestion congestion;
     uint8_t notice_level; /* service level of congestion notifications */
+    /* what a host's memory, bus and adapter add; 0: nothing */
+    uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
+    uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */
+    uint64_t receive_latency; /* ps from a packet's end to what follows from it */
 };
 
 /* RoCE v2, MTU 4096, timeout 14 (67 ms), 7 retries, an ACK for each packet, packets in turn. */
@@ -49,25 +53,41 @@ enum vb_flow_state {
     VB_FLOW_WAITING = 0,
     VB_FLOW_RUNNING,
     VB_FLOW_DONE,
-    VB_FLOW_FAILED, /* `status` says how */
+    VB_FLOW_FAILED,  /* `status` says how */
+    VB_FLOW_REFUSED, /* the bandwidth that it wants was not there */
 };
 
+/*
+ * A flow that waits for others starts `start` after the last of them was received. RC flows end
+ * with the last acknowledgement or the last byte of a READ; UC and UD flows when nothing of them is
+ * under way any more, and then `finish` is when the last packet arrived.
+ */
 struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
     uint64_t bytes;
-    uint64_t start,
-        finish;       /* ps; finish: the last acknowledgement, or last byte of a READ, is in */
-    uint64_t done;    /* bytes of the messages that have ended */
-    uint64_t message; /* bytes of one request, at most 1 GiB */
-    uint32_t resent;  /* packets sent again */
-    uint32_t marked;  /* packets that came with a congestion mark */
-    uint32_t notices; /* congestion notifications that the sender got */
-    uint32_t slot;    /* of its queue pair, while it runs */
-    uint8_t state;    /* enum vb_flow_state */
-    uint8_t status;   /* enum ibv_wc_status */
-    uint8_t level;    /* service level, or priority */
-    uint8_t depth;    /* requests outstanding */
-    uint8_t opcode;   /* IBV_WR_RDMA_WRITE or IBV_WR_RDMA_READ */
+    uint64_t start, finish; /* ps */
+    uint64_t done;          /* bytes of the messages that have ended; UC, UD: that were received */
+    uint64_t message;       /* bytes of one request, at most 1 GiB */
+    uint64_t reserve;       /* bits per second, which it is promised and limited to; 0: neither */
+    uint32_t resent;        /* packets sent again */
+    uint32_t marked;        /* packets that came with a congestion mark */
+    uint32_t notices;       /* congestion notifications that the sender got */
+    uint32_t slot;          /* of its queue pair, while it runs */
+    uint32_t waits;         /* flows that it waits for */
+    uint32_t edge;          /* the first of those that wait for it */
+    uint8_t state;          /* enum vb_flow_state */
+    uint8_t status;         /* enum ibv_wc_status */
+    uint8_t level;          /* service level, or priority */
+    uint8_t depth;          /* requests outstanding */
+    uint8_t opcode;         /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC) or IBV_WR_SEND */
+    uint8_t type;           /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD */
+    bool to_group;          /* UD: the target is a multicast group */
+    bool management;        /* UD: on VL15 */
+};
+
+/* `then` waits for `first`; both are places in the array that they are given with. */
+struct vb_sim_after {
+    uint32_t first, then;
 };
 
 int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim);
@@ -76,16 +96,26 @@ struct vb_world *vb_sim_world(struct vb_sim *sim);
 
 /* -EINVAL: 65536 hosts are there. -ENOMEM. */
 int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
+/*
+ * A multicast group: a queue pair of each of these hosts, which are in no other place, is in it.
+ * The switches' ports are for vb_switch_set_group. -EINVAL: no such host, or one twice, or no room
+ * for more groups; -ENOMEM.
+ */
+int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group);
 const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host);
 
 /*
  * Copies of these, whose source, target, bytes, start, message (0: as large as may be), level,
- * depth (0: 1) and opcode are set. -EINVAL: no such host, to itself, no bytes, a start in the past;
- * -EHOSTUNREACH, -ELOOP: the tables lead one of its ways elsewhere, or round; `*bad` is then the
- * flow's place. -ENOMEM.
+ * depth (0: 1), opcode and type (0: RC) are set. -EINVAL: no such host, to itself, no bytes, a
+ * start in the past, an opcode that its type does not have; -EHOSTUNREACH, -ELOOP: the tables lead
+ * one of its ways elsewhere, or round; -EDEADLK: it waits for itself, through others. `*bad` is
+ * then the flow's place. -ENOMEM.
  */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad);
+/* The same with flows that wait for others of them. -EINVAL with `*bad` = `count`: of `after`. */
+int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                             const struct vb_sim_after *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
 uint64_t vb_sim_flows_left(const struct vb_sim *sim);
 

@@ -18,6 +18,11 @@ enum vb_sim_call {
     VB_SIM_CALL_TIMER,
     VB_SIM_CALL_RATE,
     VB_SIM_CALL_FLOWS,
+    VB_SIM_CALL_START,    /* a flow that has waited for others */
+    VB_SIM_CALL_DOORBELL, /* a queue pair's requests are seen */
+    VB_SIM_CALL_BUS,      /* a host's bus is free */
+    VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
+    VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
     VB_SIM_CALL_JACK,
     VB_SIM_CALL_BITS = 4
 };
@@ -27,17 +32,22 @@ enum { VB_SIM_GENERATIONS = 1 << 20 };
 struct vb_sim_qp {
     struct vb_qp_shared shared; /* what lies in a segment where there is one */
     struct vb_qp qp;
-    struct vb_sim_qp *next_held; /* of the host; it waits for its lane */
+    struct vb_sim_qp *next; /* of those that wait for their lane, or of those with datagrams */
     struct vb_sim_host *host;
     uint32_t flow;
     uint32_t slot;       /* in vb_sim.qp */
     uint32_t generation; /* of the slot */
     uint16_t peer;       /* host */
     uint8_t lane;        /* that it waits for */
-    bool waits_for_lane, waits_for_rate;
+    bool waits_for_lane, waits_for_rate, waits_for_bell;
+    bool has_turn;           /* among those with datagrams */
+    bool sent;               /* unreliable: everything has left */
+    uint8_t marks;           /* enum vb_sim_mark, of its packets */
+    uint32_t in_flight;      /* unreliable: packets */
     uint64_t unposted;       /* bytes of the flow that are not in the queue yet */
     uint64_t noticed_at;     /* the last notification sent for it */
     struct vb_sim_qp *other; /* the connection's other end */
+    struct vb_sim_way *way;  /* of a flow with a promise */
     struct vb_rate rate;     /* last: without a reaction to congestion it is not there */
 };
 
@@ -47,11 +57,20 @@ struct vb_sim_host {
     struct vb_sim *sim;
     struct vb_engine *engine;
     struct vb_sim_qp *held;
-    uint64_t timer_at; /* of the pending event; VB_SIM_NEVER */
+    struct vb_sim_qp *datagrams, *last_datagrams; /* UD queue pairs that have more to send */
+    bool datagram_turn;
+    uint64_t timer_at;    /* of the pending event; VB_SIM_NEVER */
+    uint64_t bus_free_at; /* while it is busy, nothing is sent */
+    void *groups;         /* the adapter's own tables of multicast groups, if it is in any */
     uint32_t node, number;
     uint32_t generation; /* upper bits of the last queue pair number */
-    bool ready_planned;
+    bool ready_planned, bus_planned;
     struct vb_jack *jack; /* where a program's adapter is plugged in; NULL: none ever was */
+};
+
+/* A flow that waits for another one, in the list of those that do. */
+struct vb_sim_edge {
+    uint32_t flow, next;
 };
 
 struct vb_sim {
@@ -60,9 +79,11 @@ struct vb_sim {
     struct vb_sim_host **host;
     uint32_t hosts;
     struct vb_packet packet; /* the one that is on its way out of an engine */
+    struct vb_path path;     /* of a datagram among these */
     /* common to all adapters */
     struct vb_segment_header *header;
     struct vb_mr_shared *mr;
+    struct vb_recv_wqe *receive; /* the one receive request, posted again and again */
     struct vb_evidence *evidence;
     struct vb_pd pd;
     struct vb_adapter cq_adapter;
@@ -82,6 +103,9 @@ struct vb_sim {
     uint32_t *order; /* those that wait, by start */
     uint64_t order_next, order_count;
     uint64_t flows_at; /* of the pending event */
+    struct vb_sim_edge *edge;
+    uint64_t edges, edge_room;
+    uint32_t groups;
     /* programs (jack.c) */
     struct vb_letter **letter; /* by packet */
     uint32_t letters;
@@ -115,23 +139,73 @@ static inline void vb_sim_write_gid(uint8_t gid[16], uint32_t host)
     vb_put32(gid + 12, host + 1);
 }
 
+static inline void vb_sim_write_group(uint8_t gid[16], uint32_t group)
+{
+    memset(gid, 0, 16);
+    gid[0] = 0xff; /* for ever, of this network (RFC 4291) */
+    gid[1] = 0x0e;
+    vb_put32(gid + 12, group + 1);
+}
+
+/* groups.c */
+void vb_sim_groups_free(struct vb_sim_host *host);
+/* A switch has made another packet of a sender's. */
+void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet);
+
 /* light.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
 int vb_sim_common_create(struct vb_sim *sim);
 void vb_sim_common_destroy(struct vb_sim *sim);
 int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
 void vb_sim_host_destroy(struct vb_sim_host *host);
 /* A queue pair in RTS, but for its connection; `depth` requests, 0: it only answers. */
-int vb_sim_qp_create(struct vb_sim_host *host, uint32_t depth, struct vb_sim_qp **qp);
+int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
+                     struct vb_sim_qp **qp);
 int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level);
+/* It takes what comes: as many receive requests as it used are there again. */
+void vb_sim_qp_receives(struct vb_sim_qp *qp);
+void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry);
 void vb_sim_qp_destroy(struct vb_sim_qp *qp);
 extern const struct vb_port vb_sim_port_calls;
 /* The key of the one memory region. */
 uint32_t vb_sim_key(void);
+uint32_t vb_sim_qkey(void);
 
 /* host.c */
 extern const struct vb_sim_hosts vb_sim_host_calls;
 void vb_sim_host_pump(struct vb_sim_host *host);
 void vb_sim_kick(struct vb_qp *qp);
+/* There are new requests: looked at now, or when the doorbell has come. */
+void vb_sim_ring(struct vb_sim_qp *qp);
+
+/* datagrams.c: what UC and UD have of their own */
+static inline bool vb_sim_is_unreliable(const struct vb_sim_qp *qp)
+{
+    return qp->qp.ibv.qp_type != IBV_QPT_RC;
+}
+/* The queue pair has datagrams to send, unless it waits. */
+void vb_sim_datagrams_add(struct vb_sim_qp *qp);
+void vb_sim_datagrams_remove(struct vb_sim_qp *qp);
+/* The next datagram of the host, in the world's one packet; NULL: there is none. */
+struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
+/* A packet of a flow that is not reliable came to its host, or was lost. */
+void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
+                               uint64_t accepted);
+void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet);
+/* Everything has left, or nothing is under way any more: has the flow ended? */
+void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
+
+/* flows.c, waiting.c */
+bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count);
+/* -EDEADLK with `*bad`, -ENOMEM. */
+int vb_sim_after_check(const struct vb_sim_after *after, uint64_t afters, uint64_t count,
+                       uint64_t *bad);
+/* The flows begin at number `base`. -ENOMEM. */
+int vb_sim_after_reserve(struct vb_sim *sim, uint64_t afters);
+void vb_sim_after_add(struct vb_sim *sim, const struct vb_sim_after *after, uint64_t afters,
+                      uint32_t base);
+/* The flow was received: those that waited for it alone start. */
+void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow);
+
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 
@@ -146,10 +220,11 @@ void vb_sim_jack_ready(struct vb_sim_host *host);
 void vb_sim_jack_expire(struct vb_sim_host *host);
 void vb_sim_jacks_free(struct vb_sim *sim);
 
-/* flows.c */
 void vb_sim_flows_start(struct vb_sim *sim);
-/* Completions that the last call of an engine left. */
-void vb_sim_flows_complete(struct vb_sim *sim);
+void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);
+/* Completions that the last call of an engine, this host's, left. */
+void vb_sim_flows_complete(struct vb_sim_host *host);
+void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state);
 void vb_sim_flows_free(struct vb_sim *sim);
 
 #endif

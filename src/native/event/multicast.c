@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Multicast in switches: a packet leaves by all ports of its group but the one by which it came. In
+ * a lane with credits or pauses it is in its input's buffer once, until the last of its copies has
+ * left: the packet itself keeps the room, and counts them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "event/switch.h"
+#include "wire/bytes.h"
+
+/* A datagram's headers end before: how many copies are there still, or who counts. */
+enum { COUNT_AT = VB_SIM_HEADER - 4 };
+
+_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "only datagrams go to groups");
+
+int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
+                        uint32_t count)
+{
+    struct vb_sim_group *group;
+    uint16_t *copy;
+
+    for (uint32_t i = 0; i < count; ++i)
+        if (ports[i] >= sw->config.ports)
+            return -EINVAL;
+    if (number >= sw->groups) {
+        group = realloc(sw->group, (number + 1) * sizeof(*group));
+        if (!group)
+            return -ENOMEM;
+        memset(group + sw->groups, 0, (number + 1 - sw->groups) * sizeof(*group));
+        sw->group = group;
+        sw->groups = number + 1;
+    }
+    copy = malloc((count ? count : 1) * sizeof(*copy));
+    if (!copy)
+        return -ENOMEM;
+    if (count)
+        memcpy(copy, ports, count * sizeof(*copy));
+    free(sw->group[number].port);
+    sw->group[number] = (struct vb_sim_group){copy, count};
+    return 0;
+}
+
+/* The n-th port, unless nothing is plugged in or the packet came by it. */
+static uint32_t way(const struct vb_sim_switch *sw, const struct vb_sim_group *group, uint32_t n,
+                    uint32_t in)
+{
+    uint32_t port = sw->port[group->port[n]];
+
+    return port == in ? VB_SIM_NONE : port;
+}
+
+static uint32_t ways(const struct vb_sim_switch *sw, const struct vb_sim_group *group, uint32_t in)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < group->count; ++i)
+        count += way(sw, group, i, in) != VB_SIM_NONE;
+    return count;
+}
+
+/* `another`: a packet more than there was. VB_SIM_NONE: no memory. */
+static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
+{
+    uint32_t copy = vb_sim_pool_take(&world->pool);
+
+    if (copy == VB_SIM_NONE) {
+        world->error = -ENOMEM;
+        return copy;
+    }
+    *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
+    if (!another)
+        return copy;
+    ++world->copied;
+    if (world->on_host->copied)
+        world->on_host->copied(world->hosts_context, copy);
+    return copy;
+}
+
+/* Each for itself: the packet is the last of them. */
+static void spread(struct vb_world *world, struct vb_sim_switch *sw,
+                   const struct vb_sim_group *group, uint32_t in, uint32_t packet, uint32_t left)
+{
+    for (uint32_t i = 0; left; ++i) {
+        uint32_t out = way(sw, group, i, in), passed;
+
+        if (out == VB_SIM_NONE)
+            continue;
+        passed = --left ? copy_of(world, packet, true) : packet;
+        if (passed == VB_SIM_NONE)
+            return;
+        vb_switch_pass_on(world, sw, in, out, passed);
+    }
+}
+
+static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
+                             const struct vb_sim_group *group, uint32_t in, uint32_t packet,
+                             uint32_t count)
+{
+    struct vb_sim_packet *kept = vb_world_packet(world, packet);
+    bool another = false;
+
+    if (!vb_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
+        return;
+    kept->input = world->port[in].number;
+    vb_put32(kept->header + COUNT_AT, count);
+    ++world->kept; /* and one copy goes on in its place */
+    for (uint32_t i = 0; i < group->count; ++i) {
+        uint32_t out = way(sw, group, i, in), copy;
+
+        if (out == VB_SIM_NONE)
+            continue;
+        copy = copy_of(world, packet, another);
+        another = true;
+        if (copy == VB_SIM_NONE)
+            return;
+        vb_put32(vb_world_packet(world, copy)->header + COUNT_AT, packet);
+        vb_world_packet(world, copy)->level_marks |= VB_SIM_COPY;
+        vb_switch_pass_on(world, sw, in, out, copy);
+    }
+}
+
+void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    const struct vb_sim_port *port = &world->port[in];
+    const struct vb_sim_group *group = at->target < sw->groups ? &sw->group[at->target] : NULL;
+    uint32_t count = group ? ways(sw, group, in) : 0;
+    enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
+
+    if (!count)
+        vb_switch_drop_unrouted(world, &world->port[in], packet);
+    else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
+        spread_from_room(world, sw, group, in, packet, count);
+    else
+        spread(world, sw, group, in, packet, count);
+}
+
+void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
+                         uint64_t at)
+{
+    struct vb_sim_packet *copy = vb_world_packet(world, packet), *kept;
+    uint32_t number = vb_get32(copy->header + COUNT_AT), left;
+
+    copy->level_marks &= (uint8_t)~VB_SIM_COPY;
+    kept = vb_world_packet(world, number);
+    left = vb_get32(kept->header + COUNT_AT) - 1;
+    vb_put32(kept->header + COUNT_AT, left);
+    if (left)
+        return;
+    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, at);
+    --world->kept;
+    vb_sim_pool_give(&world->pool, number);
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/sample.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "event/lanes.h"
+#include "event/link.h"
+
+/* ---- one look -------------------------------------------------------------------------------- */
+
+static uint32_t at_most(uint64_t value)
+{
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+/* A lane as its port would see it now, with the words that have come and were not taken in yet. */
+static struct vb_sim_lane seen(const struct vb_world *world, const struct vb_sim_port *port,
+                               uint32_t number)
+{
+    const struct vb_sim_lanes *lanes = port->lanes;
+    struct vb_sim_lane lane = lanes->lane[number];
+
+    for (uint32_t i = 0; i < lanes->control_count; ++i) {
+        const struct vb_sim_control *word = vb_lanes_word(lanes, i);
+
+        if (word->at > world->now)
+            break;
+        if (word->lane == number)
+            vb_lane_take_in(&lane, word, port->rate);
+    }
+    return lane;
+}
+
+static uint32_t credits_of(const struct vb_sim_lane *lane)
+{
+    uint64_t limit = vb_lane_limit(lane);
+
+    if (lane->gate != VB_SIM_CREDITS)
+        return VB_SIM_UNLIMITED;
+    return at_most((limit > lane->sent ? limit - lane->sent : 0) * VB_SIM_BLOCK);
+}
+
+static void look_at_lane(const struct vb_world *world, const struct vb_sim_port *port,
+                         uint32_t number, struct vb_sim_sample *sample)
+{
+    struct vb_sim_lane lane = seen(world, port, number);
+    bool blocks = lane.input_gate == VB_SIM_CREDITS;
+
+    *sample = (struct vb_sim_sample){
+        .bytes = lane.bytes,
+        .credits = credits_of(&lane),
+        .held = blocks ? at_most((uint64_t)lane.held * VB_SIM_BLOCK) : lane.held,
+        .paused = lane.paused && world->now < lane.paused_until,
+        .stopped = lane.stopped,
+    };
+}
+
+static void look_at(const struct vb_world *world, const struct vb_sim_watched *queue,
+                    struct vb_sim_sample *sample)
+{
+    const struct vb_sim_port *port = &world->port[queue->port];
+
+    if (port->lanes)
+        look_at_lane(world, port, queue->lane, sample);
+    else
+        *sample = (struct vb_sim_sample){.bytes = at_most(vb_sim_backlog(world, port)),
+                                         .credits = VB_SIM_UNLIMITED};
+}
+
+static void plan(struct vb_world *world, uint32_t number, uint64_t at)
+{
+    world->sampler[number]->planned = true;
+    ++world->idle;
+    ++world->watching;
+    vb_world_add(world, at, VB_SIM_SAMPLE, 0, number);
+}
+
+void vb_sampler_look(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_sampler *sampler = world->sampler[number];
+    struct vb_sim_sample *row = sampler->sample + sampler->rows * sampler->queues;
+
+    --world->idle;
+    --world->watching;
+    sampler->planned = false;
+    if (sampler->stopped)
+        return;
+    for (uint32_t i = 0; i < sampler->queues; ++i)
+        look_at(world, &sampler->queue[i], &row[i]);
+    sampler->at[sampler->rows++] = world->now;
+    if (sampler->rows < sampler->limit)
+        plan(world, number, world->now + sampler->interval);
+    else
+        sampler->stopped = true;
+}
+
+/* ---- from first to last ---------------------------------------------------------------------- */
+
+static bool is_queue(const struct vb_world *world, const struct vb_sim_watched *queue)
+{
+    const struct vb_sim_lanes *lanes;
+
+    if (queue->port >= world->ports)
+        return false;
+    lanes = world->port[queue->port].lanes;
+    return queue->lane < (lanes ? lanes->count : 1);
+}
+
+/* Address space alone: memory comes with the first touch of each page. */
+static void *reserve(uint64_t count, size_t size)
+{
+    void *made;
+
+    if (count > (SIZE_MAX >> 1) / size)
+        return NULL;
+    made = mmap(NULL, count * size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return made == MAP_FAILED ? NULL : made;
+}
+
+static void free_sampler(struct vb_sim_sampler *sampler)
+{
+    if (sampler->at)
+        munmap(sampler->at, sampler->limit * sizeof(*sampler->at));
+    if (sampler->sample)
+        munmap(sampler->sample, sampler->limit * sampler->queues * sizeof(*sampler->sample));
+    free(sampler->queue);
+    free(sampler);
+}
+
+static struct vb_sim_sampler *make_sampler(const struct vb_sim_watched *queues, uint32_t count,
+                                           uint64_t interval, uint64_t limit)
+{
+    struct vb_sim_sampler *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return NULL;
+    made->queues = count;
+    made->interval = interval;
+    made->limit = limit;
+    made->queue = malloc(count * sizeof(*made->queue));
+    made->at = reserve(limit, sizeof(*made->at));
+    made->sample = reserve(limit, count * sizeof(*made->sample));
+    if (made->queue && made->at && made->sample) {
+        memcpy(made->queue, queues, count * sizeof(*queues));
+        return made;
+    }
+    free_sampler(made);
+    return NULL;
+}
+
+int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues, uint32_t count,
+                    uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
+{
+    struct vb_sim_sampler **grown;
+
+    if (!count || !interval || !limit || start < world->now)
+        return -EINVAL;
+    for (uint32_t i = 0; i < count; ++i)
+        if (!is_queue(world, &queues[i]))
+            return -EINVAL;
+    grown = realloc(world->sampler, (world->samplers + 1) * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    world->sampler = grown;
+    grown[world->samplers] = make_sampler(queues, count, interval, limit);
+    if (!grown[world->samplers])
+        return -ENOMEM;
+    *number = world->samplers++;
+    plan(world, *number, start);
+    return world->error;
+}
+
+void vb_sampler_stop(struct vb_sim_sampler *sampler)
+{
+    sampler->stopped = true;
+}
+
+void vb_samplers_free(struct vb_world *world)
+{
+    for (uint32_t i = 0; i < world->samplers; ++i)
+        free_sampler(world->sampler[i]);
+    free(world->sampler);
+}

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts add to the network's time, bandwidth that is promised, and buffers that do not do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.fabrics import (
+    GIGABIT,
+    LINK,
+    MIB,
+    MICROSECOND,
+    CheckedWorld,
+    credits,
+    finish,
+    star,
+)
+from verbena.sim import World
+
+PACKET = 4096
+SER, ACK = PACKET * 80, 64 * 80
+
+
+# ---- hosts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["rc", "uc", "ud"])
+def test_a_doorbell_takes_its_time(transport: str) -> None:
+    ends = []
+    for doorbell in (0, 300_000):
+        world = World(framing="bare", doorbell=doorbell)
+        world.connect(world.add_host(), 0, world.add_host(), 0, **LINK)
+        world.add_flows(0, 1, 4 * PACKET, transport=transport)
+        ends.append(int(finish(world).flows()["finish"][0]))
+    assert ends[1] - ends[0] == 300_000
+
+
+def test_each_message_has_a_doorbell_unless_its_queue_is_at_work() -> None:
+    def end(depth: int) -> int:
+        world = World(framing="bare", doorbell=300_000)
+        world.connect(world.add_host(), 0, world.add_host(), 0, **LINK)
+        world.add_flows(0, 1, 16 * PACKET, message=PACKET, depth=depth)
+        return int(finish(world).flows()["finish"][0])
+
+    assert end(1) == 16 * (300_000 + SER + ACK + 2 * MICROSECOND)
+    assert end(16) == 300_000 + 16 * SER + ACK + 2 * MICROSECOND
+
+
+@pytest.mark.parametrize("switch", [{}, credits(64 << 10)])
+def test_a_slow_bus_holds_a_fast_link(switch: dict[str, Any]) -> None:
+    """What leaves the host does not come faster than its bus lets it; what it receives does."""
+    world = World(framing="bare", bus_rate=25 * GIGABIT)
+    star(world, 3, **switch)
+    world.add_flows(0, [1, 2], 4 * MIB)
+    finish(world)
+    assert world.flows()["finish"].max() == pytest.approx(2.0 * 4 * MIB * 320, rel=0.01)
+    fast = World(framing="bare", bus_rate=400 * GIGABIT)
+    star(fast, 3, **switch)
+    fast.add_flows(0, [1, 2], 4 * MIB)
+    finish(fast)
+    assert fast.flows()["finish"].max() == pytest.approx(2.0 * 4 * MIB * 80, rel=0.01)
+
+
+def test_what_is_received_takes_its_time_too() -> None:
+    """At both ends: the data, and their acknowledgement."""
+    world = World(framing="bare", receive_latency=700_000)
+    world.connect(world.add_host(), 0, world.add_host(), 0, **LINK)
+    world.add_flows(0, 1, 4 * PACKET)
+    assert world.run(until=SER + MICROSECOND + 10) == "time"
+    assert world.check() is None
+    assert world.counters(1)["packets_received"] == 0
+    finish(world)
+    assert world.flows()["finish"][0] == 4 * SER + ACK + 2 * (MICROSECOND + 700_000)
+
+
+def test_a_host_that_obeys_late_needs_more_headroom() -> None:
+    response = 2 * MICROSECOND
+    frame, trip = PACKET, 2 * MICROSECOND // 80
+    for spare, lost in ((trip + 2 * frame + 84 + response // 80, False), (trip + frame, True)):
+        lane = {"flow": "pauses", "stop": 64 << 10, "go": 32 << 10, "spare": spare}
+        world = CheckedWorld(framing="bare", window=4 * MIB)
+        world.may_overrun = lost
+        link = {**LINK, "pause_response": response}
+        star(world, 4, link, lanes=[lane])
+        world.add_flows([1, 2, 3], 0, 4 * MIB)
+        assert bool(world.advice()) == lost
+        world.run()
+        assert (world.links()["dropped_headroom"].sum() > 0) == lost
+        assert (world.check(at_rest=True) is not None) == lost
+
+
+# ---- promises ---------------------------------------------------------------------------------
+
+
+def test_what_was_promised_is_kept_beside_greedy_flows() -> None:
+    """Reserved flows have a class of their own, and no queue; the others share what is left."""
+    world = World(framing="bare", window=MIB, timeout=8)
+    lanes = [{"flow": "lossy", "alpha": 0.5}, {"flow": "lossy"}]
+    center = star(world, 6, lanes=lanes, buffer=MIB, high=[(1, 1)], low=[(0, 1)], high_limit=255)
+    world.add_flows([1, 2, 3], 0, 4 * MIB, level=1, reserve=30 * GIGABIT)
+    world.add_flows([4, 5], 0, 4 * MIB)
+    queue = world.sample(MICROSECOND, [(center, 0, 1)])
+    finish(world)
+    flows = world.flows()
+    assert (flows["state"] == 2).all()
+    promised = 4 * MIB * 8e12 / (30 * GIGABIT)
+    assert flows["finish"][:3].astype(float) == pytest.approx([promised] * 3, rel=0.01)
+    assert flows["resent"][:3].sum() == 0
+    assert queue.data["bytes"].max() <= 3 * PACKET
+    assert flows["finish"][3:].min() > promised
+
+
+def test_what_does_not_fit_is_refused_and_what_ends_makes_room() -> None:
+    world = World(framing="bare")
+    star(world, 6)
+    start = [0, 0, 0, 0, 3000 * MICROSECOND]
+    world.add_flows([1, 2, 3, 4, 5], 0, 4 * MIB, start, reserve=30 * GIGABIT)
+    world.add_flows(1, 5, MIB, start=1000, reserve=80 * GIGABIT)  # its own link has 70 left
+    finish(world)
+    assert world.flows()["state"].tolist() == [2, 2, 2, 4, 2, 4]
+    assert world.flows()["done"].tolist() == [4 * MIB] * 3 + [0, 4 * MIB, 0]
+
+
+def test_a_promise_is_for_one_way() -> None:
+    world = World(framing="bare", timeout=0)
+    left, right = (world.add_switch(3, balance="packet") for _ in range(2))
+    for node in (left, right):
+        world.connect(world.add_host(), 0, node, 0, **LINK)
+    for port in (1, 2):
+        world.connect(left, port, right, port, **LINK)
+    world.set_routes(left, [[0, -1], [1, 2]])
+    world.set_routes(right, [[1, 2], [0, -1]])
+    with pytest.raises(ValueError, match="flow 0: switches on its way balance by packet"):
+        world.add_flows(0, 1, MIB, reserve=GIGABIT)
+
+
+def test_reads_reserve_nothing() -> None:
+    world = World()
+    star(world, 2)
+    with pytest.raises(ValueError, match="flow 0: the data of a READ come the other way"):
+        world.add_flows(0, 1, MIB, reserve=GIGABIT, read=True)
+
+
+# ---- advice -----------------------------------------------------------------------------------
+
+
+def test_buffers_that_are_too_small_for_their_links_are_named() -> None:
+    world = World(framing="bare")
+    star(world, 2, **credits(16 << 10))
+    assert world.advice() == [
+        f"lane 0 of port {port} of node 0 has a room of 16384: the full rate takes 36864"
+        for port in range(2)
+    ]
+    enough = World(framing="bare")
+    star(enough, 2, **credits(36864))
+    assert enough.advice() == []
+    enough.add_flows(0, 1, 16 * MIB)
+    finish(enough)
+    assert enough.flows()["finish"][0] <= 16 * MIB * 80 * 1.01 + 5 * MICROSECOND
+    world.add_flows(0, 1, 16 * MIB)
+    finish(world)
+    assert world.flows()["finish"][0] > 16 * MIB * 80 * 1.5
+
+
+@pytest.mark.parametrize("given", [{"doorbell": -1}, {"bus_rate": -1}, {"receive_latency": 10**13}])
+def test_hosts_that_cannot_be_are_refused(given: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        World(**given)
+
+
+def test_two_runs_are_equal_with_all_of_it() -> None:
+    def run() -> bytes:
+        world = World(
+            3, doorbell=100_000, bus_rate=90 * GIGABIT, receive_latency=200_000, timeout=8
+        )
+        star(world, 5, {**LINK, "bit_error_rate": 1e-8, "pause_response": 1000})
+        kinds = ["rc", "uc", "ud", "rc"]
+        world.add_flows(np.arange(1, 5), 0, MIB, transport=kinds, message=PACKET, depth=8)
+        return bytes(finish(world).flows().tobytes())
+
+    assert run() == run()
