@@ -66,13 +66,14 @@ format: build/stamps/extra-lint ## Format Python and C as lint wants them
 	$(VENV)/bin/ruff format src tests scripts docs
 	find src tests docs -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
-generated: build/stamps/installed ## Draw the QP states and the fabrics, make the errors and the goodput that docs/ shows
+generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, make the errors and the goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
 	@$(VENV)/bin/cmake --build build/native-tests --target qp_table goodput >/dev/null
 	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
 	build/native-tests/docs/goodput | $(VENV)/bin/python docs/generate/goodput.py
 	$(VENV)/bin/python docs/generate/errors.py
 	$(VENV)/bin/python docs/generate/fabrics.py
+	$(VENV)/bin/python docs/generate/scenarios.py
 	$(VENV)/bin/python docs/generate/model.py
 
 compatibility: setup build/stamps/compatibility-programs ## Debian's programs and rdma-core's tests in every mode: docs/compatibility.md
@@ -128,7 +129,7 @@ build/stamps/fuzzer: FORCE
 define make_venv
 	"$(PYTHON)" -m venv $(1)
 	$(1)/bin/pip install -qq --upgrade "pip>=23.1"
-	$(1)/bin/python scripts/extras.py build test sim | xargs -d '\n' $(1)/bin/pip install -qq
+	$(1)/bin/python scripts/extras.py build test sim dask | xargs -d '\n' $(1)/bin/pip install -qq
 endef
 
 build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain

@@ -89,6 +89,16 @@ def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
     assert page == generate.replaced(page, generate.table()), "run: make generated"
 
 
+def test_the_picture_and_the_table_of_scenarios_are_current() -> None:
+    """Exactly: a scenario's seed leaves nothing to chance."""
+    generate = load("scenarios")
+    assert (DOCS / "images" / "scenarios.svg").read_text() == generate.picture(), (
+        "run: make generated"
+    )
+    page = (DOCS / "simulation.md").read_text()
+    assert page == generate.replaced(page, generate.table()), "run: make generated"
+
+
 def test_the_model_is_current() -> None:
     model = load("model")
     page = (DOCS / "model.md").read_text()

@@ -5,6 +5,7 @@
 
 #include "event/lanes.h"
 #include "event/switch.h"
+#include "event/tap.h"
 
 void vb_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
 {
@@ -29,23 +30,34 @@ void vb_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint
     port->flight_last = packet;
 }
 
-/* Lost, if the link was down when the packet was on it; damaged by chance. */
-static bool survives(struct vb_world *world, struct vb_sim_port *port, uint32_t packet)
+/* Lost, if the link was down when the packet was on it; damaged by chance. VB_SIM_DROPS: neither.
+ */
+static enum vb_sim_drop fate_of(struct vb_world *world, const struct vb_sim_port *port,
+                                const struct vb_sim_packet *at)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
     double bits = 8.0 * at->bytes;
     uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
 
-    if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time)) {
-        vb_world_drop(world, port, packet, VB_SIM_DROP_DOWN);
-        return false;
-    }
+    if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time))
+        return VB_SIM_DROP_DOWN;
     if (port->bit_error_rate > 0 &&
-        vb_world_chance(world) < -expm1(bits * log1p(-port->bit_error_rate))) {
-        vb_world_drop(world, port, packet, VB_SIM_DROP_DAMAGED);
-        return false;
-    }
-    return true;
+        vb_world_chance(world) < -expm1(bits * log1p(-port->bit_error_rate)))
+        return VB_SIM_DROP_DAMAGED;
+    return VB_SIM_DROPS;
+}
+
+static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
+{
+    struct vb_sim_port *port = &world->port[number];
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    enum vb_sim_drop fate = fate_of(world, port, at);
+
+    if (port->tap)
+        port->tap->see(port->tap->context, number, at, fate);
+    if (fate == VB_SIM_DROPS)
+        return true;
+    vb_world_drop(world, port, packet, fate);
+    return false;
 }
 
 /*
@@ -75,7 +87,7 @@ void vb_link_arrive(struct vb_world *world, uint32_t number)
     if (__builtin_expect(port->slow_path, 0)) {
         uint32_t lane = at->lane, bytes = at->bytes;
 
-        if (!survives(world, port, packet)) {
+        if (!survives(world, number, packet)) {
             give_back(world, port, lane, bytes);
             return;
         }

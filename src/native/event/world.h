@@ -26,6 +26,7 @@
 
 struct vb_sim_switch;
 struct vb_sim_lanes;
+struct vb_sim_tap;
 struct vb_sim_sampler;
 struct vb_world;
 
@@ -76,7 +77,7 @@ struct vb_sim_port {
     uint32_t node;
     uint32_t early;  /* a packet is given to the peer when so many bytes have come; 0: all */
     uint16_t number; /* among its node's */
-    bool slow_path;  /* bit errors, or was down */
+    bool slow_path;  /* bit errors, was down, or somebody looks */
     bool is_down;
     _Alignas(64) struct vb_sim_traffic traffic;
     uint64_t rate;  /* bits per second */
@@ -85,6 +86,7 @@ struct vb_sim_port {
     uint64_t came_up;        /* after it was down; 0: it never was */
     uint64_t pause_response; /* ps from the end of a pause frame to its effect here */
     uint64_t reserved;       /* bits per second that flows were promised */
+    const struct vb_sim_tap *tap; /* tap.h; NULL: nobody looks */
 };
 
 enum vb_sim_node_kind { VB_SIM_HOST, VB_SIM_SWITCH };

@@ -1,11 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics in virtual time: simulated hosts with the packet engine that also runs live."""
+"""Fabrics in virtual time: simulated hosts with the packet engine that also runs live.
+
+``World`` is the network itself; ``run`` starts programs on its hosts. ``Scenario`` makes one of a
+TOML file and runs it to a ``ScenarioResult``, ``sweep`` with many settings. These need networkx:
+``pip install verbena[sim]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from verbena.sim._world import FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
 from verbena.sim.build import add_group, build, levels
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
+
+if TYPE_CHECKING:
+    from verbena.sim.document import ScenarioError
+    from verbena.sim.result import ScenarioResult
+    from verbena.sim.scenario import Scenario
+    from verbena.sim.sweeps import Sweep, SweepError, sweep
 
 __all__ = [
     "FLOW",
@@ -20,9 +36,31 @@ __all__ = [
     "NotSimulated",
     "Result",
     "Samples",
+    "Scenario",
+    "ScenarioError",
+    "ScenarioResult",
+    "Sweep",
+    "SweepError",
     "World",
     "add_group",
     "build",
     "levels",
     "run",
+    "sweep",
 ]
+
+_LATER = {
+    "ScenarioResult": "result",
+    "Scenario": "scenario",
+    "ScenarioError": "document",
+    "Sweep": "sweeps",
+    "SweepError": "sweeps",
+    "sweep": "sweeps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """World alone needs no networkx."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -9,6 +9,8 @@ from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+import os
+
 import numpy as np
 
 include "_world_abi.pxi"
@@ -429,6 +431,32 @@ cdef class World:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
+
+    def capture(self, node, port, path, size=128):
+        """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
+
+        Packets are RoCE v2 frames, at the time at which they come to the link's end, with a
+        payload of zeros, and the first ``size`` bytes of each are kept. What leaves by this port
+        is outbound. An earlier capture is overwritten; another file is an OSError. Programs that
+        read the file meanwhile find it whole.
+        """
+        cdef int error
+        name = os.fsencode(path)
+        self._idle()
+        self._port_of(node, port)
+        _count("size", size, VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST)
+        if self._world.node[<uint32_t>node].port[<uint32_t>port] == VB_SIM_NONE:
+            raise ValueError(f"nothing is plugged into port {port} of node {node}")
+        error = vb_sim_capture(self._sim, node, port, name, size)
+        if error == -EBUSY:
+            raise ValueError(f"the link at port {port} of node {node} is captured already")
+        if error:
+            raise OSError(-error, vb_capture_problem(error).decode(), os.fsdecode(name))
+
+    @property
+    def captures_lost(self):
+        """Packets that could not be written."""
+        return vb_sim_captures_lost(self._sim)
 
     cdef vb_sim_switch *_switch_of(self, object node) except NULL:
         self._idle()

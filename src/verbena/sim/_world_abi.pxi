@@ -251,3 +251,14 @@ cdef extern from "event/sample.h" nogil:
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names
+
+cdef extern from "port/sim/capture.h" nogil:
+    int vb_sim_capture(vb_sim *sim, uint32_t node, uint32_t port, const char *path,
+                       uint32_t bytes)
+    uint64_t vb_sim_captures_lost(const vb_sim *sim)
+
+cdef extern from "port/wrap/capture.h" nogil:
+    enum:
+        VB_CAPTURE_BYTES_LEAST
+        VB_CAPTURE_BYTES_MOST
+    const char *vb_capture_problem(int error)

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["add_group", "build", "levels"]
 
 
-def build(world: World, routes: Routes, switch: Mapping[str, Any] | None = None) -> None:
+def build(
+    world: World,
+    routes: Routes,
+    switch: Mapping[str, Any] | None = None,
+    bit_error_rate: ArrayLike = 0.0,
+) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
     Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
-    ``switch``: the keywords of ``World.add_switch`` for all switches. Where they have several
-    lanes, the routes' SL to VL tables are set. Raises ValueError for a world that is not empty,
+    ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
+    lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
+    ``bit_error_rate``: of all cables, or of each. Raises ValueError for a world that is not empty,
     hosts with several ports, and switches with fewer lanes than the routes need.
     """
     tables, settings = routes.tables, dict(switch or {})
@@ -39,15 +45,17 @@ def build(world: World, routes: Routes, switch: Mapping[str, Any] | None = None)
     ports = tables.out_link.shape[1]
     for number in range(tables.switch_count):
         node = world.add_switch(ports, **settings)
-        if lanes > 1:
+        if lanes and routes.lanes.lanes > 1:
             world.set_lanes(node, routes.lanes.table(number))
-    for cable in tables.links[0::2].tolist():
+    cables = tables.links[0::2].tolist()
+    errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
+    for cable, wrong in zip(cables, errors, strict=True):
         a, a_port, b, b_port, rate, _, _, delay = cable
         if a < tables.host_count:
             a_port = 0
         if b < tables.host_count:
             b_port = 0
-        world.connect(a, a_port, b, b_port, rate=rate, delay=delay)
+        world.connect(a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong)
     for number in range(tables.switch_count):
         world.set_routes(tables.host_count + number, _ways(routes, number))
 

@@ -43,6 +43,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
 
 void vb_sim_destroy(struct vb_sim *sim)
 {
+    vb_sim_captures_free(sim);
     vb_sim_flows_free(sim);
     vb_sim_jacks_free(sim);
     for (uint32_t i = 0; i < sim->hosts; ++i)

@@ -9,6 +9,7 @@
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
+#include "port/sim/capture.h"
 #include "port/sim/jack.h"
 #include "port/sim/sim.h"
 #include "wire/bytes.h"
@@ -106,6 +107,7 @@ struct vb_sim {
     struct vb_sim_edge *edge;
     uint64_t edges, edge_room;
     uint32_t groups;
+    struct vb_sim_capture *captures;
     /* programs (jack.c) */
     struct vb_letter **letter; /* by packet */
     uint32_t letters;

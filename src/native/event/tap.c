@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/tap.h"
+
+#include <errno.h>
+
+int vb_world_tap(struct vb_world *world, uint32_t number, uint32_t port,
+                 const struct vb_sim_tap *tap)
+{
+    const struct vb_sim_node *node = number < world->nodes ? &world->node[number] : NULL;
+    struct vb_sim_port *end, *peer;
+
+    if (!node || port >= node->ports || node->port[port] == VB_SIM_NONE)
+        return -EINVAL;
+    end = &world->port[node->port[port]];
+    peer = &world->port[end->peer];
+    if (end->tap)
+        return -EBUSY;
+    end->tap = peer->tap = tap;
+    end->slow_path = peer->slow_path = true;
+    return 0;
+}

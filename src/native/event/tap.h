@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Somebody who looks at the packets of a link, as they come to its ends. */
+#ifndef VB_EVENT_TAP_H
+#define VB_EVENT_TAP_H
+
+#include "event/world.h"
+
+struct vb_sim_tap {
+    /* `port` sent it. `fate`: why it was lost on the way, or VB_SIM_DROPS: it was not. */
+    void (*see)(void *context, uint32_t port, const struct vb_sim_packet *packet,
+                enum vb_sim_drop fate);
+    void *context;
+};
+
+/*
+ * Both directions of the link at this port; the tap stays its owner's. A link that nobody looks at
+ * is none the slower. -EINVAL: nothing is plugged in there; -EBUSY: somebody looks already.
+ */
+int vb_world_tap(struct vb_world *world, uint32_t node, uint32_t port,
+                 const struct vb_sim_tap *tap);
+
+#endif

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario: a network, its traffic, and what is looked at, from a TOML file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena import fabrics
+from verbena.sim import kinds, limits
+from verbena.sim import result as results
+from verbena.sim._world import World
+from verbena.sim.build import build, levels
+from verbena.sim.document import Document, ScenarioError, Section
+from verbena.sim.result import ScenarioResult, structured
+from verbena.sim.scenario_fabric import (
+    Cables,
+    error_rates,
+    read_events,
+    read_fabric,
+    read_routing,
+)
+from verbena.sim.scenario_switch import read_adapter, read_switch
+from verbena.sim.scenario_traffic import Traffic, count_flows, read_traffic
+from verbena.sim.units import time_text
+
+__all__ = ["Scenario"]
+
+ALLOW = ("loss",)
+LOOPS_MOST = 4096  # hosts
+ENDS = ("done", "time", "deadlock", "stalled")
+
+
+class Scenario:
+    """A checked scenario, which can be run again and again; runs with one seed are equal.
+
+    ``name``, ``teaches``, ``see``: its texts. ``expect``: how its author expects it to end.
+    ``seed``; ``duration`` in ps or None. ``fabric``, ``routes``, ``traffic``: what was made of it.
+    ``notes``: remarks that are no errors.
+    ``variants``: names of the changes that the file has.
+    """
+
+    def __init__(self, document: Document, folder: str | Path = ".") -> None:
+        self.document = document
+        self.folder = Path(folder)
+        self._read(document.root())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Scenario:
+        """A scenario's file, or the name of a ready one. Raises ScenarioError, OSError."""
+        from verbena.sim import ready
+
+        found = ready.find(path) if isinstance(path, str) else None
+        path = found or Path(path)
+        return cls.parse(path.read_text(), name=path.name, folder=path.parent)
+
+    @classmethod
+    def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
+        """From TOML; other files are looked for in the folder. Raises ScenarioError."""
+        return cls(Document.parse(text, name), folder)
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any], *, name: str = "scenario") -> Scenario:
+        """From settings as tomllib would give them. Raises ScenarioError."""
+        return cls(Document(name, settings))
+
+    def changed(self, changes: Mapping[str, Any], whose: str = "changed") -> Scenario:
+        """With other settings: {"switch.buffer": "64 KiB", "traffic.victim.start": "1 ms"}.
+
+        Raises ScenarioError.
+        """
+        return Scenario(self.document.changed(changes, whose), self.folder)
+
+    def variant(self, name: str) -> Scenario:
+        """As changed by [variants.NAME]. Raises ScenarioError."""
+        if name not in self.variants:
+            known = ", ".join(self.variants) or "none"
+            raise ScenarioError(f"{self.document.name}: no variant {name!r}: there are {known}")
+        made = self.changed(self._variants[name], f"variant {name}")
+        made.name = f"{self.name}, {name}"
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Scenario, (self.document, self.folder))
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def _read(self, root: Section) -> None:
+        self.name = root.take("name", kinds.text, Path(self.document.name).stem)
+        self.teaches = root.take("teaches", kinds.text, "")
+        self.see = root.take("see", kinds.text, "")
+        self.expect = root.take("expect", kinds.one_of(ENDS), "done")
+        self.seed = root.take("seed", kinds.whole(0, 2**63 - 1), 0)
+        self.duration = root.take("duration", kinds.time, None)
+        allow = root.take("allow", kinds.list_of(kinds.one_of(ALLOW)), [])
+        memory = root.take("memory", kinds.size(1), None)
+        self._read_variants(root.section("variants"))
+        parts = {name: root.section(name) for name in PARTS}
+        lists = {name: root.sections(name) for name in ("link", "event", "traffic")}
+        root.close()
+        if not lists["traffic"]:
+            raise root.error(None, "a scenario needs a [[traffic]]")
+        if self.duration == 0:
+            raise root.error("duration", "is 0: nothing would happen")
+        self.fabric, errors = read_fabric(parts["fabric"], lists["link"], self.folder)
+        self._errors = error_rates(self.fabric, errors)
+        self.events = read_events(lists["event"], self.fabric, self.duration)
+        self.adapter = read_adapter(parts["adapter"], parts["congestion"])
+        needed = count_flows(lists["traffic"], len(self.fabric.hosts))
+        self._refuse_flows(root, needed, memory)
+        self.routes, balance = read_routing(parts["routing"], self.fabric, self.folder)
+        parts["routing"].close()
+        self._check_ports(parts["fabric"])
+        self.switching = read_switch(
+            parts["switch"], self.routes, self.adapter, balance, "loss" in allow
+        )
+        self.traffic = read_traffic(
+            lists["traffic"],
+            self.fabric,
+            self.switching,
+            self.adapter,
+            self.folder,
+            self.seed,
+        )
+        self._check_level(parts["adapter"])
+        self._refuse_all(root, memory)
+        self._read_samples(parts["samples"])
+        self.notes = self.switching.notes + self._loop_notes()
+
+    def _read_variants(self, section: Section) -> None:
+        self._variants = {}
+        for name in section.table:
+            inner = section.section(name)
+            self._variants[name] = inner.rest()
+        section.close()
+        self.variants = tuple(self._variants)
+
+    def _refuse_flows(self, root: Section, flows: float, memory: int | None) -> None:
+        """Before a list of flows is made that does not fit."""
+        allowed = limits.available_memory() if memory is None else memory
+        text = limits.refusal(int(flows * limits.FLOW_BYTES), allowed, flows)
+        if text:
+            raise root.document.error(("traffic",), text)
+
+    def _refuse_all(self, root: Section, memory: int | None) -> None:
+        allowed = limits.available_memory() if memory is None else memory
+        tables, flows = self.routes.tables, self.traffic
+        packets = int(self.adapter.get("window", 1 << 20)) / int(self.adapter["mtu"])
+        needed = limits.memory_needed(
+            tables.host_count,
+            tables.switch_count,
+            tables.out_link.shape[1],
+            len(self.switching.settings.get("lanes", ())),
+            len(flows),
+            self._active(),
+            min(packets, float(flows.work.flows["bytes"].max()) / int(self.adapter["mtu"]) + 1),
+        )
+        text = limits.refusal(needed, allowed, len(flows))
+        if text:
+            raise root.document.error((), f"this {text}")
+
+    def _active(self) -> int:
+        """Flows at once, if each takes ten times as long as on an empty line, and 1 ms."""
+        flows = self.traffic.work.flows
+        first = np.ones(len(flows), bool)
+        first[self.traffic.work.after[:, 1]] = False  # those that wait come one after the other
+        rate = float(self.routes.tables.links["rate"].min())
+        begin = flows["start"][first].astype(float)
+        end = begin + 10 * flows["bytes"][first] * 8e12 / rate + 1e9
+        order = np.argsort(np.concatenate([begin, end]), kind="stable")
+        step = np.concatenate([np.ones(len(begin)), -np.ones(len(end))])[order]
+        return int(step.cumsum().max(initial=1))
+
+    def _check_ports(self, section: Section) -> None:
+        tables = self.routes.tables
+        if not np.array_equal(tables.end_node, np.arange(tables.host_count)):
+            twice = np.bincount(tables.end_node, minlength=tables.host_count) != 1
+            name = tables.names[int(np.argmax(twice))]
+            raise section.error(None, f"has a host of several ports, {name}: here a host has one")
+
+    def _check_level(self, section: Section) -> None:
+        if self.switching.classes and self.adapter.get("notice_level", 0) >= len(
+            self.switching.settings["lanes"]
+        ):
+            raise section.error("notice_level", "is the number of no class")
+
+    def _read_samples(self, section: Section) -> None:
+        self.every = section.take("every", kinds.time, None)
+        links = section.take("links", self._links_named, None)
+        section.close()
+        if section.table and not self.every:
+            raise section.error("every" if "every" in section else None, "needs a time above 0")
+        self.sampled = None if links is None else tuple(links)
+
+    def _links_named(self, value: object) -> list[int]:
+        return kinds.list_of(Cables(self.fabric).link)(value)
+
+    def _loop_notes(self) -> tuple[str, ...]:
+        """A lossless network whose routes have a circle may deadlock."""
+        lossless = any(lane["flow"] != "lossy" for lane in self.switching.lanes)
+        small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
+        loop = fabrics.credit_loop(self.routes) if lossless and small else None
+        return (f"packets can wait for each other for ever: {loop}",) if loop else ()
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def world(self, seed: int | None = None) -> World:
+        """A new world of it, with its flows, at time 0."""
+        made = World(self.seed if seed is None else seed, **self.adapter)
+        build(made, self.routes, self.switching.settings, self._errors)
+        for event in self.events:
+            node, port = self._end(event.cable.a, event.cable.a_port)
+            made.set_link(node, port, event.up, event.at)
+        self._add_flows(made)
+        return made
+
+    def _end(self, name: str, port: int) -> tuple[int, int]:
+        """Node and port as the world counts them: a host's only port is 0."""
+        node = self.routes.tables.number[name]
+        return node, 0 if node < self.routes.tables.host_count else port
+
+    def link_end(self, link: str) -> tuple[int, int]:
+        """Node and port of a link's beginning, by a name as in the scenario; ValueError."""
+        return self._port_of(Cables(self.fabric).link(link))
+
+    def _port_of(self, link: int) -> tuple[int, int]:
+        at = self.routes.tables.links[link]
+        return self._end(self.routes.tables.names[at["src"]], int(at["src_port"]))
+
+    def _add_flows(self, made: World) -> None:
+        traffic, flows = self.traffic, self.traffic.work.flows
+        level: NDArray[Any] = traffic.level
+        if self.switching.by_route:
+            level = levels(self.routes, flows["src"].astype(int), flows["dst"].astype(int))
+        made.add_flows(
+            flows["src"],
+            flows["dst"],
+            flows["bytes"],
+            flows["start"],
+            message=traffic.message,
+            level=level,
+            depth=traffic.depth,
+            operation=traffic.operation,
+            transport=traffic.transport,
+            after=traffic.work.after,
+        )
+
+    def run(
+        self,
+        *,
+        seed: int | None = None,
+        progress: Callable[[World], object] | None = None,
+        captures: Mapping[str, str | Path] | None = None,
+    ) -> ScenarioResult:
+        """Runs it. Ctrl-C, or KeyboardInterrupt from ``progress(world)``, ends the run, and the
+        result, with what was measured, says so. ``seed``: of what is drawn by lot in the run;
+        traffic that is drawn stays that of the scenario's seed.
+
+        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none,
+        OSError for a file that cannot be written.
+        """
+        world = self.world(seed)
+        for link, path in (captures or {}).items():
+            world.capture(*self.link_end(link), path)
+        samples = self._sample(world)
+        begin = time.perf_counter()
+        try:
+            end = world.run(self.duration, progress)
+        except KeyboardInterrupt:
+            end = "interrupted"
+        wall = time.perf_counter() - begin
+        made = self._result(world, end, wall, self.seed if seed is None else seed)
+        if samples is None:
+            return made
+        full = samples.stopped and end != "interrupted"
+        notes = (f"samples end at {time_text(samples.times[-1])}: there was no more room",) * full
+        return replace(made, notes=made.notes + notes, **_sampled(samples))
+
+    def _sample(self, world: World) -> Any:
+        if not self.every:
+            return None
+        chosen = None if self.sampled is None else [self._port_of(link) for link in self.sampled]
+        return world.sample(self.every, chosen)
+
+    def _result(self, world: World, end: str, wall: float, seed: int) -> ScenarioResult:
+        tables, flows = self.routes.tables, world.flows()
+        unfinished = bool((flows["state"] < results.DONE).any())
+        if end == "done" and unfinished:
+            end = "stalled"
+        elif end == "time" and not unfinished:
+            end = "done"
+        count = world.packets
+        under_way = count["sent"] - count["delivered"] - count["dropped"]
+        blocked = world.blocked() if end == "deadlock" else []
+        ends = {self._port_of(link): link for link in range(len(tables.links))} if blocked else {}
+        cables = {cable: 2 * number for number, cable in enumerate(self.fabric.cables())}
+        return ScenarioResult(
+            self.name,
+            seed,
+            end,
+            world.now,
+            wall,
+            world.events,
+            _flows(flows, self.traffic),
+            self._links(world),
+            tables.names,
+            self.traffic.names,
+            self.switching.classes,
+            packets={**count, "under_way": under_way},
+            wrong=world.check(at_rest=end == "done" and self.duration is None),
+            blocked=tuple(ends[place] for place in blocked),
+            notes=self.notes,
+            link_events=tuple((cables[e.cable], e.up, e.at) for e in self.events),
+            fabric=self.fabric,
+        )
+
+    def _links(self, world: World) -> NDArray[np.void]:
+        """In the order of Tables.links, which is that in which they were connected."""
+        seen, links = world.links(), self.routes.tables.links
+        same = ("packets", "bytes", "stalled", "pauses", "rate", "delay", "node", "to_node")
+        columns: dict[str, Any] = {name: seen[name] for name in same}
+        columns |= {
+            name: seen[name] for name in seen.dtype.names or () if name.startswith("dropped_")
+        }
+        # A port without lanes counts a packet when it comes, which may be before it leaves.
+        columns["utilisation"] = np.minimum(seen["busy"] / max(1, world.now), 1.0)
+        columns["queue_max"], columns["marks"] = seen["queued_max"], seen["marked"]
+        columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
+        return structured(results.LINKS, columns, len(seen))
+
+
+PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "samples")
+
+
+def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
+    same = ("source", "target", "bytes", "start", "finish", "done", "notices", "state", "status")
+    columns: dict[str, Any] = {name: seen[name] for name in same}
+    columns["traffic"] = traffic.entry
+    columns["retransmissions"], columns["marks"] = seen["resent"], seen["marked"]
+    columns["class"] = traffic.level
+    return structured(results.FLOWS, columns, len(seen))
+
+
+def _sampled(samples: Any) -> dict[str, Any]:
+    """Copies: the world's own memory goes with the world."""
+    columns = {"link": samples.queues["link"], "class": samples.queues["lane"]}
+    return {
+        "queues": structured(results.QUEUES, columns, len(samples.queues)),
+        "times": samples.times.copy(),
+        "queued": samples.data["bytes"].copy(),
+        "paused": samples.data["paused"].copy(),
+    }

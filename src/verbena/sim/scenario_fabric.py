@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The [fabric], [[link]], [[event]] and [routing] of a scenario."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena import fabrics
+from verbena.fabrics import Cable, Fabric, FabricError, Routes
+from verbena.sim import kinds
+from verbena.sim.document import Section
+
+__all__ = ["Cables", "LinkEvent", "error_rates", "read_events", "read_fabric", "read_routing"]
+
+MAX_HOSTS = 1 << 16  # of the simulator
+MAX_NODES = 1 << 18
+_COUNT = kinds.whole(0, 1 << 20)
+_SIZES = kinds.list_of(kinds.whole(1, 1 << 20))
+_RATIO = kinds.number(0, 1000, above=True)
+
+Kinds = dict[str, Callable[[Any], Any]]
+TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Kinds]] = {
+    "pair": (fabrics.pair, {}),
+    "one_switch": (fabrics.one_switch, {"hosts": _COUNT}),
+    "diamond": (fabrics.diamond, {"hosts": _COUNT, "paths": _COUNT}),
+    "dumbbell": (fabrics.dumbbell, {"left": _COUNT, "right": _COUNT}),
+    "chain": (fabrics.chain, {"switches": _COUNT, "hosts": _COUNT}),
+    "parking_lot": (fabrics.parking_lot, {"senders": _COUNT}),
+    "ring": (fabrics.ring, {"switches": _COUNT, "hosts": _COUNT}),
+    "torus": (fabrics.torus, {"shape": _SIZES, "hosts": _COUNT, "wrap": kinds.flag}),
+    "fat_tree": (fabrics.fat_tree, {"k": _COUNT}),
+    "clos2": (
+        fabrics.clos2,
+        {"radix": _COUNT, "oversubscription": _RATIO, "leaves": _COUNT, "parallel": _COUNT},
+    ),
+    "clos3": (
+        fabrics.clos3,
+        {
+            "radix": _COUNT,
+            "oversubscription": _RATIO,
+            "pods": _COUNT,
+            "pod_leaves": _COUNT,
+            "core_oversubscription": _RATIO,
+        },
+    ),
+    "xgft": (fabrics.xgft, {"children": _SIZES, "parents": _SIZES, "parallel": _SIZES}),
+    "dragonfly": (
+        fabrics.dragonfly,
+        {"p": _COUNT, "a": _COUNT, "h": _COUNT, "groups": _COUNT},
+    ),
+}
+# About how many nodes the larger ones have, before they are made.
+NODES: dict[str, Callable[[dict[str, Any]], float]] = {
+    "chain": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
+    "ring": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
+    "torus": lambda given: math.prod(given.get("shape", [])) * (1 + given.get("hosts", 1)),
+    "fat_tree": lambda given: given.get("k", 0) ** 3 / 4,
+    "clos3": lambda given: given.get("radix", 0) * given.get("pods", given.get("radix", 0)),
+    "xgft": lambda given: math.prod(given.get("children", [])),
+    "dragonfly": lambda given: (
+        math.prod(given.get(part, 1) ** 2 for part in "ah") * given.get("p", 1)
+    ),
+}
+FORMATS = ("ibnetdiscover", "dot")
+ENGINES: dict[str, Kinds] = {
+    **{name: {} for name in fabrics.ENGINES},
+    "updn": {"roots": kinds.list_of(kinds.text)},
+    "dor": {"dateline": kinds.flag},
+    "dfsssp": {"lanes": kinds.whole(1, 15)},
+}
+_METRES = kinds.number(0, 2e8)
+_ERRORS = kinds.number(0, 0.01)
+
+
+class Cables:
+    """Links by what a scenario calls them: "s0-h1", "s0[1]-h1[1]" or "s0[1]", which all begin at
+    s0."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._named: dict[str, list[tuple[int, Cable]]] = {}
+        for number, cable in enumerate(fabric.cables()):
+            here, there = (cable.a, cable.a_port), (cable.b, cable.b_port)
+            for link, (a, b) in enumerate(((here, there), (there, here)), 2 * number):
+                one, other = f"{a[0]}[{a[1]}]", f"{b[0]}[{b[1]}]"
+                for name in {f"{a[0]}-{b[0]}", f"{one}-{other}", one}:
+                    self._named.setdefault(name, []).append((link, cable))
+
+    def _only(self, value: object) -> tuple[int, Cable]:
+        found = self._named.get(value, []) if isinstance(value, str) else []
+        if len(found) > 1:
+            names = ", ".join(str(cable) for _, cable in found[:3])
+            raise ValueError(f"there are {len(found)} of them: {names}")
+        if not found:
+            every = {str(cable): 0 for named in self._named.values() for _, cable in named}
+            some = ", ".join(list(every)[:6])
+            raise ValueError(f"there is no such link: there are {some}{', ...' * (len(every) > 6)}")
+        return found[0]
+
+    def find(self, value: object) -> Cable:
+        """Raises ValueError where there is none, or more than one."""
+        return self._only(value)[1]
+
+    def link(self, value: object) -> int:
+        """The number of a directed link, as Tables.links counts them; raises ValueError."""
+        return self._only(value)[0]
+
+
+@dataclass(frozen=True)
+class LinkEvent:
+    """A link that goes up or down at a time in ps."""
+
+    cable: Cable
+    up: bool
+    at: int
+
+
+def read_fabric(
+    section: Section, links: list[Section], folder: Path
+) -> tuple[Fabric, dict[Cable, float]]:
+    """The fabric, and the bit error rates of its cables. Raises ScenarioError."""
+    wiring = _wiring(section, ("", "switch_"))
+    errors = section.take("bit_error_rate", _ERRORS, 0.0)
+    given = "file" in section
+    fabric = _from_file(section, wiring, folder) if given else _by_name(section, wiring)
+    try:
+        fabric.check()
+    except FabricError as error:
+        raise section.error("file" if given else None, f"is no network: {error}") from None
+    if len(fabric.hosts) > MAX_HOSTS:
+        raise section.error(None, f"has {len(fabric.hosts)} hosts: the most is {MAX_HOSTS}")
+    special: dict[tuple[str, int], tuple[Cable, float | None]] = {}
+    for link in links:
+        cable, own = _change(link, fabric)
+        if (cable.a, cable.a_port) in special:
+            raise link.error("between", f"is {cable}, which another [[link]] is about")
+        special[cable.a, cable.a_port] = cable, own
+    bad = dict.fromkeys(fabric.cables(), errors)
+    return fabric, bad | {cable: own for cable, own in special.values() if own is not None}
+
+
+def _wiring(section: Section, prefixes: tuple[str, ...]) -> dict[str, Any]:
+    """Keywords of a topology's wiring: rate, and delay or length."""
+    wiring: dict[str, Any] = {}
+    for prefix in prefixes:
+        rate = section.take(f"{prefix}rate", kinds.rate, None)
+        delay = section.take(f"{prefix}delay", kinds.time, None)
+        length = section.take(f"{prefix}length_m", _METRES, None)
+        if delay is not None and length is not None:
+            raise section.error(f"{prefix}length_m", "is given, and a delay: one of them is enough")
+        for name, value in (("rate", rate), ("length_m", length)):
+            if value is not None:
+                wiring[prefix + name] = value
+        if delay is not None:
+            wiring[f"{prefix}delay_ns"] = delay / 1000
+    return wiring
+
+
+def _by_name(section: Section, wiring: dict[str, Any]) -> Fabric:
+    name = section.take("topology", kinds.one_of(TOPOLOGIES))
+    make, parameters = TOPOLOGIES[name]
+    given = {
+        key: value
+        for key, kind in parameters.items()
+        if (value := section.take(key, kind, None)) is not None
+    }
+    section.close()
+    if name in NODES and NODES[name](given) > MAX_NODES:
+        raise section.error(None, f"has about {NODES[name](given):.3g} nodes: far too many")
+    try:
+        return make(**given, **wiring)
+    except FabricError as error:
+        raise section.blame(error) from None
+    except TypeError:  # a parameter without a default is missing
+        missing = ", ".join(key for key in parameters if key not in given)
+        raise section.error(None, f"needs more for {name}: {missing}") from None
+
+
+def _from_file(section: Section, wiring: dict[str, Any], folder: Path) -> Fabric:
+    path = folder / section.take("file", kinds.text)
+    guess = "dot" if path.suffix in (".dot", ".gv") else "ibnetdiscover"
+    format_ = section.take("format", kinds.one_of(FORMATS), guess)
+    section.close()
+    for name in ("delay", "switch_rate", "switch_delay", "switch_length_m"):
+        if name in section:
+            raise section.error(name, "is not for a network from a file: rate and length_m are")
+    if "rate" in wiring:
+        wiring["rate"] = wiring["rate"].name
+    try:
+        text = path.read_text()
+        if format_ == "dot":
+            return fabrics.dot.read(text, **wiring)
+        return fabrics.ibnetdiscover.read(text, **wiring)
+    except (OSError, UnicodeDecodeError, FabricError) as error:
+        raise section.error("file", f"cannot be read: {error}") from None
+
+
+def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None]:
+    """One [[link]]: the cable that is there now, and its bit error rate if it has its own."""
+    cable = section.take("between", Cables(fabric).find)
+    wiring = _wiring(section, ("",))
+    errors = section.take("bit_error_rate", _ERRORS, None)
+    section.close()
+    if wiring:
+        rate = wiring.pop("rate", cable.rate)
+        if not wiring:
+            wiring = {"delay_ns": cable.delay_ps / 1000}
+        fabric.disconnect(cable.a, cable.a_port)
+        cable = fabric.connect(
+            cable.a, cable.b, a_port=cable.a_port, b_port=cable.b_port, rate=rate, **wiring
+        )
+    return cable, errors
+
+
+def read_events(
+    sections: list[Section], fabric: Fabric, duration: int | None
+) -> tuple[LinkEvent, ...]:
+    """The [[event]] tables."""
+    found = []
+    cables = Cables(fabric) if sections else None
+    for section in sections:
+        assert cables is not None
+        cable = section.take("link", cables.find)
+        up = section.take("up", kinds.flag)
+        at = section.take("at", kinds.time)
+        section.close()
+        if duration is not None and at > duration:
+            raise section.error("at", "is after the end of the run")
+        found.append(LinkEvent(cable, up, at))
+    return tuple(found)
+
+
+def read_routing(section: Section, fabric: Fabric, folder: Path) -> tuple[Routes, str]:
+    """Routes, and how equal ways are chosen among. An engine's lead everywhere, without loops."""
+    balance = section.take("balance", kinds.one_of(("flow", "packet")), "flow")
+    if "file" in section:
+        return _given_tables(section, fabric, folder), balance
+    return _routed(section, fabric), balance
+
+
+def _routed(section: Section, fabric: Fabric) -> Routes:
+    engine = section.take("engine", kinds.one_of(ENGINES), "minhop")
+    options = {
+        key: value
+        for key, kind in ENGINES[engine].items()
+        if (value := section.take(key, kind, None)) is not None
+    }
+    section.close()
+    try:
+        return fabrics.route(fabric, engine, **options)
+    except FabricError as error:
+        raise section.error("engine", f"cannot route this: {error}") from None
+
+
+def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
+    path = folder / section.take("file", kinds.text)
+    section.close()
+    try:
+        tables = fabrics.ibnetdiscover.read_lfts(fabric, path.read_text())
+        routes = Routes.from_lft(fabric, tables)
+    except (OSError, UnicodeDecodeError, FabricError) as error:
+        raise section.error("file", f"cannot be read: {error}") from None
+    if loops := routes.loops():
+        raise section.error("file", f"has a routing loop {loops[0]}")
+    if len(pairs := routes.unreachable()):
+        a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
+        raise section.error("file", f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)")
+    return routes
+
+
+def error_rates(fabric: Fabric, errors: dict[Cable, float]) -> NDArray[np.float64]:
+    """[cables], in their order."""
+    return np.array([errors[cable] for cable in fabric.cables()])

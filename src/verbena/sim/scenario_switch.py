@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The [switch] with its classes, the [adapter] and the [congestion] of a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from verbena.fabrics import Routes
+from verbena.sim import kinds
+from verbena.sim._world import World
+from verbena.sim.document import Section
+
+__all__ = ["Switching", "read_adapter", "read_switch"]
+
+FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
+PAUSE_BYTES = 84
+CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
+FLOWS = ("lossy", "credits", "pauses")
+_U32 = (1 << 32) - 1
+_BYTES = kinds.size(0, _U32)
+
+
+@dataclass(frozen=True)
+class Switching:
+    """``settings``: keywords of World.add_switch. ``classes``: their names, by level.
+
+    ``by_route``: levels are those that the routes ask for, there being one class on many lanes.
+    """
+
+    settings: dict[str, Any]
+    classes: tuple[str, ...] = ()
+    by_route: bool = False
+    notes: tuple[str, ...] = ()
+    lanes: tuple[dict[str, Any], ...] = field(default=())
+
+    def level(self, value: object) -> int:
+        """The number of a class, by its name or number."""
+        if isinstance(value, str) and value in self.classes:
+            return self.classes.index(value)
+        known = max(1, len(self.classes))
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < known:
+            return value
+        names = ", ".join(self.classes) if self.classes else "only 0"
+        raise ValueError(f"there is no such class: there is {names}")
+
+
+def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
+    """Keywords of World. Raises ScenarioError for what it would not take."""
+    made: dict[str, Any] = {
+        "framing": adapter.take("framing", kinds.text, "ethernet"),
+        "mtu": adapter.take("mtu", kinds.size(), 4096),
+    }
+    for name, kind in (
+        ("timeout", kinds.anything),
+        ("retry_count", kinds.anything),
+        ("rd_atomic", kinds.anything),
+        ("window", kinds.size()),
+        ("ack_bytes", kinds.size()),
+        ("burst", kinds.anything),
+        ("notice_level", kinds.anything),
+    ):
+        if (value := adapter.take(name, kind, None)) is not None:
+            made[name] = value
+    adapter.close()
+    try:
+        World(**made)
+    except (ValueError, TypeError) as error:
+        raise adapter.blame(ValueError(error)) from None
+    if congestion.table:
+        made["congestion"] = _read_congestion(congestion)
+        try:
+            World(**made)
+        except (ValueError, TypeError, KeyError) as error:
+            raise congestion.blame(ValueError(error)) from None
+    return made
+
+
+_TIMES = ("notice_interval", "alpha_interval", "raise_interval", "cut_interval", "timer")
+_RATES = ("add_rate", "fast_add_rate", "least_rate")
+
+
+def _read_congestion(section: Section) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct")))}
+    known = {
+        "dcqcn": ("set", "gain", "raise_bytes", "fast_steps", "least_factor", "target_clamped"),
+        "cct": ("gaps", "limit", "increase"),
+    }[made["kind"]]
+    times = _TIMES[:4] if made["kind"] == "dcqcn" else ("notice_interval", "timer")
+    for name in times:
+        if (value := section.take(name, kinds.time, None)) is not None:
+            made[name] = value
+    for name in _RATES if made["kind"] == "dcqcn" else ():
+        if (rate := section.take(name, kinds.rate, None)) is not None:
+            made[name] = float(rate.bits_per_second)
+    for name in known:
+        kind = kinds.size() if name == "raise_bytes" else kinds.anything
+        if (value := section.take(name, kind, None)) is not None:
+            made[name] = value
+    if made["kind"] == "cct" and "gaps" not in made:
+        raise section.error(None, "needs the key 'gaps'")
+    section.close()
+    return made
+
+
+def read_switch(
+    section: Section, routes: Routes, adapter: dict[str, Any], balance: str, may_lose: bool
+) -> Switching:
+    """What all switches are like. Raises ScenarioError, also for buffers that lose what they must
+    not, unless the scenario allows it."""
+    settings: dict[str, Any] = {
+        "balance": balance,
+        "buffer": section.take("buffer", kinds.size(), 0),
+        "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
+        "lifetime": section.take("lifetime", kinds.time, 0),
+        "fecn": section.take("fecn", _BYTES, 0),
+    }
+    if "class" in section and "flow" in section:
+        raise section.error("flow", "is given, and so are classes: a class has its own flow")
+    if "flow" in section:
+        parts = [section]
+    else:
+        parts = section.sections("class")
+        if (mark := _mark(section)) is not None:
+            settings["mark"] = mark
+        if parts and mark is not None:
+            raise section.error("mark", "is given, and there are classes: a class has its own mark")
+    classes = [_read_class(part, is_switch=part is section) for part in parts]
+    section.close()
+    made = _lanes(section, classes, settings, routes, adapter)
+    _try(section, parts, made)
+    notes: list[str] = []
+    for part, lane in zip(parts, classes, strict=True):
+        if lane["flow"] == "pauses":
+            _check_pauses(part, lane, settings, routes, adapter, may_lose)
+        elif lane["flow"] == "credits":
+            notes += _slow_links(lane, routes, adapter)
+    return Switching(
+        made.settings, made.classes, made.by_route, tuple(notes), tuple(_plain(c) for c in classes)
+    )
+
+
+def _mark(section: Section) -> tuple[int, int, float] | None:
+    inner = section.section("mark")
+    if not inner.table:
+        return None
+    made = (
+        inner.take("low", _BYTES),
+        inner.take("high", _BYTES),
+        inner.take("most", kinds.number(0, 1), 1.0),
+    )
+    inner.close()
+    if made[0] > made[1] or not made[1]:
+        raise inner.error("high", "is less than low")
+    return made
+
+
+def _read_class(part: Section, is_switch: bool) -> dict[str, Any]:
+    lane: dict[str, Any] = {"flow": part.take("flow", kinds.one_of(FLOWS))}
+    for name, flows in (("room", ("credits",)), ("stop", ("pauses",)), ("go", ("pauses",)),
+                        ("spare", ("pauses",))):  # fmt: skip
+        if (value := part.take(name, _BYTES, None)) is not None:
+            if lane["flow"] not in flows:
+                raise part.error(name, f"is only for flow = {flows[0]!r}")
+            lane[name] = value
+    if (alpha := part.take("alpha", kinds.number(0, 1e6), None)) is not None:
+        lane["alpha"] = alpha
+    if (mark := _mark(part)) is not None:
+        lane["mark"] = mark
+    if lane["flow"] == "credits" and "room" not in lane:
+        raise part.error(None, "needs the key 'room': bytes of each input's buffer")
+    lane["weight"] = part.take("weight", kinds.whole(1, 255), 64)
+    lane["strict"] = part.take("strict", kinds.flag, False)
+    lane["name"] = None if is_switch else part.take("name", kinds.text, None)
+    if not is_switch:
+        part.close()
+    return lane
+
+
+def _plain(lane: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in lane.items() if key not in ("weight", "strict", "name")}
+
+
+def _lanes(
+    section: Section,
+    classes: list[dict[str, Any]],
+    settings: dict[str, Any],
+    routes: Routes,
+    adapter: dict[str, Any],
+) -> Switching:
+    """One lane for each class, or the only class on as many lanes as the routes ask for."""
+    needed = routes.lanes.lanes
+    if not classes:
+        return Switching(settings)
+    if needed > 1 and len(classes) > 1:
+        raise section.error(
+            "class", f"is a list of {len(classes)}, and the routing needs {needed} lanes for one"
+        )
+    spread = [classes[0]] * needed if needed > 1 else classes
+    names = tuple(lane["name"] or str(n) for n, lane in enumerate(classes))
+    high = [(n, 64) for n, lane in enumerate(spread) if lane["strict"]]
+    low = [(n, lane["weight"]) for n, lane in enumerate(spread) if not lane["strict"]]
+    tables = {"high": high, "low": low, "high_limit": 255 if high else 0}
+    tables["remembers"] = adapter["framing"] != "infiniband"
+    lanes = [_plain(lane) for lane in spread]
+    return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
+
+
+def _try(section: Section, parts: list[Section], made: Switching) -> None:
+    """What World says of it; its errors about a lane begin with the lane's number."""
+    try:
+        World().add_switch(1, **made.settings)
+    except ValueError as error:
+        words = str(error).split(":")[0].split()
+        if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
+            raise parts[min(int(words[1]), len(parts) - 1)].blame(error) from None
+        raise section.blame(error) from None
+
+
+def _frame(adapter: dict[str, Any]) -> int:
+    return int(adapter["mtu"]) + (0 if adapter["framing"] == "bare" else FRAME_OVERHEAD)
+
+
+def _check_pauses(
+    part: Section,
+    lane: dict[str, Any],
+    settings: dict[str, Any],
+    routes: Routes,
+    adapter: dict[str, Any],
+    may_lose: bool,
+) -> None:
+    """Enough headroom for what comes until a pause works: 2 d C + 2 frames + the pause."""
+    tables, frame = routes.tables, _frame(adapter)
+    if not lane.get("stop") and not (lane.get("alpha") and settings["buffer"]):
+        raise part.error(None, "needs the key 'stop', or 'alpha' and a buffer of the switch")
+    links = tables.links[tables.links["dst"] >= tables.host_count]
+    if may_lose or not len(links):
+        return
+    need = 2 * links["delay_ps"] * links["rate"].astype(float) / 8e12 + 2 * frame + PAUSE_BYTES
+    worst = int(np.argmax(need))
+    spare = lane.get("spare", 0)
+    if spare < need[worst]:
+        index = int(np.nonzero(tables.links["dst"] >= tables.host_count)[0][worst])
+        raise part.error(
+            "spare" if "spare" in part else None,
+            f"{'is' if 'spare' in part else 'has a spare of'} {spare} bytes: until a pause works, "
+            f"{need[worst]:.0f} bytes still come by {tables.link_name(index)}, and what does not "
+            'fit would be lost (allow = ["loss"] lets it)',
+        )
+    ports = int(np.bincount(links["dst"]).max())
+    whole = ports * (lane.get("stop", 0) + spare)
+    if settings["buffer"] and settings["buffer"] < whole:
+        raise part.document.error(
+            (*part.key[:1], "buffer"),
+            f"is {settings['buffer']} bytes: {ports} inputs with their stop and spare may hold "
+            f'{whole}, and what does not fit would be lost (allow = ["loss"] lets it)',
+        )
+
+
+def _slow_links(lane: dict[str, Any], routes: Routes, adapter: dict[str, Any]) -> list[str]:
+    """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
+    tables, frame = routes.tables, _frame(adapter)
+    links = tables.links
+    room = min(lane["room"], max(CREDIT_WINDOW, frame))
+    seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)
+    most = 8 * room / seconds
+    slow = np.nonzero(most < 0.99 * links["rate"])[0]
+    if not len(slow):
+        return []
+    worst = int(slow[np.argmin(most[slow] / links["rate"][slow])])
+    more = f", and {len(slow)} of all directions no more than a part" if len(slow) > 1 else ""
+    return [
+        f"a room of {lane['room']} bytes lets {tables.link_name(worst)} carry at most "
+        f"{most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
+    ]

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scenario with many settings and seeds, on all cores or on a Dask cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena.sim.document import Document
+from verbena.sim.result import DONE, FAILED, ScenarioResult
+from verbena.sim.scenario import Scenario
+
+__all__ = ["Sweep", "SweepError", "measures", "sweep"]
+
+Measure = Callable[[ScenarioResult], Mapping[str, float]]
+
+
+class SweepError(RuntimeError):
+    """A point failed. ``point`` are its settings."""
+
+    def __init__(self, text: str, point: Mapping[str, Any]) -> None:
+        super().__init__(text)
+        self.point = dict(point)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (SweepError, (str(self), self.point))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The results of a sweep: a row for each point, in the order of ``itertools.product``.
+
+    ``points``: the settings of each row, with its "seed". ``columns``: arrays by name, of settings
+    and of measures.
+    """
+
+    points: tuple[dict[str, Any], ...]
+    columns: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Needs pyarrow."""
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(dict(self.columns)), path)
+
+
+def measures(result: ScenarioResult) -> dict[str, float]:
+    """What a sweep keeps of each run, if it is not told otherwise; times in seconds."""
+    times = result.durations() / 1e12
+    some = len(times) > 0
+    return {
+        "end": result.end,  # type: ignore[dict-item]
+        "time": result.time / 1e12,
+        "done": int((result.flows["state"] == DONE).sum()),
+        "failed": int((result.flows["state"] == FAILED).sum()),
+        "goodput": result.goodput(),
+        "mean": float(times.mean()) if some else np.nan,
+        "median": float(np.median(times)) if some else np.nan,
+        "p99": float(np.percentile(times, 99)) if some else np.nan,
+        "slowest": float(times.max()) if some else np.nan,
+        "retransmissions": int(result.flows["retransmissions"].sum()),
+        "marks": int(result.flows["marks"].sum()),
+        "dropped": result.packets["dropped"],
+        "queue_max": int(result.links["queue_max"].max(initial=0)),
+        "stalled": int(result.links["stalled"].sum()) / 1e12,
+        "wall": result.wall,
+    }
+
+
+def sweep(
+    scenario: Scenario,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | Iterable[int] | None = None,
+    *,
+    dask: str | None = None,
+    workers: int | None = None,
+    measure: Measure = measures,
+) -> Sweep:
+    """Runs the scenario with all combinations of settings and seeds.
+
+    ``over``: values by key, as for ``Scenario.changed``. ``seeds``: which, or how many from the
+    scenario's own on. The points are shared out to ``workers`` processes (as many as there are
+    cores), or to the Dask cluster whose scheduler has the address ``dask``, "tcp://host:8786", on
+    which Verbena is installed. ``measure(result)`` is called there and makes a row; it has to be a
+    function of a module. The processes are spawned: a program calls this under
+    ``if __name__ == "__main__"``.
+
+    All settings are checked before the first point runs. Raises ScenarioError for a setting that
+    cannot be, SweepError for a point that fails, which names its settings. Ctrl-C ends all of it.
+    """
+    points = list(_points(scenario, over or {}, seeds))
+    for point in {_text(_without_seed(point)): point for point in points}.values():
+        Scenario(scenario.document.changed(point, f"with {_text(point)}"), scenario.folder)
+    jobs = [(scenario.document, str(scenario.folder), point, measure) for point in points]
+    rows = list(_on_cluster(dask, jobs) if dask else _here(workers, jobs))
+    columns = {name: _column([point[name] for point in points]) for name in points[0]}
+    columns |= {name: _column([row[name] for row in rows]) for name in rows[0]}
+    return Sweep(tuple(points), columns)
+
+
+def _points(
+    scenario: Scenario, over: Mapping[str, Sequence[Any]], seeds: int | Iterable[int] | None
+) -> Iterator[dict[str, Any]]:
+    if isinstance(seeds, int):
+        seeds = range(scenario.seed, scenario.seed + seeds)
+    chosen = [scenario.seed] if seeds is None else list(seeds)
+    empty = [key for key, values in {**over, "seeds": chosen}.items() if not len(values)]
+    if empty:
+        raise ValueError(f"sweep: there is no value for {empty[0]}")
+    for values in itertools.product(*over.values(), chosen):
+        yield dict(zip((*over, "seed"), values, strict=True))
+
+
+def _without_seed(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in point.items() if key != "seed"}
+
+
+def _text(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {value!r}" for key, value in point.items())
+
+
+Job = tuple[Document, str, dict[str, Any], Measure]
+
+
+def _run(job: Job) -> Mapping[str, Any]:
+    """In a worker."""
+    document, folder, point, measure = job
+    try:
+        made = Scenario(document.changed(point, f"with {_text(point)}"), folder)
+        result = made.run()
+        if result.end == "interrupted":
+            raise KeyboardInterrupt
+        return dict(measure(result))
+    except Exception as error:
+        raise SweepError(f"with {_text(point)}: {type(error).__name__}: {error}", point) from error
+
+
+def _here(workers: int | None, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
+    many = min(len(jobs), workers or len(os.sched_getaffinity(0)))
+    if many <= 1:
+        yield from map(_run, jobs)
+        return
+    # Threads of this process may hold locks that a forked one would wait for.
+    with ProcessPoolExecutor(many, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(_run, jobs)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
+    try:
+        from dask.distributed import Client
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a Dask cluster needs dask.distributed: pip install verbena[dask]", name=error.name
+        ) from None
+    with Client(address) as client:
+        futures = client.map(_run, jobs, pure=False, retries=0)
+        try:
+            yield from client.gather(futures)
+        except BaseException:
+            client.cancel(futures)
+            raise
+
+
+def _column(values: list[Any]) -> NDArray[Any]:
+    """Numbers as numbers, anything else as text."""
+    if all(isinstance(value, int | float | np.number) for value in values):
+        return np.array(values)
+    return np.array([str(value) for value in values])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as trace events (JSON), for Perfetto and chrome://tracing.
+
+A host is a process and its flows are slices in it; a queue that was sampled is a counter of the
+node that it is in; a link that goes up or down is an instant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verbena.sim._world import STATES
+from verbena.sim.result import NEVER, ScenarioResult
+
+__all__ = ["events", "write"]
+
+MICROSECOND = 1e6
+WAITING = STATES.index("waiting")
+
+
+def write(result: ScenarioResult, path: Path) -> None:
+    """Raises OSError."""
+    with path.open("w") as file:
+        file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
+        for number, event in enumerate(events(result)):
+            file.write((",\n" if number else "") + json.dumps(event))
+        file.write("\n]}\n")
+
+
+def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
+    """Times are microseconds, as the format wants them."""
+    for number, name in enumerate(result.nodes):
+        yield {"ph": "M", "name": "process_name", "pid": number + 1, "args": {"name": name}}
+    yield from _flows(result)
+    yield from _queues(result)
+    for link, up, at in result.link_events:
+        yield {
+            "ph": "i",
+            "s": "g",
+            "name": f"{result.link_name(link)} {'up' if up else 'down'}",
+            "ts": at / MICROSECOND,
+            "pid": int(result.links["node"][link]) + 1,
+            "tid": 0,
+        }
+
+
+def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
+    """Flows of one host that overlap get rows of their own."""
+    free: dict[int, list[int]] = {}  # of each host, when each row is free
+    for number in np.argsort(result.flows["start"], kind="stable").tolist():
+        flow = result.flows[number]
+        if flow["state"] == WAITING:
+            continue
+        start, finish = int(flow["start"]), int(flow["finish"])
+        finish = result.time if finish == NEVER else finish
+        rows = free.setdefault(int(flow["source"]), [])
+        row = next((n for n, at in enumerate(rows) if at <= start), len(rows))
+        rows[row : row + 1] = [finish]
+        yield {
+            "ph": "X",
+            "name": f"{_traffic(result, flow)} to {result.nodes[flow['target']]}",
+            "cat": "flow",
+            "ts": start / MICROSECOND,
+            "dur": (finish - start) / MICROSECOND,
+            "pid": int(flow["source"]) + 1,
+            "tid": row + 1,
+            "args": {
+                "flow": number,
+                "state": STATES[flow["state"]],
+                **{
+                    name: int(flow[name])
+                    for name in ("bytes", "done", "retransmissions", "marks", "notices")
+                },
+            },
+        }
+
+
+def _traffic(result: ScenarioResult, flow: Any) -> str:
+    number = int(flow["traffic"])
+    return result.traffic[number] if number < len(result.traffic) else "flow"
+
+
+def _queues(result: ScenarioResult) -> Iterator[dict[str, Any]]:
+    """Where a counter changes; queues that were always empty have none."""
+    classes = len(result.classes) > 1
+    for column, queue in enumerate(result.queues):
+        values = result.queued[:, column]
+        if not values.any():
+            continue
+        link, class_ = int(queue["link"]), int(queue["class"])
+        name = f"queue of {result.link_name(link)}"
+        if classes and class_ < len(result.classes):
+            name += f", {result.classes[class_]}"
+        changes = np.concatenate([[True], values[1:] != values[:-1]])
+        for row in np.nonzero(changes)[0].tolist():
+            yield {
+                "ph": "C",
+                "name": name,
+                "ts": int(result.times[row]) / MICROSECOND,
+                "pid": int(result.links["node"][link]) + 1,
+                "args": {"bytes": int(values[row])},
+            }

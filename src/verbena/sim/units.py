@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times and sizes as people write them, and back."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+__all__ = ["bytes_of", "picoseconds", "size_text", "time_text"]
+
+TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
+SIZES = {
+    "B": 1,
+    **{f"{prefix}B": 1000 ** (n + 1) for n, prefix in enumerate("kMGT")},
+    **{f"{prefix}iB": 1024 ** (n + 1) for n, prefix in enumerate("KMGT")},
+    "KB": 1000,
+}
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zµ]+)", re.IGNORECASE)
+
+
+def picoseconds(value: object) -> int:
+    """A time as "10 us" or "1.5ms"; 0 needs no unit. ValueError says what is allowed."""
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    return _quantity(value, TIMES, 'a time, as in "10 us" or "1.5 ms"', "ns, us, ms, s")
+
+
+def bytes_of(value: object) -> int:
+    """A size as "64 KiB" or "1.5 MB", or a whole number of bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return _quantity(
+        value, SIZES, 'a size, as in "64 KiB" or 65536', "B, KB, MB, GB, KiB, MiB, GiB"
+    )
+
+
+def _quantity(value: object, units: dict[str, int], what: str, known: str) -> int:
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"is not {what}")
+    if found[2] not in units:
+        raise ValueError(f"has the unit {found[2]!r}, which is not one of {known}")
+    exact = Fraction(found[1]) * units[found[2]]
+    if exact.denominator != 1 and exact > 1000:
+        exact = Fraction(round(exact))
+    if exact.denominator != 1:
+        raise ValueError(f"is no whole number of {'ps' if units is TIMES else 'bytes'}")
+    return int(exact)
+
+
+def time_text(ps: float) -> str:
+    """Three digits and a unit: "1.74 ms"."""
+    for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
+        if ps >= factor:
+            return (
+                f"{ps / factor:.3g} {unit}" if ps < 999.5 * factor else f"{ps / factor:.0f} {unit}"
+            )
+    return f"{ps:.0f} ps"
+
+
+def size_text(count: float) -> str:
+    """In units of 1024: "63.9 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"

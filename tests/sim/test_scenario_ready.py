@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ready scenarios: each teaches in numbers what its text says."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from verbena.sim import Scenario, ScenarioResult, ready
+
+LINE = 100e9
+PAYLOAD = 4096 / (4096 + 12 + 62)  # of a packet on Ethernet
+
+
+@cache
+def run(name: str, variant: str) -> ScenarioResult:
+    scenario = Scenario.load(name).variant(variant)
+    result = scenario.run()
+    assert result.end == scenario.expect
+    assert result.wrong is None
+    return result
+
+
+def busy(result: ScenarioResult, source: str, target: str) -> float:
+    return float(result.links["utilisation"][result.link(source, target)])
+
+
+@pytest.mark.parametrize("name", ready.names())
+def test_each_says_what_it_teaches_and_what_to_see(name: str) -> None:
+    scenario = Scenario.load(name)
+    assert len(scenario.teaches) > 100
+    assert len(scenario.see) > 100
+    assert len(scenario.variants) >= 2
+    for variant in scenario.variants:
+        assert scenario.variant(variant).name == f"{scenario.name}, {variant}"
+
+
+def test_two_senders() -> None:
+    """Lossless: none is lost, and each link into the switch stands still for half of the time."""
+    lossless, lossy = run("two-senders", "lossless"), run("two-senders", "lossy")
+    assert lossless.packets["dropped"] == 0
+    assert lossless.flows["retransmissions"].sum() == 0
+    assert lossless.goodput() == pytest.approx(LINE * PAYLOAD, rel=0.02)
+    for host in ("h0", "h1"):
+        stalled = lossless.links["stalled"][lossless.link(host, "s0")] / lossless.time
+        assert stalled == pytest.approx(0.5, abs=0.03)
+    limit = 2 * (64 + 64) << 10
+    assert lossless.links["queue_max"].max() <= limit
+    assert lossless.queue(lossless.link("s0", "h2")).max() <= limit
+    assert lossy.dropped["full"] > 100
+    assert lossy.flows["retransmissions"].sum() >= lossy.dropped["full"]
+    assert lossy.durations().max() > 1.2 * lossless.durations().max()
+
+
+def test_bufferbloat() -> None:
+    """A short message waits for the whole queue: two windows of 1 MiB at the line's rate."""
+    deep, shallow, dcqcn = (run("bufferbloat", name) for name in ("deep", "shallow", "dcqcn"))
+    waits = [float(np.median(result.durations("short"))) / 1e6 for result in (deep, shallow, dcqcn)]
+    assert waits[0] == pytest.approx(2 * (1 << 20) * 80 / PAYLOAD / 1e6, rel=0.03)
+    assert waits[1] < waits[0] / 10
+    assert waits[2] < waits[0] / 10
+    assert deep.packets["dropped"] == dcqcn.packets["dropped"] == 0
+    assert shallow.flows["retransmissions"].sum() > 100
+    assert shallow.dropped["full"] > 100
+    assert deep.flows["retransmissions"].sum() == dcqcn.flows["retransmissions"].sum() == 0
+    late = deep.times > 10**9
+    assert np.ptp(deep.queue(deep.link("s0", "h3"))[late]) < 64 << 10  # it stays full
+
+
+def test_incast() -> None:
+    """N S / C without losses; with them the last one waits for timers, and the link is idle."""
+    lossless, lossy = run("incast", "lossless"), run("incast", "lossy")
+    drain = 32 * (256 << 10) * 80 / PAYLOAD
+    assert lossless.durations().max() == pytest.approx(drain, rel=0.02)
+    assert lossless.durations().min() > 0.9 * lossless.durations().max()
+    assert lossless.packets["dropped"] == 0
+    assert lossy.durations().max() > 5 * drain
+    assert np.median(lossy.durations()) > 10**9  # a timeout
+    assert busy(lossy, "s0", "h32") < 0.2
+
+
+def test_diamond() -> None:
+    """Packets that overtake each other are sent again, though none is lost."""
+    by_flow, by_packet = run("diamond", "by-flow"), run("diamond", "by-packet")
+    assert by_flow.packets["dropped"] == by_packet.packets["dropped"] == 0
+    assert by_flow.flows["retransmissions"].sum() == 0
+    assert by_packet.flows["retransmissions"].sum() > 1000
+    assert by_packet.goodput() < by_flow.goodput() / 3
+    ways = [busy(by_packet, "s0", middle) for middle in ("m0", "m1")]
+    assert min(ways) > 0.5
+    assert min(ways) / max(ways) > 0.9
+
+
+def test_victim_flow() -> None:
+    """A pause stops all of a class: the victim gets what the congested flow gets."""
+    results = {name: run("victim", name) for name in ("pauses", "own-class", "dcqcn")}
+    line = LINE * PAYLOAD
+    victim = {name: result.goodput("victim") / line for name, result in results.items()}
+    assert victim["pauses"] == pytest.approx(0.25, abs=0.02)
+    assert victim["own-class"] == pytest.approx(0.75, abs=0.02)
+    assert victim["dcqcn"] > 0.7
+    for result in results.values():
+        assert result.packets["dropped"] == 0
+        assert result.goodput("to h2") > 0.95 * line
+    through = results["pauses"].links
+    assert through["pauses"].sum() > 100
+    assert through["stalled"][results["pauses"].link("s0", "s1")] > 0.4 * results["pauses"].time
+
+
+def test_deadlock() -> None:
+    """The links that wait for each other are the circle that the routes have."""
+    stuck = run("deadlock", "shortest")
+    assert len(stuck.blocked) == 6
+    names = [stuck.link_name(link) for link in stuck.blocked]
+    ends = [(name.split("[")[0], name.split(" to ")[1].split("[")[0]) for name in names]
+    assert all(one[1] == other[0] for one, other in zip(ends, ends[1:] + ends[:1], strict=True))
+    assert any("credit loop" in note for note in stuck.notes)
+    assert stuck.packets["under_way"] > 100
+    assert stuck.packets["dropped"] == 0
+    for cure in ("lanes", "up-down"):
+        result = run("deadlock", cure)
+        assert result.packets["dropped"] == result.packets["under_way"] == 0
+        assert not result.notes
+    lifetime = run("deadlock", "lifetime")
+    assert set(lifetime.dropped) == {"lifetime"}
+    assert lifetime.durations().max() > 3 * run("deadlock", "lanes").durations().max()
+
+
+def test_parking_lot() -> None:
+    """Fair to inputs: 1/8, 1/8, 1/4, 1/2. DCQCN knows flows."""
+    shares = {}
+    for name in ("in-turn", "dcqcn"):
+        done = run("parking-lot", name).flows["done"].astype(float)
+        shares[name] = done / done.sum()
+    assert shares["in-turn"] == pytest.approx([1 / 8, 1 / 8, 1 / 4, 1 / 2], abs=0.01)
+    assert shares["dcqcn"] == pytest.approx([1 / 4] * 4, abs=0.05)
+    assert run("parking-lot", "in-turn").goodput() > 0.99 * LINE * PAYLOAD
+
+
+def test_long_haul() -> None:
+    """min(C, room / (2 ser + 2 d)), and no more than 128 KiB of room count."""
+    rate, packet = 32e9, 4096 + 12 + 14
+    payload = 4096 / packet
+
+    def law(room: int, metres: float) -> float:
+        seconds = 2 * (packet * 8 / rate + metres * 5e-9)
+        return min(rate, room * 8 / seconds) * payload
+
+    results = {name: run("long-haul", name) for name in ("enough", "short", "too-far")}
+    for name, room, metres in (
+        ("enough", 128 << 10, 2500),
+        ("short", 32 << 10, 2500),
+        ("too-far", 128 << 10, 10000),
+    ):
+        # The first round trip, and whole packets and blocks of 64 bytes.
+        assert results[name].goodput() == pytest.approx(law(room, metres), rel=0.14)
+        assert results[name].packets["dropped"] == 0
+    assert results["enough"].goodput() > 0.97 * rate * payload
+    short = results["short"]
+    assert short.links["stalled"][short.link("s0", "s1")] > 0.6 * short.time
+    assert not results["enough"].notes
+    assert "4194304 bytes lets s0[2] to s1[2] carry at most 10.3" in results["too-far"].notes[0]
+
+
+def test_bad_cable() -> None:
+    """Each loss costs what is under way; the flow beside it notices nothing."""
+    repeated, strict, replaced = (run("bad-cable", n) for n in ("go-back-n", "strict", "replaced"))
+    assert repeated.dropped["damaged"] > 10
+    bad, good = repeated.of("bad"), repeated.of("good")
+    assert bad["retransmissions"].sum() > 5 * repeated.dropped["damaged"]
+    assert good["retransmissions"].sum() == 0
+    assert repeated.goodput("bad") < 0.95 * repeated.goodput("good")
+    assert strict.of("bad")["state"].tolist() == [3]
+    assert strict.of("bad")["status"].tolist() == [12]  # IBV_WC_RETRY_EXC_ERR
+    assert strict.of("good")["state"].tolist() == [2]
+    assert replaced.packets["dropped"] == 0
+    assert replaced.goodput("bad") == pytest.approx(replaced.goodput("good"), rel=0.01)
+
+
+def test_shared_wire() -> None:
+    """The lossy class takes the memory, and with it a part of what the lossless one may send."""
+    names = ("alone", "beside", "reserved", "strict")
+    results = {name: run("shared-wire", name) for name in names}
+    line = LINE * PAYLOAD
+    share = {name: result.goodput("lossless") / line for name, result in results.items()}
+    assert share["alone"] > 0.98
+    assert share["beside"] < 0.42
+    assert share["reserved"] == pytest.approx(0.5, abs=0.02)
+    assert share["strict"] > 0.98
+    for result in results.values():
+        assert result.links["dropped_headroom"].sum() == 0
+        assert result.of("lossless")["retransmissions"].sum() == 0
+    assert results["beside"].dropped["full"] > 1000

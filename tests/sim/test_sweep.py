@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps: all points once, on processes and on a cluster, and errors that name their point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verbena.sim import Scenario, ScenarioError, ScenarioResult, SweepError, sweep
+
+TEXT = """\
+[fabric]
+topology = "one_switch"
+hosts = 3
+rate = "100GbE"
+delay = "1 us"
+bit_error_rate = 1e-7
+
+[switch]
+buffer = "64 KiB"
+
+[adapter]
+timeout = 5
+
+[[traffic]]
+pattern = "flows"
+from = ["h0", "h1"]
+to = "h2"
+size = "256 KiB"
+"""
+OVER = {"switch.buffer": ["32 KiB", "1 MiB"], "fabric.hosts": [3, 4]}
+
+
+def broken(result: ScenarioResult) -> dict[str, float]:
+    """A measure that some results have not."""
+    if len(result.nodes) == 5:
+        raise LookupError("no such measure")
+    return {"time": result.time}
+
+
+def test_a_sweep_is_a_table_of_all_points(tmp_path: Path) -> None:
+    scenario = Scenario.parse(TEXT)
+    made = sweep(scenario, OVER, seeds=[3, 4], workers=2)
+    assert len(made) == 8
+    assert made["switch.buffer"].tolist() == ["32 KiB"] * 4 + ["1 MiB"] * 4
+    assert made["fabric.hosts"].tolist() == [3, 3, 4, 4] * 2
+    assert made["seed"].tolist() == [3, 4] * 4
+    assert (made["end"] == "done").all()
+    assert made["dropped"][:4].sum() > made["dropped"][4:].sum()
+    assert len(np.unique(made["slowest"])) > 2
+    alone = scenario.changed({"switch.buffer": "1 MiB", "fabric.hosts": 4}).run(seed=4)
+    assert made["slowest"][7] == alone.durations().max() / 1e12
+    made.to_parquet(tmp_path / "sweep.parquet")
+    assert (tmp_path / "sweep.parquet").stat().st_size > 500
+
+
+def test_a_sweep_over_seeds_alone() -> None:
+    made = sweep(Scenario.parse(TEXT), seeds=3, workers=1)
+    assert made["seed"].tolist() == [0, 1, 2]
+    assert made.points == ({"seed": 0}, {"seed": 1}, {"seed": 2})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_point_that_fails_names_its_settings(workers: int) -> None:
+    with pytest.raises(SweepError) as caught:
+        sweep(Scenario.parse(TEXT), {"fabric.hosts": [3, 4]}, workers=workers, measure=broken)
+    assert str(caught.value) == "with fabric.hosts = 4, seed = 0: LookupError: no such measure"
+    assert caught.value.point == {"fabric.hosts": 4, "seed": 0}
+
+
+def test_settings_that_cannot_be_are_refused_before_the_first_run() -> None:
+    with pytest.raises(ScenarioError, match=r"with fabric.hosts = 0, seed = 0: fabric.hosts"):
+        sweep(Scenario.parse(TEXT), {"fabric.hosts": [3, 0]}, measure=broken)
+    with pytest.raises(ValueError, match=r"no value for switch\.buffer"):
+        sweep(Scenario.parse(TEXT), {"switch.buffer": []})
+
+
+@pytest.mark.timeout(120)
+def test_the_same_call_on_a_dask_cluster() -> None:
+    distributed = pytest.importorskip("dask.distributed", reason="distributed is not installed")
+    scenario = Scenario.parse(TEXT)
+    here = sweep(scenario, OVER, seeds=[3], workers=1)
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address=None,
+    ) as cluster:
+        assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
+        there = sweep(scenario, OVER, seeds=[3], dask=cluster.scheduler_address)
+        with pytest.raises(SweepError) as caught:
+            sweep(
+                scenario, {"fabric.hosts": [3, 4]}, dask=cluster.scheduler_address, measure=broken
+            )
+    assert caught.value.point == {"fabric.hosts": 4, "seed": 0}
+    assert set(here.columns) == set(there.columns)
+    for name in set(here.columns) - {"wall"}:
+        assert here[name].tolist() == there[name].tolist()
