@@ -37,9 +37,11 @@ VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 
 VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    return vb_core(ah->context)
-               ? vb_result(ah->context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
-               : vb_bury(ah->context, ah);
+    struct ibv_context *context = ah->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
+               : vb_bury(context, ah);
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */

@@ -48,7 +48,9 @@ int vb_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 
 VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-    return vb_core(cq->context)
-               ? vb_result(cq->context, "ibv_destroy_cq", vb_cq_destroy((struct vb_cq *)cq))
-               : vb_bury(cq->context, cq);
+    struct ibv_context *context = cq->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_destroy_cq", vb_cq_destroy((struct vb_cq *)cq))
+               : vb_bury(context, cq);
 }

@@ -19,9 +19,11 @@ struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr 
 
 int vb_dealloc_td(struct ibv_td *td)
 {
-    return vb_core(td->context)
-               ? vb_result(td->context, "ibv_dealloc_td", vb_td_dealloc((struct vb_td *)td))
-               : vb_bury(td->context, td);
+    struct ibv_context *context = td->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_dealloc_td", vb_td_dealloc((struct vb_td *)td))
+               : vb_bury(context, td);
 }
 
 struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,

@@ -19,9 +19,11 @@ VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c
 
 VB_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-    if (!vb_core(channel->context))
-        return vb_bury(channel->context, channel);
-    return vb_result(channel->context, "ibv_destroy_comp_channel",
+    struct ibv_context *context = channel->context; /* read when the object is gone */
+
+    if (!vb_core(context))
+        return vb_bury(context, channel);
+    return vb_result(context, "ibv_destroy_comp_channel",
                      vb_channel_destroy((struct vb_channel *)channel));
 }
 

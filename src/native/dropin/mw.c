@@ -23,7 +23,9 @@ int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 
 int vb_dealloc_mw(struct ibv_mw *mw)
 {
-    return vb_core(mw->context)
-               ? vb_result(mw->context, "ibv_dealloc_mw", vb_mw_dealloc((struct vb_mw *)mw))
-               : vb_bury(mw->context, mw);
+    struct ibv_context *context = mw->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_dealloc_mw", vb_mw_dealloc((struct vb_mw *)mw))
+               : vb_bury(context, mw);
 }

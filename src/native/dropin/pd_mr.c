@@ -21,9 +21,11 @@ VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-    return vb_core(pd->context)
-               ? vb_result(pd->context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
-               : vb_bury(pd->context, pd);
+    struct ibv_context *context = pd->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
+               : vb_bury(context, pd);
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -110,9 +112,10 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 
 VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    return vb_core(mr->context)
-               ? vb_result(mr->context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
-               : vb_bury(mr->context, mr);
+    struct ibv_context *context = mr->context; /* read when the object is gone */
+
+    return vb_core(context) ? vb_result(context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
+                            : vb_bury(context, mr);
 }
 
 /* ---- regions of other kinds ---- */
@@ -169,8 +172,9 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
 int vb_free_dm(struct ibv_dm *dm)
 {
     const struct vb_dm *own = (const struct vb_dm *)dm;
+    struct ibv_context *context = dm->context; /* read when the object is gone */
 
-    if (own->context && !vb_core(dm->context))
-        return vb_bury(dm->context, dm);
-    return vb_result(dm->context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
+    if (own->context && !vb_core(context))
+        return vb_bury(context, dm);
+    return vb_result(context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
 }

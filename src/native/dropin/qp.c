@@ -140,11 +140,12 @@ VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+    struct ibv_context *context = qp->context; /* it is read when the QP is gone */
     struct vb_qp *own = (struct vb_qp *)qp;
 
-    if (vb_core(qp->context))
-        return vb_result(qp->context, "ibv_destroy_qp", vb_qp_destroy(own));
-    if (vb_open_of(qp->context)->ended)
+    if (vb_core(context))
+        return vb_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
+    if (vb_open_of(context)->ended)
         free(own->staging);
-    return vb_bury(qp->context, qp);
+    return vb_bury(context, qp);
 }

@@ -87,7 +87,9 @@ VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 VB_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-    return vb_core(srq->context)
-               ? vb_result(srq->context, "ibv_destroy_srq", vb_srq_destroy((struct vb_srq *)srq))
-               : vb_bury(srq->context, srq);
+    struct ibv_context *context = srq->context; /* read when the object is gone */
+
+    return vb_core(context)
+               ? vb_result(context, "ibv_destroy_srq", vb_srq_destroy((struct vb_srq *)srq))
+               : vb_bury(context, srq);
 }

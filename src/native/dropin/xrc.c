@@ -165,16 +165,17 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
 int vb_close_xrcd(struct ibv_xrcd *xrcd)
 {
     struct vb_xrcd *own = (struct vb_xrcd *)xrcd;
-    struct vb_open *opened = vb_open_of(xrcd->context);
+    struct ibv_context *context = xrcd->context; /* read when the object is gone */
+    struct vb_open *opened = vb_open_of(context);
     int error;
 
-    if (!vb_core(xrcd->context))
-        return vb_bury(xrcd->context, own); /* of a forked child's it was let go of */
+    if (!vb_core(context))
+        return vb_bury(context, own); /* of a forked child's it was let go of */
     drop(opened, own);
     error = vb_xrcd_close(own);
     if (error)
         keep(opened, own);
-    return vb_result(xrcd->context, "ibv_close_xrcd", error);
+    return vb_result(context, "ibv_close_xrcd", error);
 }
 
 /* ---- a target QP that somebody else of the domain has made ---- */

@@ -83,9 +83,9 @@ struct vb_sim_port {
     uint64_t rate;  /* bits per second */
     uint64_t carry; /* the fraction of a picosecond that the last packets left */
     double bit_error_rate;
-    uint64_t came_up;        /* after it was down; 0: it never was */
-    uint64_t pause_response; /* ps from the end of a pause frame to its effect here */
-    uint64_t reserved;       /* bits per second that flows were promised */
+    uint64_t came_up;             /* after it was down; 0: it never was */
+    uint64_t pause_response;      /* ps from the end of a pause frame to its effect here */
+    uint64_t reserved;            /* bits per second that flows were promised */
     const struct vb_sim_tap *tap; /* tap.h; NULL: nobody looks */
 };
 
