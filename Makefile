@@ -57,7 +57,9 @@ validate: build/stamps/installed ## Laws and published results beside what the s
 	$(VENV)/bin/python -m tests.validation $(VALIDATE)
 
 bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
-	$(VENV)/bin/verbena bench $(BENCH)
+	@$(VENV)/bin/cmake -S . -B build/bench -G Ninja -DVERBENA_NATIVE_TESTS=ON >/dev/null
+	@$(VENV)/bin/cmake --build build/bench --target bench_engine >/dev/null
+	VERBENA_BENCH_ENGINE=build/bench/bench/bench_engine $(VENV)/bin/verbena bench $(BENCH)
 
 lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, sizes, layers
 	@scripts/lint.sh $(VENV)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import verbena_command
-from verbena.bench import cores, goals, perftest, processes, report, runner, ucx
+from verbena.bench import cores, engine, goals, perftest, processes, report, runner, ucx
 from verbena.bench.case import Effort, Memory, Sample, Unit, size_text
 from verbena.bench.cores import Cores
 from verbena.bench.goals import Better, Goal, Section
@@ -383,3 +383,19 @@ def wait_for_children(pid: int, count: int) -> list[int]:
             return [int(child) for child in children]
         time.sleep(0.01)
     raise AssertionError(f"process {pid} started fewer than {count} processes")
+
+
+def test_the_engines_own_figure() -> None:
+    line = "SEND    65536 bytes:  20.56 M data packets/s, {} allocations\n"
+    assert engine.packets_per_second(line.format(0)) == 20.56
+    with pytest.raises(MeasureError, match="allocated memory 3 times"):
+        engine.packets_per_second(line.format(3))
+    with pytest.raises(MeasureError, match="no result: 'Segm"):
+        engine.packets_per_second("Segmentation fault")
+    assert any(goal.name.startswith("the engine alone") for goal in goals.all_goals())
+
+
+def test_the_engine_needs_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(engine.PROGRAM, raising=False)
+    with pytest.raises(SkipError, match="make bench"):
+        engine.EngineAlone("WRITE", 65536).measure(Effort(0.1), HERE)

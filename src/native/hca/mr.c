@@ -49,6 +49,19 @@ static int check_mapped(struct vb_context *context, const void *addr, size_t len
     return 0;
 }
 
+/* Pinning would say so as well. Both ends stand for what is between. */
+static int check_usable(struct vb_context *context, uint8_t *addr, size_t length, unsigned access)
+{
+    bool to_write = access & IBV_ACCESS_LOCAL_WRITE;
+
+    if (vb_is_mapped(addr, 1, to_write) && vb_is_mapped(addr + length - 1, 1, to_write))
+        return 0;
+    return vb_decline(context, -EFAULT,
+                      "[{0x}, +{1}) cannot be read, or is read-only and the access flags {2a} have "
+                      "LOCAL_WRITE: leave that out, or register memory that can be written",
+                      (uintptr_t)addr, length, access);
+}
+
 static bool is_implicit(const void *addr, size_t length, unsigned access)
 {
     return (access & IBV_ACCESS_ON_DEMAND) && !addr && length == SIZE_MAX;
@@ -57,6 +70,8 @@ static bool is_implicit(const void *addr, size_t length, unsigned access)
 /* On demand: what is not mapped now may be when it is used, and if not that request fails. */
 static int check_range(struct vb_context *context, const void *addr, size_t length, unsigned access)
 {
+    int error;
+
     if (length == 0 || (uintptr_t)addr + length < (uintptr_t)addr)
         return vb_decline(context, -EINVAL,
                           "[{0x}, +{1}) is no range: it is empty, or goes beyond the address space",
@@ -64,7 +79,10 @@ static int check_range(struct vb_context *context, const void *addr, size_t leng
     if (length == SIZE_MAX && !is_implicit(addr, length, access))
         return vb_decline(context, -EINVAL,
                           "all of the address space is a region from NULL on, with ON_DEMAND");
-    return access & IBV_ACCESS_ON_DEMAND ? 0 : check_mapped(context, addr, length);
+    if (access & IBV_ACCESS_ON_DEMAND)
+        return 0;
+    error = check_mapped(context, addr, length);
+    return error ? error : check_usable(context, (uint8_t *)addr, length, access);
 }
 
 static bool meets_heap(const struct vb_heap *heap, const void *addr, size_t length)

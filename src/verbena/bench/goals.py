@@ -9,6 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
+from verbena.bench.engine import EngineAlone
 from verbena.bench.fabric import FabricRun
 from verbena.bench.iperf import Iperf
 from verbena.bench.perftest import PACKETS_ONLY, Perftest
@@ -212,6 +213,9 @@ def packets() -> Iterator[Goal]:
     for kind, test in (("write", "ucp_put_bw"), ("send", "tag_bw")):
         ours, peer = Perftest(f"{kind}_bw", path_mtu=1024), Ucx(test, over_tcp=True)
         yield Goal(section, f"{kind.upper()} rate, 8 B", ours, peer, 3.0, quick=kind == "send")
+    for operation in ("WRITE", "SEND"):
+        name = f"the engine alone, {operation} of 64 KiB, data packets of 4096"
+        yield Goal(section, name, EngineAlone(operation, 64 * KIB), None, 6.0)
 
 
 COLD = "WRITE bandwidth, cold: 1 MiB each, walking 1 GiB, path MTU 4096"

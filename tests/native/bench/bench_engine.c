@@ -2,8 +2,11 @@
 /*
  * Data packets per second of two packet engines that hand packets to each other on one core, with
  * virtual payload, acknowledgements included; and how often they allocate meanwhile. Not a part of
- * the test-suite: build the target bench_engine, run it on an idle core.
+ * the test-suite: `make bench` runs it.
+ *   bench_engine [WRITE|SEND|READ BYTES]
  */
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "check.h"
@@ -103,7 +106,22 @@ static void measure(const char *name, enum ibv_wr_opcode opcode, uint32_t length
            allocations - before);
 }
 
-int main(void)
+static const struct {
+    const char *name;
+    enum ibv_wr_opcode opcode;
+    uint32_t length;
+} measured[] = {
+    {"WRITE", IBV_WR_RDMA_WRITE, LENGTH}, {"WRITE", IBV_WR_RDMA_WRITE, 8},
+    {"SEND", IBV_WR_SEND, LENGTH},        {"SEND", IBV_WR_SEND, 8},
+    {"READ", IBV_WR_RDMA_READ, LENGTH},
+};
+
+static bool is_wanted(int count, char **words, const char *name, uint32_t length)
+{
+    return count < 3 || (strcmp(words[1], name) == 0 && (uint32_t)atol(words[2]) == length);
+}
+
+int main(int count, char **words)
 {
     struct fabric_options options = {.engine = {.virtual_payload = true}};
     struct qp_options connection = fabric_defaults();
@@ -113,11 +131,9 @@ int main(void)
     connection.rd_atomic = connection.dest_rd_atomic = 16;
     fabric_open(&fabric, options);
     fabric_pair(&fabric, connection, qp);
-    measure("WRITE", IBV_WR_RDMA_WRITE, LENGTH);
-    measure("WRITE", IBV_WR_RDMA_WRITE, 8);
-    measure("SEND", IBV_WR_SEND, LENGTH);
-    measure("SEND", IBV_WR_SEND, 8);
-    measure("READ", IBV_WR_RDMA_READ, LENGTH);
+    for (size_t i = 0; i < sizeof(measured) / sizeof(*measured); ++i)
+        if (is_wanted(count, words, measured[i].name, measured[i].length))
+            measure(measured[i].name, measured[i].opcode, measured[i].length);
     fabric_close(&fabric);
     return 0;
 }

@@ -106,6 +106,26 @@ static void test_creation(void)
     expect("ibv_query_gid", EINVAL, "GID index 999");
 }
 
+static void test_registration_of_what_cannot_be_written(void)
+{
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ibv_mr *mr;
+
+    CHECK_EQ(mprotect(page + 4096, 4096, PROT_READ), 0);
+    CHECK(!ibv_reg_mr(pair.pd, page, 8192, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+    expect("ibv_reg_mr", EFAULT, "is read-only");
+    mr = ibv_reg_mr(pair.pd, page, 8192, IBV_ACCESS_REMOTE_READ);
+    CHECK(mr);
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(mprotect(page, 8192, PROT_NONE), 0);
+    CHECK(!ibv_reg_mr(pair.pd, page, 8192, 0) && errno == EFAULT);
+    expect("ibv_reg_mr", EFAULT, "cannot be read");
+    mr = ibv_reg_mr(pair.pd, page, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    CHECK(mr); /* it may be there when it is used */
+    CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(munmap(page, 8192), 0);
+}
+
 static void test_registration(void)
 {
     char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -278,6 +298,7 @@ int main(void)
     test_states();
     test_posting();
     sleep(1);
+    test_registration_of_what_cannot_be_written();
     test_full_queue();
     test_in_use();
     test_each_thread_has_its_own();

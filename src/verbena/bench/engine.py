@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet engine alone: two adapters on one core hand packets to each other in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from verbena.bench.case import Effort, Sample, Unit
+from verbena.bench.cores import Cores
+from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
+
+# tests/native/bench/bench_engine.c; an installed package does not have it.
+PROGRAM = "VERBENA_BENCH_ENGINE"
+TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class EngineAlone:
+    """Data packets per second, with acknowledgements, path MTU 4096 and virtual payload."""
+
+    operation: str
+    size: int
+    unit: Unit = Unit.MILLIONS
+
+    @property
+    def label(self) -> str:
+        return f"bench_engine {self.operation} {self.size}"
+
+    def measure(self, effort: Effort, cores: Cores) -> Sample:
+        program = os.environ.get(PROGRAM)
+        if not program:
+            raise SkipError("`make bench` builds the program that measures it")
+        words = [program, self.operation, str(self.size)]
+        return Sample(
+            packets_per_second(run_alone(Program(words, os.environ), cores.first, TIMEOUT))
+        )
+
+
+def packets_per_second(text: str) -> float:
+    """In millions. Raises MeasureError, also where the engine allocated memory meanwhile."""
+    found = re.search(r"([\d.]+) M data packets/s, (\d+) allocations", text)
+    if found is None:
+        raise MeasureError(f"bench_engine printed no result: {text[-200:]!r}")
+    if int(found[2]):
+        raise MeasureError(f"the engine allocated memory {found[2]} times while it ran")
+    return float(found[1])
