@@ -431,7 +431,10 @@ class Machine(RuleBasedStateMachine):
         if opcode in ATOMIC:
             length = 4 if wild else 8
             sges = (self.sge(data, qp.process, qp.pd, length, wild=False),)
-        fields: dict[str, Any] = {"flags": self.flags(data, sges, opcode in RDMA, wild=wild)}
+        flags = self.flags(data, sges, opcode in RDMA, wild=wild)
+        if opcode == "RDMA_READ" and len(sges) > 1 and "SIGNALED" not in flags:
+            flags = ("SIGNALED", *flags)  # where elements overlap, only its end says what is there
+        fields: dict[str, Any] = {"flags": flags}
         if opcode not in ("SEND", "SEND_WITH_IMM"):
             fields |= self.target(data, qp, opcode, sum(sge.length for sge in sges))
         if opcode.endswith("IMM"):
