@@ -197,7 +197,7 @@ static void a_datagram_whose_memory_is_gone_is_the_senders_error(void)
     struct ibv_wc wc;
 
     receive(ud[1], 512);
-    munmap(memory, 4096);
+    CHECK_EQ(mprotect(memory, 4096, PROT_NONE), 0); /* so nothing else can come to lie there */
     CHECK_EQ(ibv_post_send(ud[0], &wr, &bad), 0);
     while (ibv_poll_cq(sent, 1, &wc) == 0)
         ;
@@ -209,6 +209,7 @@ static void a_datagram_whose_memory_is_gone_is_the_senders_error(void)
     CHECK_EQ(ibv_destroy_ah(answer), 0);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
+    CHECK_EQ(munmap(memory, 4096), 0);
 }
 
 /* To an address that leads nowhere: the QP is as it was. Where packets cannot be sent it may wait
