@@ -238,7 +238,9 @@ static void what_is_made_of_two_contexts_is_refused(void)
     errno = 0;
     CHECK(!ibv_create_cq(mine.context, 8, NULL, channel, 0));
     CHECK_EQ(errno, EINVAL);
-    CHECK_EQ(ibv_close_device(other.context), 0);
+    CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+    CHECK_EQ(ibv_destroy_srq(theirs), 0);
+    pair_close(&other);
     pair_close(&mine);
 }
 
