@@ -32,7 +32,7 @@ FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
     ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("state", "u1"),
     ("status", "u1"), ("level", "u1"),
-])
+], align=True)
 LINK = np.dtype([
     ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
     ("delay", "u8"), ("packets", "u8"), ("bytes", "u8"), ("busy", "u8"), ("stalled", "u8"),
