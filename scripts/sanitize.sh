@@ -3,7 +3,9 @@
 # Runs the test-suite over the build with AddressSanitizer and UBSan.
 #   scripts/sanitize.sh VENV [PYTEST ARGUMENTS]
 # Neither Python nor Debian's programs are built with the sanitizer, so its runtime has to be
-# preloaded; leaks are looked for in our own C test programs only (tests/native/conftest.py).
+# preloaded, and libstdc++ with it: the libraries that draw throw exceptions, which the runtime
+# finds only where they are there from the start. Leaks are looked for in our own C test programs
+# only (tests/native/conftest.py).
 set -eu
 cd "$(dirname "$0")/.."
 venv=$1
@@ -21,4 +23,4 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 # CPython's own allocator hides overruns inside its arenas.
 export PYTHONMALLOC=malloc
 exec timeout --kill-after=30 3000 \
-    env LD_PRELOAD="$runtime" "$venv/bin/python" -m pytest --timeout=300 "$@"
+    env LD_PRELOAD="$runtime libstdc++.so.6" "$venv/bin/python" -m pytest --timeout=300 "$@"
