@@ -20,6 +20,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import marks
+
 import verbena
 from tests.suite import accepted, perftest, programs, rdma_core
 from tests.suite.outcome import Outcome
@@ -196,11 +198,8 @@ def other_programs() -> Made:
 
 def replaced(page: str, section: str, made: str) -> str:
     """The page with what stands between the marks of a section replaced."""
-    head, begin, rest = page.partition(f"<!-- {section}: made by generate/compatibility.py -->\n")
-    _, end, tail = rest.partition(f"<!-- end of {section} -->")
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for {section}")
-    return f"{head}{begin}\n{made.strip()}\n\n{end}{tail}"
+    begin = f"<!-- {section}: made by generate/compatibility.py -->\n"
+    return marks.replaced(page, begin, f"<!-- end of {section} -->", made.strip() + "\n")
 
 
 PARTS: dict[str, Callable[[], Made]] = {

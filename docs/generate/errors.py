@@ -7,15 +7,16 @@ python docs/generate/errors.py --print  # prints it
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import catalogue
+import marks
 
 from verbena import launch, verbs
 
@@ -23,21 +24,6 @@ PAGE = Path(__file__).parent.parent / "errors.md"
 BEGIN_MARK = "<!-- catalogue: made by generate/errors.py -->\n"
 END_MARK = "<!-- end of catalogue -->"
 WIDTH = 96
-
-
-def load_catalogue() -> ModuleType:
-    """The module beside this one; this folder is no package."""
-    path = Path(__file__).parent / "catalogue.py"
-    spec = importlib.util.spec_from_file_location("generate_catalogue", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-catalogue = load_catalogue()
 
 
 def raised(code: str) -> str:
@@ -122,12 +108,7 @@ def made() -> str:
 
 
 def replaced(page: str, new: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN_MARK)
-    _, end, tail = rest.partition(END_MARK)
-    if not begin or not end:
-        raise ValueError("the page has no marks for the catalogue")
-    return f"{head}{begin}\n{new}\n{end}{tail}"
+    return marks.replaced(page, BEGIN_MARK, END_MARK, new)
 
 
 if __name__ == "__main__":

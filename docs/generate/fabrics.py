@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import marks
 import numpy as np
 
 from verbena import fabrics
@@ -95,12 +96,7 @@ def cell(made: fabrics.Fabric, engine: str) -> str:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for the table")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+    return marks.replaced(page, BEGIN, END, made)
 
 
 if __name__ == "__main__":

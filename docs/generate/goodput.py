@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import marks
+
 PAGE = Path(__file__).parent.parent / "goodput.md"
 BEGIN = "<!-- table: made by generate/goodput.py -->\n"
 END = "<!-- end of table -->"
@@ -55,12 +57,7 @@ def table(results: list[Result]) -> str:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for the table")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+    return marks.replaced(page, BEGIN, END, made)
 
 
 if __name__ == "__main__":

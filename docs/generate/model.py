@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import marks
+
 DOCS = Path(__file__).parent.parent
 PAGE = DOCS / "model.md"
 MODEL = DOCS.parent / "tests" / "model" / "reference"
@@ -46,12 +48,7 @@ def pages() -> str:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for the pages")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+    return marks.replaced(page, BEGIN, END, made)
 
 
 def main() -> None:

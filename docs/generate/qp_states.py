@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import marks
+
 DOCS = Path(__file__).parent.parent
 PAGE = DOCS / "qp-states.md"
 DIAGRAM = DOCS / "images" / "qp-states.svg"
@@ -98,12 +100,7 @@ def tables(transitions: list[Transition]) -> str:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for the tables")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+    return marks.replaced(page, BEGIN, END, made)
 
 
 # ---- the diagram ---------------------------------------------------------------------------

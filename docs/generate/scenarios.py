@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import marks
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -177,12 +178,7 @@ def cells(result: ScenarioResult) -> list[str]:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what stands between its marks replaced."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has no marks for the table")
-    return f"{head}{begin}\n{made}\n{end}{tail}"
+    return marks.replaced(page, BEGIN, END, made)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.support import ROOT, native_build
 from verbena import verbs
 
 DOCS = ROOT / "docs"
+sys.path.append(str(DOCS / "generate"))  # the generators import what they share, as scripts do
 
 
 def load(name: str) -> ModuleType:
