@@ -148,16 +148,7 @@ class End:
 
     def partner_spoke(self) -> bool:
         """Whether it waits for this side at the next ``meet``, or is gone."""
-        self.socket.setblocking(False)
-        try:
-            self.socket.recv(1, sockets.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            return True
-        finally:
-            self.socket.settimeout(PATIENCE)
-        return True
+        return self._heard() is not None
 
     def _is_forsaken(self) -> bool:
         """Waits for messages of a partner that is gone, which nothing tells it.
@@ -167,13 +158,17 @@ class End:
         """
         if self.account.sends or not (self.talk.packets or self.talk.srq):
             return False
+        return self._heard() == b""
+
+    def _heard(self) -> bytes | None:
+        """The next byte of the partner's, which stays there; empty: it is gone; None: nothing."""
         self.socket.setblocking(False)
         try:
-            return not self.socket.recv(1, sockets.MSG_PEEK)
+            return self.socket.recv(1, sockets.MSG_PEEK)
         except BlockingIOError:
-            return False
+            return None
         except ConnectionError:
-            return True
+            return b""
         finally:
             self.socket.settimeout(PATIENCE)
 

@@ -13,7 +13,7 @@ from tests.verbs.conftest import MakePair, Pair
 from tests.verbs.side import Side
 from verbena import verbs
 
-pytestmark = pytest.mark.not_simulated("its switches have no multicast groups")
+pytestmark = pytest.mark.not_simulated("programs there cannot be in multicast groups, only flows")
 
 QKEY = 0x11111111
 GRH = 40

@@ -445,3 +445,15 @@ bool vb_qp_try_flush(struct vb_qp *qp)
     }
     return done;
 }
+
+void vb_qp_count_poller(struct vb_qp *qp, bool polls)
+{
+    uint32_t change = polls ? 1 : -1u;
+
+    if (atomic_exchange(&qp->polls_port, polls) == polls)
+        return;
+    if (qp->send_cq) /* an XRC target QP has neither, and an initiator one of them */
+        atomic_fetch_add(&qp->send_cq->waiting, change);
+    if (qp->recv_cq && !qp->target)
+        atomic_fetch_add(&qp->recv_cq->waiting, change);
+}

@@ -196,4 +196,7 @@ static inline void vb_qp_kick(struct vb_qp *qp)
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type);
 
+/* From now on who polls the QP's CQs makes progress for its port; or not any more. */
+void vb_qp_count_poller(struct vb_qp *qp, bool polls);
+
 #endif

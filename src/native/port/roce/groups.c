@@ -43,7 +43,7 @@ int vb_roce_join(struct vb_roce *roce, struct vb_qp *qp, const uint8_t group[16]
     int error = join(roce, group);
 
     if (!error)
-        vb_roce_count_poller(qp, true);
+        vb_qp_count_poller(qp, true);
     switch (error) {
     case -ENOBUFS:
         return -ENOMEM;

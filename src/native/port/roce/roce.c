@@ -29,19 +29,6 @@ enum {
     AGAIN_NS = 100000, /* after the system took no more */
 };
 
-/* Polling its CQs makes progress, or not any more. */
-void vb_roce_count_poller(struct vb_qp *qp, bool polls)
-{
-    uint32_t change = polls ? 1 : -1u;
-
-    if (atomic_exchange(&qp->polls_port, polls) == polls)
-        return;
-    if (qp->send_cq) /* an XRC target QP has neither, and an initiator one of them */
-        atomic_fetch_add(&qp->send_cq->waiting, change);
-    if (qp->recv_cq && !qp->target)
-        atomic_fetch_add(&qp->recv_cq->waiting, change);
-}
-
 /* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
  * to their own host. */
 static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
@@ -52,7 +39,7 @@ static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
         return;
     qp = vb_engine_find(roce->engine, vb_bth_read(arrival->bytes).dest_qp);
     if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
-        vb_roce_count_poller(qp, true);
+        vb_qp_count_poller(qp, true);
 }
 
 static struct vb_wrap_frame frame_of(struct vb_udp_seen seen)
@@ -403,7 +390,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     error = vb_engine_connect(roce->engine, qp, &path);
     vb_roce_leave(roce);
     if (!error)
-        vb_roce_count_poller(qp, true);
+        vb_qp_count_poller(qp, true);
     return error;
 }
 
@@ -415,7 +402,7 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
     vb_udp_forget(roce->udp, qp->ibv.qp_num);
     atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
     vb_roce_leave(roce);
-    vb_roce_count_poller(qp, false);
+    vb_qp_count_poller(qp, false);
 }
 
 /* ---- datagrams ---- */
@@ -460,7 +447,7 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
 
     if (vb_path_make(roce, &ah->attr, qp->ibv.qp_num, wr->wr.ud.remote_qpn, &path, &interface))
         return 0;
-    vb_roce_count_poller(qp, true);
+    vb_qp_count_poller(qp, true);
     path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
     if (packet.header_length && pass_datagram(roce, &packet) == -EFAULT)

@@ -69,9 +69,6 @@ void vb_roce_let_go(struct vb_roce *roce);
 /* Under the lock: what was refused since the last line, but not more than a line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);
 
-/* From now on who polls the QP's CQs receives packets; or not any more. */
-void vb_roce_count_poller(struct vb_qp *qp, bool polls);
-
 /* There may be new interfaces: every group is joined on them too. From the thread, without the
  * lock. */
 void vb_roce_join_again(struct vb_roce *roce);

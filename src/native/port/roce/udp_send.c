@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "hca/adapter.h"
-#include "memory/guard.h"
 #include "port/gid.h"
+#include "port/packet.h"
 #include "port/roce/start.h"
 #include "port/roce/udp_state.h"
 
@@ -179,26 +179,6 @@ static struct vb_icrc_flow flow_of(const struct vb_udp *udp, const struct vb_pat
     return flow;
 }
 
-/*
- * From BTH to pad; the length, or -EFAULT: the payload's memory has gone since the engine looked.
- * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so that
- * the system is given a train in one piece: many small ones cost it more than the copy costs here.
- */
-static int write_packet(const struct vb_packet *packet, uint8_t *bytes)
-{
-    uint8_t *to = bytes;
-
-    memcpy(to, packet->header, packet->header_length);
-    to += packet->header_length;
-    for (uint32_t i = 0; i < packet->piece_count; ++i) {
-        if (vb_guarded_copy(to, packet->piece[i].bytes, packet->piece[i].length))
-            return -EFAULT;
-        to += packet->piece[i].length;
-    }
-    memset(to, 0, packet->pad);
-    return (int)(to + packet->pad - bytes);
-}
-
 static void report_fault(struct vb_udp *udp, const struct vb_packet *packet)
 {
     vb_udp_count(udp, VB_UDP_DROP_FAULT, 1);
@@ -265,7 +245,11 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
 {
     struct vb_udp_out *out = udp->out;
     struct staged *to = &out->packet[out->packets];
-    int length = write_packet(packet, out->bytes + out->used);
+    /*
+     * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so
+     * that the system is given a train in one piece: many small ones cost it more than the copy.
+     */
+    int length = vb_packet_write(packet, out->bytes + out->used);
     struct train *train;
     uint32_t size;
 
@@ -508,7 +492,7 @@ int vb_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
     union vb_socket_address to;
     union control control;
     struct msghdr header;
-    int length = write_packet(packet, bytes), error = EAFNOSUPPORT;
+    int length = vb_packet_write(packet, bytes), error = EAFNOSUPPORT;
     uint32_t start;
 
     if (length < 0) {

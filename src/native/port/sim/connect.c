@@ -14,7 +14,7 @@
 #include "hca/transport.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
-#include "port/roce/state.h"
+#include "port/packet.h"
 
 /* Address space for tables and rings; pages are touched as objects are made. */
 static const size_t SEGMENT_SIZE = 4ull << 30;
@@ -130,20 +130,6 @@ static void serve_attended(struct vb_connect *connect)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-/* -EFAULT: the payload's memory has gone since the engine looked. */
-static int write_bytes(const struct vb_packet *packet, uint8_t *to)
-{
-    memcpy(to, packet->header, packet->header_length);
-    to += packet->header_length;
-    for (uint32_t i = 0; i < packet->piece_count; ++i) {
-        if (vb_guarded_copy(to, packet->piece[i].bytes, packet->piece[i].length))
-            return -EFAULT;
-        to += packet->piece[i].length;
-    }
-    memset(to, 0, packet->pad);
-    return 0;
-}
-
 static void address(struct vb_letter *letter, const struct vb_path *path)
 {
     memcpy(letter->sgid, path->sgid, sizeof(letter->sgid));
@@ -165,7 +151,7 @@ static int send_packet(struct vb_connect *connect, const struct vb_packet *packe
         return -ENOMEM;
     address(letter, packet->path);
     letter->payload = packet->payload_length;
-    if (write_bytes(packet, letter->bytes)) {
+    if (vb_packet_write(packet, letter->bytes) < 0) {
         jack->calls->give_up(jack);
         return -EFAULT;
     }
@@ -336,7 +322,7 @@ static int connect_qp(struct vb_qp *qp)
     if (vb_qp_connected_type(qp->ibv.qp_type))
         error = join_engine(of(qp), qp);
     if (!error)
-        vb_roce_count_poller(qp, true);
+        vb_qp_count_poller(qp, true);
     return error;
 }
 
@@ -360,7 +346,7 @@ static void disconnect(struct vb_qp *qp)
     if (qp->port_data && place_of(qp)->is_held)
         release_held(connect, qp);
     vb_engine_disconnect(connect->engine, qp);
-    vb_roce_count_poller(qp, false);
+    vb_qp_count_poller(qp, false);
     free(qp->port_data);
     qp->port_data = NULL;
 }
@@ -429,8 +415,9 @@ static void told(struct vb_context *context, int fd)
 static int join(struct vb_qp *qp, const uint8_t group[16])
 {
     (void)group;
-    return vb_decline(qp->context, -EOPNOTSUPP,
-                      "the switches of a simulated fabric have no multicast groups");
+    return vb_decline(
+        qp->context, -EOPNOTSUPP,
+        "a program on a simulated host cannot be in multicast groups: only flows can");
 }
 
 static const struct vb_port port = {
