@@ -19,11 +19,16 @@ from tests.model.worker import SIZE
 WHOLE = Access(31)
 
 
-@pytest.fixture(params=["direct", "roce"])
+@pytest.fixture(scope="module", params=["direct", "roce"])
 def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
     made = Setting(request.param, 2)
     yield made
     forget_core(made)
+
+
+@pytest.fixture
+def do(setting: Setting) -> Program:
+    return Program(setting)
 
 
 def connected(do: Program, kinds: tuple[str, str] = ("RC", "RC")) -> None:
@@ -79,96 +84,181 @@ def bind(do: Program, number: int, window: str, low: int, length: int = 64) -> N
     do.bind_mw(name="qp2", request=request)
 
 
-def test_a_window_that_the_peer_invalidates(setting: Setting) -> None:
-    with Program(setting) as do:
-        connected(do)
-        do.alloc_mw(name="mw1", pd="pd2", kind=2)
-        bind(do, 1, "mw1", 7)
-        assert write(do, 2, "mw1:7", Place("own", 568)) == "RTS"
-        do.close(name="mr2")  # not while it is bound
-        assert do.world.owner["mr2"] == "B"
-        do.post_recv(name="qp2", requests=receive(3))
-        assert send(do, 4, "SEND_WITH_INV", "mw1:7") == "RTS"
-        bind(do, 5, "mw1", 8)
-        assert write(do, 6, "mw1:8", Place("own", 512)) == "RTS"
-        assert write(do, 7, "mw1:7", Place("own", 512)) == "ERR"
+def test_what_a_window_is_not_bound_to(do: Program) -> None:
+    """Each of these bindings is refused, and what was bound before stays bound."""
+    connected(do)
+    do.alloc_pd(process="B", name="pd3")
+    for n, pd in ((1, "pd2"), (2, "pd2"), (3, "pd3")):
+        do.alloc_mw(name=f"mw{n}", pd=pd, kind=2)
+    bind(do, 1, "mw1", 1)
+    regions = (("pd2", 15), ("pd2", 16), ("pd2", 31 | 32), ("pd3", 31))
+    for n, (pd, access) in enumerate(regions, 3):
+        region = {"place": Place("own", 512), "length": 64, "access": Access(access)}
+        do.reg_mr(name=f"mr{n}", pd=pd, **region)
+    places = ((512, 64), (500, 64), (512, 65))
+    asked = [("mw2", f"mr{n}", 512, 64) for n in range(3, 7)]
+    asked += [("mw2", "mr2", SIZE - 8, 9), ("mw2", "mr2", 512, 0), ("mw2", "", 512, 0)]
+    asked += [("mw3", "mr2", *place) for place in places] + [("mw1", "mr2", 512, 64)]
+    for n, (window, region, offset, length) in enumerate(asked, 10):
+        start = 0 if region == "mr5" else offset
+        place = Place("zero" if region == "mr5" else "own", start)
+        request = Bind(n, window, f"{window}:2", region, place, length, Access(15))
+        do.bind_mw(name="qp2", request=request)
+        assert do.world.qps["qp2"].state == "ERR"
+        reconnect(do)
+        bind(do, n + 100, "mw1", 1)
 
 
-def test_a_key_that_cannot_be_invalidated(setting: Setting) -> None:
+def test_what_a_window_opens(do: Program) -> None:
+    """Its access and its addresses, not the region's; to the queue pair that it was bound through
+    or, of type 1, to all of its domain."""
+    connected(do)
+    cqs = {"send_cq": "cq2", "recv_cq": "cq2", "srq": None, "cap": (8, 8, 2, 2, 64)}
+    do.create_qp(name="qp3", pd="pd2", kind="RC", sig_all=True, **cqs)
+    to = {"to": "RTS", "access": Access(15), "reads": 16, "answers": 16}
+    do.connect(name="qp3", peer="qp1", **to)
+    for n, kind in ((1, 2), (2, 1)):
+        do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
+    accesses = ((1, Access(4)), (2, Access(2 | 32)), (3, Access(2)))
+    for n, access in accesses:
+        request = Bind(n, "mw1", f"mw1:{n}", "mr2", Place("own", 512), 64, access)
+        do.bind_mw(name="qp2", request=request)
+        write(do, 10 + n, f"mw1:{n}", Place("zero" if n == 2 else "own", 0))
+        write(do, 20 + n, f"mw1:{n}", Place("own", 512))
+        reconnect(do)
+    for name, n in (("qp3", 4), ("qp2", 5)):
+        request = Bind(n, "mw1", f"mw1:{n}", "mr2", Place("own", 512), 64, Access(15))
+        do.bind_mw(name=name, request=request)
+        write(do, 10 + n, f"mw1:{n}", Place("own", 512))
+        reconnect(do)
+        do.modify(name="qp3", to="RESET", given=set(), access=WHOLE, qkey=0)
+        do.connect(name="qp3", peer="qp1", **to)
+    for n, name in ((6, "qp3"), (7, "qp2")):
+        request = Bind(n, "mw2", f"mw2:{n}", "mr2", Place("own", 512), 64, Access(15))
+        do.bind_mw(name=name, request=request)
+        assert write(do, 10 + n, f"mw2:{n}", Place("own", 512)) == "RTS"
+    assert write(do, 30, "mw2:6", Place("own", 512)) == "ERR"
+
+
+def test_a_window_that_is_gone(do: Program) -> None:
+    connected(do)
+    do.alloc_mw(name="mw1", pd="pd2", kind=2)
+    bind(do, 1, "mw1", 1)
+    do.close(name="mw1")
+    assert write(do, 2, "mw1:1", Place("own", 512)) == "ERR"
+    reconnect(do)
+    do.alloc_mw(name="mw2", pd="pd2", kind=1)
+    do.modify(name="qp2", to="SQD", given=set(), access=WHOLE, qkey=0)
+    bind(do, 3, "mw2", 3)
+    bind(do, 4, "mw2", 4)
+    do.modify(name="qp2", to="RTS", given=set(), access=WHOLE, qkey=0)
+    assert write(do, 5, "mw2:4", Place("own", 512)) == "RTS"
+    assert write(do, 6, "mw2:3", Place("own", 512)) == "ERR"
+
+
+def test_a_window_that_the_peer_invalidates(do: Program) -> None:
+    connected(do)
+    do.alloc_mw(name="mw1", pd="pd2", kind=2)
+    bind(do, 1, "mw1", 7)
+    assert write(do, 2, "mw1:7", Place("own", 568)) == "RTS"
+    do.close(name="mr2")  # not while it is bound
+    assert do.world.owner["mr2"] == "B"
+    do.post_recv(name="qp2", requests=receive(3))
+    assert send(do, 4, "SEND_WITH_INV", "mw1:7") == "RTS"
+    bind(do, 5, "mw1", 8)
+    assert write(do, 6, "mw1:8", Place("own", 512)) == "RTS"
+    assert write(do, 7, "mw1:7", Place("own", 512)) == "ERR"
+
+
+def test_a_key_that_cannot_be_invalidated(do: Program) -> None:
     """Another queue pair's, after a reset; a region's; a window's of type 1."""
-    with Program(setting) as do:
-        connected(do)
-        for n, kind in ((1, 2), (2, 1)):
-            do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
-            bind(do, n, f"mw{n}", n)
-        reconnect(do)  # which ends the binding of type 2, and leaves the other
-        assert write(do, 3, "mw2:2", Place("own", 512)) == "RTS"
-        for n, key in enumerate(("mw1:1", "mw2:2", "mr2")):
-            do.post_recv(name="qp2", requests=receive(10 + n))
-            assert send(do, 20 + n, "SEND_WITH_INV", key) == "ERR"
-            reconnect(do)
-        assert write(do, 4, "mw1:1", Place("own", 512)) == "ERR"
-
-
-def test_windows_that_their_owner_takes_back(setting: Setting) -> None:
-    with Program(setting) as do:
-        connected(do)
-        for n, kind in ((1, 2), (2, 1)):
-            do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
-            bind(do, n, f"mw{n}", n)
-        do.post_send(name="qp2", requests=(Send(3, "LOCAL_INV", key="mw1:1"),))
-        bind(do, 4, "mw2", 4)  # ends the binding that there was
-        bind(do, 5, "mw2", 5, length=0)
-        do.close(name="mr2")
-        assert "mr2" not in do.world.owner
-
-
-def test_requests_for_two_xrc_queues(setting: Setting) -> None:
-    with Program(setting) as do:
-        connected(do, ("XRC_SEND", "XRC_RECV"))
-        do.alloc_pd(process="B", name="pd3")
-        do.create_cq(process="B", name="cq3")
-        do.open_xrcd(process="B", name="xrcd2")
-        for n, pd, cq, xrcd in ((1, "pd2", "cq2", 1), (2, "pd3", "cq3", 1), (3, "pd2", "cq2", 2)):
-            shared = {"pd": pd, "cq": cq, "xrcd": f"xrcd{xrcd}"}
-            do.create_srq(name=f"srq{n}", max_wr=8, max_sge=2, **shared)
-        do.reg_mr(name="mr3", pd="pd3", place=Place("own", 0), length=SIZE, access=WHOLE)
-        do.post_srq_recv(name="srq1", requests=receive(1))
-        do.post_srq_recv(name="srq2", requests=(Recv(2, (Sge(Place("own", 1024), 64, "mr3"),)),))
-        assert send(do, 3, "SEND", "", "srq2") == "RTS"
-        assert send(do, 4, "SEND", "", "srq1") == "RTS"
-        assert write(do, 5, "mr3", Place("own", 600), "srq2") == "RTS"
-        assert write(do, 6, "mr3", Place("own", 600), "srq1") == "ERR"
+    connected(do)
+    for n, kind in ((1, 2), (2, 1)):
+        do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
+        bind(do, n, f"mw{n}", n)
+    reconnect(do)  # which ends the binding of type 2, and leaves the other
+    assert write(do, 3, "mw2:2", Place("own", 512)) == "RTS"
+    for n, key in enumerate(("mw1:1", "mw2:2", "mr2")):
+        do.post_recv(name="qp2", requests=receive(10 + n))
+        assert send(do, 20 + n, "SEND_WITH_INV", key) == "ERR"
         reconnect(do)
-        assert write(do, 7, "mr2", Place("own", 600), "srq3") == "ERR"
-        do.close(name="xrcd1")
-        assert "xrcd1" in do.world.owner
+    assert write(do, 4, "mw1:1", Place("own", 512)) == "ERR"
 
 
-def test_a_region_that_is_another_one_now(setting: Setting) -> None:
-    with Program(setting) as do:
-        connected(do)
-        again = {"name": "mr2", "pd": None, "place": None, "length": 0, "access": None}
-        do.rereg_mr(**again | {"key": "mr2:1", "place": Place("heap", 256), "length": 64})
-        assert write(do, 1, "mr2:1", Place("heap", 312)) == "RTS"
-        do.rereg_mr(**again | {"key": "", "access": WHOLE | Access.ZERO_BASED})
-        assert write(do, 2, "mr2:1", Place("zero", 56)) == "RTS"
-        assert write(do, 3, "mr2", Place("own", 0)) == "ERR"
+def test_windows_that_their_owner_takes_back(do: Program) -> None:
+    connected(do)
+    for n, kind in ((1, 2), (2, 1)):
+        do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
+        bind(do, n, f"mw{n}", n)
+    do.post_send(name="qp2", requests=(Send(3, "LOCAL_INV", key="mw1:1"),))
+    bind(do, 4, "mw2", 4)  # ends the binding that there was
+    bind(do, 5, "mw2", 5, length=0)
+    do.close(name="mr2")
+    assert "mr2" not in do.world.owner
+
+
+def test_requests_for_two_xrc_queues(do: Program) -> None:
+    connected(do, ("XRC_SEND", "XRC_RECV"))
+    do.alloc_pd(process="B", name="pd3")
+    do.create_cq(process="B", name="cq3")
+    do.open_xrcd(process="B", name="xrcd2")
+    for n, pd, cq, xrcd in ((1, "pd2", "cq2", 1), (2, "pd3", "cq3", 1), (3, "pd2", "cq2", 2)):
+        shared = {"pd": pd, "cq": cq, "xrcd": f"xrcd{xrcd}"}
+        do.create_srq(name=f"srq{n}", max_wr=8, max_sge=2, **shared)
+    do.reg_mr(name="mr3", pd="pd3", place=Place("own", 0), length=SIZE, access=WHOLE)
+    do.post_srq_recv(name="srq1", requests=receive(1))
+    do.post_srq_recv(name="srq2", requests=(Recv(2, (Sge(Place("own", 1024), 64, "mr3"),)),))
+    assert send(do, 3, "SEND", "", "srq2") == "RTS"
+    assert send(do, 4, "SEND", "", "srq1") == "RTS"
+    assert write(do, 5, "mr3", Place("own", 600), "srq2") == "RTS"
+    assert write(do, 6, "mr3", Place("own", 600), "srq1") == "ERR"
+    reconnect(do)
+    assert write(do, 7, "mr2", Place("own", 600), "srq3") == "ERR"
+    do.close(name="xrcd1")
+    assert "xrcd1" in do.world.owner
+
+
+def test_a_region_that_is_another_one_now(do: Program) -> None:
+    connected(do)
+    again = {"name": "mr2", "pd": None, "place": None, "length": 0, "access": None}
+    do.rereg_mr(**again | {"key": "mr2:1", "place": Place("heap", 256), "length": 64})
+    assert write(do, 1, "mr2:1", Place("heap", 312)) == "RTS"
+    do.rereg_mr(**again | {"key": "", "access": WHOLE | Access.ZERO_BASED})
+    assert write(do, 2, "mr2:1", Place("zero", 56)) == "RTS"
+    assert write(do, 3, "mr2", Place("own", 0)) == "ERR"
+    reconnect(do)
+    do.rereg_mr(**again | {"key": "", "access": Access(16)})
+    assert write(do, 4, "mr2:1", Place("heap", 256)) == "ERR"
+
+
+def test_an_atomic_write(do: Program) -> None:
+    connected(do)
+    readable = {"place": Place("own", 0), "length": 64, "access": Access(4)}
+    do.reg_mr(name="mr3", pd="pd2", **readable)
+    wanted = (
+        (8, 512, "mr2"),
+        (16, 512, "mr2"),
+        (8, 516, "mr2"),
+        (4, 512, "mr2"),
+        (8, 8, "mr3"),
+    )
+    for n, (length, offset, key) in enumerate(wanted, 1):
+        sges = (Sge(Place("own", 8), length, "mr1"),)
+        request = Send(n, "ATOMIC_WRITE", sges, place=Place("own", offset), key=key)
+        do.post_send(name="qp1", requests=(request,))
+        assert do.world.qps["qp1"].state == ("RTS" if n == 1 else "ERR")
         reconnect(do)
-        do.rereg_mr(**again | {"key": "", "access": Access(16)})
-        assert write(do, 4, "mr2:1", Place("heap", 256)) == "ERR"
 
 
-def test_memory_that_is_not_the_programs(setting: Setting) -> None:
+def test_memory_that_is_not_the_programs(do: Program) -> None:
     """Device memory, and a region of none."""
-    with Program(setting) as do:
-        connected(do)
-        device = {"place": Place("dm", 128), "length": 64, "access": Access(15 | 32)}
-        do.reg_mr(name="mr3", pd="pd2", **device)
-        assert write(do, 1, "mr3", Place("zero", 56)) == "RTS"
-        do.alloc_null_mr(name="mr4", pd="pd1")
-        sges = (Sge(Place("own", 77), 16, "mr4"),)
-        for n, opcode in enumerate(("RDMA_WRITE", "RDMA_READ"), 2):
-            request = Send(n, opcode, sges, place=Place("zero", 0), key="mr3")
-            do.post_send(name="qp1", requests=(request,))
-        assert do.world.qps["qp1"].state == "RTS"
+    connected(do)
+    device = {"place": Place("dm", 128), "length": 64, "access": Access(15 | 32)}
+    do.reg_mr(name="mr3", pd="pd2", **device)
+    assert write(do, 1, "mr3", Place("zero", 56)) == "RTS"
+    do.alloc_null_mr(name="mr4", pd="pd1")
+    sges = (Sge(Place("own", 77), 16, "mr4"),)
+    for n, opcode in enumerate(("RDMA_WRITE", "RDMA_READ"), 2):
+        request = Send(n, opcode, sges, place=Place("zero", 0), key="mr3")
+        do.post_send(name="qp1", requests=(request,))
+    assert do.world.qps["qp1"].state == "RTS"
