@@ -17,6 +17,7 @@ from tests.model.reference.words import Access, Bind, Place, Recv, Send, Sge
 from tests.model.worker import SIZE
 
 WHOLE = Access(31)
+PEERS = Access(15)
 
 
 @pytest.fixture(scope="module", params=["direct", "roce"])
@@ -48,7 +49,7 @@ def connected(do: Program, kinds: tuple[str, str] = ("RC", "RC")) -> None:
 
 
 def connect(do: Program) -> None:
-    fields = {"to": "RTS", "access": Access(15), "reads": 16, "answers": 16}
+    fields = {"to": "RTS", "access": PEERS, "reads": 16, "answers": 16}
     do.connect(name="qp1", peer="qp2", **fields)
     do.connect(name="qp2", peer="qp1", **fields)
 
@@ -77,11 +78,20 @@ def receive(number: int) -> tuple[Recv, ...]:
     return (Recv(number, (Sge(Place("own", 1024), 64, "mr2"),)),)
 
 
-def bind(do: Program, number: int, window: str, low: int, length: int = 64) -> None:
+def bind(
+    do: Program,
+    number: int,
+    window: str,
+    low: int,
+    *,
+    length: int = 64,
+    access: Access = PEERS,
+    through: str = "qp2",
+) -> None:
     """B's window, to the region from 512 on."""
     key = f"{window}:{low}"
-    request = Bind(number, window, key, "mr2", Place("own", 512), length, Access(15))
-    do.bind_mw(name="qp2", request=request)
+    request = Bind(number, window, key, "mr2", Place("own", 512), length, access)
+    do.bind_mw(name=through, request=request)
 
 
 def test_what_a_window_is_not_bound_to(do: Program) -> None:
@@ -102,42 +112,47 @@ def test_what_a_window_is_not_bound_to(do: Program) -> None:
     for n, (window, region, offset, length) in enumerate(asked, 10):
         start = 0 if region == "mr5" else offset
         place = Place("zero" if region == "mr5" else "own", start)
-        request = Bind(n, window, f"{window}:2", region, place, length, Access(15))
+        request = Bind(n, window, f"{window}:2", region, place, length, PEERS)
         do.bind_mw(name="qp2", request=request)
         assert do.world.qps["qp2"].state == "ERR"
         reconnect(do)
         bind(do, n + 100, "mw1", 1)
 
 
-def test_what_a_window_opens(do: Program) -> None:
-    """Its access and its addresses, not the region's; to the queue pair that it was bound through
-    or, of type 1, to all of its domain."""
+def test_a_window_opens_what_it_says(do: Program) -> None:
+    """Its access, addresses and range, and not the region's."""
     connected(do)
+    do.alloc_mw(name="mw1", pd="pd2", kind=2)
+    cases = (
+        (Access(4), Place("own", 512), "ERR"),
+        (Access(2 | 32), Place("zero", 56), "RTS"),
+        (Access(2 | 32), Place("own", 512), "ERR"),
+        (Access(2), Place("own", 568), "RTS"),
+        (Access(2), Place("own", 569), "ERR"),
+    )
+    for n, (access, place, state) in enumerate(cases, 1):
+        bind(do, n, "mw1", n, access=access)
+        assert write(do, 10 + n, f"mw1:{n}", place) == state
+        reconnect(do)
+
+
+def third(do: Program) -> None:
+    """qp3, beside qp2. Its peer does not know it."""
     cqs = {"send_cq": "cq2", "recv_cq": "cq2", "srq": None, "cap": (8, 8, 2, 2, 64)}
     do.create_qp(name="qp3", pd="pd2", kind="RC", sig_all=True, **cqs)
-    to = {"to": "RTS", "access": Access(15), "reads": 16, "answers": 16}
+    to = {"to": "RTS", "access": PEERS, "reads": 16, "answers": 16}
     do.connect(name="qp3", peer="qp1", **to)
-    for n, kind in ((1, 2), (2, 1)):
+
+
+def test_to_whom_a_window_opens(do: Program) -> None:
+    """Type 2: the queue pair that it was bound through. Type 1: all of its domain."""
+    connected(do)
+    third(do)
+    for n, kind in ((1, 1), (2, 2)):
         do.alloc_mw(name=f"mw{n}", pd="pd2", kind=kind)
-    accesses = ((1, Access(4)), (2, Access(2 | 32)), (3, Access(2)))
-    for n, access in accesses:
-        request = Bind(n, "mw1", f"mw1:{n}", "mr2", Place("own", 512), 64, access)
-        do.bind_mw(name="qp2", request=request)
-        write(do, 10 + n, f"mw1:{n}", Place("zero" if n == 2 else "own", 0))
-        write(do, 20 + n, f"mw1:{n}", Place("own", 512))
-        reconnect(do)
-    for name, n in (("qp3", 4), ("qp2", 5)):
-        request = Bind(n, "mw1", f"mw1:{n}", "mr2", Place("own", 512), 64, Access(15))
-        do.bind_mw(name=name, request=request)
-        write(do, 10 + n, f"mw1:{n}", Place("own", 512))
-        reconnect(do)
-        do.modify(name="qp3", to="RESET", given=set(), access=WHOLE, qkey=0)
-        do.connect(name="qp3", peer="qp1", **to)
-    for n, name in ((6, "qp3"), (7, "qp2")):
-        request = Bind(n, "mw2", f"mw2:{n}", "mr2", Place("own", 512), 64, Access(15))
-        do.bind_mw(name=name, request=request)
-        assert write(do, 10 + n, f"mw2:{n}", Place("own", 512)) == "RTS"
-    assert write(do, 30, "mw2:6", Place("own", 512)) == "ERR"
+        bind(do, n, f"mw{n}", n, through="qp3")
+    assert write(do, 3, "mw1:1", Place("own", 512)) == "RTS"
+    assert write(do, 4, "mw2:2", Place("own", 512)) == "ERR"
 
 
 def test_a_window_that_is_gone(do: Program) -> None:
@@ -146,14 +161,21 @@ def test_a_window_that_is_gone(do: Program) -> None:
     bind(do, 1, "mw1", 1)
     do.close(name="mw1")
     assert write(do, 2, "mw1:1", Place("own", 512)) == "ERR"
-    reconnect(do)
-    do.alloc_mw(name="mw2", pd="pd2", kind=1)
-    do.modify(name="qp2", to="SQD", given=set(), access=WHOLE, qkey=0)
-    bind(do, 3, "mw2", 3)
-    bind(do, 4, "mw2", 4)
-    do.modify(name="qp2", to="RTS", given=set(), access=WHOLE, qkey=0)
-    assert write(do, 5, "mw2:4", Place("own", 512)) == "RTS"
-    assert write(do, 6, "mw2:3", Place("own", 512)) == "ERR"
+
+
+def test_a_binding_that_comes_too_late(do: Program) -> None:
+    """The program has bound the window again meanwhile, and that counts. Type 1 counts from its
+    region's addresses."""
+    connected(do)
+    third(do)
+    do.alloc_mw(name="mw1", pd="pd2", kind=1)
+    bind(do, 1, "mw1", 1, access=Access(2 | 32))
+    do.modify(name="qp3", to="SQD", given=set(), access=WHOLE, qkey=0)
+    bind(do, 2, "mw1", 2, through="qp3")
+    bind(do, 3, "mw1", 3)
+    do.modify(name="qp3", to="RTS", given=set(), access=WHOLE, qkey=0)
+    assert write(do, 4, "mw1:3", Place("own", 512)) == "RTS"
+    assert write(do, 5, "mw1:2", Place("own", 512)) == "ERR"
 
 
 def test_a_window_that_the_peer_invalidates(do: Program) -> None:
@@ -214,8 +236,27 @@ def test_requests_for_two_xrc_queues(do: Program) -> None:
     assert write(do, 6, "mr3", Place("own", 600), "srq1") == "ERR"
     reconnect(do)
     assert write(do, 7, "mr2", Place("own", 600), "srq3") == "ERR"
+    reconnect(do)
+    do.close(name="srq1")
+    assert send(do, 8, "SEND", "", "srq1") == "ERR"
     do.close(name="xrcd1")
     assert "xrcd1" in do.world.owner
+
+
+def test_what_is_not_posted(do: Program) -> None:
+    """An XRC target has no queues; UC is answered by nobody."""
+    connected(do, ("XRC_SEND", "XRC_RECV"))
+    do.alloc_mw(name="mw1", pd="pd2", kind=2)
+    cqs = {"send_cq": "cq2", "recv_cq": "cq2", "srq": None, "cap": (8, 8, 2, 2, 64)}
+    do.create_qp(name="qp3", pd="pd2", kind="UC", sig_all=True, **cqs)
+    do.connect(name="qp3", to="RTS", peer="qp1", access=PEERS, reads=16, answers=16)
+    bind(do, 1, "mw1", 1)
+    do.post_recv(name="qp2", requests=receive(2))
+    do.post_recv(name="qp1", requests=(Recv(3),))
+    for n, opcode in enumerate(("SEND", "LOCAL_INV", "SEND_WITH_INV", "ATOMIC_WRITE"), 10):
+        request = Send(n, opcode, key="mw1:1", place=Place("own", 512))
+        for name in ("qp2", "qp3"):
+            do.post_send(name=name, requests=(request,))
 
 
 def test_a_region_that_is_another_one_now(do: Program) -> None:
@@ -225,26 +266,30 @@ def test_a_region_that_is_another_one_now(do: Program) -> None:
     assert write(do, 1, "mr2:1", Place("heap", 312)) == "RTS"
     do.rereg_mr(**again | {"key": "", "access": WHOLE | Access.ZERO_BASED})
     assert write(do, 2, "mr2:1", Place("zero", 56)) == "RTS"
-    assert write(do, 3, "mr2", Place("own", 0)) == "ERR"
+    do.rereg_mr(**again | {"key": "", "access": Access(2)})  # refused: it stays as it is
+    assert write(do, 3, "mr2:1", Place("zero", 56)) == "RTS"
+    assert write(do, 4, "mr2", Place("zero", 56)) == "ERR"
     reconnect(do)
-    do.rereg_mr(**again | {"key": "", "access": Access(16)})
-    assert write(do, 4, "mr2:1", Place("heap", 256)) == "ERR"
+    do.alloc_pd(process="B", name="pd3")
+    do.rereg_mr(**again | {"key": "", "pd": "pd3"})
+    assert write(do, 5, "mr2:1", Place("zero", 56)) == "ERR"
+    reconnect(do)
+    do.rereg_mr(**again | {"key": "", "pd": "pd2", "access": Access(16)})
+    assert write(do, 6, "mr2:1", Place("heap", 256)) == "ERR"
 
 
 def test_an_atomic_write(do: Program) -> None:
     connected(do)
     readable = {"place": Place("own", 0), "length": 64, "access": Access(4)}
     do.reg_mr(name="mr3", pd="pd2", **readable)
-    wanted = (
-        (8, 512, "mr2"),
-        (16, 512, "mr2"),
-        (8, 516, "mr2"),
-        (4, 512, "mr2"),
-        (8, 8, "mr3"),
-    )
-    for n, (length, offset, key) in enumerate(wanted, 1):
+    between = {"place": Place("own", 516), "length": 64, "access": PEERS | Access.ZERO_BASED}
+    do.reg_mr(name="mr4", pd="pd2", **between)
+    wanted = [(8, Place("own", 512), "mr2"), (16, Place("own", 512), "mr2")]
+    wanted += [(8, Place("own", 516), "mr2"), (4, Place("own", 512), "mr2")]
+    wanted += [(8, Place("own", 8), "mr3"), (8, Place("zero", 8), "mr4")]
+    for n, (length, place, key) in enumerate(wanted, 1):
         sges = (Sge(Place("own", 8), length, "mr1"),)
-        request = Send(n, "ATOMIC_WRITE", sges, place=Place("own", offset), key=key)
+        request = Send(n, "ATOMIC_WRITE", sges, place=place, key=key)
         do.post_send(name="qp1", requests=(request,))
         assert do.world.qps["qp1"].state == ("RTS" if n == 1 else "ERR")
         reconnect(do)
@@ -258,7 +303,7 @@ def test_memory_that_is_not_the_programs(do: Program) -> None:
     assert write(do, 1, "mr3", Place("zero", 56)) == "RTS"
     do.alloc_null_mr(name="mr4", pd="pd1")
     sges = (Sge(Place("own", 77), 16, "mr4"),)
-    for n, opcode in enumerate(("RDMA_WRITE", "RDMA_READ"), 2):
+    for n, opcode in enumerate(("RDMA_READ", "RDMA_WRITE"), 2):
         request = Send(n, opcode, sges, place=Place("zero", 0), key="mr3")
         do.post_send(name="qp1", requests=(request,))
     assert do.world.qps["qp1"].state == "RTS"

@@ -153,6 +153,19 @@ def test_a_zero_based_region_counts_from_its_start(local_pair: Pair) -> None:
     assert near.bytes_at(100, 4) == b"zero"
 
 
+def test_atomics_need_the_processors_words(local_pair: Pair) -> None:
+    """A zero-based region may begin between them; its own addresses do not show it."""
+    near, far = ends(local_pair)
+    memory = np.zeros(16, "u8")
+    start = memory.ctypes.data
+    mr = far.pd.reg_mr(start + 4, 64, EVERY | AccessFlags.ZERO_BASED)
+    near.qp.fetch_add(near.mr, 8, mr.rkey, 1)
+    (failed,) = near.wait()
+    assert failed.status == "REM_INV_REQ_ERR"
+    assert f"{start + 12:#x}, which is not a multiple of 8" in failed.text
+    assert not memory.any()
+
+
 def test_a_region_moves(local_pair: Pair) -> None:
     """To other memory, which gives it another key, and to another domain."""
     near, far = ends(local_pair)

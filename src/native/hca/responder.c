@@ -16,7 +16,8 @@
 enum {
     READ_MAX = 1u << 31,
     /* requests that are answered each by itself, and kept for repetition */
-    ANSWERED_EACH = VB_OPCODE_READ | VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE,
+    WORDS = VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE,
+    ANSWERED_EACH = VB_OPCODE_READ | WORDS,
 };
 
 /* One packet on its way through the states. */
@@ -341,8 +342,13 @@ static enum vb_responder_state check_key(struct work *work)
         return VB_RESPONDER_EXECUTE;
     check = vb_rkey_check(&work->in->engine->adapter->self, work->ep->qp->pd->number,
                           work->ep->qp->index, rkey, addr, length, need, &work->mr);
-    return VB_LIKELY(!check) ? VB_RESPONDER_EXECUTE
-                             : refuse_key(work, check, rkey, addr, length, need, work->mr);
+    if (VB_UNLIKELY(check))
+        return refuse_key(work, check, rkey, addr, length, need, work->mr);
+    if (VB_LIKELY(!(work->flags & WORDS) || vb_mr_has_words(work->mr)))
+        return VB_RESPONDER_EXECUTE;
+    refuse_request(work, VB_CHECK_ALIGNMENT, 0);
+    work->evidence.addr = (uintptr_t)vb_mr_pointer(work->mr, addr);
+    return VB_RESPONDER_REFUSE;
 }
 
 static enum vb_responder_state execute_send(struct work *work)

@@ -21,7 +21,7 @@ completes with a status of its own:
 |-------------------|-------------|-----------|
 | an operation that its queue pair does not allow | REM_INV_REQ_ERR | |
 | a READ, atomic or ATOMIC_WRITE, though ``max_dest_rd_atomic`` is 0 | REM_INV_REQ_ERR | |
-| an atomic or ATOMIC_WRITE whose address is not a multiple of 8 | REM_INV_REQ_ERR | |
+| an atomic or ATOMIC_WRITE at an address, or a place, of no multiple of 8 | REM_INV_REQ_ERR | |
 | a key that does not open the range | REM_ACCESS_ERR | |
 | a message longer than the receive request | REM_INV_REQ_ERR | LOC_LEN_ERR |
 | an element of the receive request that its key does not open | REM_OP_ERR | LOC_PROT_ERR |
@@ -128,7 +128,8 @@ def findings(world: World, peer: QueuePair, wr: Send) -> list[Finding]:
     if not peer.access & NEEDS[wr.opcode] or (wr.opcode in ANSWERED and peer.answers == 0):
         found.append(Finding("REM_INV_REQ_ERR", by_peer=True))
     place, _ = target(wr)
-    if wr.opcode.startswith("ATOMIC") and place.offset % 8:
+    lies, _ = reached(world.memory(peer), wr)
+    if wr.opcode.startswith("ATOMIC") and (place.offset % 8 or lies.offset % 8):
         found.append(Finding("REM_INV_REQ_ERR", by_peer=True))
     if not opened(world, peer, wr):
         found.append(Finding("REM_ACCESS_ERR", by_peer=True))
