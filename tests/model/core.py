@@ -30,7 +30,8 @@ class Setting:
     """A port, and whether A and B are one process or two.
 
     ``timeout`` and ``retry_cnt`` decide how long a request to nobody takes. Packets need a time in
-    which a busy machine answers for sure.
+    which a busy machine answers for sure, and so does an ATOMIC_WRITE to what only the other
+    process has mapped, as that one's service thread makes it.
     """
 
     port: str
@@ -38,10 +39,9 @@ class Setting:
 
     @property
     def timers(self) -> dict[str, int]:
-        return {"timeout": 15, "retry_cnt": 3} if self.port == "roce" else TIMERS_DIRECT
-
-
-TIMERS_DIRECT = {"timeout": 10, "retry_cnt": 2}
+        if self.port == "roce":
+            return {"timeout": 15, "retry_cnt": 3}
+        return {"timeout": 10 if self.processes == 1 else 14, "retry_cnt": 3}
 
 
 class CoreFailed(Exception):
