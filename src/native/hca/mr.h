@@ -118,8 +118,7 @@ static inline uint32_t vb_flush_need(unsigned placement)
            (placement & IBV_FLUSH_PERSISTENT ? IBV_ACCESS_FLUSH_PERSISTENT : 0);
 }
 
-/* The key of a FLUSH. It is looked at for no bytes too, and for the whole region only the key is.
- */
+/* The key of a FLUSH: looked at for no bytes too; for a whole region nothing else is. */
 static inline enum vb_check vb_flush_check(const struct vb_view *view, uint32_t pd, uint32_t qp,
                                            uint32_t key, bool whole, uint64_t iova, uint64_t length,
                                            uint32_t need, const struct vb_mr_shared **entry)
