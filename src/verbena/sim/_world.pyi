@@ -49,7 +49,7 @@ class World:
         ack_bytes: int = 1,
         burst: int = 1,
         congestion: Mapping[str, Any] | None = None,
-        notice_level: int = 0,
+        notice_level: int | None = 0,
         doorbell: int = 0,
         bus_rate: int = 0,
         receive_latency: int = 0,
@@ -108,6 +108,7 @@ class World:
         multicast: ArrayLike = False,
         management: ArrayLike = False,
         reserve: ArrayLike = 0,
+        back_level: ArrayLike | None = None,
     ) -> int: ...
     def sample(
         self,

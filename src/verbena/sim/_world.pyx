@@ -131,19 +131,19 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """One C flow for each row of the columns; the caller frees it."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve
+    cdef const uint64_t[:] multicast, management, reserve, back_level
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
     source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve = columns[9:]
+    multicast, management, reserve, back_level = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
         flows[i].bytes = size[i]
         flows[i].start = start[i]
         flows[i].message = message[i]
-        flows[i].level = <uint8_t>level[i]
+        flows[i].level, flows[i].back_level = <uint8_t>level[i], <uint8_t>back_level[i]
         flows[i].depth = <uint8_t>depth[i]
         flows[i].opcode = <uint8_t>opcode[i]
         flows[i].type = <uint8_t>kind[i]
@@ -229,7 +229,8 @@ cdef class World:
     connection's turn): of every connection.
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
-    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
+    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``;
+    None: that of their connection's acknowledgements.
 
     Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
     comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
@@ -258,7 +259,8 @@ cdef class World:
         config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
-        config.notice_level = _count("notice_level", notice_level, 0, 15)
+        config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
+            _count("notice_level", notice_level, 0, 15)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
@@ -542,7 +544,7 @@ cdef class World:
 
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
-                  management=False, reserve=0):
+                  management=False, reserve=0, back_level=None):
         """Flows from host to host, one for each element of the arguments broadcast together.
 
         Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
@@ -554,6 +556,8 @@ cdef class World:
         ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
         ``reserve``: bits/s that each link of its way promises and that it keeps to; where one has
         less left when it starts, the flow ends as "refused".
+        ``level``: service level, or priority; ``back_level``: that of what comes back,
+        acknowledgements and the data of a READ, if it is another one (see build.levels).
         Returns the number of the first. ValueError names a flow that cannot be.
         """
         cdef uint64_t before, count, bad = 0
@@ -569,10 +573,10 @@ cdef class World:
         else:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
-                 management, reserve)
+                 management, reserve, level if back_level is None else back_level)
         signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
-                 "transport", "multicast", "management", "reserve")
+                 "transport", "multicast", "management", "reserve", "back_level")
         for name, part in zip(names, signed, strict=True):
             if part.ndim != 1 or part.dtype.kind not in "biu":
                 raise ValueError(f"{name} is to be a whole number, or an array of them")
@@ -614,7 +618,7 @@ cdef class World:
         return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
 
     def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
-                     multicast, management, reserve, after):
+                     multicast, management, reserve, back_level, after):
         hosts, group = self._world.hosts, multicast != 0
         now = self._world.now
         if after.size and after.max() >= len(source):
@@ -630,7 +634,7 @@ cdef class World:
             ((start < now) & ~waits, f"it starts in the past: it is {now} ps"),
             (start > 2**62, "it starts too late"),
             (message > 1 << 30, "a message is longer than 1 GiB"),
-            (level > 15, "its level is above 15"),
+            ((level > 15) | (back_level > 15), "its level is above 15"),
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
             ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),

@@ -31,6 +31,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_BARE
         VB_SIM_ETHERNET
         VB_SIM_INFINIBAND
+        VB_SIM_OWN_LEVEL
         VB_SIM_LOSSY
         VB_SIM_CREDITS
         VB_SIM_PAUSES
@@ -213,6 +214,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint8_t state
         uint8_t status
         uint8_t level
+        uint8_t back_level
         uint8_t depth
         uint8_t opcode
         uint8_t type

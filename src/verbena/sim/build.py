@@ -61,7 +61,12 @@ def build(
 
 
 def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.uint8]:
-    """The service levels that the routes ask for, of flows between these hosts."""
+    """The service levels that the routes ask for, of packets between these hosts.
+
+    What comes back, acknowledgements too, has the level of its own way, as in the path record for
+    it: ``level=levels(routes, a, b), back_level=levels(routes, b, a)``. With both, what
+    ``fabrics.credit_loop`` says of the routes holds for all packets of the flows.
+    """
     source, target = np.broadcast_arrays(source, target)
     if routes.sl is None:
         return np.zeros(source.shape, np.uint8)

@@ -212,7 +212,10 @@ class Scenario:
 
     def world(self, seed: int | None = None) -> World:
         """A new world of it, with its flows, at time 0."""
-        made = World(self.seed if seed is None else seed, **self.adapter)
+        adapter = dict(self.adapter)
+        if self.switching.by_route:
+            adapter.setdefault("notice_level", None)
+        made = World(self.seed if seed is None else seed, **adapter)
         build(made, self.routes, self.switching.settings, self._errors)
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
@@ -235,9 +238,11 @@ class Scenario:
 
     def _add_flows(self, made: World) -> None:
         traffic, flows = self.traffic, self.traffic.work.flows
-        level: NDArray[Any] = traffic.level
+        level = back_level = traffic.level
         if self.switching.by_route:
-            level = levels(self.routes, flows["src"].astype(int), flows["dst"].astype(int))
+            source, target = flows["src"].astype(int), flows["dst"].astype(int)
+            level = levels(self.routes, source, target)
+            back_level = levels(self.routes, target, source)
         made.add_flows(
             flows["src"],
             flows["dst"],
@@ -245,6 +250,7 @@ class Scenario:
             flows["start"],
             message=traffic.message,
             level=level,
+            back_level=back_level,
             depth=traffic.depth,
             operation=traffic.operation,
             transport=traffic.transport,

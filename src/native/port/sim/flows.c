@@ -54,7 +54,7 @@ static bool may_reserve(const struct vb_sim_flow *flow)
 static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     return flow->source < sim->hosts && has_target(sim, flow) && flow->bytes && flow->level < 16 &&
-           may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
+           flow->back_level < 16 && may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
            flow->message <= message_max(sim, flow) && has_opcode(flow);
 }
 
@@ -158,6 +158,7 @@ static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .reserve = given->reserve,
         .message = given->message ? given->message : message_max(sim, given),
         .level = given->level,
+        .back_level = given->back_level,
         .depth = given->depth ? given->depth : 1,
         .opcode = given->opcode,
         .type = (uint8_t)type_of(given),
@@ -322,7 +323,7 @@ static int join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_si
     if (flow->opcode == IBV_WR_SEND || flow->edge != VB_SIM_NONE)
         vb_sim_qp_receives(*target);
     if (vb_sim_qp_connect(*source, *target, flow->level) ||
-        vb_sim_qp_connect(*target, *source, flow->level))
+        vb_sim_qp_connect(*target, *source, flow->back_level))
         return -ENOMEM;
     return 0;
 }

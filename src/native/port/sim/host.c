@@ -315,7 +315,7 @@ static void send_notice(struct vb_sim_qp *qp)
                          .pkey = vb_engine_pkey(qp->host->engine),
                          .becn = true,
                          .dest_qp = qp->shared.dest_qp_num};
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool), level = sim->config.notice_level;
     struct vb_sim_packet *at;
 
     if (packet == VB_SIM_NONE) {
@@ -329,7 +329,9 @@ static void send_notice(struct vb_sim_qp *qp)
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_BTH + VB_CNP_RESERVED, 0);
     at->source = (uint16_t)qp->host->number;
     at->target = qp->peer;
-    at->level_marks = (uint8_t)(sim->config.notice_level << 4);
+    if (level == VB_SIM_OWN_LEVEL)
+        level = qp->qp.endpoint->path.sl;
+    at->level_marks = (uint8_t)(level << 4);
     vb_world_send(sim->world, qp->host->node, packet);
 }
 

@@ -28,7 +28,7 @@ enum vb_sim_framing {
     VB_SIM_INFINIBAND, /* LRH and both CRCs */
 };
 
-enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64 };
+enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
 
 struct vb_sim_config {
     uint64_t seed;
@@ -39,7 +39,7 @@ struct vb_sim_config {
     uint8_t rd_atomic;              /* READs outstanding on a connection */
     struct vb_engine_config engine; /* virtual_payload is set anyway */
     struct vb_congestion congestion;
-    uint8_t notice_level; /* service level of congestion notifications */
+    uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
     uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */
@@ -78,6 +78,7 @@ struct vb_sim_flow {
     uint8_t state;          /* enum vb_flow_state */
     uint8_t status;         /* enum ibv_wc_status */
     uint8_t level;          /* service level, or priority */
+    uint8_t back_level;     /* of what comes back: acknowledgements, a READ's data */
     uint8_t depth;          /* requests outstanding */
     uint8_t opcode;         /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC) or IBV_WR_SEND */
     uint8_t type;           /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD */
