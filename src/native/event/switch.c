@@ -198,13 +198,32 @@ static void mark(struct vb_world *world, const struct vb_sim_marking *marking, u
 }
 
 /* FECN is a bit of the BTH (IBA 9.2.2, byte 4). */
-static void notify(const struct vb_sim_switch *sw, uint64_t queue, struct vb_sim_packet *packet,
-                   struct vb_sim_port *out)
+static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
 {
-    if (__builtin_expect(sw->fecn && queue > sw->fecn, 0)) {
-        packet->header[4] |= 0x80;
-        ++out->traffic.marked;
-    }
+    packet->header[4] |= 0x80;
+    ++out->traffic.marked;
+}
+
+static uint64_t held_by(const struct vb_sim_lane *input)
+{
+    return (uint64_t)input->held * (input->input_gate == VB_SIM_CREDITS ? VB_SIM_BLOCK : 1);
+}
+
+/* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
+static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
+                         const struct vb_sim_port *in, struct vb_sim_port *out, uint32_t lane,
+                         const struct vb_sim_packet *packet)
+{
+    const struct vb_sim_lane *queue = &out->lanes->lane[lane];
+
+    if (sw->config.fecn_at == VB_SIM_FECN_INPUT)
+        return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
+    if (queue->bytes <= sw->fecn)
+        return false;
+    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT)
+        return true;
+    vb_lanes_absorb(world, out);
+    return vb_lane_is_open(world, queue, packet->bytes);
 }
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
@@ -220,7 +239,8 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
         return;
     }
     mark(world, &sw->mark, queue, at, port);
-    notify(sw, queue, at, port);
+    if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
+        notify(at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
@@ -311,7 +331,8 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
         return;
     if (lane < sw->lanes)
         mark(world, &sw->config.lane[lane].mark, queue, at, port);
-    notify(sw, queue, at, port);
+    if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
+        notify(at, port);
     at->input = in->number;
     vb_lanes_put(world, out, lane, in->number, packet);
 }

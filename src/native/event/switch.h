@@ -15,6 +15,16 @@ enum vb_sim_balance {
     VB_SIM_BY_PACKET, /* each packet to the next port in turn */
 };
 
+/*
+ * What is looked at before a packet gets FECN. At the root of a congestion a lane has credits, and
+ * its victims have none (IBA A10.2.1.1.1).
+ */
+enum vb_sim_fecn {
+    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send */
+    VB_SIM_FECN_OUTPUT,   /* that queue, of victims too: as with each bit of Victim_Mask set */
+    VB_SIM_FECN_INPUT,    /* what its input holds, wherever it is to go */
+};
+
 struct vb_sim_marking {
     uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
     double most;        /* …and all above it; low = high = 0: none at all */
@@ -39,8 +49,9 @@ struct vb_sim_switch_config {
     enum vb_sim_balance balance;
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
-    uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
-    uint32_t management;  /* bytes of each output's queue for VL15; 0: there is none */
+    uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
+    enum vb_sim_fecn fecn_at;
+    uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
 };
 
 enum { VB_SIM_NO_PORT = 0xffff, VB_SIM_PORT_SET = 0x8000 };

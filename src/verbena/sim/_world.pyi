@@ -15,6 +15,7 @@ UNLIMITED: int
 FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
+FECN_AT: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 ENDS: dict[int, str]
@@ -70,6 +71,7 @@ class World:
         cut_through: int = 0,
         lifetime: int = 0,
         fecn: int = 0,
+        fecn_at: str = "root",
         management: int = 0,
     ) -> int: ...
     def connect(

@@ -18,6 +18,7 @@ include "_world_abi.pxi"
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
 ENDS = {
@@ -339,7 +340,7 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, management=0):
+                   fecn=0, fecn_at="root", management=0):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -351,7 +352,9 @@ cdef class World:
         A packet takes the lane of its level modulo the number of lanes (see set_lanes).
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
-        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
+        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
+        of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
+        victims' too; with "input" by the bytes of their input's buffer, wherever they go.
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
@@ -381,6 +384,9 @@ cdef class World:
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
+        config.fecn_at = _choice(FECN_AT, "fecn_at", fecn_at)
+        if config.fecn_at == VB_SIM_FECN_INPUT and not config.lanes:
+            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
         config.management = _count("management", management, 0, 2**32 - 1)
         if config.management and not 0 < config.lanes < VB_SIM_LANES:
             raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "

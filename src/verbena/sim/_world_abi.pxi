@@ -38,6 +38,9 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_CREDIT_WINDOW
         VB_SIM_BLOCK
         VB_SIM_PAUSE_BYTES
+        VB_SIM_FECN_ROOT
+        VB_SIM_FECN_OUTPUT
+        VB_SIM_FECN_INPUT
         VB_SIM_BY_FLOW
         VB_SIM_BY_PACKET
         VB_SIM_SWITCH
@@ -98,6 +101,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
+        int fecn_at
         uint32_t management
     struct vb_sim_switch:
         vb_sim_switch_config config

@@ -10,7 +10,7 @@ import numpy as np
 
 from verbena.fabrics import Routes
 from verbena.sim import kinds
-from verbena.sim._world import World
+from verbena.sim._world import FECN_AT, World
 from verbena.sim.document import Section
 
 __all__ = ["Switching", "read_adapter", "read_switch"]
@@ -116,6 +116,7 @@ def read_switch(
         "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
         "lifetime": section.take("lifetime", kinds.time, 0),
         "fecn": section.take("fecn", _BYTES, 0),
+        "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
     }
     if "class" in section and "flow" in section:
         raise section.error("flow", "is given, and so are classes: a class has its own flow")
