@@ -85,10 +85,10 @@ ROW = Row(
     number="P14",
     title="InfiniBand congestion control and a hotspot (Gran, Zahavi, Reinemo and others)",
     setup="72 hosts on a two-tier fat-tree at 32 Gb/s, which send at most 26, and 32 KiB of "
-    "credits for each input: 24 hosts by chance send to one, the others to those some hosts further; three "
-    "such choices. Victims are those that share a link with the way to the hot host. FECN above 16 "
-    "KiB of queue at ports that have credits; CCT linear to 127 packet times, CCTI_Increase 1, "
-    "CCTI_Timer 150 (154 µs).",
+    "credits for each input: 24 hosts by chance send to one, the others to those some hosts "
+    "further; three such choices. Victims are those that share a link with the way to the hot "
+    "host. FECN above 16 KiB of queue at ports that have credits; CCT linear to 127 packet times, "
+    "CCTI_Increase 1, CCTI_Timer 150 (154 µs).",
     expected="the hotspot's tree of full buffers takes the victims' bandwidth; with congestion "
     "control it is gone, and they have nearly what they had without a hotspot.",
     fails="marks do not find the flows that cause the tree, or sources do not slow down enough.",

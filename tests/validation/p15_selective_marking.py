@@ -66,18 +66,18 @@ ROW = Row(
     number="P15",
     title="Which packets to mark in input-buffered switches (Santos and others, Globecom 2002)",
     setup="Two switches of five hosts each at 32 Gb/s, 32 KiB of credits for each input. Four "
-    "hosts of one switch and three of the other send to a host of the other; a victim beside the four "
-    "sends to a second host there, over the same link between the switches. FECN when more than 8 "
-    "KiB wait: in a packet's input buffer, wherever it goes; or at the root, where a lane has "
-    "credits. CCT of sixteenths of a packet time, CCTI_Timer 150.",
-    expected="marking what is in a full buffer is unfair: it marks the victim, and remote senders at "
-    "both switches; marking by cause restores the victim to the full rate, here all that the four "
-    "leave of the link, and treats the seven alike.",
+    "hosts of one switch and three of the other send to a host of the other; a victim beside the "
+    "four sends to a second host there, over the same link between the switches. FECN when more "
+    "than 8 KiB wait: in a packet's input buffer, wherever it goes; or at the root, where a lane "
+    "has credits. CCT of sixteenths of a packet time, CCTI_Timer 150.",
+    expected="marking what is in a full buffer is unfair: it marks the victim, and remote senders "
+    "at both switches; marking by cause restores the victim to the full rate, here all that the "
+    "four leave of the link, and treats the seven alike.",
     fails="marks come by input, or at ports that only wait for others.",
     meaning="Which packets are marked decides who slows down, whatever the reaction is.",
     measure=measure,
     confidence=Confidence.TEXT,
     quick=True,
-    missing="the paper's own reaction at the source (a rate control with a window): what is compared "
-    "is the marking.",
+    missing="the paper's own reaction at the source (a rate control with a window): what is "
+    "compared is the marking.",
 )
