@@ -121,6 +121,14 @@ static const char *check_port(const struct vb_sim_port *port, bool at_rest)
     return at_rest && port->flight_first != VB_SIM_NONE ? "still has packets on its link" : NULL;
 }
 
+static const char *check_switch(const struct vb_sim_switch *sw, bool at_rest)
+{
+    if (sw->lanes && sw->buffer && sw->used + sw->kept > sw->buffer)
+        return "holds more than its buffer";
+    return at_rest && sw->kept ? "still keeps room that was promised to packets that are gone"
+                               : NULL;
+}
+
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
 {
     if (world->made + world->copied + world->kept !=
@@ -135,6 +143,15 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
     if (at_rest && world->pool.in_use) {
         snprintf(text, size, "%" PRIu32 " packets are still on their way", world->pool.in_use);
         return text;
+    }
+    for (uint32_t i = 0; i < world->nodes; ++i) {
+        const struct vb_sim_switch *sw = world->node[i].sw;
+        const char *wrong = sw ? check_switch(sw, at_rest) : NULL;
+
+        if (wrong) {
+            snprintf(text, size, "node %" PRIu32 " %s", i, wrong);
+            return text;
+        }
     }
     for (uint32_t i = 0; i < world->ports; ++i) {
         const struct vb_sim_port *port = &world->port[i];

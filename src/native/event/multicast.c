@@ -151,7 +151,7 @@ void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint3
     vb_put32(kept->header + COUNT_AT, left);
     if (left)
         return;
-    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, at);
+    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
     vb_sim_pool_give(&world->pool, number);
 }

@@ -232,9 +232,11 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint64_t queue = vb_sim_backlog(world, port);
+    uint64_t queue = vb_sim_backlog(world, port), room = sw->buffer;
 
-    if (sw->buffer && queue + at->bytes > sw->buffer) {
+    if (__builtin_expect(sw->promised && !(at->header[4] & VB_SIM_PROMISED), 0))
+        room -= port->promised;
+    if (sw->buffer && queue + at->bytes > room) {
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
         return;
     }
@@ -250,22 +252,36 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 
 static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
-    return !sw->buffer || sw->used + bytes <= sw->buffer;
+    return !sw->buffer || sw->used + bytes <= vb_switch_open(sw);
 }
 
 /* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
 static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 {
-    uint64_t left = sw->buffer > sw->used ? sw->buffer - sw->used : 0;
+    uint64_t open = vb_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
 
     return sw->buffer && alpha > 0 ? (uint64_t)(alpha * (double)left) : UINT64_MAX;
+}
+
+/* What is sent again while the first is on its way may be more than was promised: it is as any. */
+static bool admit_promised(struct vb_sim_switch *sw, struct vb_sim_packet *packet)
+{
+    if (sw->kept + packet->bytes <= sw->promised) {
+        sw->kept += packet->bytes;
+        return true;
+    }
+    packet->header[4] &= (uint8_t)~VB_SIM_PROMISED;
+    return false;
 }
 
 static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
                         uint32_t queue, struct vb_sim_port *out, uint32_t packet)
 {
-    uint32_t bytes = vb_world_packet(world, packet)->bytes;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t bytes = at->bytes;
 
+    if (__builtin_expect(at->header[4] & VB_SIM_PROMISED, 0) && admit_promised(sw, at))
+        return true;
     if (has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
         return true;
@@ -376,7 +392,7 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
 }
 
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, uint64_t at)
+                    uint32_t bytes, bool promised, uint64_t at)
 {
     struct vb_sim_port *in = &world->port[sw->port[input]];
     struct vb_sim_lane *from = &in->lanes->lane[lane];
@@ -388,6 +404,10 @@ void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t i
     }
     if (from->input_gate == VB_SIM_APART)
         return;
+    if (__builtin_expect(promised && from->input_gate == VB_SIM_LOSSY, 0)) {
+        sw->kept -= bytes;
+        return;
+    }
     sw->used -= bytes;
     if (from->input_gate != VB_SIM_PAUSES)
         return;

@@ -70,8 +70,10 @@ struct vb_sim_switch {
     enum vb_sim_balance balance;
     uint64_t buffer;
     struct vb_sim_marking mark;
-    uint64_t used; /* bytes of the shared buffer */
-    uint32_t *set; /* where each set begins in `member`; one more than there are sets */
+    uint64_t used;     /* bytes of the shared buffer */
+    uint64_t promised; /* of the buffer, to flows; without lanes of all ports' together */
+    uint64_t kept;     /* with lanes: of packets in what was promised */
+    uint32_t *set;     /* where each set begins in `member`; one more than there are sets */
     uint16_t *member;
     uint32_t sets, turn;
     uint64_t salt;
@@ -101,15 +103,23 @@ int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t
 
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet);
-/* A packet that had come by that port and lane will be gone at `at`. */
+/* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, uint64_t at);
+                    uint32_t bytes, bool promised, uint64_t at);
 /* The same of one of several copies: the room is free when the last has left. */
 void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
                          uint64_t at);
 /* multicast.c: a packet for a group that came by port `in`. */
 void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                          uint32_t packet);
+/* Bytes of the shared buffer that are neither promised nor hold promised packets. */
+static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
+{
+    uint64_t taken = sw->promised > sw->kept ? sw->promised : sw->kept;
+
+    return sw->buffer > taken ? sw->buffer - taken : 0;
+}
+
 /* What switch.c does with each of them; `out` is a port of the world. */
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
                        uint32_t packet);

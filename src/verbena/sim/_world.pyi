@@ -111,6 +111,7 @@ class World:
         management: ArrayLike = False,
         reserve: ArrayLike = 0,
         back_level: ArrayLike | None = None,
+        reserve_buffer: ArrayLike = 0,
     ) -> int: ...
     def sample(
         self,

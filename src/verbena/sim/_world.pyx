@@ -4,7 +4,7 @@
 """The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run."""
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, ENOMEM
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -132,12 +132,12 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """One C flow for each row of the columns; the caller frees it."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve, back_level
+    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
     source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve, back_level = columns[9:]
+    multicast, management, reserve, back_level, buffer = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
@@ -149,73 +149,11 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
         flows[i].opcode = <uint8_t>opcode[i]
         flows[i].type = <uint8_t>kind[i]
         flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
-        flows[i].reserve = reserve[i]
+        flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
     return flows
 
 
-cdef class _Memory:
-    """Memory of a world, as NumPy takes it: what is made of it keeps the world."""
-
-    cdef World _world
-    cdef readonly dict __array_interface__
-
-    @staticmethod
-    cdef _Memory of(World world, const void *start, tuple shape, object dtype):
-        cdef _Memory made = _Memory.__new__(_Memory)
-        made._world = world
-        made.__array_interface__ = {
-            "version": 3, "data": (<size_t>start, True), "shape": shape,
-            "typestr": dtype.str, "descr": dtype.descr,
-        }
-        return made
-
-
-cdef class Samples:
-    """What World.sample saw until now; each look at ``times`` and ``data`` is of that moment.
-
-    ``queues``: an array of QUEUE: node and port that send, lane, and the row of links().
-    ``interval`` in ps. Both arrays are the world's own memory, and cannot be written to.
-    """
-
-    cdef World _world
-    cdef uint32_t _number
-    cdef readonly object queues
-
-    cdef vb_sim_sampler *_sampler(self):
-        return self._world._world.sampler[self._number]
-
-    def __len__(self):
-        return self._sampler().rows
-
-    @property
-    def interval(self):
-        return self._sampler().interval
-
-    @property
-    def stopped(self):
-        """No rows follow: stop() was called, or there is no more room."""
-        return self._sampler().stopped
-
-    @property
-    def times(self):
-        """uint64 [rows]: when, in ps."""
-        cdef vb_sim_sampler *sampler = self._sampler()
-        return np.asarray(_Memory.of(self._world, sampler.at, (sampler.rows,), np.dtype("u8")))
-
-    @property
-    def data(self):
-        """SAMPLE [rows, queues]: bytes that wait (of a port without lanes, with what is left of the
-        packet that is being sent), bytes of credits (UNLIMITED where the flow control has none),
-        bytes held that came in by this port and lane, paused by the other end, and whether the
-        other end was told to stop.
-        """
-        cdef vb_sim_sampler *sampler = self._sampler()
-        shape = (sampler.rows, sampler.queues)
-        return np.asarray(_Memory.of(self._world, sampler.sample, shape, SAMPLE))
-
-    def stop(self):
-        self._world._idle()
-        vb_sampler_stop(self._sampler())
+include "_world_samples.pxi"
 
 
 cdef class World:
@@ -550,7 +488,7 @@ cdef class World:
 
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
-                  management=False, reserve=0, back_level=None):
+                  management=False, reserve=0, back_level=None, reserve_buffer=0):
         """Flows from host to host, one for each element of the arguments broadcast together.
 
         Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
@@ -561,7 +499,9 @@ cdef class World:
         its ``start`` is the time from the last of those on (see fabrics.Workload).
         ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
         ``reserve``: bits/s that each link of its way promises and that it keeps to; where one has
-        less left when it starts, the flow ends as "refused".
+        less left when it starts, the flow ends as "refused". ``reserve_buffer``: bytes that each
+        switch of its way keeps for it, likewise; RC alone. ``depth`` of its messages are at most
+        so many, and with ``message`` 0 they are as large as that allows.
         ``level``: service level, or priority; ``back_level``: that of what comes back,
         acknowledgements and the data of a READ, if it is another one (see build.levels).
         Returns the number of the first. ValueError names a flow that cannot be.
@@ -579,10 +519,12 @@ cdef class World:
         else:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
-                 management, reserve, level if back_level is None else back_level)
+                 management, reserve, level if back_level is None else back_level,
+                 reserve_buffer)
         signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
-                 "transport", "multicast", "management", "reserve", "back_level")
+                 "transport", "multicast", "management", "reserve", "back_level",
+                 "reserve_buffer")
         for name, part in zip(names, signed, strict=True):
             if part.ndim != 1 or part.dtype.kind not in "biu":
                 raise ValueError(f"{name} is to be a whole number, or an array of them")
@@ -597,7 +539,13 @@ cdef class World:
         error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
         free(flows)
         free(waits)
-        if error == -EINVAL and columns[11][bad]:
+        if error == -EMSGSIZE:
+            raise ValueError(f"flow {bad}: depth messages are more than reserve_buffer, "
+                             f"{columns[13][bad]}")
+        if error == -EOPNOTSUPP:
+            raise ValueError(f"flow {bad}: a switch on its way has credits or pauses for its "
+                             "level: there is no buffer to reserve")
+        if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
             raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
                              "way to reserve")
         if error == -EDEADLK:
@@ -624,7 +572,7 @@ cdef class World:
         return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
 
     def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
-                     multicast, management, reserve, back_level, after):
+                     multicast, management, reserve, back_level, buffer, after):
         hosts, group = self._world.hosts, multicast != 0
         now = self._world.now
         if after.size and after.max() >= len(source):
@@ -644,8 +592,11 @@ cdef class World:
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
             ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
+            ((buffer != 0) & (kind != IBV_QPT_RC), "only RC knows what of it is in flight, to "
+             "reserve buffer for it"),
+            (buffer > 2**62, "it reserves more than any switch has"),
             (group & (reserve != 0), "a group has no one way to reserve"),
-            ((reserve != 0) & (opcode == IBV_WR_RDMA_READ),
+            ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),
              "the data of a READ come the other way: that cannot be reserved"),
             (reserve > 10**15, "it reserves more than any link has"),
             ((management != 0) & (kind != IBV_QPT_UD), "management is UD"),

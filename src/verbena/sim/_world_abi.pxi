@@ -212,6 +212,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t done
         uint64_t message
         uint64_t reserve
+        uint64_t buffer
         uint32_t resent
         uint32_t marked
         uint32_t notices

@@ -90,7 +90,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     if (sim->config.congestion.kind == VB_CONGESTION_DCQCN)
         vb_dcqcn_sent(&qp->rate.dcqcn, &sim->config.congestion.dcqcn, line, bytes, sim->world->now);
     rate = sim->config.congestion.kind ? rate_of(qp, line) : line;
-    if (qp->way && promised < rate)
+    if (promised > 0 && promised < rate)
         rate = promised;
     if (rate >= line)
         return;
@@ -167,6 +167,8 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
+    if (VB_UNLIKELY(qp->promised) && made->payload_length)
+        at->header[4] |= VB_SIM_PROMISED;
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
