@@ -171,6 +171,8 @@ static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t 
     const struct vb_sim_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
     uint32_t way = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
 
+    if (sw->config.line)
+        return vb_switch_through(world, sw, world->port[port].peer);
     if (way == VB_SIM_NO_PORT)
         return VB_SIM_NONE;
     if (way >= VB_SIM_PORT_SET)
@@ -226,7 +228,10 @@ static bool follow_group(const struct vb_world *world, struct walk *walk, uint32
     while (walk->next < walk->count) {
         uint32_t in = walk->port[walk->next++];
         const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
+        uint32_t through = vb_switch_through(world, sw, in);
 
+        if (through != VB_SIM_NONE && !enter(world, walk, through, hosts))
+            return false;
         for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
             uint32_t out = sw->port[sw->group[group].port[i]];
 

@@ -33,7 +33,7 @@ static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_p
             return 0;
         if (!is_steady(end->sw, packet))
             return -EINVAL;
-        port = vb_switch_route(end->sw, packet);
+        port = vb_switch_route(world, end->sw, world->port[port].peer, packet);
     }
     return -EHOSTUNREACH;
 }

@@ -14,7 +14,8 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
 
     if (!config->ports || config->ports >= VB_SIM_PORT_SET ||
         config->lanes + (config->management != 0) > VB_SIM_LANES ||
-        (config->management && !config->lanes))
+        (config->management && !config->lanes) ||
+        (config->line && (config->ports != 2 || !config->lanes)))
         return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
@@ -171,9 +172,10 @@ static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packe
     return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
 }
 
-uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         const struct vb_sim_packet *packet)
 {
-    return route(sw, packet);
+    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -385,6 +387,8 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
         return;
     }
     out = route(sw, at);
+    if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
+        out = vb_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
         vb_switch_drop_unrouted(world, &world->port[in], packet);
     else

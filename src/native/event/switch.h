@@ -51,6 +51,12 @@ struct vb_sim_switch_config {
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
     enum vb_sim_fecn fecn_at;
+    /*
+     * A range extender: what comes by one of its two ports leaves by the other. These are the bytes
+     * of buffer of each lane for what comes by port 1 from the other one of the pair, which has
+     * credits for all of them: between the two FCCL's window does not hold. 0: a switch.
+     */
+    uint32_t line;
     uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
 };
 
@@ -95,8 +101,18 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
 /* `lanes`: [input][output][16] of them. -EINVAL: no such lane. */
 int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes);
 
-/* The port of the world by which the switch passes a packet on; VB_SIM_NONE: none. */
-uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet);
+/*
+ * The port of the world by which the switch passes a packet on that came by port `in` of the world;
+ * VB_SIM_NONE: none.
+ */
+uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         const struct vb_sim_packet *packet);
+/* The other port of a range extender; VB_SIM_NONE: it is a switch. */
+static inline uint32_t vb_switch_through(const struct vb_world *world,
+                                         const struct vb_sim_switch *sw, uint32_t in)
+{
+    return sw->config.line ? sw->port[1 - world->port[in].number] : VB_SIM_NONE;
+}
 /* -EINVAL: no such port; -ENOMEM. */
 int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                         uint32_t count);

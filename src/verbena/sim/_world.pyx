@@ -337,11 +337,21 @@ cdef class World:
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
-                pause_response=0):
+                pause_response=0, extender=0):
         """A link: bits/s and ps in each direction, and the chance that a bit is wrong.
 
-        ``pause_response``: ps that its ends take to do what a pause frame says.
+        ``pause_response``: ps that its ends take to do what a pause frame says. ``extender``: bytes
+        of buffer for each lane, in each box of a pair of range extenders: one at each end, with the
+        long line between them, so that credits go round from each end to its box, and on the line,
+        where all of the buffer counts, between the boxes. Returns their nodes, the one at ``a``
+        first; None without.
         """
+        if extender:
+            return _connect_far(self, a, a_port, b, b_port, rate, delay, bit_error_rate, extender)
+        self._connect(a, a_port, b, b_port, rate, delay, bit_error_rate, pause_response)
+
+    cdef int _connect(self, object a, object a_port, object b, object b_port, object rate,
+                      object delay, object bit_error_rate, object pause_response) except -1:
         cdef vb_sim_link link
         cdef int error
         self._idle()
@@ -359,7 +369,7 @@ cdef class World:
         if error == -EINVAL:
             raise ValueError(f"node {a} and node {b} do not go together: one node, or switches "
                              "with different numbers of lanes")
-        _check(error, "a link")
+        return _check(error, "a link")
 
     cdef int _port_of(self, object node, object port) except -1:
         if not 0 <= node < self._world.nodes:
@@ -417,6 +427,8 @@ cdef class World:
         -1 ends a row; a row without a port is a host that cannot be reached from here.
         """
         cdef vb_sim_switch *sw = self._switch_of(switch)
+        if sw.config.line:
+            raise ValueError(f"node {switch} is a range extender: it has no routes")
         table = np.asarray(ports)
         cdef const int32_t[:, ::1] rows
         if table.dtype.kind not in "iu":
@@ -797,6 +809,8 @@ cdef class World:
                 kind = sw.config.lane[lane].flow.gate
                 has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
                     sw.config.lane[lane].spare
+                if sw.config.line and port.number == 1:
+                    has = sw.config.line
                 if has < need and kind != VB_SIM_LOSSY:
                     found.append(
                         f"lane {lane} of port {port.number} of node {port.node} has a "
@@ -806,11 +820,14 @@ cdef class World:
 
     cdef object _need(self, const vb_sim_port *port, int gate):
         """Bytes of buffer that a lane takes behind this port."""
+        cdef vb_sim_switch *sw
         delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
         trip = -(-delay * port.rate // (8 * 10**12))
         if gate == VB_SIM_CREDITS:  # in whole packets
             need = (-(-trip // self._frame) + 2) * self._frame
-            return min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
+            sw = self._world.node[port.node].sw
+            is_line = sw.config.line and port.number == 1
+            return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
         return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
 
     def check(self, at_rest=False):
@@ -833,3 +850,4 @@ cdef int _check(int error, str what) except -1:
 
 
 include "_world_programs.pxi"
+include "_world_far.pxi"

@@ -102,6 +102,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t lifetime
         uint32_t fecn
         int fecn_at
+        uint32_t line
         uint32_t management
     struct vb_sim_switch:
         vb_sim_switch_config config

@@ -23,13 +23,15 @@ def build(
     routes: Routes,
     switch: Mapping[str, Any] | None = None,
     bit_error_rate: ArrayLike = 0.0,
+    extender: ArrayLike = 0,
 ) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
     Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
     lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
-    ``bit_error_rate``: of all cables, or of each. Raises ValueError for a world that is not empty,
+    ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders on
+    each cable, or 0; these are nodes behind all others, and their links are in ``links()``. Raises ValueError for a world that is not empty,
     hosts with several ports, and switches with fewer lanes than the routes need.
     """
     tables, settings = routes.tables, dict(switch or {})
@@ -49,13 +51,16 @@ def build(
             world.set_lanes(node, routes.lanes.table(number))
     cables = tables.links[0::2].tolist()
     errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
-    for cable, wrong in zip(cables, errors, strict=True):
+    boxes = np.broadcast_to(np.asarray(extender, np.int64), len(cables)).tolist()
+    for cable, wrong, box in zip(cables, errors, boxes, strict=True):
         a, a_port, b, b_port, rate, _, _, delay = cable
         if a < tables.host_count:
             a_port = 0
         if b < tables.host_count:
             b_port = 0
-        world.connect(a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong)
+        world.connect(
+            a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong, extender=box
+        )
     for number in range(tables.switch_count):
         world.set_routes(tables.host_count + number, _ways(routes, number))
 
