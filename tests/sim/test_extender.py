@@ -45,7 +45,7 @@ def test_beyond_the_window_of_credits_a_pair_of_extenders_fills_the_line(away: b
 def test_each_lane_has_the_whole_buffer() -> None:
     """A lane that is stopped behind the line keeps its own, and no other's."""
     trip = int(2 * 10 * KM * RATE / 8e12) + 3 * PACKET
-    world, center, boxes = far(10, trip, lanes=2)
+    world, _center, boxes = far(10, trip, lanes=2)
     assert boxes is not None
     world.add_flows(0, 1, 8 * MIB, level=0)
     world.add_flows(0, 1, 8 * MIB, level=1)

@@ -604,8 +604,8 @@ cdef class World:
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
             ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
-            ((buffer != 0) & (kind != IBV_QPT_RC), "only RC knows what of it is in flight, to "
-             "reserve buffer for it"),
+            ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
+             "is in flight"),
             (buffer > 2**62, "it reserves more than any switch has"),
             (group & (reserve != 0), "a group has no one way to reserve"),
             ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),

@@ -24,15 +24,18 @@ def build(
     switch: Mapping[str, Any] | None = None,
     bit_error_rate: ArrayLike = 0.0,
     extender: ArrayLike = 0,
+    own: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
     Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
     lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
-    ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders on
-    each cable, or 0; these are nodes behind all others, and their links are in ``links()``. Raises ValueError for a world that is not empty,
-    hosts with several ports, and switches with fewer lanes than the routes need.
+    ``own``: other keywords than ``switch``, by the number of a switch among the switches.
+    ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders
+    on each cable, or 0; they are nodes behind all others, and their links are in ``links()``.
+    Raises ValueError for a world that is not empty, hosts with several ports, and switches with
+    fewer lanes than the routes need.
     """
     tables, settings = routes.tables, dict(switch or {})
     lanes = len(settings.get("lanes", ()))
@@ -46,7 +49,7 @@ def build(
         world.add_host()
     ports = tables.out_link.shape[1]
     for number in range(tables.switch_count):
-        node = world.add_switch(ports, **settings)
+        node = world.add_switch(ports, **(own or {}).get(number, settings))
         if lanes and routes.lanes.lanes > 1:
             world.set_lanes(node, routes.lanes.table(number))
     cables = tables.links[0::2].tolist()
@@ -79,19 +82,30 @@ def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.u
     return chosen
 
 
-def add_group(world: World, fabric: Fabric, members: Iterable[str], root: str | None = None) -> int:
+def add_group(
+    world: World,
+    fabric: Fabric,
+    members: Iterable[str],
+    root: str | None = None,
+    senders: Iterable[str] = (),
+) -> int:
     """A multicast group of hosts by name, over the tree that ``fabrics.multicast_tree`` makes.
 
-    The world is one that ``build`` made of routes of this fabric. Returns the group's number.
+    ``senders``: hosts that are to reach the group and are not in it (SendOnlyNonMember of IBA
+    15.2.5.17). The world is one that ``build`` made of routes of this fabric. Returns the group's
+    number.
     """
     from verbena.fabrics import multicast_tree
 
     names = list(dict.fromkeys(members))
+    others = [name for name in dict.fromkeys(senders) if name not in names]
     tables = fabric.tables()
-    tree = multicast_tree(fabric, names, root)
+    rows = multicast_tree(fabric, [*names, *others], root).ports.copy()
+    ends = [tables.end_of(name) for name in others]
+    rows[tables.end_switch[ends], tables.end_switch_port[ends]] = False
     ports = {
-        tables.host_count + int(switch): np.flatnonzero(tree.ports[switch]).tolist()
-        for switch in np.flatnonzero(tree.ports.any(axis=1))
+        tables.host_count + int(switch): np.flatnonzero(rows[switch]).tolist()
+        for switch in np.flatnonzero(rows.any(axis=1))
     }
     return world.add_group([tables.end_of(name) for name in names], ports)
 
