@@ -334,6 +334,6 @@ def _slow_links(
     worst = int(slow[np.argmin(most[slow] / links["rate"][slow])])
     more = f", and {len(slow)} of all directions no more than a part" if len(slow) > 1 else ""
     return [
-        f"a room of {extenders[worst] or lane['room']} bytes lets {tables.link_name(worst)} carry at most "
-        f"{most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
+        f"a room of {extenders[worst] or lane['room']} bytes lets {tables.link_name(worst)} "
+        f"carry at most {most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
     ]
