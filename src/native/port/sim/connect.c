@@ -8,6 +8,7 @@
 #include "hca/ah.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "hca/multicast.h"
 #include "hca/qp.h"
 #include "hca/replies.h"
 #include "hca/text.h"
@@ -140,6 +141,25 @@ static void address(struct vb_letter *letter, const struct vb_path *path)
     letter->level = path->sl;
 }
 
+/* Switches send nothing back: the host's own members have it from the adapter, and at once. */
+static void send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
+{
+    struct vb_arrival arrival = {
+        .bytes = letter->bytes,
+        .length = letter->length,
+        .traffic_class = letter->traffic_class,
+        .hop_limit = letter->hop_limit,
+        .flow_label = letter->flow_label,
+    };
+    uint32_t members[VB_GROUP_QPS];
+
+    memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
+    memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
+    if (vb_multicast_members(&connect->adapter.self, arrival.dgid, members))
+        vb_engine_receive(connect->engine, &arrival, now_ns(connect));
+    connect->jack->calls->send_to_group(connect->jack, letter->dgid);
+}
+
 /* What cannot be copied is lost, as on a network. 0, -EFAULT, -ENOMEM. */
 static int send_packet(struct vb_connect *connect, const struct vb_packet *packet)
 {
@@ -155,7 +175,10 @@ static int send_packet(struct vb_connect *connect, const struct vb_packet *packe
         jack->calls->give_up(jack);
         return -EFAULT;
     }
-    jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
+    if (VB_UNLIKELY(vb_gid_is_multicast(packet->path->dgid)))
+        send_to_group(connect, letter);
+    else
+        jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
     return 0;
 }
 
@@ -273,7 +296,7 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
 
     if (!vb_addresses_get(connect->addresses, attr->grh.sgid_index, &source))
         return -EINVAL;
-    if (host == UINT32_MAX)
+    if (host == UINT32_MAX && !vb_gid_is_multicast(attr->grh.dgid.raw))
         return -ENETUNREACH;
     *path = (struct vb_path){
         .flow_label = attr->grh.flow_label & 0xfffff,
@@ -285,13 +308,15 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
     };
     memcpy(path->sgid, source.raw, sizeof(path->sgid));
     memcpy(path->dgid, attr->grh.dgid.raw, sizeof(path->dgid));
-    return connect->jack->calls->way(connect->jack, host);
+    return host == UINT32_MAX ? 0 : connect->jack->calls->way(connect->jack, host);
 }
 
 static int make_path(struct vb_connect *connect, struct vb_qp *qp, struct vb_path *path)
 {
     int error = find_way(connect, &qp->attr.ah_attr, path);
 
+    if (!error && vb_gid_is_multicast(path->dgid))
+        error = -ENETUNREACH;
     if (error)
         return decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
@@ -414,10 +439,33 @@ static void told(struct vb_context *context, int fd)
 
 static int join(struct vb_qp *qp, const uint8_t group[16])
 {
-    (void)group;
-    return vb_decline(
-        qp->context, -EOPNOTSUPP,
-        "a program on a simulated host cannot be in multicast groups: only flows can");
+    struct vb_jack *jack = of(qp)->jack;
+    int error = jack->calls->join(jack, group);
+
+    switch (error) {
+    case 0:
+        return 0;
+    case -EHOSTUNREACH:
+        return vb_decline(qp->context, error,
+                          "no way of the simulated fabric leads to another member of the group");
+    default:
+        return vb_decline(qp->context, error,
+                          "the simulated fabric has no room for another multicast group");
+    }
+}
+
+static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+{
+    struct vb_jack *jack = vb_connect_of(adapter)->jack;
+
+    jack->calls->leave(jack, group);
+}
+
+static bool is_own(void *argument, const uint8_t gid[16])
+{
+    const struct vb_connect *connect = argument;
+
+    return vb_addresses_has(connect->addresses, gid);
 }
 
 static const struct vb_port port = {
@@ -432,6 +480,7 @@ static const struct vb_port port = {
     .progress = progress,
     .kick = kick,
     .join = join,
+    .leave = leave,
     .armed = armed,
     .told = told,
 };
@@ -489,8 +538,10 @@ static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
     if (error) {
         close_adapter(connect);
         vb_addresses_close(connect->addresses);
+        return error;
     }
-    return error;
+    vb_engine_set_own(connect->engine, is_own, connect);
+    return 0;
 }
 
 int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connect **connect)

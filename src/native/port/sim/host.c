@@ -495,11 +495,15 @@ static void dropped(void *context, uint32_t packet)
         vb_sim_unreliable_dropped(sim, at);
 }
 
-static void copied(void *context, uint32_t packet)
+static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
 {
     struct vb_sim *sim = context;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, copy);
 
-    vb_sim_unreliable_copied(sim, vb_world_packet(sim->world, packet));
+    if (at->header[4] & VB_SIM_LETTER)
+        vb_sim_letter_copied(sim, packet, copy);
+    else if (another)
+        vb_sim_unreliable_copied(sim, at);
 }
 
 static void call(void *context, uint32_t what, uint32_t index)

@@ -19,7 +19,7 @@ struct vb_arrival;
 struct vb_jack;
 struct vb_sim;
 
-enum { VB_JACK_VERSION = 1 };
+enum { VB_JACK_VERSION = 2 };
 
 struct vb_letter {
     uint8_t sgid[16], dgid[16];
@@ -49,7 +49,14 @@ struct vb_jack_calls {
     /* A packet of so many bytes, to be filled; then one of the other two. NULL: no memory. */
     struct vb_letter *(*begin)(struct vb_jack *jack, uint32_t length);
     void (*send)(struct vb_jack *jack, uint32_t host);
+    void (*send_to_group)(struct vb_jack *jack, const uint8_t gid[16]);
     void (*give_up)(struct vb_jack *jack);
+    /*
+     * Packets for this group come here from now on: the switches' tables are made. -EHOSTUNREACH:
+     * not to all members; -ENOMEM: also, there are too many groups.
+     */
+    int (*join)(struct vb_jack *jack, const uint8_t gid[16]);
+    void (*leave)(struct vb_jack *jack, const uint8_t gid[16]);
     /* `ready` is called when the port may send again. */
     void (*come_back)(struct vb_jack *jack);
     /* `expire` is called then, or earlier if it was asked for earlier; UINT64_MAX: not at all. */
