@@ -16,6 +16,7 @@
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/packet.h"
+#include "port/sim/connect_state.h"
 
 /* Address space for tables and rings; pages are touched as objects are made. */
 static const size_t SEGMENT_SIZE = 4ull << 30;
@@ -44,29 +45,17 @@ int vb_connect_step(struct vb_connect *connect, uint64_t until)
 
 /* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
 
-/* A QP's part of the port. */
-struct place {
-    struct vb_qp *next_held;
-    uint8_t level;
-    bool is_held;
-};
-
-static struct place *place_of(const struct vb_qp *qp)
-{
-    return qp->port_data;
-}
-
 static void hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
 {
-    struct place *place = place_of(qp);
+    struct vb_connect_place *place = vb_connect_place_of(qp);
 
-    if (place->is_held)
+    if (place->waits_for_lane)
         return;
-    place->is_held = true;
+    place->waits_for_lane = true;
     place->level = level;
     place->next_held = connect->held;
     connect->held = qp;
-    vb_engine_hold(qp, true);
+    vb_connect_hold(qp);
 }
 
 /* Those whose lane is free again; `gone`: also that one. */
@@ -77,15 +66,15 @@ static void release_held(struct vb_connect *connect, const struct vb_qp *gone)
 
     while (*at) {
         struct vb_qp *qp = *at;
-        struct place *place = place_of(qp);
+        struct vb_connect_place *place = vb_connect_place_of(qp);
 
         if (qp != gone && jack->calls->is_held_up(jack, place->level)) {
             at = &place->next_held;
             continue;
         }
         *at = place->next_held;
-        place->is_held = false;
-        vb_engine_hold(qp, false);
+        place->waits_for_lane = false;
+        vb_connect_hold(qp);
     }
 }
 
@@ -161,7 +150,7 @@ static void send_to_group(struct vb_connect *connect, const struct vb_letter *le
 }
 
 /* What cannot be copied is lost, as on a network. 0, -EFAULT, -ENOMEM. */
-static int send_packet(struct vb_connect *connect, const struct vb_packet *packet)
+static int send_packet(struct vb_connect *connect, const struct vb_packet *packet, uint32_t *bytes)
 {
     struct vb_jack *jack = connect->jack;
     uint32_t length = packet->header_length + packet->payload_length + packet->pad;
@@ -178,19 +167,17 @@ static int send_packet(struct vb_connect *connect, const struct vb_packet *packe
     if (VB_UNLIKELY(vb_gid_is_multicast(packet->path->dgid)))
         send_to_group(connect, letter);
     else
-        jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
+        *bytes = jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
     return 0;
 }
 
 /* A packet that could not leave at once keeps its connection from making more of them. */
 static void hold_sender(struct vb_connect *connect, const struct vb_packet *packet)
 {
-    const struct vb_path *path = packet->path;
-    struct vb_endpoint *ep =
-        (struct vb_endpoint *)((char *)(uintptr_t)path - offsetof(struct vb_endpoint, path));
+    uint8_t level = packet->path->sl;
 
-    if (connect->jack->calls->is_held_up(connect->jack, path->sl))
-        hold(connect, ep->qp, path->sl);
+    if (connect->jack->calls->is_held_up(connect->jack, level))
+        hold(connect, vb_connect_sender(packet), level);
 }
 
 static void arm(struct vb_connect *connect)
@@ -199,6 +186,7 @@ static void arm(struct vb_connect *connect)
 
     if (due < UINT64_MAX / PS_IN_NS)
         connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
+    connect->jack->calls->expire_at(connect->jack, vb_timers_next(&connect->paced));
 }
 
 static bool has_more(const struct vb_connect *connect)
@@ -211,13 +199,17 @@ static void pump(struct vb_connect *connect)
 {
     struct vb_jack *jack = connect->jack;
     struct vb_packet packet;
+    uint32_t bytes;
 
     if (connect->held)
         release_held(connect, NULL);
     while (jack->calls->may_send(jack) &&
            vb_engine_next(connect->engine, &packet, now_ns(connect))) {
-        send_packet(connect, &packet);
+        if (send_packet(connect, &packet, &bytes))
+            continue;
         hold_sender(connect, &packet);
+        if (jack->congestion->kind)
+            vb_connect_pace(connect, &packet, bytes);
     }
     if (has_more(connect))
         jack->calls->come_back(jack);
@@ -229,8 +221,12 @@ static void pump(struct vb_connect *connect)
 static void arrive(void *argument, const struct vb_arrival *arrival)
 {
     struct vb_connect *connect = argument;
+    const struct vb_counters *counters = vb_engine_counters(connect->engine);
+    uint64_t notices = counters->cnp_received;
 
     vb_engine_receive(connect->engine, arrival, now_ns(connect));
+    if (connect->jack->congestion->kind)
+        vb_connect_congested(connect, arrival, counters->cnp_received != notices);
 }
 
 static void ready(void *argument)
@@ -247,6 +243,7 @@ static void expire(void *argument)
     struct vb_connect *connect = argument;
 
     vb_engine_expire(connect->engine, now_ns(connect));
+    vb_connect_pace_expire(connect);
     ready(connect);
 }
 
@@ -336,14 +333,25 @@ static int join_engine(struct vb_connect *connect, struct vb_qp *qp)
     return error ? error : vb_engine_connect(connect->engine, qp, &path);
 }
 
+static int make_place(struct vb_qp *qp)
+{
+    struct vb_connect_place *made = calloc(1, sizeof(*made));
+
+    if (!made || vb_timer_join(&of(qp)->paced, &made->at_rate, 0)) {
+        free(made);
+        return -ENOMEM;
+    }
+    made->qp = qp;
+    qp->port_data = made;
+    return 0;
+}
+
 static int connect_qp(struct vb_qp *qp)
 {
-    int error = 0;
+    int error = qp->port_data ? 0 : make_place(qp);
 
-    if (!qp->port_data)
-        qp->port_data = calloc(1, sizeof(struct place));
-    if (!qp->port_data)
-        return -ENOMEM;
+    if (error)
+        return error;
     if (vb_qp_connected_type(qp->ibv.qp_type))
         error = join_engine(of(qp), qp);
     if (!error)
@@ -356,23 +364,27 @@ static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
 {
     struct vb_endpoint *ep = qp->endpoint;
     struct vb_packet packet;
+    uint32_t bytes;
 
     for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
         if (vb_replies_next(ep, &packet))
-            send_packet(connect, &packet);
+            send_packet(connect, &packet, &bytes);
 }
 
 static void disconnect(struct vb_qp *qp)
 {
     struct vb_connect *connect = of(qp);
+    struct vb_connect_place *place = vb_connect_place_of(qp);
 
     send_owed(connect, qp);
     unattend(connect, qp);
-    if (qp->port_data && place_of(qp)->is_held)
+    if (place && place->waits_for_lane)
         release_held(connect, qp);
     vb_engine_disconnect(connect->engine, qp);
     vb_qp_count_poller(qp, false);
-    free(qp->port_data);
+    if (place)
+        vb_timer_leave(&connect->paced, &place->at_rate);
+    free(place);
     qp->port_data = NULL;
 }
 
@@ -384,6 +396,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_packet packet;
     struct vb_path path;
+    uint32_t bytes;
 
     if (!jack->calls->may_send(jack) || jack->calls->is_held_up(jack, ah->attr.sl)) {
         qp->wait.reason = VB_WAIT_PEER;
@@ -392,7 +405,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     if (find_way(connect, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
-    if (packet.header_length && send_packet(connect, &packet) == -EFAULT)
+    if (packet.header_length && send_packet(connect, &packet, &bytes) == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
     return 0;
 }
@@ -576,6 +589,7 @@ void vb_connect_close(struct vb_connect *connect)
     vb_engine_destroy(connect->engine);
     close_adapter(connect);
     vb_addresses_close(connect->addresses);
+    vb_timers_free(&connect->paced);
     free(connect);
 }
 

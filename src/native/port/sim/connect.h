@@ -12,7 +12,9 @@
 #include <stddef.h>
 
 #include "hca/adapter.h"
+#include "hca/timer.h"
 #include "port/address.h"
+#include "port/sim/congestion.h"
 #include "port/sim/jack.h"
 
 struct vb_connect {
@@ -23,6 +25,7 @@ struct vb_connect {
     struct vb_addresses *addresses; /* the port's GIDs */
     struct vb_qp *held;             /* their packets wait for credits: the engine makes no more */
     struct vb_qp *attended;         /* requests that wait, or queues to flush */
+    struct vb_timers paced;         /* of all connections (connect_state.h) */
 };
 
 /*

@@ -152,28 +152,30 @@ static void give_up(struct vb_jack *jack)
 }
 
 /* What switches look at, and captures of headers. */
-static void send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
+static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
 {
     struct vb_sim *sim = of(jack)->sim;
     struct vb_sim_packet *at = vb_world_packet(sim->world, of(jack)->packet);
     const struct vb_letter *letter = sim->letter[of(jack)->packet];
     uint32_t headers = letter->length - letter->payload;
     uint32_t seen = headers < VB_SIM_HEADER ? headers : VB_SIM_HEADER;
+    uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, letter->payload);
 
     memset(at->header, 0, sizeof(at->header));
     memcpy(at->header, letter->bytes, seen);
     at->payload = (uint16_t)letter->payload;
-    at->bytes = (uint16_t)vb_sim_wire_bytes(sim->config.framing, headers, letter->payload);
+    at->bytes = (uint16_t)bytes;
     at->source = (uint16_t)jack->host;
     at->target = target;
     at->header[4] |= VB_SIM_LETTER;
     at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
     vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
+    return bytes;
 }
 
-static void send(struct vb_jack *jack, uint32_t host)
+static uint32_t send(struct vb_jack *jack, uint32_t host)
 {
-    send_to(jack, (uint16_t)host, 0);
+    return send_to(jack, (uint16_t)host, 0);
 }
 
 static void send_to_group(struct vb_jack *jack, const uint8_t gid[16])
@@ -409,6 +411,8 @@ static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
                                   .host = number,
                                   .seed = sim->config.seed << 16 ^ number,
                                   .mtu = sim->config.mtu,
+                                  .notice_level = sim->config.notice_level,
+                                  .congestion = &sim->config.congestion,
                                   .calls = &calls};
     sim->host[number]->jack = &made->jack;
     return &made->jack;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct vb_arrival;
+struct vb_congestion;
 struct vb_jack;
 struct vb_sim;
 
@@ -48,7 +49,8 @@ struct vb_jack_calls {
     bool (*is_held_up)(const struct vb_jack *jack, uint8_t level);
     /* A packet of so many bytes, to be filled; then one of the other two. NULL: no memory. */
     struct vb_letter *(*begin)(struct vb_jack *jack, uint32_t length);
-    void (*send)(struct vb_jack *jack, uint32_t host);
+    /* How many bytes it takes on the wire. */
+    uint32_t (*send)(struct vb_jack *jack, uint32_t host);
     void (*send_to_group)(struct vb_jack *jack, const uint8_t gid[16]);
     void (*give_up)(struct vb_jack *jack);
     /*
@@ -80,6 +82,8 @@ struct vb_jack {
     uint64_t rate; /* bits per second; 0: nothing is plugged in */
     uint64_t seed; /* of this host's keys */
     uint16_t mtu;
+    uint8_t notice_level; /* service level of congestion notifications */
+    const struct vb_congestion *congestion;
     const struct vb_jack_calls *calls;
     const struct vb_plug *plug; /* the other side's; NULL: nothing is plugged in */
 };
