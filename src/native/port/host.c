@@ -14,11 +14,12 @@ static struct vb_host *of(const struct vb_qp *qp)
     return vb_host_of(qp->context->adapter);
 }
 
-bool vb_host_is_direct(struct vb_host *host, const union ibv_gid *gid)
+/* Does what goes to this address go direct? */
+static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
 {
     if (host->packets_only)
         return false;
-    return !host->roce || vb_direct_is_local(host->direct, gid);
+    return !host->roce || vb_direct_is_local(host->direct, ah);
 }
 
 /* The RoCE port is told of each slot that the direct port has claimed. */
@@ -47,7 +48,7 @@ static int connect_qp(struct vb_qp *qp)
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
     if (vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets &&
-        vb_host_is_direct(host, &qp->attr.ah_attr.grh.dgid))
+        is_direct(host, &qp->attr.ah_attr))
         return vb_direct_port.connect(qp);
     return host->roce ? vb_roce_connect(host->roce, qp) : 0;
 }
@@ -95,7 +96,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
 {
     struct vb_host *host = of(qp);
 
-    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
+    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || is_direct(host, ah_of(wr)))
         return vb_direct_port.execute(qp, wr, outcome);
     if (VB_UNLIKELY(to_group(wr)))
         return execute_group(qp, wr, outcome);
@@ -108,7 +109,7 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_host *host = of(qp);
 
-    if (qp->ibv.qp_type != IBV_QPT_UD || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
+    if (qp->ibv.qp_type != IBV_QPT_UD || is_direct(host, ah_of(wr)))
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
     if (to_group(wr))
         return execute_group(qp, wr, outcome);
@@ -266,7 +267,8 @@ static const char *why_no_packets(const struct vb_host *host)
 {
     switch (host->roce_error) {
     case 0:
-        return "VERBENA_PORT=direct asks for it";
+        return host->direct->adapter.lid ? "VERBENA_LINK_LAYER=infiniband has none"
+                                         : "VERBENA_PORT=direct asks for it";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN;
     default:
