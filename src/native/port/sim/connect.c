@@ -450,6 +450,11 @@ static void told(struct vb_context *context, int fd)
     jack->calls->told(jack, fd);
 }
 
+static uint64_t now(const struct vb_adapter *adapter)
+{
+    return now_ns(vb_connect_of(adapter));
+}
+
 static int join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_jack *jack = of(qp)->jack;
@@ -496,6 +501,7 @@ static const struct vb_port port = {
     .leave = leave,
     .armed = armed,
     .told = told,
+    .now = now,
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
