@@ -131,7 +131,7 @@ static void address(struct vb_letter *letter, const struct vb_path *path)
 }
 
 /* Switches send nothing back: the host's own members have it from the adapter, and at once. */
-static void send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
+static uint32_t send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
 {
     struct vb_arrival arrival = {
         .bytes = letter->bytes,
@@ -144,14 +144,15 @@ static void send_to_group(struct vb_connect *connect, const struct vb_letter *le
 
     memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
     memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
-    if (vb_multicast_members(&connect->adapter.self, arrival.dgid, members))
+    if (!letter->damaged && vb_multicast_members(&connect->adapter.self, arrival.dgid, members))
         vb_engine_receive(connect->engine, &arrival, now_ns(connect));
-    connect->jack->calls->send_to_group(connect->jack, letter->dgid);
+    return connect->jack->calls->send_to_group(connect->jack, letter->dgid);
 }
 
-/* What cannot be copied is lost, as on a network. 0, -EFAULT, -ENOMEM. */
-static int send_packet(struct vb_connect *connect, const struct vb_packet *packet, uint32_t *bytes)
+/* What cannot be copied is lost, as on a network. Bytes on the wire, -EFAULT, -ENOMEM. */
+static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out)
 {
+    const struct vb_packet *packet = out->packet;
     struct vb_jack *jack = connect->jack;
     uint32_t length = packet->header_length + packet->payload_length + packet->pad;
     struct vb_letter *letter = jack->calls->begin(jack, length);
@@ -160,15 +161,36 @@ static int send_packet(struct vb_connect *connect, const struct vb_packet *packe
         return -ENOMEM;
     address(letter, packet->path);
     letter->payload = packet->payload_length;
+    letter->damaged = out->icrc_flip;
     if (vb_packet_write(packet, letter->bytes) < 0) {
         jack->calls->give_up(jack);
         return -EFAULT;
     }
     if (VB_UNLIKELY(vb_gid_is_multicast(packet->path->dgid)))
-        send_to_group(connect, letter);
-    else
-        *bytes = jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
-    return 0;
+        return (int)send_to_group(connect, letter);
+    return (int)jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
+}
+
+static int send_wrapped(struct vb_connect *connect, const struct vb_wrap_out *out)
+{
+    int sent = send_packet(connect, out);
+
+    vb_wrap_sent(&connect->wrap, out, 0, 0, now_ns(connect));
+    return sent;
+}
+
+uint32_t vb_connect_emit(struct vb_connect *connect, const struct vb_packet *packet, int *error)
+{
+    struct vb_wrap_out out = {.packet = packet};
+    int sent = 0;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&connect->wrap)))
+        sent = send_packet(connect, &out);
+    else if (vb_wrap_outgoing(&connect->wrap, packet, now_ns(connect), &out))
+        sent = send_wrapped(connect, &out);
+    if (error)
+        *error = sent < 0 ? sent : 0;
+    return sent < 0 ? 0 : (uint32_t)sent;
 }
 
 /* A packet that could not leave at once keeps its connection from making more of them. */
@@ -187,30 +209,54 @@ static void arm(struct vb_connect *connect)
     if (due < UINT64_MAX / PS_IN_NS)
         connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
     connect->jack->calls->expire_at(connect->jack, vb_timers_next(&connect->paced));
+    due = vb_wrap_deadline(&connect->wrap);
+    /* What is due already waits for the port, and not for a time. */
+    if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(connect))
+        connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
 }
 
-static bool has_more(const struct vb_connect *connect)
+static bool has_more(struct vb_connect *connect)
 {
     return vb_ready_first(&connect->engine->replying) ||
-           vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended;
+           vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended ||
+           (vb_wrap_is_active(&connect->wrap) &&
+            vb_wrap_deadline(&connect->wrap) <= now_ns(connect));
+}
+
+/* What a fault rule has held. */
+static bool send_due(struct vb_connect *connect)
+{
+    struct vb_wrap_out out;
+
+    if (!vb_wrap_is_active(&connect->wrap) ||
+        !vb_wrap_due_out(&connect->wrap, now_ns(connect), &out))
+        return false;
+    send_wrapped(connect, &out);
+    return true;
+}
+
+static bool send_next(struct vb_connect *connect)
+{
+    struct vb_packet packet;
+    uint32_t bytes;
+
+    if (!vb_engine_next(connect->engine, &packet, now_ns(connect)))
+        return false;
+    bytes = vb_connect_emit(connect, &packet, NULL);
+    hold_sender(connect, &packet);
+    if (connect->jack->congestion->kind && bytes)
+        vb_connect_pace(connect, &packet, bytes);
+    return true;
 }
 
 static void pump(struct vb_connect *connect)
 {
     struct vb_jack *jack = connect->jack;
-    struct vb_packet packet;
-    uint32_t bytes;
 
     if (connect->held)
         release_held(connect, NULL);
-    while (jack->calls->may_send(jack) &&
-           vb_engine_next(connect->engine, &packet, now_ns(connect))) {
-        if (send_packet(connect, &packet, &bytes))
-            continue;
-        hold_sender(connect, &packet);
-        if (jack->congestion->kind)
-            vb_connect_pace(connect, &packet, bytes);
-    }
+    while (jack->calls->may_send(jack) && (send_due(connect) || send_next(connect)))
+        ;
     if (has_more(connect))
         jack->calls->come_back(jack);
     arm(connect);
@@ -218,9 +264,8 @@ static void pump(struct vb_connect *connect)
 
 /* ---- what the world calls -------------------------------------------------------------------- */
 
-static void arrive(void *argument, const struct vb_arrival *arrival)
+static void receive(struct vb_connect *connect, const struct vb_arrival *arrival)
 {
-    struct vb_connect *connect = argument;
     const struct vb_counters *counters = vb_engine_counters(connect->engine);
     uint64_t notices = counters->cnp_received;
 
@@ -229,10 +274,45 @@ static void arrive(void *argument, const struct vb_arrival *arrival)
         vb_connect_congested(connect, arrival, counters->cnp_received != notices);
 }
 
+static void receive_wrapped(struct vb_connect *connect, const struct vb_wrap_in *in)
+{
+    receive(connect, in->arrival);
+    vb_wrap_received(&connect->wrap, in, NULL, now_ns(connect));
+}
+
+static void receive_due(struct vb_connect *connect)
+{
+    struct vb_wrap_in in;
+
+    while (vb_wrap_is_active(&connect->wrap) &&
+           vb_wrap_due_in(&connect->wrap, now_ns(connect), &in))
+        receive_wrapped(connect, &in);
+}
+
+static void arrive(void *argument, const struct vb_arrival *arrival)
+{
+    static const struct vb_wrap_frame frame;
+    struct vb_connect *connect = argument;
+    struct vb_wrap_in in;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&connect->wrap)))
+        receive(connect, arrival);
+    else if (vb_wrap_incoming(&connect->wrap, arrival, &frame, now_ns(connect), &in))
+        receive_wrapped(connect, &in);
+}
+
+static void drop_damaged(void *argument)
+{
+    struct vb_connect *connect = argument;
+
+    ++connect->damaged;
+}
+
 static void ready(void *argument)
 {
     struct vb_connect *connect = argument;
 
+    receive_due(connect);
     if (connect->attended)
         serve_attended(connect);
     pump(connect);
@@ -245,6 +325,11 @@ static void expire(void *argument)
     vb_engine_expire(connect->engine, now_ns(connect));
     vb_connect_pace_expire(connect);
     ready(connect);
+}
+
+void vb_connect_wrapped(struct vb_connect *connect)
+{
+    connect->jack->calls->expire_at(connect->jack, vb_connect_now(connect));
 }
 
 /* ---- a port's calls -------------------------------------------------------------------------- */
@@ -364,11 +449,10 @@ static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
 {
     struct vb_endpoint *ep = qp->endpoint;
     struct vb_packet packet;
-    uint32_t bytes;
 
     for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
         if (vb_replies_next(ep, &packet))
-            send_packet(connect, &packet, &bytes);
+            vb_connect_emit(connect, &packet, NULL);
 }
 
 static void disconnect(struct vb_qp *qp)
@@ -396,7 +480,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_packet packet;
     struct vb_path path;
-    uint32_t bytes;
+    int error = 0;
 
     if (!jack->calls->may_send(jack) || jack->calls->is_held_up(jack, ah->attr.sl)) {
         qp->wait.reason = VB_WAIT_PEER;
@@ -405,8 +489,12 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     if (find_way(connect, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
-    if (packet.header_length && send_packet(connect, &packet, &bytes) == -EFAULT)
+    if (packet.header_length)
+        vb_connect_emit(connect, &packet, &error);
+    if (error == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
+    if (VB_UNLIKELY(vb_wrap_is_active(&connect->wrap)))
+        vb_connect_wrapped(connect);
     return 0;
 }
 
@@ -576,9 +664,11 @@ int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connec
     if (!made)
         return -ENOMEM;
     made->jack = jack;
-    made->plug = (struct vb_plug){made, arrive, ready, expire};
+    made->plug = (struct vb_plug){made, arrive, drop_damaged, ready, expire};
+    vb_wrap_init(&made->wrap);
     error = open_parts(made, heap);
     if (error) {
+        vb_wrap_fini(&made->wrap);
         free(made);
         return error;
     }
@@ -596,6 +686,7 @@ void vb_connect_close(struct vb_connect *connect)
     close_adapter(connect);
     vb_addresses_close(connect->addresses);
     vb_timers_free(&connect->paced);
+    vb_wrap_fini(&connect->wrap);
     free(connect);
 }
 
@@ -610,7 +701,7 @@ int vb_connect_counters(const struct vb_connect *connect, char *json, size_t siz
     for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
         vb_text_add(&text, "%s\"%s\":%llu", i ? "," : "", vb_counter_names[i].name,
                     (unsigned long long)value[i]);
-    vb_text_add(&text, "}}");
+    vb_text_add(&text, "},\"port\":{\"drop_icrc\":%llu}}", (unsigned long long)connect->damaged);
     return text.length;
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Congestion control of a program's connections: as that of flows (host.c, congestion.h). */
-#include <string.h>
-
 #include "hca/qp.h"
 #include "port/sim/connect_state.h"
 #include "wire/opcode.h"
@@ -45,22 +43,15 @@ void vb_connect_pace_expire(struct vb_connect *connect)
 
 static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
 {
-    const struct vb_path *path = &qp->endpoint->path;
-    struct vb_jack *jack = connect->jack;
-    struct vb_letter *letter = jack->calls->begin(jack, VB_CNP);
+    struct vb_path path = qp->endpoint->path;
+    struct vb_packet packet = {
+        .path = &path, .qp_num = qp->ibv.qp_num, .header_length = VB_CNP, .reason = VB_PACKET_NEW};
 
-    if (!letter)
-        return;
-    memcpy(letter->sgid, path->sgid, sizeof(letter->sgid));
-    memcpy(letter->dgid, path->dgid, sizeof(letter->dgid));
-    letter->flow_label = path->flow_label;
-    letter->traffic_class = path->traffic_class;
-    letter->hop_limit = path->hop_limit;
-    letter->level = jack->notice_level;
-    letter->payload = 0;
-    vb_congestion_write_notice(letter->bytes, vb_engine_pkey(connect->engine),
+    _Static_assert((int)VB_CNP <= (int)VB_HEADERS_MAX, "a notification is all header");
+    path.sl = connect->jack->notice_level;
+    vb_congestion_write_notice(packet.header, vb_engine_pkey(connect->engine),
                                qp->shared->dest_qp_num);
-    jack->calls->send(jack, vb_jack_host_of(path->dgid));
+    vb_connect_emit(connect, &packet, NULL);
 }
 
 static bool has_payload(const struct vb_arrival *arrival)

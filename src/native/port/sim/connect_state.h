@@ -38,6 +38,12 @@ static inline void vb_connect_hold(struct vb_qp *qp)
 }
 
 /*
+ * A packet leaves, unless a fault rule keeps it. How many bytes it takes on the wire; 0: it has not
+ * left. `error`, which may be NULL: -EFAULT, its payload's memory is gone; -ENOMEM.
+ */
+uint32_t vb_connect_emit(struct vb_connect *connect, const struct vb_packet *packet, int *error);
+
+/*
  * Where the world reacts to congestion (connect_pace.c). A packet of a connection has left, and
  * takes so many bytes on the wire: the next may leave when this one would have at its rate.
  */

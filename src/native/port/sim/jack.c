@@ -178,9 +178,9 @@ static uint32_t send(struct vb_jack *jack, uint32_t host)
     return send_to(jack, (uint16_t)host, 0);
 }
 
-static void send_to_group(struct vb_jack *jack, const uint8_t gid[16])
+static uint32_t send_to_group(struct vb_jack *jack, const uint8_t gid[16])
 {
-    send_to(jack, vb_sim_meeting_number(of(jack)->sim, gid), VB_SIM_TO_GROUP);
+    return send_to(jack, vb_sim_meeting_number(of(jack)->sim, gid), VB_SIM_TO_GROUP);
 }
 
 static int join(struct vb_jack *jack, const uint8_t gid[16])
@@ -242,7 +242,10 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet)
         memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
         memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
         letter->bytes[4] |= at->header[4] & 0x80; /* FECN */
-        plug->arrive(plug->argument, &arrival);
+        if (VB_UNLIKELY(letter->damaged))
+            plug->drop_damaged(plug->argument);
+        else
+            plug->arrive(plug->argument, &arrival);
     }
     vb_sim_pool_give(&sim->world->pool, packet);
     if (plug)

@@ -29,6 +29,7 @@ struct vb_letter {
     uint32_t payload;
     uint8_t traffic_class, hop_limit;
     uint8_t level; /* service level */
+    bool damaged;  /* its ICRC is wrong: the adapter that it comes to drops it */
     uint8_t bytes[];
 };
 
@@ -36,6 +37,7 @@ struct vb_letter {
 struct vb_plug {
     void *argument;
     void (*arrive)(void *argument, const struct vb_arrival *arrival);
+    void (*drop_damaged)(void *argument);
     void (*ready)(void *argument);  /* the port may send, or something has arrived */
     void (*expire)(void *argument); /* the time of expire_at has come */
 };
@@ -51,7 +53,7 @@ struct vb_jack_calls {
     struct vb_letter *(*begin)(struct vb_jack *jack, uint32_t length);
     /* How many bytes it takes on the wire. */
     uint32_t (*send)(struct vb_jack *jack, uint32_t host);
-    void (*send_to_group)(struct vb_jack *jack, const uint8_t gid[16]);
+    uint32_t (*send_to_group)(struct vb_jack *jack, const uint8_t gid[16]);
     void (*give_up)(struct vb_jack *jack);
     /*
      * Packets for this group come here from now on: the switches' tables are made. -EHOSTUNREACH:
