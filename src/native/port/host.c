@@ -202,7 +202,7 @@ static const struct vb_port port = {
     .join = join,
     .leave = leave,
     .armed = armed,
-    .now = vb_direct_now,
+    .now = vb_direct_clock,
     .release_later = vb_later_release,
 };
 
