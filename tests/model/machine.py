@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
         cq, far = self.owned("cq", process), self.owned("cq", peer)
         if not cq or not far or peer == process:
             return
-        domain, target = self.name("xrcd"), ""
+        domain = self.name("xrcd")
         self.do.open_xrcd(process=peer, name=domain)
         for _ in range(2):
             self.new_xrc_srq(there, domain, self.pick(data, far), 8)
@@ -230,15 +230,8 @@ class Machine(RuleBasedStateMachine):
             span = None
         if pd is None and span is None and access is None:
             return
-        place, length = (
-            (Place(self.pick(data, ["own", "heap"]), span[0]), span[1])
-            if span
-            else (
-                None,
-                0,
-            )
-        )
-        key = f"{name}:{self.wr_id()}"
+        place = Place(self.pick(data, ["own", "heap"]), span[0]) if span else None
+        key, length = f"{name}:{self.wr_id()}", span[1] if span else 0
         fields = {"pd": pd, "place": place, "length": length, "access": access}
         error, _ = self.do.rereg_mr(name=name, key=key, **fields)
         if error is None and place:
