@@ -106,7 +106,8 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
     if (!core->adapter->port->now)
         return EOPNOTSUPP;
     if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
-        values->raw_clock = (struct timespec){.tv_nsec = (long)core->adapter->port->now()};
+        values->raw_clock =
+            (struct timespec){.tv_nsec = (long)core->adapter->port->now(core->adapter)};
     return 0;
 }
 

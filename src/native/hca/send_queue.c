@@ -280,7 +280,9 @@ static bool runs(enum ibv_qp_state state)
 /* Directly a request goes as a whole, once all before it are paid for. */
 static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
-    if (!vb_pace_waits(qp->pace, qp->context->adapter->port->now()))
+    const struct vb_adapter *adapter = qp->context->adapter;
+
+    if (!vb_pace_waits(qp->pace, adapter->port->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
@@ -289,12 +291,13 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 /* What a READ brings is not of the QP's sending. */
 static VB_COLD void pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
+    const struct vb_adapter *adapter = qp->context->adapter;
     uint64_t length = 0;
 
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, qp->context->adapter->port->now());
+    vb_pace_sent(qp->pace, length, adapter->port->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)

@@ -112,7 +112,7 @@ static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t t
              0);
 }
 
-static inline void pair_open(struct pair *pair)
+static inline void pair_open_on(struct pair *pair, struct ibv_context *context)
 {
     const uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
                          IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -121,7 +121,7 @@ static inline void pair_open(struct pair *pair)
     struct ibv_cq_init_attr_ex cq_attr = {.cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS};
 
     memset(pair, 0, sizeof(*pair));
-    pair->context = pair_open_device();
+    pair->context = context;
     pair->pd = ibv_alloc_pd(pair->context);
     CHECK(pair->pd);
     pair->cq = ibv_create_cq_ex(pair->context, &cq_attr);
@@ -136,6 +136,11 @@ static inline void pair_open(struct pair *pair)
     }
     pair_connect(pair, pair->qp[0], pair->qp[1]->qp_num);
     pair_connect(pair, pair->qp[1], pair->qp[0]->qp_num);
+}
+
+static inline void pair_open(struct pair *pair)
+{
+    pair_open_on(pair, pair_open_device());
 }
 
 static inline void pair_close(struct pair *pair)
