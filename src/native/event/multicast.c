@@ -71,11 +71,9 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
         return copy;
     }
     *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
-    if (!another)
-        return copy;
-    ++world->copied;
+    world->copied += another;
     if (world->on_host->copied)
-        world->on_host->copied(world->hosts_context, copy);
+        world->on_host->copied(world->hosts_context, packet, copy, another);
     return copy;
 }
 

@@ -40,8 +40,8 @@ struct vb_sim_hosts {
     void (*call)(void *context, uint32_t what, uint32_t index);
     /* May be NULL. The packet is lost; it is still there, and not theirs. */
     void (*dropped)(void *context, uint32_t packet);
-    /* May be NULL. A switch has made another one of the packet. */
-    void (*copied)(void *context, uint32_t packet);
+    /* May be NULL. A switch has copied a packet; `another`: there is one more than before. */
+    void (*copied)(void *context, uint32_t packet, uint32_t copy, bool another);
 };
 
 enum vb_sim_drop {
@@ -171,6 +171,13 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
  * has none.
  */
 int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group);
+
+/*
+ * Makes the group's tables in all switches: a tree to these hosts (nodes), which senders everywhere
+ * reach. -EHOSTUNREACH: no way leads from one of them to another, and nothing is changed; -ENOMEM.
+ */
+int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *members,
+                      uint32_t count);
 
 /* The ports that a flow's packets leave by, on their way to a host. */
 struct vb_sim_way {

@@ -37,6 +37,12 @@ uint64_t vb_direct_now(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+uint64_t vb_direct_clock(const struct vb_adapter *adapter)
+{
+    (void)adapter;
+    return vb_direct_now();
+}
+
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
     if (VB_UNLIKELY(!ah->is_global))
@@ -143,7 +149,7 @@ const struct vb_port vb_direct_port = {
     .settle_peer = vb_direct_settle_peer,
     .attend = attend,
     .progress = progress,
-    .now = vb_direct_now,
+    .now = vb_direct_clock,
     .release_later = vb_later_release,
     .join = join,
 };

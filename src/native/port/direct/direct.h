@@ -102,7 +102,8 @@ static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
 /* Is this address one of the host's own, by its GID or by its LID? */
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah);
 
-uint64_t vb_direct_now(void); /* ns, monotonic */
+uint64_t vb_direct_now(void);                               /* ns, monotonic */
+uint64_t vb_direct_clock(const struct vb_adapter *adapter); /* vb_port.now: the same */
 
 /* How long a poster waits for a peer's help, in ns. A peer that is stopped (SIGSTOP, a debugger)
  * must not stop the poster: after this the request waits in its queue. */
