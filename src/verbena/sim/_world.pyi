@@ -17,6 +17,7 @@ GATES: dict[str, int]
 BALANCES: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
+CONTROLS: dict[str, int]
 ENDS: dict[int, str]
 STATES: tuple[str, ...]
 DROPS: tuple[str, ...]
@@ -53,6 +54,7 @@ class World:
         doorbell: int = 0,
         bus_rate: int = 0,
         receive_latency: int = 0,
+        tcp: Mapping[str, Any] | None = None,
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(
@@ -108,6 +110,7 @@ class World:
         multicast: ArrayLike = False,
         management: ArrayLike = False,
         reserve: ArrayLike = 0,
+        control: ArrayLike = "cubic",
     ) -> int: ...
     def sample(
         self,

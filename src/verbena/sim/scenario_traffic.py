@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
 from verbena.sim import kinds
-from verbena.sim._world import OPERATIONS, TRANSPORTS, World
+from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
 
@@ -40,6 +40,7 @@ class Traffic:
     depth: NDArray[np.uint8]
     operation: NDArray[np.str_]
     transport: NDArray[np.str_]
+    control: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.work)
@@ -227,10 +228,12 @@ def read_traffic(
         column(2, np.uint8),
         column(3, np.str_),
         column(4, np.str_),
+        column(5, np.str_),
     )
 
 
-Options = tuple[int, int, int, str, str]  # message, class, depth, operation, transport
+# message, class, depth, operation, transport, control
+Options = tuple[int, int, int, str, str, str]
 
 
 def _read(
@@ -254,6 +257,7 @@ def _read(
         section.take("depth", kinds.whole(1, 64), 1),
         operation,
         transport,
+        _control(section, transport),
     )
     _try(section, options, adapter)
     own = section.take("seed", kinds.whole(0, 1 << 62), seed)
@@ -272,14 +276,27 @@ def _read(
     return name, work, options
 
 
+def _control(section: Section, transport: str) -> str:
+    if "control" in section and transport != "tcp":
+        raise section.error("control", 'is only for transport = "tcp"')
+    return section.take("control", kinds.one_of(CONTROLS), "cubic")
+
+
 def _try(section: Section, options: Options, adapter: dict[str, Any]) -> None:
     """What World says of such a flow: not every transport has every operation."""
     world = World(**adapter)
     world.connect(world.add_host(), 0, world.add_host(), 0, rate=10**9, delay=0)
-    message, _, depth, operation, transport = options
+    message, _, depth, operation, transport, control = options
     try:
         world.add_flows(
-            0, 1, 1, message=message, depth=depth, operation=operation, transport=transport
+            0,
+            1,
+            1,
+            message=message,
+            depth=depth,
+            operation=operation,
+            transport=transport,
+            control=control,
         )
     except ValueError as error:
         raise section.blame(error) from None

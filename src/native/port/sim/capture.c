@@ -76,6 +76,8 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     const struct vb_sim *sim = capture->sim;
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
 
+    if (packet->header[4] & VB_SIM_TCP)
+        return; /* a frame here is RoCE */
     if (packet->header[4] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
