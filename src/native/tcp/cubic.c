@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* CUBIC (RFC 9438), with its Reno-friendly region and fast convergence; without HyStart++. */
-#include <math.h>
-
 #include "tcp/control.h"
 
 static const double SECOND = 1e12;
@@ -13,6 +11,18 @@ void vb_tcp_cubic_open(struct vb_tcp_cubic *cubic)
     *cubic = (struct vb_tcp_cubic){.began = VB_TCP_NEVER};
 }
 
+/* By Newton's method, from above: the same on every machine, which the library's is not. */
+static double cube_root(double of)
+{
+    double root = of > 1 ? of : 1, next;
+
+    for (;; root = next) {
+        next = (2 * root + of / (root * root)) / 3;
+        if (next >= root)
+            return root;
+    }
+}
+
 /* Congestion avoidance begins: after slow start it does so at the top of the curve (4.10). */
 static void begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
 {
@@ -20,7 +30,7 @@ static void begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
     cubic->from = cubic->estimate = window;
     if (cubic->most < window)
         cubic->most = window;
-    cubic->period = cbrt((cubic->most - window) / C);
+    cubic->period = cube_root((cubic->most - window) / C);
 }
 
 static double at(const struct vb_tcp_cubic *cubic, double seconds)
