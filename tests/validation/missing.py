@@ -48,19 +48,6 @@ OPEN = (
         "adapters do not break in this way here, and switches neither flood nor watch",
     ),
     Open(
-        "P13",
-        "DFSSSP's effective bandwidth",
-        "up to twice that of the other engines",
-        "docs/fabrics.md has a table of the engines' effective bisection bandwidth; the paper's "
-        "irregular fabrics are not at hand",
-    ),
-    Open(
-        "P15",
-        "ECN marking in input-buffered switches",
-        "marking all packets at a full buffer is unfair; marking by cause restores the victim",
-        "a switch here marks by the output's queue alone",
-    ),
-    Open(
         "P18",
         "Parsimon and m4: hours of ns-3 in minutes",
         "1 to 2 minutes, the 99th percentile within 9 %",

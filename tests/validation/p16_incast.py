@@ -44,7 +44,8 @@ ROW = Row(
     "at the port; five blocks. Connections are new for each block, the paper's go on.",
     expected="a collapse to about a tenth beyond 4 to 8 servers with 64 KiB, beyond twice as many "
     "with twice the buffer, and none with an RTOmin of 200 µs.",
-    fails="timeouts are not what makes the collapse, or the buffer does not decide where it begins.",
+    fails="timeouts are not what makes the collapse, or the buffer does not decide where it "
+    "begins.",
     meaning="Memory moves the collapse and does not end it; timers as short as round trips do.",
     measure=measure,
     confidence=Confidence.MEMORY,

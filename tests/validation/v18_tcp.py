@@ -112,9 +112,9 @@ def measure(scope: Scope) -> Iterator[Figure]:
 ROW = Row(
     number="V18",
     title="TCP Reno's and CUBIC's rate at a given loss",
-    setup="One flow, segments of 1460 bytes. Reno, 100 µs: behind a short queue that is full once in "
-    "each saw tooth, and over a link on which each segment is lost by chance. CUBIC, 100 ms: one "
-    "segment is lost again and again after the same time. p is what was lost.",
+    setup="One flow, segments of 1460 bytes. Reno, 100 µs: behind a short queue that is full once "
+    "in each saw tooth, and over a link on which each segment is lost by chance. CUBIC, 100 ms: "
+    "one segment is lost again and again after the same time. p is what was lost.",
     expected="a mean window of √(3/2)/√p for Reno whose losses come regularly, 1.31/√p where they "
     "come by chance (Ott, Kemperman and Mathis, 1996), 1.054 (RTT/p)^¾ for CUBIC (RFC 9438, 5.1).",
     fails="a window grows or shrinks by another rule, or shrinks twice for a loss, or a loss waits "

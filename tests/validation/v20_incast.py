@@ -50,11 +50,12 @@ ROW = Row(
     setup="N servers send 256 KiB each to one port of 1 Gb/s, 100 µs, five blocks one after the "
     "other; Reno, and a buffer of 8 KiB for each server, so that some of them lose the end of "
     "what they sent.",
-    expected="N·S/(N·S/C + RTOmin): 40, 77, 144 and 251 Mb/s with 200 ms; with 1 ms 893 to 985, less "
-    "what frames take.",
-    fails="a loss at the end is repaired without the timer, or a server waits for it more than once.",
-    meaning="The line is idle until the timer of the unluckiest server has expired. With 200 ms that "
-    "is nearly all of the time.",
+    expected="N·S/(N·S/C + RTOmin): 40, 77, 144 and 251 Mb/s with 200 ms; with 1 ms 893 to 985, "
+    "less what frames take.",
+    fails="a loss at the end is repaired without the timer, or a server waits for it more than "
+    "once.",
+    meaning="The line is idle until the timer of the unluckiest server has expired. With 200 ms "
+    "that is nearly all of the time.",
     measure=measure,
     quick=True,
     tested="`tests/sim/test_tcp.py`",

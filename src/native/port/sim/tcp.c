@@ -15,7 +15,9 @@ enum {
 
 enum { IS_ACK = 1, IS_LAST = 2, IS_REDUCED = 4, HAS_ECHO = 8, BLOCKS_SHIFT = 4 };
 
-static const uint64_t NUMBER = (1ull << 56) - 1;
+enum { NUMBER_BITS = 48 };
+
+static const uint64_t NUMBER = (1ull << NUMBER_BITS) - 1;
 
 static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
 {
@@ -170,8 +172,9 @@ static struct vb_sim_packet *make(struct vb_sim *sim, const struct vb_sim_connec
     vb_put24(made->header + 1, connection->generation);
     made->header[4] = VB_SIM_TCP;
     vb_put24(made->header + 5, connection->slot);
-    vb_put64(made->header + 8, (uint64_t)flags << 56 | number);
-    made->level_marks = (uint8_t)(connection->level << 4);
+    vb_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
+    made->level_marks =
+        (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
     return made;
 }
 
@@ -267,6 +270,7 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     made->source = (uint16_t)flow->source;
     made->target = (uint16_t)flow->target;
     made->level = flow->level;
+    made->back_level = flow->back_level;
     made->timer_at = VB_SIM_NEVER;
     vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
     vb_tcp_receiver_open(&made->receiver, flow->opcode);
@@ -307,7 +311,7 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
 {
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
     uint64_t word = vb_get64(packet->header + 8);
-    uint32_t flags = word >> 56;
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
     bool marked = packet->level_marks & VB_SIM_CE;
     struct vb_tcp_segment segment = {.number = word & NUMBER,
                                      .length = packet->payload,
@@ -330,7 +334,7 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
 static struct vb_tcp_ack ack_of(const struct vb_sim_packet *packet)
 {
     uint64_t word = vb_get64(packet->header + 8);
-    uint32_t flags = word >> 56;
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
     struct vb_tcp_ack ack = {
         .next = word & NUMBER, .blocks = flags >> BLOCKS_SHIFT & 3, .echo = flags & HAS_ECHO};
 
@@ -370,7 +374,7 @@ void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
         find(sim, vb_get24(came.header + 5), vb_get24(came.header + 1));
 
     vb_sim_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
-    if (connection && (came.header[8] & IS_ACK))
+    if (connection && (came.header[9] & IS_ACK))
         take_ack(sim, connection, &came);
     else if (connection)
         take_segment(sim, connection, &came);

@@ -9,8 +9,8 @@
  *    1 to 3  the connection's generation
  *    4       VB_SIM_TCP
  *    5 to 7  the connection's slot, of which switches make a flow's hash
- *    8       flags
- *    9 to 15 the segment; of an acknowledgement the next one that is waited for
+ *    9       flags
+ *   10 to 15 the segment; of an acknowledgement the next one that is waited for
  *   16 to 39 of an acknowledgement: blocks, as offsets from that, 4 bytes each
  */
 #ifndef VB_PORT_SIM_TCP_H
@@ -28,8 +28,8 @@ struct vb_sim_connection {
     struct vb_sim_connection *next; /* of those of its host and level that have segments */
     uint64_t timer_at;              /* of the pending event; VB_SIM_NEVER */
     uint32_t flow, slot, generation;
-    uint16_t source, target; /* hosts */
-    uint8_t level;
+    uint16_t source, target;   /* hosts */
+    uint8_t level, back_level; /* of segments, of acknowledgements */
     bool has_turn;
 };
 
