@@ -132,6 +132,28 @@ static void a_loss_halves_the_window_once(void)
     close_stream();
 }
 
+/* Three later ones tell of a loss, two only of another order (RFC 6675: DupThresh). */
+static void a_segment_that_is_late_is_not_lost(void)
+{
+    struct vb_tcp_segment segment[64];
+
+    config = vb_tcp_defaults();
+    open_stream(VB_TCP_RENO, 10);
+    CHECK_EQ(send_all(segment), 10);
+    answer(&segment[1], false);
+    answer(&segment[2], false);
+    CHECK(!vb_tcp_sender_has_more(&sender, &config));
+    answer(&segment[0], false);
+    CHECK_EQ(sender.board.first, 3);
+    CHECK_EQ(sender.state, VB_TCP_OPEN);
+    answer(&segment[4], false);
+    answer(&segment[5], false);
+    CHECK_EQ(sender.state, VB_TCP_OPEN);
+    answer(&segment[6], false);
+    CHECK_EQ(next_segment().number, 3);
+    close_stream();
+}
+
 /* The stream comes whole, whatever is lost, and nothing is sent without need. */
 static void all_of_it_comes(enum vb_tcp_kind kind)
 {
@@ -302,6 +324,8 @@ static void dctcp_shrinks_by_the_part_of_marks(void)
 
     vb_tcp_control_open(&control, VB_TCP_DCTCP);
     CHECK_EQ((uint64_t)vb_tcp_control_marked(&control, 40), 20); /* alpha begins with 1 */
+    vb_tcp_dctcp_acked(&control.dctcp, 1.0 / 16, 1, false, 1, 10);
+    CHECK(control.dctcp.alpha > 0.937 && control.dctcp.alpha < 0.938); /* 15/16 */
     for (uint64_t at = 10; at < 4000; at += 10) { /* windows of ten, of which two are marked */
         vb_tcp_dctcp_acked(&control.dctcp, 1.0 / 16, 2, true, at - 8, at + 10);
         vb_tcp_dctcp_acked(&control.dctcp, 1.0 / 16, 8, false, at + 1, at + 10);
@@ -372,6 +396,7 @@ int main(void)
     a_window_that_is_not_used_does_not_grow();
     the_receiver_s_window_is_kept_to();
     a_loss_halves_the_window_once();
+    a_segment_that_is_late_is_not_lost();
     all_of_it_comes(VB_TCP_RENO);
     all_of_it_comes(VB_TCP_CUBIC);
     all_of_it_comes(VB_TCP_DCTCP);
