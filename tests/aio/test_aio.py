@@ -50,6 +50,7 @@ def test_a_write_is_awaited(run: Run, ends: AsyncEnds) -> None:
 def test_each_operation_is_awaited(run: Run, ends: AsyncEnds) -> None:
     near, far = ends.near, ends.far
     far.fill((5).to_bytes(8, "little"))
+    near.fill(b"eight by", 16)
 
     async def program() -> list[str]:
         received = ends.peer.recv(far.mr, 64, 64)
@@ -57,13 +58,41 @@ def test_each_operation_is_awaited(run: Run, ends: AsyncEnds) -> None:
             await ends.qp.read(near.mr, *far.region(), length=8),
             await ends.qp.fetch_add(near.mr, *far.region(), 1),
             await ends.qp.compare_swap(near.mr, *far.region(), 6, 9),
+            await ends.qp.atomic_write(near.mr, far.region()[0] + 8, far.region()[1], 16),
+            await ends.qp.flush(*far.region(), 16),
+            await ends.qp.flush(*far.region()),
             await ends.qp.send(near.mr, length=8, imm_data=3),
             await received,
         ]
         return [wc.opcode.name for wc in found]
 
-    assert run(program()) == ["RDMA_READ", "FETCH_ADD", "COMP_SWAP", "SEND", "RECV"]
+    assert run(program()) == [
+        *("RDMA_READ", "FETCH_ADD", "COMP_SWAP", "ATOMIC_WRITE", "FLUSH", "FLUSH", "SEND", "RECV")
+    ]
     assert int.from_bytes(far.bytes_at(0, 8), "little") == 9
+    assert far.bytes_at(8, 8) == b"eight by"
+
+
+def test_a_datagram_is_awaited(run: Run) -> None:
+    near, far = Side(qp_type="UD"), Side(qp_type="UD")
+    for side in (near, far):
+        verbs.bring_up_ud(side.qp, qkey=7)
+    near.info()
+    ah = near.pd.create_ah(verbs.address_of(far.info(), near.gid_index))
+    with aio.AsyncCQ(near.cq) as near_cq, aio.AsyncCQ(far.cq) as far_cq:
+        sender, receiver = aio.AsyncQP(near.qp, near_cq), aio.AsyncQP(far.qp, far_cq)
+
+        async def program() -> int:
+            near.fill(b"datagram")
+            received = receiver.recv(far.mr, 0, 64)
+            await sender.send(near.mr, 0, 8, ah=ah, remote_qpn=far.qp.qp_num, remote_qkey=7)
+            return (await received).byte_len
+
+        assert run(program()) == 40 + 8
+        assert far.bytes_at(40, 8) == b"datagram"
+    ah.close()
+    near.close()
+    far.close()
 
 
 @pytest.mark.not_simulated("a request takes virtual time, for which one has to wait")

@@ -28,7 +28,8 @@ enum {
     PACED = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_XRC_SEND,
     ODP_UD = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV,
     ODP_UC = ODP_UD | IBV_ODP_SUPPORT_WRITE,
-    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_ATOMIC_WRITE,
+    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_FLUSH |
+        IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
 static void fill_device(const struct ibv_device *device, struct ibv_device_attr *attr)
@@ -76,7 +77,8 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
         .odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {ODP_RC, ODP_UC, ODP_UD}},
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = CLOCK_KHZ,
-        .device_cap_flags_ex = CAPS | IBV_DEVICE_ATOMIC_WRITE,
+        .device_cap_flags_ex =
+            CAPS | IBV_DEVICE_FLUSH_GLOBAL | IBV_DEVICE_FLUSH_PERSISTENT | IBV_DEVICE_ATOMIC_WRITE,
         .packet_pacing_caps = {VB_RATE_MIN, VB_RATE_MAX, PACED},
         .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
         .phys_port_cnt_ex = PORT,

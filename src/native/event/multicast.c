@@ -128,8 +128,11 @@ void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint3
     const struct vb_sim_group *group = at->target < sw->groups ? &sw->group[at->target] : NULL;
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
+    uint32_t through = vb_switch_through(world, sw, in);
 
-    if (!count)
+    if (through != VB_SIM_NONE)
+        vb_switch_pass_on(world, sw, in, through, packet);
+    else if (!count)
         vb_switch_drop_unrouted(world, &world->port[in], packet);
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
@@ -149,7 +152,7 @@ void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint3
     vb_put32(kept->header + COUNT_AT, left);
     if (left)
         return;
-    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, at);
+    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
     vb_sim_pool_give(&world->pool, number);
 }

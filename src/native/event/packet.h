@@ -21,6 +21,9 @@ enum vb_sim_mark {
     VB_SIM_MANAGEMENT = 8, /* it goes on VL15, where there is one */
 };
 
+/* In the fifth byte of the header, where the BTH reserves it: its way keeps buffer for it. */
+enum { VB_SIM_PROMISED = 2 };
+
 struct vb_sim_packet {
     uint64_t at;             /* when it arrives at the end of the link that it is on */
     uint32_t next;           /* in the list that it is in */

@@ -86,6 +86,7 @@ struct vb_sim_port {
     uint64_t came_up;             /* after it was down; 0: it never was */
     uint64_t pause_response;      /* ps from the end of a pause frame to its effect here */
     uint64_t reserved;            /* bits per second that flows were promised */
+    uint64_t promised;            /* bytes of its queue that they were, without lanes */
     const struct vb_sim_tap *tap; /* tap.h; NULL: nobody looks */
 };
 
@@ -184,14 +185,21 @@ struct vb_sim_way {
     uint32_t port[];
 };
 
+struct vb_sim_promise {
+    uint64_t rate;   /* bits per second of each link of the way; 0: none */
+    uint64_t buffer; /* bytes of each switch, for packets with VB_SIM_PROMISED; 0: none */
+};
+
 /*
- * Promises so many bits per second on the way from `node` that packets like this one take, and says
- * which way that is (free it). -EBUSY: a link has less left, and nothing was promised; -EINVAL:
- * packets take different ways; -EHOSTUNREACH; -ENOMEM.
+ * Promises that on the way from `node` that packets like this one take, and says which way it is
+ * (free it). -EBUSY: a link or a switch has less left, and nothing was promised; -EINVAL: packets
+ * take different ways; -EOPNOTSUPP: a lane of the way loses nothing, so that there is no buffer to
+ * be promised; -EHOSTUNREACH; -ENOMEM.
  */
 int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
-                     uint64_t rate, struct vb_sim_way **way);
-void vb_world_release(struct vb_world *world, struct vb_sim_way *way, uint64_t rate);
+                     const struct vb_sim_promise *promise, struct vb_sim_way **way);
+void vb_world_release(struct vb_world *world, struct vb_sim_way *way,
+                      const struct vb_sim_promise *promise);
 
 /* What must hold: NULL, or a sentence about what does not. At rest: nothing is in the fabric. */
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size);

@@ -161,6 +161,13 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
             memcpy(&message->original, payload->bytes, sizeof(message->original));
         return;
     }
+    if (wr->opcode == IBV_WR_FLUSH) {
+        message->addr = wr->wr.flush.remote_addr;
+        message->rkey = wr->wr.flush.rkey;
+        message->flush = (struct vb_feth){wr->wr.flush.type, wr->wr.flush.level};
+        message->length = (uint32_t)wr->wr.flush.length;
+        return;
+    }
     message->length = (uint32_t)payload->length;
     if (wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
         wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_WRITE) {

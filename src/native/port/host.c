@@ -25,20 +25,22 @@ static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
 /* The RoCE port is told of each slot that the direct port has claimed. */
 static int share_slots(struct vb_host *host)
 {
-    int error = 0;
+    int error;
 
-    while (!error && host->roce && host->slots < atomic_load(&host->direct->slot_count))
-        error = vb_roce_add_slot(host->roce, host->direct->slots[host->slots++]);
-    return error;
+    while (host->roce && host->slots < atomic_load(&host->direct->slot_count)) {
+        error = vb_roce_add_slot(host->roce, host->direct->slots[host->slots]);
+        if (error)
+            return error; /* asked for again with the next queue pair */
+        ++host->slots;
+    }
+    return 0;
 }
 
 static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
     int error = vb_direct_port.number(adapter, index, qp_num);
 
-    if (!error)
-        share_slots(vb_host_of(adapter));
-    return error;
+    return error ? error : share_slots(vb_host_of(adapter));
 }
 
 static int connect_qp(struct vb_qp *qp)

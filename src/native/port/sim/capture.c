@@ -41,9 +41,14 @@ static uint32_t header_length(const struct vb_sim_packet *packet)
     return vb_opcodes[packet->header[0]].header_length;
 }
 
-static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet)
+/* `header`: room for the packet's as it is on a wire, for as long as the frame lasts. */
+static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
+                 uint8_t header[VB_SIM_HEADER])
 {
     uint32_t pad = vb_bth_read(packet->header).pad;
+
+    memcpy(header, packet->header, VB_SIM_HEADER);
+    header[4] &= (uint8_t)~VB_SIM_PROMISED;
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
@@ -53,7 +58,7 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet)
         vb_sim_write_group(frame->dgid, packet->target);
     else
         vb_sim_write_gid(frame->dgid, packet->target);
-    vb_frame_add(frame, packet->header, header_length(packet));
+    vb_frame_add(frame, header, header_length(packet));
     vb_frame_add(frame, ZEROS, packet->payload + pad);
 }
 
@@ -75,11 +80,12 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
+    uint8_t header[VB_SIM_HEADER];
 
     if (packet->header[4] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
-        fill(&frame, packet);
+        fill(&frame, packet, header);
     if (packet->level_marks & VB_SIM_CE)
         frame.traffic_class |= 3;
     vb_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,

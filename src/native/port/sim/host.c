@@ -81,7 +81,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     rate = congestion->kind
                ? vb_congestion_sent(congestion, &qp->rate, line, bytes, sim->world->now)
                : line;
-    if (qp->way && promised < rate)
+    if (promised > 0 && promised < rate)
         rate = promised;
     if (rate >= line)
         return;
@@ -158,6 +158,8 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
+    if (VB_UNLIKELY(qp->promised) && made->payload_length)
+        at->header[4] |= VB_SIM_PROMISED;
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -301,7 +303,7 @@ void vb_sim_kick(struct vb_qp *qp)
 static void send_notice(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = qp->host->sim;
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool), level = sim->config.notice_level;
     struct vb_sim_packet *at;
 
     if (packet == VB_SIM_NONE) {
@@ -315,7 +317,9 @@ static void send_notice(struct vb_sim_qp *qp)
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)qp->host->number;
     at->target = qp->peer;
-    at->level_marks = (uint8_t)(sim->config.notice_level << 4);
+    if (level == VB_SIM_OWN_LEVEL)
+        level = qp->qp.endpoint->path.sl;
+    at->level_marks = (uint8_t)(level << 4);
     vb_world_send(sim->world, qp->host->node, packet);
 }
 

@@ -43,6 +43,7 @@ struct vb_sim_qp {
     bool waits_for_lane, waits_for_rate, waits_for_bell;
     bool has_turn;           /* among those with datagrams */
     bool sent;               /* unreliable: everything has left */
+    bool promised;           /* its data have buffer of their own */
     uint8_t marks;           /* enum vb_sim_mark, of its packets */
     uint32_t in_flight;      /* unreliable: packets */
     uint64_t unposted;       /* bytes of the flow that are not in the queue yet */
