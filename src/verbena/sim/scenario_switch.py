@@ -31,7 +31,8 @@ _BYTES = kinds.size(0, _U32)
 class Switching:
     """``settings``: keywords of World.add_switch. ``classes``: their names, by level.
 
-    ``own``: those of single switches, by number. ``by_route``: levels are those that the routes ask for, there being one class on many lanes.
+    ``own``: those of single switches, by number. ``by_route``: levels are those that the routes
+    ask for, there being one class on many lanes.
     """
 
     settings: dict[str, Any]
