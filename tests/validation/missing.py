@@ -32,12 +32,6 @@ OPEN = (
     ),
     Open("V20", "TCP incast after the collapse", "N·S/(N·S/C + RTOmin)", NO_TCP),
     Open(
-        "V21",
-        "A routing loop with PFC",
-        "deadlock if, and only if, more than n·B/TTL is sent into it",
-        "packets have no hop limit, and flows over a loop are refused before the run",
-    ),
-    Open(
         "P4",
         "DCQCN's stability in the number of flows",
         "not monotonic: an unstable band at about 10 flows and 85 µs",

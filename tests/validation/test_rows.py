@@ -15,7 +15,7 @@ import pytest
 from tests.support import ROOT
 from tests.validation import __main__ as command
 from tests.validation.missing import OPEN
-from tests.validation.page import Result, is_as_known, number, page, section, word
+from tests.validation.page import Result, is_as_known, merged, number, page, section, word
 from tests.validation.row import (
     Figure,
     Row,
@@ -152,3 +152,17 @@ def test_a_page_of_all_rows() -> None:
     count = len(rows())
     assert f"with {count} of {count} figures as expected" in text
     assert text.count("\n### ") == count
+
+
+def test_some_rows_merged_into_the_page() -> None:
+    """The others stay as they are, the sums follow, and what is not there is asked for."""
+    results = {row.number: Result([near("x", 1.0, 1.0)], 1.0) for row in rows()}
+    old = page(rows(), results, {"Seed": "1"})
+    assert merged(old, rows(), {}) == old
+    changed = Result([near("x", 1.0, 1.0), near("other", 2.0, 1.0)], 3.0)
+    new = merged(old, rows(), {"V3": changed})
+    assert new == page(rows(), {**results, "V3": changed}, {"Seed": "1"})
+    assert "| other |" in new
+    gone = old.replace("### V4:", "### W4:")
+    with pytest.raises(ValueError, match="V4 is not on the page"):
+        merged(gone, rows(), {})

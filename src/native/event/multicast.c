@@ -132,7 +132,7 @@ void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint3
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
 
     if (!count)
-        vb_switch_drop_unrouted(world, &world->port[in], packet);
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
     else

@@ -10,6 +10,8 @@
 enum {
     VB_SIM_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
     VB_SIM_LANES = 16,                     /* virtual lanes, or traffic classes */
+    VB_SIM_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit… */
+    VB_SIM_HOPS_MAX = 127, /* …which IP's header has */
 };
 
 static const uint32_t VB_SIM_NONE = UINT32_MAX;

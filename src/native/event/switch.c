@@ -313,11 +313,11 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
         mark(world, &sw->config.lane[lane].mark, queue, at, port);
     notify(sw, queue, at, port);
     at->input = in->number;
-    vb_lanes_put(world, out, lane, in->number, packet);
+    vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
 }
 
-/* What cannot go on was let in nevertheless. */
-void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet)
+void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                       enum vb_sim_drop reason)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
@@ -325,7 +325,7 @@ void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uin
         vb_lanes_arrived(world, in, at->lane, at->bytes);
         vb_lanes_released(world, in, at->lane, at->bytes, world->now);
     }
-    vb_world_drop(world, in, packet, VB_SIM_DROP_ROUTE);
+    vb_world_drop(world, in, packet, reason);
 }
 
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
@@ -337,19 +337,29 @@ void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_
         forward(world, sw, out, packet);
 }
 
+/* A router takes one of the hop limit, and passes nothing on of which none is left (RFC 1812). */
+static bool may_hop(struct vb_sim_packet *packet)
+{
+    return (--packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX) != 0;
+}
+
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet)
 {
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t out;
 
+    if (__builtin_expect(world->hop_limit != 0, 0) && !may_hop(at)) {
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_HOPS);
+        return;
+    }
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
         vb_switch_replicate(world, sw, in, packet);
         return;
     }
     out = route(sw, at);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
-        vb_switch_drop_unrouted(world, &world->port[in], packet);
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
     else
         vb_switch_pass_on(world, sw, in, out, packet);
 }

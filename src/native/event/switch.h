@@ -15,6 +15,11 @@ enum vb_sim_balance {
     VB_SIM_BY_PACKET, /* each packet to the next port in turn */
 };
 
+enum vb_sim_turns {
+    VB_SIM_BY_INPUT = 0, /* an output takes a packet of each input in turn (a crossbar) */
+    VB_SIM_BY_ARRIVAL,   /* an output has one queue, whoever its packets came by (shared memory) */
+};
+
 struct vb_sim_marking {
     uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
     double most;        /* …and all above it; low = high = 0: none at all */
@@ -37,6 +42,7 @@ struct vb_sim_switch_config {
     struct vb_sim_class_config lane[VB_SIM_LANES];
     struct vb_arbiter_tables tables;
     enum vb_sim_balance balance;
+    enum vb_sim_turns turns;
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
@@ -105,6 +111,8 @@ void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_
 /* False: there is no room, and the packet was dropped. */
 bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
                      struct vb_sim_port *out, uint32_t queue, uint32_t packet);
-void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet);
+/* It goes no further, and was let in nevertheless. */
+void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                       enum vb_sim_drop reason);
 
 #endif

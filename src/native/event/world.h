@@ -51,6 +51,7 @@ enum vb_sim_drop {
     VB_SIM_DROP_DOWN,     /* the link was down */
     VB_SIM_DROP_LIFETIME, /* waited too long at the head of its queue */
     VB_SIM_DROP_HEADROOM, /* a lossless lane ran over: its headroom is too small */
+    VB_SIM_DROP_HOPS,     /* its hop limit ran out */
     VB_SIM_DROPS
 };
 
@@ -106,6 +107,7 @@ struct vb_world {
     struct vb_sim_port *port;
     struct vb_sim_node *node;
     uint32_t ports, nodes, hosts;
+    uint32_t hop_limit; /* of packets, 0: none; with one the tables may lead round */
     const struct vb_sim_hosts *on_host;
     void *hosts_context;
     uint64_t random;
@@ -161,7 +163,7 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
 
 /*
  * Do the tables lead from this node, a host, to that host? Of several ways the first is followed.
- * 0, -EHOSTUNREACH, -ELOOP.
+ * 0, -EHOSTUNREACH; -ELOOP: they lead round, and packets have no hop limit.
  */
 int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
 

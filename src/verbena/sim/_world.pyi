@@ -15,6 +15,7 @@ UNLIMITED: int
 FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
+TURNS: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 ENDS: dict[int, str]
@@ -53,6 +54,7 @@ class World:
         doorbell: int = 0,
         bus_rate: int = 0,
         receive_latency: int = 0,
+        hop_limit: int = 0,
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(
@@ -71,6 +73,7 @@ class World:
         lifetime: int = 0,
         fecn: int = 0,
         management: int = 0,
+        turns: str = "input",
     ) -> int: ...
     def connect(
         self,

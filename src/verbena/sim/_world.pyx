@@ -17,6 +17,7 @@ include "_world_abi.pxi"
 
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
+TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
@@ -26,7 +27,7 @@ ENDS = {
     VB_SIM_END_STUCK: "deadlock",
 }
 STATES = ("waiting", "running", "done", "failed", "refused")
-DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom")
+DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
@@ -231,6 +232,9 @@ cdef class World:
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
 
+    ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
+    none is left; tables may then lead in a circle. 0: no limit, and such flows are refused.
+
     Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
     comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
 
@@ -244,7 +248,7 @@ cdef class World:
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0):
+                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, hop_limit=0):
         cdef vb_sim_config config = vb_sim_defaults()
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = _choice(FRAMINGS, "framing", framing)
@@ -259,6 +263,7 @@ cdef class World:
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
         config.notice_level = _count("notice_level", notice_level, 0, 15)
+        config.hop_limit = _count("hop_limit", hop_limit, 0, VB_SIM_HOPS_MAX)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
@@ -337,7 +342,7 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, management=0):
+                   fecn=0, management=0, turns="input"):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -347,6 +352,8 @@ cdef class World:
         xoff, xon, headroom); any may have a "mark". Lanes send by the tables ``high`` and ``low``
         of (lane, weight) and ``high_limit`` (IBA 7.6.9); ETS is a low table that ``remembers``.
         A packet takes the lane of its level modulo the number of lanes (see set_lanes).
+        ``turns``: an output of a switch with lanes takes packets of each "input" in turn, as a
+        crossbar does, or in the order of their "arrival", as one queue in shared memory.
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
@@ -376,6 +383,7 @@ cdef class World:
         config.tables.high_limit = _count("high_limit", high_limit, 0, 255)
         config.tables.remembers = remembers
         config.balance = _choice(BALANCES, "balance", balance)
+        config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         config.fecn = _count("fecn", fecn, 0, 2**32 - 1)

@@ -39,9 +39,12 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_PAUSE_BYTES
         VB_SIM_BY_FLOW
         VB_SIM_BY_PACKET
+        VB_SIM_BY_INPUT
+        VB_SIM_BY_ARRIVAL
         VB_SIM_SWITCH
         VB_SIM_HOST
         VB_SIM_DROPS
+        VB_SIM_HOPS_MAX
         VB_SIM_END_TIME
         VB_SIM_END_EVENTS
         VB_SIM_END_EMPTY
@@ -94,6 +97,7 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_sim_class_config *lane
         vb_arbiter_tables tables
         int balance
+        int turns
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
@@ -195,6 +199,7 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_engine_config engine
         vb_congestion congestion
         uint8_t notice_level
+        uint8_t hop_limit
         uint64_t doorbell
         uint64_t bus_rate
         uint64_t receive_latency

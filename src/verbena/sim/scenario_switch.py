@@ -61,6 +61,7 @@ def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
         ("ack_bytes", kinds.size()),
         ("burst", kinds.anything),
         ("notice_level", kinds.anything),
+        ("hop_limit", kinds.anything),
     ):
         if (value := adapter.take(name, kind, None)) is not None:
             made[name] = value
@@ -116,6 +117,7 @@ def read_switch(
         "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
         "lifetime": section.take("lifetime", kinds.time, 0),
         "fecn": section.take("fecn", _BYTES, 0),
+        "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
     }
     if "class" in section and "flow" in section:
         raise section.error("flow", "is given, and so are classes: a class has its own flow")

@@ -41,7 +41,9 @@ static uint32_t header_length(const struct vb_sim_packet *packet)
     return vb_opcodes[packet->header[0]].header_length;
 }
 
-static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet)
+/* `header`: the packet's, without what only the fabric knows; it is to last as long as the frame.
+ */
+static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet, uint8_t *header)
 {
     uint32_t pad = vb_bth_read(packet->header).pad;
 
@@ -53,7 +55,10 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet)
         vb_sim_write_group(frame->dgid, packet->target);
     else
         vb_sim_write_gid(frame->dgid, packet->target);
-    vb_frame_add(frame, packet->header, header_length(packet));
+    memcpy(header, packet->header, VB_SIM_HEADER);
+    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
+    frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
+    vb_frame_add(frame, header, header_length(packet));
     vb_frame_add(frame, ZEROS, packet->payload + pad);
 }
 
@@ -75,11 +80,12 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
+    uint8_t header[VB_SIM_HEADER];
 
     if (packet->header[4] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
-        fill(&frame, packet);
+        fill(&frame, packet, header);
     if (packet->level_marks & VB_SIM_CE)
         frame.traffic_class |= 3;
     vb_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,

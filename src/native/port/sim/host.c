@@ -136,6 +136,7 @@ static void fill(struct vb_sim_host *host, struct vb_sim_packet *to, const struc
     uint32_t headers = from->header_length + from->pad;
 
     memcpy(to->header, from->header, VB_SIM_HEADER);
+    to->header[VB_SIM_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)wire_bytes(host->sim->config.framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
@@ -325,6 +326,7 @@ static void send_notice(struct vb_sim_qp *qp)
     at = vb_world_packet(sim->world, packet);
     memset(at->header, 0, sizeof(at->header));
     vb_bth_write(at->header, &bth);
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->payload = 0;
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_BTH + VB_CNP_RESERVED, 0);
     at->source = (uint16_t)qp->host->number;

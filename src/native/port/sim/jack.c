@@ -167,6 +167,7 @@ static void send(struct vb_jack *jack, uint32_t host)
     at->source = (uint16_t)jack->host;
     at->target = (uint16_t)host;
     at->header[4] |= VB_SIM_LETTER;
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((letter->level & 15) << 4);
     vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
 }
