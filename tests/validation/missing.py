@@ -50,12 +50,6 @@ OPEN = (
         "these are parameters, which `mark=(…)` takes as they are; there is no result to compare",
     ),
     Open(
-        "P8",
-        "A pause storm, and a deadlock by flooding",
-        "the whole fabric stops; a watchdog clears it",
-        "adapters do not break in this way here, and switches neither flood nor watch",
-    ),
-    Open(
         "P13",
         "DFSSSP's effective bandwidth",
         "up to twice that of the other engines",

@@ -185,6 +185,8 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_SIM_HOST)
             return end->host == host ? 0 : -EHOSTUNREACH;
+        if (next_port(world, port, host) == VB_SIM_NONE && end->sw->config.floods)
+            return 0; /* it may be anywhere */
         port = next_port(world, port, host);
     }
     return world->hop_limit ? 0 : -ELOOP;

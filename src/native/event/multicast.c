@@ -14,7 +14,8 @@
 /* A datagram's headers end before: how many copies are there still, or who counts. */
 enum { COUNT_AT = VB_SIM_HEADER - 4 };
 
-_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "only datagrams go to groups");
+_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "datagrams go to groups");
+_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_RETH + VB_IMM), "and any packet is flooded");
 
 int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
                         uint32_t count)
@@ -122,12 +123,11 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
     }
 }
 
-void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         uint32_t packet)
+static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
+                      const struct vb_sim_group *group, uint32_t in, uint32_t packet)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
     const struct vb_sim_port *port = &world->port[in];
-    const struct vb_sim_group *group = at->target < sw->groups ? &sw->group[at->target] : NULL;
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
 
@@ -137,6 +137,20 @@ void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint3
         spread_from_room(world, sw, group, in, packet, count);
     else
         spread(world, sw, group, in, packet, count);
+}
+
+void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         uint32_t packet)
+{
+    uint32_t target = vb_world_packet(world, packet)->target;
+
+    replicate(world, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
+}
+
+void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t packet)
+{
+    vb_world_packet(world, packet)->header[VB_SIM_FLAGS_AT] |= VB_SIM_FLOODED;
+    replicate(world, sw, &sw->everywhere, in, packet);
 }
 
 void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,

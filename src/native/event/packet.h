@@ -10,6 +10,7 @@
 enum {
     VB_SIM_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
     VB_SIM_LANES = 16,                     /* virtual lanes, or traffic classes */
+    VB_SIM_FLAGS_AT = 4,   /* the byte of the BTH whose reserved bits are enum vb_sim_flag */
     VB_SIM_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit… */
     VB_SIM_HOPS_MAX = 127, /* …which IP's header has */
 };
@@ -21,6 +22,11 @@ enum vb_sim_mark {
     VB_SIM_TO_GROUP = 2,   /* its target is a multicast group */
     VB_SIM_COPY = 4,       /* one of several, whose place in an input buffer is kept by another */
     VB_SIM_MANAGEMENT = 8, /* it goes on VL15, where there is one */
+};
+
+enum vb_sim_flag {
+    VB_SIM_LETTER = 1,  /* a program's: there are bytes to it (jack.h) */
+    VB_SIM_FLOODED = 2, /* a switch did not know the way: only its target's host may take it */
 };
 
 struct vb_sim_packet {

@@ -8,6 +8,19 @@
 #include "event/link.h"
 #include "wire/bytes.h"
 
+static int make_everywhere(struct vb_sim_switch *sw)
+{
+    uint32_t ports = sw->config.ports;
+
+    sw->everywhere.port = malloc(ports * sizeof(*sw->everywhere.port));
+    if (!sw->everywhere.port)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < ports; ++i)
+        sw->everywhere.port[i] = (uint16_t)i;
+    sw->everywhere.count = ports;
+    return 0;
+}
+
 int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
 {
     struct vb_sim_switch *made;
@@ -26,7 +39,7 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
     made->fecn = config->fecn;
     made->balance = config->balance;
     *sw = made;
-    return 0;
+    return config->floods ? make_everywhere(made) : 0;
 }
 
 void vb_switch_destroy(struct vb_sim_switch *sw)
@@ -38,6 +51,7 @@ void vb_switch_destroy(struct vb_sim_switch *sw)
     for (uint32_t i = 0; i < sw->groups; ++i)
         free(sw->group[i].port);
     free(sw->group);
+    free(sw->everywhere.port);
     free(sw);
 }
 
@@ -343,6 +357,23 @@ static bool may_hop(struct vb_sim_packet *packet)
     return (--packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX) != 0;
 }
 
+/* One that was flooded has not this switch's address, as long as that is a router. */
+static bool is_for_others(const struct vb_sim_packet *packet)
+{
+    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED;
+}
+
+static void go_nowhere(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                       uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    if (sw->config.floods && !(at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER))
+        vb_switch_flood(world, sw, in, packet);
+    else
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+}
+
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet)
 {
@@ -353,13 +384,17 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
         vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_HOPS);
         return;
     }
+    if (__builtin_expect(world->floods, 0) && is_for_others(at)) {
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+        return;
+    }
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
         vb_switch_replicate(world, sw, in, packet);
         return;
     }
     out = route(sw, at);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
-        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+        go_nowhere(world, sw, in, packet);
     else
         vb_switch_pass_on(world, sw, in, out, packet);
 }

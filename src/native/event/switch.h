@@ -46,7 +46,9 @@ struct vb_sim_switch_config {
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
-    uint32_t management;  /* bytes of each output's queue for VL15; 0: there is none */
+    bool floods; /* what has no port in the table leaves by all ports but the one it came by */
+    uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
+    struct vb_sim_watchdog_config watchdog; /* of lanes with pauses; detect 0: there is none */
 };
 
 enum { VB_SIM_NO_PORT = 0xffff, VB_SIM_PORT_SET = 0x8000 };
@@ -73,6 +75,7 @@ struct vb_sim_switch {
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
     struct vb_sim_group *group;
     uint32_t groups;
+    struct vb_sim_group everywhere; /* all ports, of a switch that floods */
     struct vb_sim_switch_config config;
 };
 
@@ -105,6 +108,9 @@ void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint3
 /* multicast.c: a packet for a group that came by port `in`. */
 void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                          uint32_t packet);
+/* multicast.c: nobody knows where its target is. */
+void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                     uint32_t packet);
 /* What switch.c does with each of them; `out` is a port of the world. */
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
                        uint32_t packet);

@@ -74,6 +74,8 @@ class World:
         fecn: int = 0,
         management: int = 0,
         turns: str = "input",
+        watchdog: Mapping[str, Any] | None = None,
+        floods: bool = False,
     ) -> int: ...
     def connect(
         self,
@@ -120,6 +122,9 @@ class World:
         start: int | None = None,
         limit: int | None = None,
     ) -> Samples: ...
+    def pause_storm(
+        self, host: int, start: int | None = None, end: int | None = None, *, lane: int = 0
+    ) -> None: ...
     def run(
         self, until: int | None = None, progress: Callable[[World], object] | None = None
     ) -> str: ...

@@ -27,7 +27,7 @@ ENDS = {
     VB_SIM_END_STUCK: "deadlock",
 }
 STATES = ("waiting", "running", "done", "failed", "refused")
-DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops")
+DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
@@ -38,6 +38,7 @@ LINK = np.dtype([
     ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
     ("delay", "u8"), ("packets", "u8"), ("bytes", "u8"), ("busy", "u8"), ("stalled", "u8"),
     ("queued_max", "u8"), ("marked", "u8"), ("pauses", "u8"),
+    ("storms", "u8"),
     *(("dropped_" + reason, "u8") for reason in DROPS),
 ])
 QUEUE = np.dtype([("node", "u4"), ("port", "u4"), ("lane", "u4"), ("link", "u4")])
@@ -97,13 +98,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     return 0
 
 
-cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) except -1:
-    if len(given) > VB_ARBITER_ENTRIES:
-        raise ValueError(f"an arbitration table has at most {VB_ARBITER_ENTRIES} entries")
-    for i, (lane, weight) in enumerate(given):
-        entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
-        entry[i].weight = _count("a weight", weight, 0, 255)
-    return len(given)
+include "_world_switches.pxi"
 
 
 def _codes(str name, object given, dict table):
@@ -342,7 +337,8 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, management=0, turns="input"):
+                   fecn=0, management=0, turns="input", watchdog=None,
+                   floods=False):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -354,6 +350,10 @@ cdef class World:
         A packet takes the lane of its level modulo the number of lanes (see set_lanes).
         ``turns``: an output of a switch with lanes takes packets of each "input" in turn, as a
         crossbar does, or in the order of their "arrival", as one queue in shared memory.
+        ``watchdog``: {"detect", "restore" (ps), "action"}: a lane that is paused and has sent
+        nothing for so long drops ("drop") or sends ("forward") all, until it was free for
+        "restore".
+        ``floods``: what has no port in the table leaves by all but the one it came by.
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
@@ -383,6 +383,8 @@ cdef class World:
         config.tables.high_limit = _count("high_limit", high_limit, 0, 255)
         config.tables.remembers = remembers
         config.balance = _choice(BALANCES, "balance", balance)
+        config.floods = bool(floods)
+        _fill_watchdog(&config.watchdog, watchdog)
         config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
@@ -545,6 +547,15 @@ cdef class World:
         cdef uint16_t[::1] ports = np.array(row or [0], dtype=np.uint16)
         return _check(vb_switch_set_group(self._switch_of(node), group, &ports[0], len(row)),
                       "a group")
+
+    def pause_storm(self, host, start=None, end=None, *, lane=0):
+        """The adapter of this host (a node) breaks, and sends pauses for a lane on and on.
+
+        From ``start`` (now) up to ``end`` (None: for ever), in ps. ValueError: no host, a lane that
+        is not one of its switch's with pauses, or a time in the past.
+        """
+        self._idle()
+        return _storm(self._world, host, start, end, lane)
 
     # ---- what happens -----------------------------------------------------------------------
 
@@ -803,8 +814,8 @@ cdef class World:
                 port.node, port.number, peer.node, peer.number, port.rate, port.delay,
                 port.traffic.packets, port.traffic.bytes, port.traffic.busy,
                 port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
-                port.traffic.pauses, *[port.traffic.dropped[reason]
-                                       for reason in range(VB_SIM_DROPS)],
+                port.traffic.pauses, port.traffic.storms,
+                *[port.traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
             )
         return made
 

@@ -89,6 +89,10 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t low_count
         uint8_t high_limit
         bint remembers
+    struct vb_sim_watchdog_config:
+        uint64_t detect
+        uint64_t restore
+        bint forward
     struct vb_sim_switch_config:
         uint32_t ports
         uint32_t lanes
@@ -101,7 +105,9 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
+        bint floods
         uint32_t management
+        vb_sim_watchdog_config watchdog
     struct vb_sim_switch:
         vb_sim_switch_config config
     struct vb_sim_traffic:
@@ -112,6 +118,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t queued_max
         uint64_t marked
         uint64_t pauses
+        uint64_t storms
         uint64_t *dropped
     struct vb_sim_lanes:
         uint32_t count
@@ -253,6 +260,10 @@ cdef extern from "event/sample.h" nogil:
     int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
                         uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_sampler_stop(vb_sim_sampler *sampler)
+
+cdef extern from "event/watchdog.h" nogil:
+    int vb_world_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
+                       uint64_t end)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names

@@ -26,6 +26,7 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
+from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import read_adapter, read_switch
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_traffic
 from verbena.sim.units import time_text
@@ -102,7 +103,7 @@ class Scenario:
         memory = root.take("memory", kinds.size(1), None)
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        lists = {name: root.sections(name) for name in ("link", "event", "traffic")}
+        lists = {name: root.sections(name) for name in ("link", "event", "storm", "traffic")}
         root.close()
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
@@ -120,6 +121,7 @@ class Scenario:
         self.switching = read_switch(
             parts["switch"], self.routes, self.adapter, balance, "loss" in allow
         )
+        self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
             lists["traffic"],
             self.fabric,
@@ -217,6 +219,8 @@ class Scenario:
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
             made.set_link(node, port, event.up, event.at)
+        for storm in self.storms:
+            made.pause_storm(storm.host, storm.at, storm.until, lane=storm.lane)
         self._add_flows(made)
         return made
 
@@ -323,7 +327,8 @@ class Scenario:
     def _links(self, world: World) -> NDArray[np.void]:
         """In the order of Tables.links, which is that in which they were connected."""
         seen, links = world.links(), self.routes.tables.links
-        same = ("packets", "bytes", "stalled", "pauses", "rate", "delay", "node", "to_node")
+        same = ["packets", "bytes", "stalled", "pauses", "storms", "rate", "delay"]
+        same += ["node", "to_node"]
         columns: dict[str, Any] = {name: seen[name] for name in same}
         columns |= {
             name: seen[name] for name in seen.dtype.names or () if name.startswith("dropped_")

@@ -117,6 +117,7 @@ def read_switch(
         "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
         "lifetime": section.take("lifetime", kinds.time, 0),
         "fecn": section.take("fecn", _BYTES, 0),
+        "watchdog": _watchdog(section.section("watchdog")),
         "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
     }
     if "class" in section and "flow" in section:
@@ -156,6 +157,18 @@ def _mark(section: Section) -> tuple[int, int, float] | None:
     inner.close()
     if made[0] > made[1] or not made[1]:
         raise inner.error("high", "is less than low")
+    return made
+
+
+def _watchdog(section: Section) -> dict[str, Any] | None:
+    if not section.table:
+        return None
+    made: dict[str, Any] = {"detect": section.take("detect", kinds.time)}
+    made["restore"] = section.take("restore", kinds.time, made["detect"])
+    made["action"] = section.take("action", kinds.one_of(("drop", "forward")), "drop")
+    if not made["detect"]:
+        raise section.error("detect", "is 0: each pause would be a storm")
+    section.close()
     return made
 
 

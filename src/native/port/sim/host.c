@@ -383,6 +383,16 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         vb_cct_notice(&qp->rate.cct, &congestion->cct, now);
 }
 
+/* It was flooded, and is for another host. */
+static void ignore(struct vb_sim *sim, uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+
+    if (at->header[0] & VB_TRANSPORT_MASK)
+        vb_sim_unreliable_dropped(sim, at);
+    vb_sim_pool_give(&sim->world->pool, packet);
+}
+
 static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
     struct vb_sim_host *host = sim->host[number];
@@ -394,9 +404,15 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
                                  .hop_limit = 64};
     uint64_t accepted;
 
-    if (__builtin_expect(at->header[4] & VB_SIM_LETTER, 0)) {
-        vb_sim_jack_arrive(host, packet);
-        return;
+    if (__builtin_expect(at->header[VB_SIM_FLAGS_AT] & (VB_SIM_LETTER | VB_SIM_FLOODED), 0)) {
+        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER) {
+            vb_sim_jack_arrive(host, packet);
+            return;
+        }
+        if (at->target != number) {
+            ignore(sim, packet);
+            return;
+        }
     }
     vb_sim_write_gid(arrival.sgid, at->source);
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0))
