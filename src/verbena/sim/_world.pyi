@@ -55,6 +55,7 @@ class World:
         bus_rate: int = 0,
         receive_latency: int = 0,
         hop_limit: int = 0,
+        recovery: str = "go-back-n",
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(

@@ -19,6 +19,7 @@ FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_S
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
 TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
 ENDS = {
@@ -223,6 +224,7 @@ cdef class World:
     the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight),
     ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
     connection's turn): of every connection.
+    ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
@@ -243,7 +245,8 @@ cdef class World:
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, hop_limit=0):
+                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, hop_limit=0,
+                  recovery="go-back-n"):
         cdef vb_sim_config config = vb_sim_defaults()
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = _choice(FRAMINGS, "framing", framing)
@@ -258,6 +261,7 @@ cdef class World:
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
         config.notice_level = _count("notice_level", notice_level, 0, 15)
+        config.engine.restart = _choice(RECOVERIES, "recovery", recovery)
         config.hop_limit = _count("hop_limit", hop_limit, 0, VB_SIM_HOPS_MAX)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)

@@ -174,6 +174,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t window_bytes
         uint32_t ack_bytes
         uint32_t burst
+        bint restart
     struct vb_dcqcn_config:
         double gain
         uint64_t alpha_interval

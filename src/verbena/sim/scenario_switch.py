@@ -62,6 +62,7 @@ def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
         ("burst", kinds.anything),
         ("notice_level", kinds.anything),
         ("hop_limit", kinds.anything),
+        ("recovery", kinds.anything),
     ):
         if (value := adapter.take(name, kind, None)) is not None:
             made[name] = value
