@@ -15,7 +15,6 @@ class Open:
 
 
 NO_TCP = "the fabric has no TCP yet"
-NO_CURVES = "its figures are curves known from memory only"
 
 OPEN = (
     Open(
@@ -31,12 +30,6 @@ OPEN = (
         NO_TCP,
     ),
     Open("V20", "TCP incast after the collapse", "N·S/(N·S/C + RTOmin)", NO_TCP),
-    Open(
-        "P4",
-        "DCQCN's stability in the number of flows",
-        "not monotonic: an unstable band at about 10 flows and 85 µs",
-        NO_CURVES,
-    ),
     Open(
         "P5",
         "HPCC beside DCQCN on 320 servers",

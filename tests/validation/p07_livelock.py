@@ -52,7 +52,8 @@ ROW = Row(
     title="Livelock (RDMA over commodity Ethernet at scale, SIGCOMM 2016)",
     setup="Two hosts and a switch, 40 Gb/s, messages of 4 MB, MTU 1024; one packet of 256 is "
     "lost, by chance (the paper: each whose IP-ID ends with 0xff).",
-    expected="with go-back-0 nothing arrives although the sender's link is busy; with go-back-N 0.94 to 0.97 of the line for 16 to 8 packets to a round trip (V12).",
+    expected="with go-back-0 nothing arrives although the sender's link is busy; with go-back-N "
+    "0.94 to 0.97 of the line for 16 to 8 packets to a round trip (V12).",
     fails="a loss costs more than a round trip, so that large messages do not come through.",
     meaning="Go-back-N makes progress where an adapter that begins the message anew makes none: "
     "one message of 4 MB in four million gets through without a loss.",
