@@ -6,6 +6,7 @@
 
 #include "event/link.h"
 #include "event/switch.h"
+#include "event/trail.h"
 #include "event/watchdog.h"
 
 enum { WAKE_IDLE = 1 };
@@ -177,6 +178,8 @@ static void send(struct vb_world *world, uint32_t number, uint32_t lane)
     vb_link_send(world, number, packet, world->now);
     if (node->kind != VB_SIM_SWITCH)
         return;
+    if (__builtin_expect(world->traces, 0))
+        vb_trail_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
     if (__builtin_expect(copy, 0))
         vb_switch_copy_left(world, node->sw, packet, port->free_at);
     else

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "event/link.h"
+#include "event/trail.h"
 #include "wire/bytes.h"
 
 static int make_everywhere(struct vb_sim_switch *sw)
@@ -238,6 +239,8 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
+    if (__builtin_expect(world->traces, 0)) /* as it was when the packet came */
+        vb_trail_add(world, out, packet, queue, queue + at->bytes);
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */

@@ -62,6 +62,7 @@ void vb_world_destroy(struct vb_world *world)
     }
     vb_samplers_free(world);
     free(world->storm);
+    free(world->trail);
     vb_agenda_free(&world->agenda);
     vb_sim_pool_free(&world->pool);
     free(world->port);

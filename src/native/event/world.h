@@ -29,6 +29,7 @@ struct vb_sim_lanes;
 struct vb_sim_tap;
 struct vb_sim_sampler;
 struct vb_sim_storm;
+struct vb_sim_trail;
 struct vb_world;
 
 /* What the hosts do. `context` is vb_world.hosts_context, `host` a host's number. */
@@ -111,6 +112,7 @@ struct vb_world {
     struct vb_sim_node *node;
     uint32_t ports, nodes, hosts;
     bool floods;        /* one of the switches does */
+    bool traces;        /* switches write trails (trail.h) */
     uint32_t hop_limit; /* of packets, 0: none; with one the tables may lead round */
     const struct vb_sim_hosts *on_host;
     void *hosts_context;
@@ -120,7 +122,8 @@ struct vb_world {
     uint64_t watching; /* of these, those that nobody waits for: a look (sample.h), a storm */
     struct vb_sim_sampler **sampler;
     struct vb_sim_storm *storm;
-    uint32_t samplers, storms;
+    struct vb_sim_trail *trail; /* by packet */
+    uint32_t samplers, storms, trails;
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */

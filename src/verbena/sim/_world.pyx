@@ -100,6 +100,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
 
 
 include "_world_switches.pxi"
+include "_world_congestion.pxi"
 
 
 def _codes(str name, object given, dict table):
@@ -228,6 +229,7 @@ cdef class World:
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
+    {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by what switches say of themselves.
 
     ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
     none is left; tables may then lead in a circle. 0: no limit, and such flows are refused.
@@ -284,9 +286,12 @@ cdef class World:
             self._fill_dcqcn(&to.dcqcn, given)
         elif kind == "cct":
             to.kind = VB_CONGESTION_CCT
-            self._fill_cct(&to.cct, given)
+            _fill_cct(&to.cct, given)
+        elif kind == "hpcc":
+            to.kind = VB_CONGESTION_HPCC
+            _fill_hpcc(&to.hpcc, given)
         else:
-            raise ValueError(f"congestion: kind is {kind!r}, and neither 'dcqcn' nor 'cct'")
+            raise ValueError(f"congestion: kind is {kind!r}, and none of dcqcn, cct, hpcc")
         if given:
             raise ValueError(f"congestion: unknown keys {', '.join(sorted(given))}")
         return 0
@@ -311,17 +316,6 @@ cdef class World:
                 to.raise_bytes and to.least_rate > 0 and 0 <= to.least_factor <= 1):
             raise ValueError("congestion: intervals, bytes and least_rate are to be above 0, "
                              "gain and least_factor at most 1")
-        return 0
-
-    cdef int _fill_cct(self, vb_cct_config *to, dict given) except -1:
-        gaps = [float(gap) for gap in given.pop("gaps")]
-        if not 1 <= len(gaps) <= VB_CCT_ENTRIES or min(gaps) < 0:
-            raise ValueError(f"congestion: gaps are to be 1 to {VB_CCT_ENTRIES} numbers from 0")
-        for i, gap in enumerate(gaps):
-            to.gap[i] = gap
-        to.limit = _count("limit", given.pop("limit", len(gaps) - 1), 0, len(gaps) - 1)
-        to.increase = _count("increase", given.pop("increase", 1), 1, VB_CCT_ENTRIES)
-        to.timer = _count("timer", given.pop("timer", 150 * 1_024_000), 1, 2**63)
         return 0
 
     cdef int _idle(self) except -1:

@@ -52,6 +52,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_NONE
         VB_CONGESTION_DCQCN
         VB_CONGESTION_CCT
+        VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
@@ -192,11 +193,17 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t limit
         uint32_t increase
         uint64_t timer
+    struct vb_hpcc_config:
+        uint64_t base_rtt
+        double target
+        double add
+        uint32_t stages
     struct vb_congestion:
         int kind
         uint64_t notice_interval
         vb_dcqcn_config dcqcn
         vb_cct_config cct
+        vb_hpcc_config hpcc
     struct vb_sim_config:
         uint64_t seed
         int framing
@@ -244,6 +251,7 @@ cdef extern from "port/sim/sim.h" nogil:
     vb_sim_config vb_sim_defaults()
     vb_dcqcn_config vb_dcqcn_paper()
     vb_dcqcn_config vb_dcqcn_adapter()
+    vb_hpcc_config vb_hpcc_paper()
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)

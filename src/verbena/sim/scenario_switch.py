@@ -85,12 +85,17 @@ _RATES = ("add_rate", "fast_add_rate", "least_rate")
 
 
 def _read_congestion(section: Section) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct")))}
+    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct", "hpcc")))}
     known = {
         "dcqcn": ("set", "gain", "raise_bytes", "fast_steps", "least_factor", "target_clamped"),
         "cct": ("gaps", "limit", "increase"),
+        "hpcc": ("target", "stages", "add"),
     }[made["kind"]]
-    times = _TIMES[:4] if made["kind"] == "dcqcn" else ("notice_interval", "timer")
+    times = {
+        "dcqcn": _TIMES[:4],
+        "cct": ("notice_interval", "timer"),
+        "hpcc": ("base_rtt",),
+    }[made["kind"]]
     for name in times:
         if (value := section.take(name, kinds.time, None)) is not None:
             made[name] = value
@@ -98,7 +103,7 @@ def _read_congestion(section: Section) -> dict[str, Any]:
         if (rate := section.take(name, kinds.rate, None)) is not None:
             made[name] = float(rate.bits_per_second)
     for name in known:
-        kind = kinds.size() if name == "raise_bytes" else kinds.anything
+        kind = kinds.size() if name in ("raise_bytes", "add") else kinds.anything
         if (value := section.take(name, kind, None)) is not None:
             made[name] = value
     if made["kind"] == "cct" and "gaps" not in made:

@@ -71,9 +71,48 @@ static double rate_of(struct vb_sim_qp *qp, double line)
     const struct vb_congestion *congestion = &qp->host->sim->config.congestion;
     uint64_t now = qp->host->sim->world->now;
 
+    if (congestion->kind == VB_CONGESTION_HPCC)
+        return vb_hpcc_rate(qp->rate.hpcc, &congestion->hpcc);
     if (congestion->kind == VB_CONGESTION_DCQCN)
         return vb_dcqcn_rate(&qp->rate.dcqcn, &congestion->dcqcn, line, now);
     return line * vb_cct_rate(&qp->rate.cct, &congestion->cct, now);
+}
+
+/* The packets that HPCC lets a connection have under way: those that its window begins. */
+static void set_window(struct vb_sim_qp *qp)
+{
+    const struct vb_sim_config *config = &qp->host->sim->config;
+    uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    uint32_t most = config->engine.window_bytes / config->mtu;
+    double packets = qp->rate.hpcc->window / frame + 1;
+
+    if (!most)
+        most = 1;
+    qp->qp.endpoint->window = packets < most ? (uint32_t)packets : most;
+}
+
+/* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
+static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
+{
+    struct vb_world *world = host->sim->world;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_sim_trail *trail = vb_trail_of(world, packet);
+    struct vb_hpcc *state = qp->rate.hpcc;
+    struct vb_sim_port *port;
+
+    if (!trail || vb_sim_is_unreliable(qp))
+        return;
+    at->bytes += VB_HPCC_BYTES;
+    if (!at->payload) {
+        *trail = state->received;
+        return;
+    }
+    trail->hops = 0;
+    host_line(host, &port);
+    if (state->window > 0 || !port)
+        return;
+    vb_hpcc_start(state, &host->sim->config.congestion.hpcc, (double)port->rate);
+    set_window(qp);
 }
 
 /* The connection's next packet may leave when this one would have been sent at its rate. */
@@ -168,6 +207,8 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
+    if (VB_UNLIKELY(world->traces))
+        trace(host, qp, packet);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -352,7 +393,7 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
-    if (!congestion->kind || !packet->payload ||
+    if (!congestion->kind || congestion->kind == VB_CONGESTION_HPCC || !packet->payload ||
         (qp->noticed_at && now < qp->noticed_at + congestion->notice_interval))
         return;
     qp->noticed_at = now ? now : 1;
@@ -381,6 +422,35 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         vb_dcqcn_notice(&qp->rate.dcqcn, &congestion->dcqcn, (double)port->rate, now);
     else if (congestion->kind == VB_CONGESTION_CCT)
         vb_cct_notice(&qp->rate.cct, &congestion->cct, now);
+}
+
+static void take_trail(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_qp *found = vb_engine_find(host->engine, vb_get24(at->header + 5));
+    const struct vb_sim_trail *trail = vb_trail_of(sim->world, packet);
+    uint32_t psn = vb_get24(at->header + 9);
+    struct vb_sim_port *port;
+    struct vb_sim_qp *qp;
+    bool newer;
+
+    host_line(host, &port);
+    if (!found || !trail || !port || found->ibv.qp_type != IBV_QPT_RC)
+        return;
+    qp = vb_sim_qp_of(found);
+    if (at->payload) {
+        qp->rate.hpcc->received = *trail;
+        return;
+    }
+    if (at->header[0] != (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) || qp->rate.hpcc->window <= 0)
+        return;
+    newer = vb_psn_diff(psn, qp->rate.hpcc->update_psn) >= 0;
+    vb_hpcc_acknowledged(qp->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate, trail,
+                         newer);
+    if (newer)
+        qp->rate.hpcc->update_psn = found->endpoint->requester.sent_psn;
+    set_window(qp);
 }
 
 /* It was flooded, and is for another host. */
@@ -421,6 +491,8 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
         vb_sim_write_gid(arrival.dgid, at->target);
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    if (VB_UNLIKELY(sim->world->traces))
+        take_trail(host, packet);
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);
