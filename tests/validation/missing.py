@@ -31,18 +31,6 @@ OPEN = (
     ),
     Open("V20", "TCP incast after the collapse", "N·S/(N·S/C + RTOmin)", NO_TCP),
     Open(
-        "P5",
-        "HPCC beside DCQCN on 320 servers",
-        "flow completion times up to 95 % shorter",
-        "there is no HPCC (in-band telemetry) here",
-    ),
-    Open(
-        "P6",
-        "DCQCN's thresholds in production",
-        "Kmin = 100 KB · B/25 G, Kmax = 400 KB · B/25 G, Pmax = 20 %",
-        "these are parameters, which `mark=(…)` takes as they are; there is no result to compare",
-    ),
-    Open(
         "P13",
         "DFSSSP's effective bandwidth",
         "up to twice that of the other engines",
@@ -57,10 +45,4 @@ OPEN = (
     ),
     Open("P16", "TCP incast with 1 GbE", "collapse beyond about 8 servers", NO_TCP),
     Open("P17", "DCTCP at 1 and 10 Gb/s", "a queue of about K + N packets", NO_TCP),
-    Open(
-        "P18",
-        "Parsimon and m4: hours of ns-3 in minutes",
-        "1 to 2 minutes, the 99th percentile within 9 %",
-        "there is no estimate without packets here",
-    ),
 )

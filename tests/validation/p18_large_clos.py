@@ -25,30 +25,28 @@ def resident() -> int:
 
 
 def measure(scope: Scope) -> Iterator[Figure]:
-    begin, before = time.monotonic(), resident()
-    fabric = fabrics.xgft(
-        [16, 48, 8], [1, 4, 24], rate="10GbE", switch_rate="40GbE", length_m=200
-    )
+    begin, before = time.process_time(), resident()
+    fabric = fabrics.xgft([16, 48, 8], [1, 4, 24], rate="10GbE", switch_rate="40GbE", length_m=200)
     routes = fabrics.route(fabric, "ecmp")
     world = CheckedWorld(
         scope.seed, mtu=1024, window=1 << 18, timeout=10, congestion={"kind": "dcqcn"}
     )
     build(world, routes, {"buffer": 1 << 20, "mark": (40_000, 160_000, 0.2)})
     yield equal("hosts", world.hosts, HOSTS)
-    yield at_most("to set it up, with its routes", time.monotonic() - begin, 120, "s")
+    yield at_most("to set it up, with its routes", time.process_time() - begin, 120, "s")
     work = fabrics.poisson(
         HOSTS, 0.3, "websearch", link="10GbE", duration_ps=2 * MILLISECOND, seed=scope.seed
     )
     flows = work.flows
     world.add_flows(flows["src"], flows["dst"], flows["bytes"], flows["start"])
-    spent, begin = [], time.monotonic()
+    spent, begin = [], time.process_time()
     for end in (1, 2):
         world.run(until=end * MILLISECOND)
-        spent.append(time.monotonic() - begin)
+        spent.append(time.process_time() - begin)
     links = world.links()
     yield at_least("flows", len(flows), 1000)
     yield at_least("packets over links in 2 ms", int(links["packets"].sum()), 10**6)
-    yield at_most("wall time of the second ms", spent[1] - spent[0], 120, "s")
+    yield at_most("processor time of the second ms", spent[1] - spent[0], 120, "s")
     yield at_most("memory for each host, all in", (resident() - before) / HOSTS, 65536, "B")
     yield at_least("flows that ended by then", int((world.flows()["state"] == 2).sum()), 100)
     assert np.all(links["dropped_route"] == 0)
