@@ -185,7 +185,12 @@ STATUSES = (
                 "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
             ),
             Example(
-                "The same by packets, to a process of this host",
+                "Nor a FLUSH",
+                "here, there = pair(ALL | AccessFlags.FLUSH_GLOBAL)\n"
+                "here.flush(theirs.addr, theirs.rkey)\nended()",
+            ),
+            Example(
+                "A WRITE by packets, to a process of this host",
                 "here, there = pair(timeout=16)\n"
                 "theirs = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
                 "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
@@ -293,6 +298,9 @@ CALLS = (
         (
             Example("Remote write without local write", "pd.alloc(4096, AccessFlags.REMOTE_WRITE)"),
             Example("Flags that nobody knows", "pd.alloc(4096, 1 << 19)"),
+            Example(
+                "Memory that is not persistent", "pd.alloc(4096, AccessFlags.FLUSH_PERSISTENT)"
+            ),
         ),
     ),
     Entry(
@@ -312,6 +320,10 @@ CALLS = (
                 "here, there = (pd.create_qp(send_cq=cq, qp_type=QPType.UC) for _ in range(2))\n"
                 "verbs.connect_pair(here, there)\n"
                 "here.read(mine, theirs.addr, theirs.rkey, length=64)",
+            ),
+            Example(
+                "A FLUSH, which has a call of its own",
+                "here.post_send(SendWR(opcode=WROpcode.FLUSH))",
             ),
             Example("Too many elements", "here.send([mine.sge(8)] * 20)"),
             Example(

@@ -31,10 +31,10 @@ from itertools import count
 from typing import Self, Unpack
 
 from .verbs import connect
-from .verbs._verbs import CQ, MR, QP, SGE, WC, Context
+from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
 from .verbs.attributes import AsyncEvent
 from .verbs.connect import ConnectOptions, QPInfo
-from .verbs.enums import SendFlags
+from .verbs.enums import PlacementType, SendFlags
 from .verbs.errors import VerbsError
 
 __all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "events"]
@@ -402,15 +402,30 @@ class AsyncQP:
         *,
         imm_data: int | None = None,
         flags: int = 0,
+        ah: AH | None = None,
+        remote_qpn: int = 0,
+        remote_qkey: int = 0,
+        remote_srqn: int = 0,
     ) -> Operation:
         """SEND.
 
-        Arguments as ``QP.send``. It always completes, so ``flags`` need not say SIGNALED.
+        Arguments as ``QP.send``: ``ah``, ``remote_qpn`` and ``remote_qkey`` are a UD peer's
+        address, ``remote_srqn``, here and below, XRC's SRQ. It always completes, so ``flags``
+        need not say SIGNALED.
         """
         signaled = flags | SendFlags.SIGNALED
         return self._start(
             lambda token: self.qp.send(
-                local, offset, length, imm_data=imm_data, wr_id=token, flags=signaled
+                local,
+                offset,
+                length,
+                imm_data=imm_data,
+                wr_id=token,
+                flags=signaled,
+                ah=ah,
+                remote_qpn=remote_qpn,
+                remote_qkey=remote_qkey,
+                remote_srqn=remote_srqn,
             )
         )
 
@@ -424,6 +439,7 @@ class AsyncQP:
         *,
         imm_data: int | None = None,
         flags: int = 0,
+        remote_srqn: int = 0,
     ) -> Operation:
         """RDMA WRITE; arguments as ``QP.write``."""
         signaled = flags | SendFlags.SIGNALED
@@ -437,6 +453,7 @@ class AsyncQP:
                 imm_data=imm_data,
                 wr_id=token,
                 flags=signaled,
+                remote_srqn=remote_srqn,
             )
         )
 
@@ -449,12 +466,20 @@ class AsyncQP:
         length: int | None = None,
         *,
         flags: int = 0,
+        remote_srqn: int = 0,
     ) -> Operation:
         """RDMA READ; arguments as ``QP.read``."""
         signaled = flags | SendFlags.SIGNALED
         return self._start(
             lambda token: self.qp.read(
-                local, remote_addr, rkey, offset, length, wr_id=token, flags=signaled
+                local,
+                remote_addr,
+                rkey,
+                offset,
+                length,
+                wr_id=token,
+                flags=signaled,
+                remote_srqn=remote_srqn,
             )
         )
 
@@ -468,12 +493,21 @@ class AsyncQP:
         offset: int = 0,
         *,
         flags: int = 0,
+        remote_srqn: int = 0,
     ) -> Operation:
         """Compare-and-swap; arguments as ``QP.compare_swap``."""
         signaled = flags | SendFlags.SIGNALED
         return self._start(
             lambda token: self.qp.compare_swap(
-                local, remote_addr, rkey, compare, swap, offset, wr_id=token, flags=signaled
+                local,
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+                offset,
+                wr_id=token,
+                flags=signaled,
+                remote_srqn=remote_srqn,
             )
         )
 
@@ -486,12 +520,68 @@ class AsyncQP:
         offset: int = 0,
         *,
         flags: int = 0,
+        remote_srqn: int = 0,
     ) -> Operation:
         """Fetch-and-add; arguments as ``QP.fetch_add``."""
         signaled = flags | SendFlags.SIGNALED
         return self._start(
             lambda token: self.qp.fetch_add(
-                local, remote_addr, rkey, add, offset, wr_id=token, flags=signaled
+                local,
+                remote_addr,
+                rkey,
+                add,
+                offset,
+                wr_id=token,
+                flags=signaled,
+                remote_srqn=remote_srqn,
+            )
+        )
+
+    def atomic_write(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        offset: int = 0,
+        *,
+        flags: int = 0,
+        remote_srqn: int = 0,
+    ) -> Operation:
+        """Atomic write of eight bytes; arguments as ``QP.atomic_write``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.atomic_write(
+                local,
+                remote_addr,
+                rkey,
+                offset,
+                wr_id=token,
+                flags=signaled,
+                remote_srqn=remote_srqn,
+            )
+        )
+
+    def flush(
+        self,
+        remote_addr: int,
+        rkey: int,
+        length: int | None = None,
+        *,
+        placement: int = PlacementType.GLOBAL,
+        flags: int = 0,
+        remote_srqn: int = 0,
+    ) -> Operation:
+        """FLUSH of what was written before; arguments as ``QP.flush``."""
+        signaled = flags | SendFlags.SIGNALED
+        return self._start(
+            lambda token: self.qp.flush(
+                remote_addr,
+                rkey,
+                length,
+                placement=placement,
+                wr_id=token,
+                flags=signaled,
+                remote_srqn=remote_srqn,
             )
         )
 

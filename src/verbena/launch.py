@@ -28,6 +28,13 @@ class LogLevel(StrEnum):
     DEBUG = "debug"
 
 
+class LinkLayer(StrEnum):
+    """What VERBENA_LINK_LAYER may be: Ethernet means RoCE."""
+
+    ETHERNET = "ethernet"
+    INFINIBAND = "infiniband"
+
+
 def environment(
     base: Mapping[str, str] | None = None,
     *,
@@ -35,6 +42,7 @@ def environment(
     log: LogLevel | str | None = None,
     spin_us: int | None = None,
     netdev: str | None = None,
+    link_layer: LinkLayer | str | None = None,
     part_id: int | None = None,
     faults: str | None = None,
     capture: str | os.PathLike[str] | None = None,
@@ -45,8 +53,9 @@ def environment(
 
     `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
     a wait for a completion event spins before it sleeps, in microseconds. `netdev` is the interface
-    whose addresses are the device's GIDs. `part_id` is the
-    vendor_part_id that the device reports, by which some programs decide what it can do. `faults`
+    whose addresses are the device's GIDs. `link_layer` is what its port is: with InfiniBand it has
+    a LID and reaches only this host. `part_id` is the vendor_part_id that the device reports, by
+    which some programs decide what it can do. `faults`
     are rules that harm packets (verbena.fault). `capture` is a file for the packets: an earlier
     capture in it is continued, see verbena.capture.begin; `capture_direct` adds what travels
     without packets, `capture_bytes` is how much of each packet is kept. Applied to its own result
@@ -61,13 +70,14 @@ def environment(
     changed["LD_PRELOAD"] = " ".join(before(preload, split_preload(changed.get("LD_PRELOAD", ""))))
     prepend_path(changed, "LD_LIBRARY_PATH", folder)
     prepend_path(changed, "PATH", programs_dir(folder))
-    changed.update(settings(log, spin_us, netdev, part_id))
+    changed.update(settings(log, spin_us, part_id))
+    changed.update(port_settings(netdev, link_layer))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     return changed
 
 
 def settings(
-    log: LogLevel | str | None, spin_us: int | None, netdev: str | None, part_id: int | None
+    log: LogLevel | str | None, spin_us: int | None, part_id: int | None
 ) -> dict[str, str]:
     """The variables that the libraries read."""
     found: dict[str, str] = {}
@@ -77,14 +87,22 @@ def settings(
         if spin_us < 0:
             raise ValueError(f"spin_us is a time of 0 or more microseconds, not {spin_us}")
         found["VERBENA_SPIN_US"] = str(spin_us)
-    if netdev is not None:
-        if not netdev:
-            raise ValueError("netdev is the name of an interface, not nothing")
-        found["VERBENA_NETDEV"] = netdev
     if part_id is not None:
         if not 0 <= part_id < 2**32:
             raise ValueError(f"part_id is a number of 32 bits, not {part_id}")
         found["VERBENA_PART_ID"] = str(part_id)
+    return found
+
+
+def port_settings(netdev: str | None, link_layer: LinkLayer | str | None) -> dict[str, str]:
+    """The variables about what the port stands for."""
+    found: dict[str, str] = {}
+    if netdev is not None:
+        if not netdev:
+            raise ValueError("netdev is the name of an interface, not nothing")
+        found["VERBENA_NETDEV"] = netdev
+    if link_layer is not None:
+        found["VERBENA_LINK_LAYER"] = str(LinkLayer(link_layer))
     return found
 
 

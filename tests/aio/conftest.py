@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.verbs.conftest import Pair
-from tests.verbs.side import Side
+from tests.verbs.conftest import Pair, two_hosts
+from tests.verbs.side import DEVICE, Side
 from verbena import aio
+from verbena.sim import Hosts
+from verbena.sim.loop import Loop
 
 
 class OtherClock(asyncio.SelectorEventLoop):
@@ -35,14 +39,41 @@ def uvloop_loop() -> asyncio.AbstractEventLoop:
 
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
-@pytest.fixture(params=[asyncio.SelectorEventLoop, OtherClock, uvloop_loop])
-def run(request: pytest.FixtureRequest) -> Run:
+@dataclass
+class Where:
+    """A kind of loop; on simulated hosts the test itself is on one, and far ends on the other."""
+
+    loop: NewLoop
+    hosts: Hosts | None = None
+
+    def far(self) -> AbstractContextManager[object]:
+        """Within it devices are those of the far end's host."""
+        return self.hosts["far"].here() if self.hosts else nullcontext()
+
+
+@pytest.fixture(params=[asyncio.SelectorEventLoop, OtherClock, uvloop_loop, Loop])
+def where(request: pytest.FixtureRequest) -> Iterator[Where]:
+    if request.param is not Loop:
+        yield Where(request.param)
+        return
+    marker = request.node.get_closest_marker("not_simulated")
+    if marker is not None:
+        pytest.skip(f"not on a simulated fabric: {marker.args[0]}")
+    hosts = two_hosts()
+    with hosts[DEVICE].here():
+        yield Where(lambda: Loop(hosts), hosts)
+    assert hosts.world.check() is None
+
+
+@pytest.fixture
+def run(where: Where) -> Run:
     """run(coroutine) on a loop of each kind; fails if it takes longer than 20 s."""
 
     def on_loop(program: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=request.param) as runner:
+        with asyncio.Runner(loop_factory=where.loop) as runner:
             return runner.run(program)
 
     return on_loop
@@ -51,8 +82,10 @@ def run(request: pytest.FixtureRequest) -> Run:
 class AsyncEnds:
     """Two connected QPs in this process with their AsyncCQ and AsyncQP."""
 
-    def __init__(self, **options: Any) -> None:
-        self.near, self.far = Side(**options), Side(**options)
+    def __init__(self, where: Where, **options: Any) -> None:
+        self.near = Side(**options)
+        with where.far():
+            self.far = Side(**options)
         Pair(self.near, self.far).connect()
         self.near_cq, self.far_cq = aio.AsyncCQ(self.near.cq), aio.AsyncCQ(self.far.cq)
         self.qp = aio.AsyncQP(self.near.qp, self.near_cq)
@@ -65,8 +98,23 @@ class AsyncEnds:
         self.far.close()
 
 
+MakeEnds = Callable[..., AsyncEnds]
+
+
 @pytest.fixture
-def ends() -> Iterator[AsyncEnds]:
-    both = AsyncEnds()
-    yield both
-    both.close()
+def make_ends(where: Where) -> Iterator[MakeEnds]:
+    """make_ends(**options of Side): two ends, which are closed at the end."""
+    made: list[AsyncEnds] = []
+
+    def make(**options: Any) -> AsyncEnds:
+        made.append(AsyncEnds(where, **options))
+        return made[-1]
+
+    yield make
+    for both in made:
+        both.close()
+
+
+@pytest.fixture
+def ends(make_ends: MakeEnds) -> AsyncEnds:
+    return make_ends()

@@ -140,6 +140,10 @@ static struct vb_bth header(struct input *input, const struct vb_qp *to, bool re
 static uint8_t *put_request(struct input *input, const struct world *world, int side,
                             uint32_t flags, uint8_t *at)
 {
+    if (flags & VB_OPCODE_FETH) {
+        vb_put32(at, take8(input));
+        at += VB_FETH;
+    }
     if (flags & VB_OPCODE_RETH) {
         struct vb_reth reth = {.addr = forge_address(input, world, side)};
 
@@ -186,7 +190,7 @@ static uint8_t *put_extended(struct input *input, const struct world *world, int
         vb_xrceth_write(at, forge_srq(input, world));
         at += VB_XRCETH;
     }
-    if (!(opcode->flags & (VB_OPCODE_RDETH | VB_OPCODE_FETH))) {
+    if (!(opcode->flags & VB_OPCODE_RDETH)) {
         at = put_request(input, world, side, opcode->flags, at);
         at = put_answer(input, opcode->flags, at);
     }

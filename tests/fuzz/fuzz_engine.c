@@ -13,7 +13,7 @@
 
 enum step_kind { RAW, REQUEST, RESPONSE, SEND, RECEIVE, STEPS, TIME, FLIP };
 
-enum { ATOMIC_WRITES = 0xe0 }; /* from here on */
+enum { ATOMIC_WRITES = 0xe0, FLUSHES = 0xf0 }; /* from here on */
 enum { STEPS_MOST = 200, TO_GROUP = 1 << 6, TO_ONE = 1 << 7, QKEY = 17 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -67,8 +67,9 @@ static void send_one(struct input *input, struct vb_qp *qp)
                                                IBV_WR_ATOMIC_FETCH_AND_ADD,
                                                IBV_WR_ATOMIC_CMP_AND_SWP};
     uint8_t kind = take8(input);
-    struct ibv_send_wr wr = {.opcode =
-                                 kind < ATOMIC_WRITES ? kinds[kind % 8] : IBV_WR_ATOMIC_WRITE};
+    struct ibv_send_wr wr = {.opcode = kind < ATOMIC_WRITES ? kinds[kind % 8]
+                                       : kind < FLUSHES     ? IBV_WR_ATOMIC_WRITE
+                                                            : IBV_WR_FLUSH};
     int peer = !fabric_side_of(&world.fabric, qp);
     uint32_t offset = take8(input) * 8u, length = take8(input) * 8u;
 
@@ -87,6 +88,11 @@ static void send_one(struct input *input, struct vb_qp *qp)
     if (wr.opcode == IBV_WR_ATOMIC_WRITE) {
         wr.wr.rdma.remote_addr &= ~7ull;
         length = 8;
+    }
+    if (wr.opcode == IBV_WR_FLUSH) {
+        wr.wr.flush.type = kind & 3 ? kind & 3 : IBV_FLUSH_GLOBAL;
+        wr.wr.flush.level = kind >> 2 & 1;
+        wr.wr.flush.length = length;
     }
     if (qp->ibv.qp_type == IBV_QPT_XRC_SEND)
         wr.qp_type.xrc.remote_srqn = forge_srq(input, &world);

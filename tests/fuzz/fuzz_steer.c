@@ -63,14 +63,15 @@ static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t n
     ++world.delivered;
 }
 
-static int bind_udp(uint16_t *port)
+/* Two that share their ports may be given the same one: only one of them does. */
+static int bind_udp(uint16_t *port, int shared)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     CHECK(fd >= 0);
-    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)), 0);
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &shared, sizeof(shared)), 0);
     CHECK_EQ(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     CHECK_EQ(getsockname(fd, (struct sockaddr *)&address, &size), 0);
     *port = ntohs(address.sin_port);
@@ -278,8 +279,8 @@ static void begin(void)
 
     memset(&world, 0, sizeof(world));
     world.now = 1000000000;
-    world.group = bind_udp(&world.port);
-    world.other = bind_udp(&world.other_port);
+    world.group = bind_udp(&world.port, true);
+    world.other = bind_udp(&world.other_port, false);
     config.group = world.group;
     config.port = world.port;
     CHECK_EQ(vb_steer_open(&config, &world.steer), 0);

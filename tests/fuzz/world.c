@@ -7,7 +7,7 @@
 enum { HONEST_BYTES = 8192, MESSAGE = 3000, DEPTH = 16, CANARY = 0x5a, OPEN = 0x33, HONEST = 0x77 };
 enum {
     EVERY_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-    IBV_ACCESS_REMOTE_ATOMIC
+    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL
 };
 enum outcome { UNUSED, PENDING, OF_SRQ, ENDED };
 
@@ -162,7 +162,7 @@ bool world_send(struct world *world, struct vb_qp *qp, struct ibv_send_wr *wr, u
     wr->sg_list = &sge;
     wr->num_sge = 1;
     wr->send_flags |= IBV_SEND_SIGNALED;
-    if (world->posted == WORLD_REQUESTS || vb_post_send(qp, wr, &bad))
+    if (world->posted == WORLD_REQUESTS || vb_post_staged(qp, wr, &bad))
         return false;
     world->outcome[world->posted++] = PENDING;
     return true;

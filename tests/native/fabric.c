@@ -10,7 +10,7 @@
 
 enum {
     EVERY_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-        IBV_ACCESS_REMOTE_ATOMIC,
+        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL,
     LATENCY = 2000,
     REGION = 1 << 20,
     BATCH = 64,
@@ -516,7 +516,8 @@ struct qp_options fabric_defaults(void)
         .rd_atomic = 4,
         .dest_rd_atomic = 4,
         .psn = {0xfffff0, 0x123456},
-        .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+        .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                  IBV_ACCESS_FLUSH_GLOBAL,
         .max_sge = 4,
         .depth = FABRIC_DEPTH,
     };
@@ -633,6 +634,8 @@ struct ibv_send_wr fabric_request(struct fabric *fabric, int side, enum ibv_wr_o
         wr.wr.rdma.remote_addr = (uintptr_t)peer->memory + remote_offset;
         wr.wr.rdma.rkey = peer->mr->ibv.rkey;
     }
+    if (opcode == IBV_WR_FLUSH)
+        wr.wr.flush.type = IBV_FLUSH_GLOBAL;
     return wr;
 }
 
@@ -645,7 +648,9 @@ int fabric_post(struct fabric *fabric, struct vb_qp *qp, struct ibv_send_wr wr, 
 
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    return vb_post_send(qp, &wr, &bad);
+    if (wr.opcode == IBV_WR_FLUSH)
+        wr.wr.flush.length = length;
+    return vb_post_staged(qp, &wr, &bad);
 }
 
 void fabric_post_recv(struct fabric *fabric, struct vb_qp *qp, uint64_t id, uint64_t offset,

@@ -125,7 +125,8 @@ unsigned fabric_carry(struct fabric *fabric, int from, uint64_t now);
 /* Hands a side a packet of the test's own making. */
 void fabric_inject(struct fabric *fabric, int to, const uint8_t *bytes, uint32_t length);
 
-/* Requests of `length` bytes at these offsets of the sides' regions. */
+/* Requests of `length` bytes at these offsets of the sides' regions. A FLUSH is of a range, for
+ * global visibility. */
 struct ibv_send_wr fabric_request(struct fabric *fabric, int side, enum ibv_wr_opcode opcode,
                                   uint64_t remote_offset);
 int fabric_post(struct fabric *fabric, struct vb_qp *qp, struct ibv_send_wr wr, uint64_t offset,

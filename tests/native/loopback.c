@@ -69,7 +69,9 @@ void loopback_connect(struct vb_qp *qp, struct vb_qp *peer, uint8_t rnr_retry)
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
                                .port_num = 1,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                                  IBV_ACCESS_REMOTE_ATOMIC};
+                                                  IBV_ACCESS_REMOTE_ATOMIC |
+                                                  IBV_ACCESS_FLUSH_GLOBAL |
+                                                  IBV_ACCESS_FLUSH_PERSISTENT};
 
     modify(qp, init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     to_rtr(qp, peer);
@@ -91,7 +93,7 @@ static void open_end(struct loopback *loop, enum ibv_qp_type type, int end)
     loop->memory[end] = calloc(1, LOOPBACK_BYTES);
     CHECK_EQ(vb_mr_reg(loop->pd, loop->memory[end], LOOPBACK_BYTES, (uintptr_t)loop->memory[end],
                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC,
+                           IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL,
                        &loop->mr[end]),
              0);
 }

@@ -548,7 +548,8 @@ static void write_messages(struct vb_capture *capture, const struct vb_path *pat
                {IBV_WR_RDMA_READ, 0},
                {IBV_WR_ATOMIC_CMP_AND_SWP, 8},
                {IBV_WR_ATOMIC_FETCH_AND_ADD, 8},
-               {IBV_WR_ATOMIC_WRITE, 8}};
+               {IBV_WR_ATOMIC_WRITE, 8},
+               {IBV_WR_FLUSH, 4000}};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); ++i) {
         struct vb_capture_message message = {.path = path,
@@ -558,7 +559,8 @@ static void write_messages(struct vb_capture *capture, const struct vb_path *pat
                                              .invalidate_rkey = 0x77,
                                              .compare = 1,
                                              .swap_add = 2,
-                                             .original = 3};
+                                             .original = 3,
+                                             .flush = {IBV_FLUSH_GLOBAL, IBV_FLUSH_MR}};
 
         CHECK(write_message(capture, message) > 0);
     }

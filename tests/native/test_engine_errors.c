@@ -50,11 +50,13 @@ static struct ibv_wc receive_is(enum ibv_wc_status status, uint64_t id)
 static void what_the_qp_does_not_allow_is_an_invalid_request(void)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
-                                                 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE};
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,
+                                                 IBV_WR_FLUSH};
     static const unsigned bits[] = {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ,
-                                    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE};
+                                    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE,
+                                    IBV_ACCESS_FLUSH_GLOBAL};
 
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 5; ++i) {
         struct qp_options options = fabric_defaults();
         struct ibv_wc wc;
 
@@ -89,7 +91,8 @@ static void break_key(enum key_fault fault, struct ibv_send_wr *wr, bool atomic,
         CHECK_EQ(vb_pd_alloc(side->context, &pd), 0);
         CHECK_EQ(vb_mr_reg(pd, side->memory, 65536, (uintptr_t)side->memory,
                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                               IBV_ACCESS_FLUSH_GLOBAL,
                            &mr),
                  0);
         *rkey = mr->ibv.rkey;
@@ -131,12 +134,12 @@ static void a_wrong_key(enum key_fault fault, enum ibv_wr_opcode opcode)
 
 static void a_key_that_does_not_fit_is_an_access_error(void)
 {
-    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-                                                 IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                                 IBV_WR_ATOMIC_WRITE};
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE,   IBV_WR_RDMA_WRITE_WITH_IMM,
+                                                 IBV_WR_RDMA_READ,    IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                                 IBV_WR_ATOMIC_WRITE, IBV_WR_FLUSH};
 
     for (enum key_fault fault = BAD_KEY; fault <= NO_ACCESS; ++fault)
-        for (int i = 0; i < 5; ++i)
+        for (int i = 0; i < 6; ++i)
             a_wrong_key(fault, opcodes[i]);
 }
 
@@ -265,8 +268,8 @@ static void the_responder_is_in_error(uint8_t syndrome, enum ibv_event_type even
 
 static void packets_in_the_wrong_place(void)
 {
-    static const uint8_t wrong_after_nothing[] = {
-        VB_OP_SEND_MIDDLE, VB_OP_SEND_LAST, VB_OP_WRITE_MIDDLE, VB_OP_WRITE_LAST, VB_OP_FLUSH};
+    static const uint8_t wrong_after_nothing[] = {VB_OP_SEND_MIDDLE, VB_OP_SEND_LAST,
+                                                  VB_OP_WRITE_MIDDLE, VB_OP_WRITE_LAST};
     static const uint8_t wrong_after_send_first[] = {VB_OP_SEND_FIRST, VB_OP_SEND_ONLY,
                                                      VB_OP_WRITE_MIDDLE, VB_OP_READ_REQUEST};
     struct vb_reth reth = {0};
@@ -526,6 +529,9 @@ static void responses_that_do_not_fit(void)
         {VB_OP_READ_RESPONSE_ONLY, 8, IBV_WR_ATOMIC_WRITE},
         {VB_OP_READ_RESPONSE_FIRST, 0, IBV_WR_ATOMIC_WRITE},
         {VB_OP_ATOMIC_ACKNOWLEDGE, 0, IBV_WR_ATOMIC_WRITE},
+        {VB_OP_READ_RESPONSE_ONLY, 8, IBV_WR_FLUSH},
+        {VB_OP_READ_RESPONSE_LAST, 0, IBV_WR_FLUSH},
+        {VB_OP_ATOMIC_ACKNOWLEDGE, 0, IBV_WR_FLUSH},
         {VB_OP_READ_RESPONSE_ONLY, 0, IBV_WR_ATOMIC_FETCH_AND_ADD},
     };
 

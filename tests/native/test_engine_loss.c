@@ -30,13 +30,17 @@ static uint8_t byte_of(int side, uint32_t request, uint32_t i)
 
 static void choose(int side, uint32_t n)
 {
-    static const enum ibv_wr_opcode kinds[] = {
-        IBV_WR_SEND,          IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_READ,
-        IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD,
-        IBV_WR_ATOMIC_WRITE};
+    static const enum ibv_wr_opcode kinds[] = {IBV_WR_SEND,
+                                               IBV_WR_RDMA_WRITE,
+                                               IBV_WR_RDMA_READ,
+                                               IBV_WR_SEND_WITH_IMM,
+                                               IBV_WR_RDMA_WRITE_WITH_IMM,
+                                               IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                               IBV_WR_ATOMIC_WRITE,
+                                               IBV_WR_FLUSH};
     struct expected *request = &requests[side][n];
 
-    request->opcode = kinds[fabric_random(&fabric) % 7];
+    request->opcode = kinds[fabric_random(&fabric) % 8];
     request->length = fabric_random(&fabric) % (SLOT - 8);
     if (fabric_random(&fabric) % 4 == 0)
         request->length = fabric_random(&fabric) % 64;
@@ -85,11 +89,12 @@ static void check_bytes(int side, uint32_t n)
 {
     int target = requests[side][n].opcode == IBV_WR_RDMA_READ ? side : !side;
     const uint8_t *at = fabric.side[target].memory + slot_of(side, n);
+    uint32_t moved = requests[side][n].opcode == IBV_WR_FLUSH ? 0 : requests[side][n].length;
 
-    for (uint32_t i = 0; i < requests[side][n].length; ++i)
+    for (uint32_t i = 0; i < moved; ++i)
         CHECK_EQ(at[i], byte_of(side, n, i));
-    if (requests[side][n].length < SLOT)
-        CHECK_EQ(at[requests[side][n].length], 0xee);
+    if (moved < SLOT)
+        CHECK_EQ(at[moved], 0xee);
 }
 
 static bool takes_receive(enum ibv_wr_opcode opcode)

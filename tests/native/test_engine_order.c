@@ -36,7 +36,7 @@ static void wait_sends(int count)
 static void never_more_reads_than_agreed(void)
 {
     static const enum ibv_wr_opcode kinds[] = {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ,
-                                               IBV_WR_ATOMIC_WRITE};
+                                               IBV_WR_ATOMIC_WRITE, IBV_WR_FLUSH};
 
     for (unsigned limit = 1; limit <= VB_MAX_RD_ATOMIC; limit = limit == 64 ? 128 : limit * 4) {
         struct qp_options options = fabric_defaults();
@@ -45,7 +45,7 @@ static void never_more_reads_than_agreed(void)
         options.rd_atomic = options.dest_rd_atomic = (uint8_t)limit;
         begin(options);
         for (int i = 0; i < 200; ++i)
-            post(kinds[i % 3], 0, kinds[i % 3] == IBV_WR_RDMA_READ ? 3000 : 8, 0);
+            post(kinds[i % 4], 0, kinds[i % 4] == IBV_WR_RDMA_READ ? 3000 : 8, 0);
         wait_sends(200);
         for (uint32_t i = 0; i < fabric.logged; ++i) {
             const struct logged *entry = &fabric.log[i];

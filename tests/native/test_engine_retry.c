@@ -176,6 +176,7 @@ static void after_a_timeout_little_is_asked_for(void)
     after_a_timeout_little_is_sent(IBV_WR_RDMA_READ, 5000, 8, 1);
     after_a_timeout_little_is_sent(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 8, 1);
     after_a_timeout_little_is_sent(IBV_WR_ATOMIC_WRITE, 8, 8, 1);
+    after_a_timeout_little_is_sent(IBV_WR_FLUSH, 8, 8, 1);
     after_a_timeout_little_is_sent(IBV_WR_RDMA_WRITE, 5000, 40, 16);
 }
 

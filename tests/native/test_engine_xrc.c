@@ -103,8 +103,10 @@ static void every_request_packet_names_the_srq(void)
     CHECK_EQ(sent().status, IBV_WC_SUCCESS);
     post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
     CHECK_EQ(sent().status, IBV_WC_SUCCESS);
-    CHECK_EQ(count[FROM], 7);
-    CHECK(count[TO] >= 6);
+    post(IBV_WR_FLUSH, 8);
+    CHECK_EQ(sent().opcode, IBV_WC_FLUSH);
+    CHECK_EQ(count[FROM], 8);
+    CHECK(count[TO] >= 7);
     fabric_close(&fabric);
 }
 

@@ -53,7 +53,7 @@ static void make_objects(struct side *side)
     CHECK_EQ(vb_qp_create(side->context, &attr, &side->qp), 0);
     CHECK_EQ(vb_mr_reg(side->pd, side->memory, BYTES, (uintptr_t)side->memory,
                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC,
+                           IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL,
                        &side->mr),
              0);
 }
@@ -117,7 +117,10 @@ static struct ibv_wc post(struct side *side, enum ibv_wr_opcode opcode, uint32_t
         wr.wr.atomic.compare_add = 1;
         wr.wr.atomic.rkey = side->peer.rkey;
     }
-    CHECK_EQ(vb_post_send(side->qp, &wr, &bad), 0);
+    if (opcode == IBV_WR_FLUSH)
+        vb_fill_flush(&wr, side->peer.rkey, side->peer.addr, length, IBV_FLUSH_GLOBAL,
+                      IBV_FLUSH_RANGE);
+    CHECK_EQ(vb_post_staged(side->qp, &wr, &bad), 0);
     CHECK_EQ(loopback_poll(side->cq, &wc), 0);
     return wc;
 }
@@ -171,6 +174,7 @@ static void requester(struct side *side, int socket)
 {
     fill(side->memory, 1);
     CHECK_EQ(post(side, IBV_WR_RDMA_WRITE, BYTES).status, 0);
+    CHECK_EQ(post(side, IBV_WR_FLUSH, BYTES).status, 0);
     meet(socket);
     meet(socket);
     memset(side->memory, 0, BYTES);
@@ -180,6 +184,8 @@ static void requester(struct side *side, int socket)
     /* in the completion, on the stage, and straight into the buffer */
     CHECK_EQ(post(side, IBV_WR_SEND, 20).status, 0);
     CHECK_EQ(post(side, IBV_WR_SEND, 5000).status, 0);
+    CHECK_EQ(post(side, IBV_WR_FLUSH, 5000).status, 0);
+    meet(socket);
     meet(socket);
     CHECK_EQ(post(side, IBV_WR_SEND, BYTES).status, 0);
     meet(socket);
@@ -204,6 +210,8 @@ static void responder(struct side *side, int socket)
     post_recv(side, 8192);
     post_recv(side, BYTES);
     meet(socket);
+    meet(socket);
+    CHECK(is_filled(side->memory, 5000, 3)); /* flushed, before anybody polls */
     CHECK_EQ(loopback_poll(side->cq, &wc), 0);
     CHECK_EQ(wc.byte_len, 20);
     CHECK_EQ(loopback_poll(side->cq, &wc), 0);

@@ -22,11 +22,25 @@ SOURCES = sorted(
 )
 
 
+# Between queue pairs of one process, and once more by packets of the host's own network.
+BY_PACKETS = ["dropin/test_flush", "dropin/test_rate_limit", "dropin/test_wr_calls"]
+
+
 @pytest.mark.timeout(600)  # the first one builds the core too
 @pytest.mark.parametrize("name", SOURCES)
 def test_program(tmp_path: Path, name: str) -> None:
+    run(tmp_path, name, {})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", BY_PACKETS)
+def test_program_by_packets(tmp_path: Path, name: str) -> None:
+    run(tmp_path, name, {"VERBENA_PORT": "roce"})
+
+
+def run(tmp_path: Path, name: str, settings: dict[str, str]) -> None:
     build = native_build(name.replace("/", "_"))
-    environment = plain_environment()
+    environment = plain_environment() | settings
     environment["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=1"
     done = subprocess.run(
         [str(build / "tests" / name)],

@@ -98,13 +98,13 @@ def test_every_icrc_is_right(sample: Sample, name: str) -> None:
         assert frame[-4:] == icrc_by_zlib(frame) == wire.icrc(frame) == wire.parse(frame).icrc
 
 
-ATOMIC_WRITE = 0x1D  # newer than some versions of tshark, which show no ICRC then
+FLUSH, ATOMIC_WRITE = 0x1C, 0x1D  # newer than some versions of tshark, which show no ICRC then
 
 
 def test_tshark_shows_the_same_icrc(sample: Sample, tshark: Tshark) -> None:
     shown = tshark(sample("messages"), "-T", "fields", "-e", "infiniband.invariant.crc")
     of_frames = list(zip(shown, frames(sample("messages")), strict=True))
-    assert all(crc or wire.parse(frame).opcode == ATOMIC_WRITE for crc, frame in of_frames)
+    assert all(crc or wire.parse(frame).opcode in (FLUSH, ATOMIC_WRITE) for crc, frame in of_frames)
     assert [(int(crc, 16), frame) for crc, frame in of_frames if crc] == [
         (int.from_bytes(icrc_by_zlib(frame)), frame) for crc, frame in of_frames if crc
     ]
@@ -181,10 +181,10 @@ def test_a_message_is_cut_as_the_engine_would(sample: Sample, tshark: Tshark) ->
         "10 9",
         "6 10",
     ]
-    assert requests[13:19] == ["9 11", "12 12", "12 15", "19 16", "20 17", "29 18"]
+    assert requests[13:20] == ["9 11", "12 12", "12 15", "19 16", "20 17", "29 18", "28 19"]
     answers = opcodes(tshark, sample("messages"), 0x111)
     assert answers[:7] == ["17 16777214", "17 16777215", "17 1", "17 4", "17 8", "17 9", "17 11"]
-    assert answers[7:14] == ["13 12", "14 13", "15 14", "16 15", "18 16", "18 17", "16 18"]
+    assert answers[7:15] == ["13 12", "14 13", "15 14", "16 15", "18 16", "18 17", "16 18", "16 19"]
 
 
 def test_payload_is_whole(sample: Sample) -> None:
@@ -193,3 +193,15 @@ def test_payload_is_whole(sample: Sample) -> None:
     write = [p for p in packets if 6 <= p.opcode <= 8 and p.ipv4 is not None][:4]
     assert b"".join(p.payload for p in write) == sent[:4000]
     assert wire.parse(next(frames(sample("large")))).payload == sent
+
+
+def test_a_flush_is_one_packet_without_payload(sample: Sample) -> None:
+    packets = [wire.parse(frame) for frame in frames(sample("messages"))]
+    found = [packet for packet in packets if packet.opcode == FLUSH]
+    assert len(found) == 2  # IPv4 and IPv6
+    for packet in found:
+        assert packet.feth is not None
+        assert packet.reth is not None
+        assert (packet.feth.plt, packet.feth.sel, packet.payload) == (1, 1, b"")
+        assert (packet.reth.va, packet.reth.rkey, packet.reth.dmalen) == (
+            0x7F0000001000, 0x1234, 4000)  # fmt: skip

@@ -40,7 +40,8 @@ def test_lanes_that_the_routes_ask_for_keep_a_ring_alive(engine: str, end: str) 
     hosts = np.arange(world.hosts)
     for shift in (2, 3):
         target = (hosts + shift) % world.hosts
-        world.add_flows(hosts, target, 4 * MIB, level=levels(routes, hosts, target))
+        there, back = levels(routes, hosts, target), levels(routes, target, hosts)
+        world.add_flows(hosts, target, 4 * MIB, level=there, back_level=back)
     finish(world, end)
 
 

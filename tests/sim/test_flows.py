@@ -21,6 +21,38 @@ def cable(world: World, delay: int = MICROSECOND, **link: Any) -> World:
     return world
 
 
+# ---- lanes of the way back ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_what_comes_back_has_a_lane_of_its_own(operation: str) -> None:
+    """Credits of a lane are used in the direction that the level is of, and in no other."""
+    room = 32 << 10
+    world = World(framing="bare")
+    center = star(world, 2, **credits(room, 2))
+    world.add_flows(0, 1, MIB, level=0, back_level=1, operation=operation)
+    queues = [(center + 1, 0, lane) for lane in (0, 1)] + [(center + 2, 0, lane) for lane in (0, 1)]
+    samples = world.sample(MICROSECOND // 10, queues)
+    finish(world)
+    used = (samples.data["credits"] < room).any(axis=0)
+    assert used.tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(("level", "lane"), [(0, 0), (None, 1)])
+def test_notices_have_a_level_or_that_of_their_connection(level: int | None, lane: int) -> None:
+    """As an acknowledgement, a notification may not close a circle that the routing has opened."""
+    congestion = {"kind": "cct", "gaps": [0.0, 1.0]}
+    world = World(framing="bare", congestion=congestion, notice_level=level)
+    center = star(world, 3, fecn=1, **credits(64 << 10, 2))
+    world.add_flows([1, 2], 0, MIB, level=0, back_level=1, transport="uc")
+    queues = [(center + 1, 0, lane) for lane in (0, 1)]
+    samples = world.sample(MICROSECOND // 10, queues)
+    finish(world)
+    assert world.flows()["notices"].sum() > 0
+    used = (samples.data["credits"] < 64 << 10).any(axis=0)
+    assert used.tolist() == [lane == 0, lane == 1]
+
+
 # ---- operations -------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from tests.sim.fabrics import (
     star,
 )
 from verbena.sim import World
+from verbena.sim._world import STATES
 
 PACKET = 4096
 SER, ACK = PACKET * 80, 64 * 80
@@ -182,3 +183,110 @@ def test_two_runs_are_equal_with_all_of_it() -> None:
         return bytes(finish(world).flows().tobytes())
 
     assert run() == run()
+
+
+# ---- buffer that is promised -------------------------------------------------------------------
+
+
+FRAME = 4096 + 98
+LOSSY: dict[str, Any] = {"lanes": [{"flow": "lossy", "alpha": 2.0}], "buffer": 256 << 10}
+PLAIN: dict[str, Any] = {"buffer": 256 << 10}
+
+
+def crowded(switch: dict[str, Any], reserve_buffer: int, **world: Any) -> World:
+    """Four hosts send to host 0 without looking at losses; host 5 sends there, too."""
+    made = World(seed=1, window=MIB, timeout=8, **world)
+    star(made, 6, **switch)
+    start = 20 * MICROSECOND if "lanes" in switch else 0  # a full queue has nothing to promise
+    made.add_flows(5, 0, 512 << 10, start, depth=2, reserve_buffer=reserve_buffer)
+    made.add_flows([1, 2, 3, 4], 0, MIB, message=[1500, 1700, 1900, 2100], depth=8, transport="uc")
+    return finish(made)
+
+
+@pytest.mark.parametrize("switch", [LOSSY, PLAIN], ids=["lanes", "plain"])
+def test_who_reserves_buffer_loses_nothing(switch: dict[str, Any]) -> None:
+    """Its packets have room, whatever comes from others; without, they are lost as others' are."""
+    without, promised = crowded(switch, 0), crowded(switch, 32 << 10)
+    for world in (without, promised):
+        assert (world.flows()["state"] == STATES.index("done")).all()
+        assert world.links()["dropped_full"].sum() > 100
+    assert without.flows()["resent"][0] > 0
+    assert promised.flows()["resent"][0] == 0
+    assert promised.flows()["finish"][0] < without.flows()["finish"][0]
+
+
+@pytest.mark.parametrize("switch", [LOSSY, PLAIN], ids=["lanes", "plain"])
+def test_what_is_reserved_bounds_what_is_in_flight(switch: dict[str, Any]) -> None:
+    """One message of as many packets as fit, and a round trip for each."""
+    packets, delay = 4, MICROSECOND
+    world = World()
+    star(world, 2, {"rate": 100 * GIGABIT, "delay": delay}, **switch)
+    world.add_flows(0, 1, 64 * 4096, reserve_buffer=packets * FRAME + 100)
+    finish(world)
+    least = 64 // packets * (packets * 4096 * 80 + 4 * delay)
+    assert least < world.flows()["finish"][0] < 1.2 * least
+    assert world.links()["queued_max"].max() <= packets * FRAME
+
+
+@pytest.mark.parametrize("switch", [LOSSY, PLAIN], ids=["lanes", "plain"])
+def test_a_switch_promises_no_more_than_it_has(switch: dict[str, Any]) -> None:
+    """What is promised is free again when its flow has ended; what others hold is not promised."""
+    world = World()
+    star(world, 6, **switch)
+    start = [0, 0, 0, 0, 400 * MICROSECOND]
+    world.add_flows([1, 2, 3, 4, 5], 0, MIB, start, reserve_buffer=80 << 10)
+    finish(world)
+    states = [STATES[state] for state in world.flows()["state"]]
+    assert states == ["done", "done", "done", "refused", "done"]
+    assert (world.links()["dropped_full"] == 0).all()
+
+
+def test_others_have_the_rest_of_the_buffer() -> None:
+    """The longest queue of who reserved nothing is shorter by what is promised."""
+    longest = []
+    for promised in (0, 128 << 10):
+        world = World(seed=1, timeout=8)
+        center = star(world, 4, lanes=[{"flow": "lossy"}], buffer=256 << 10)
+        if promised:
+            world.add_flows(3, 0, 1 << 40, reserve=10**6, reserve_buffer=promised)
+        world.add_flows([1, 2], 0, MIB)
+        world.run(until=5_000 * MICROSECOND)
+        longest.append(int(world.links()["queued_max"][world.links()["node"] == center].max()))
+    assert longest[0] == pytest.approx(256 << 10, abs=2 * FRAME)
+    assert longest[1] == pytest.approx(128 << 10, abs=2 * FRAME)
+
+
+def test_what_is_sent_too_early_again_has_no_promise() -> None:
+    """A timeout that is shorter than the queue: more is under way than was promised, and when the
+    connection has failed its packets still are; others get nothing of theirs.
+    """
+    world = World(seed=1, timeout=1, retry_count=7)
+    center = world.add_switch(2, **LOSSY)
+    for port, rate in ((0, GIGABIT), (1, 100 * GIGABIT)):
+        world.connect(world.add_host(), 0, center, port, rate=rate, delay=MICROSECOND)
+    world.set_routes(center, [0, 1])
+    world.add_flows(1, 0, MIB, reserve_buffer=64 << 10)
+    queue = world.sample(MICROSECOND, [(center, 0)])
+    finish(world)
+    assert world.flows()["resent"][0] > 0
+    assert queue.data["bytes"].max() > 64 << 10
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"transport": "uc"}, "only RC"),
+        ({"read": True}, "READ"),
+        ({"reserve_buffer": 100}, "depth messages are more"),
+        ({"message": 64 << 10}, "depth messages are more"),
+        ({"depth": 16}, "depth messages are more"),
+        ({"level": 1}, "no buffer to reserve"),
+    ],
+)
+def test_what_has_no_buffer_to_reserve_is_refused(given: dict[str, Any], message: str) -> None:
+    world = World()
+    lanes = [{"flow": "lossy"}, {"flow": "credits", "room": 32 << 10}]
+    star(world, 2, lanes=lanes, buffer=1 << 20)
+    world.add_flows(0, 1, MIB, reserve_buffer=32 << 10)
+    with pytest.raises(ValueError, match=message):
+        world.add_flows(0, 1, MIB, **{"reserve_buffer": 32 << 10, **given})

@@ -325,3 +325,29 @@ def test_a_gap_of_the_congestion_control_table_is_the_rate(gap: float) -> None:
     sender = world.links()["node"] == node_of(world, 0)
     assert world.flows()["notices"].sum() > 0
     assert busy[sender][0] / (100 * MICROSECOND) == pytest.approx(1 / (1 + gap), rel=0.02)
+
+
+@pytest.mark.parametrize(("fecn_at", "victim"), [("root", False), ("output", True)])
+def test_fecn_is_for_the_root_of_a_congestion(fecn_at: str, victim: bool) -> None:
+    """IBA A10: the port before it waits for credits, and what is in its queue is not the cause."""
+    link = {"rate": 100 * GIGABIT, "delay": MICROSECOND // 10}
+    world = World(framing="bare", timeout=0)
+    chain(world, [1, 2], link, fecn=8 << 10, fecn_at=fecn_at, **credits(32 << 10))
+    world.add_flows([0, 1], 2, MIB, message=1 << 14, depth=4)
+    finish(world)
+    links = world.links()
+    root = (links["node"] == 1) & (links["to_node"] == node_of(world, 2))
+    before = (links["node"] == 0) & (links["to_node"] == 1)
+    assert links["queued_max"][before] > 16 << 10
+    assert links["marked"][root] > 20
+    assert (links["marked"][before] > 20) == victim
+
+
+def test_fecn_by_input_marks_whatever_is_in_the_buffer() -> None:
+    world = World(framing="bare", timeout=0)
+    star(world, 5, fecn=8 << 10, fecn_at="input", **credits(32 << 10))
+    world.add_flows([0, 1, 4, 0], [2, 2, 2, 3], MIB, message=1 << 14, depth=4)
+    finish(world)
+    assert (world.flows()["marked"] > 0).tolist() == [True] * 4
+    with pytest.raises(ValueError, match="inputs have no buffers"):
+        World().add_switch(2, fecn=1, fecn_at="input")

@@ -158,6 +158,10 @@ def test_long_haul() -> None:
         assert results[name].goodput() == pytest.approx(law(room, metres), rel=0.14)
         assert results[name].packets["dropped"] == 0
     assert results["enough"].goodput() > 0.97 * rate * payload
+    for name, part in (("extended", 1.0), ("extended-half", 0.5)):
+        result = run("long-haul", name)
+        assert result.goodput() == pytest.approx(part * rate * payload, rel=0.07)
+        assert result.packets["dropped"] == 0
     short = results["short"]
     assert short.links["stalled"][short.link("s0", "s1")] > 0.6 * short.time
     assert not results["enough"].notes

@@ -17,7 +17,9 @@ from tests.support import end_group
 
 ITERATIONS = 24  # a multiple of the lists of requests
 LIMIT = 60.0  # seconds for a run
-COMMON = ("-F", "-x", "1", "-n", str(ITERATIONS))
+COMMON = ("-F", "-n", str(ITERATIONS))
+ROCE = ("-x", "1")
+INFINIBAND = ("--link-layer", "infiniband")
 KNOWN = ("--part-id", "4119")  # an adapter with which perftest uses inline data and ibv_wr_* calls
 
 VERBS = ("send", "write", "read", "atomic")
@@ -39,6 +41,7 @@ class Option:
     verbs: tuple[str, ...] = VERBS
     transports: tuple[str, ...] = ("RC", "UC", "UD", "XRC")
     known: bool = False
+    infiniband: bool = False  # on an InfiniBand port, so without a GID
     says: str = ""  # what the client's output has besides its table
     shows: str = ""  # what it has in place of its table
     counted: bool = True  # it runs for a number of iterations and not for a time
@@ -129,6 +132,8 @@ OPTIONS = (
     option("--rate_limit 1 --rate_limit_type SW", kinds=BW, verbs=SIZED),
     option("--rate_limit 1 --rate_limit_type SW --burst_size 4", kinds=BW, verbs=SIZED),
     option("--rate_limit 10 --rate_limit_type HW", kinds=BW, verbs=SIZED),
+    option("--rate_limit 10 --rate_limit_type HW", infiniband=True, kinds=BW, verbs=SIZED),
+    option("--force-link IB", infiniband=True),
     option("-W counters/port_xmit_data", kinds=BW, shows="counters/port_xmit_data=\\d"),
     option("-C", kinds=LAT, shows=CYCLES),
     option("-H", kinds=LAT, says="observations|#, "),
@@ -161,7 +166,8 @@ class Mode:
 def label(chosen: Option) -> str:
     """As the page and the tests call it."""
     text = f"`{chosen}`" if chosen.arguments else "no options"
-    return f"{text}, as an adapter that it knows" if chosen.known else text
+    text += ", as an adapter that it knows" if chosen.known else ""
+    return f"{text}, on an InfiniBand port" if chosen.infiniband else text
 
 
 def modes() -> Iterator[Mode]:
@@ -191,8 +197,9 @@ def run(mode: Mode) -> Pair:
     if program is None:
         raise FileNotFoundError(f"{mode.program} is not installed")
     chosen = mode.option
-    options = KNOWN if chosen.known else ()
-    command = (program, *COMMON, "-c", mode.transport, *chosen.arguments)
+    options = (*(KNOWN if chosen.known else ()), *(INFINIBAND if chosen.infiniband else ()))
+    address = () if chosen.infiniband else ROCE
+    command = (program, *COMMON, *address, "-c", mode.transport, *chosen.arguments)
     running = start_pair(start, *command, options=options)
     try:
         return running.finish(LIMIT)

@@ -30,19 +30,6 @@ OPEN = (
         NO_TCP,
     ),
     Open("V20", "TCP incast after the collapse", "N·S/(N·S/C + RTOmin)", NO_TCP),
-    Open(
-        "P13",
-        "DFSSSP's effective bandwidth",
-        "up to twice that of the other engines",
-        "docs/fabrics.md has a table of the engines' effective bisection bandwidth; the paper's "
-        "irregular fabrics are not at hand",
-    ),
-    Open(
-        "P15",
-        "ECN marking in input-buffered switches",
-        "marking all packets at a full buffer is unfair; marking by cause restores the victim",
-        "a switch here marks by the output's queue alone",
-    ),
     Open("P16", "TCP incast with 1 GbE", "collapse beyond about 8 servers", NO_TCP),
     Open("P17", "DCTCP at 1 and 10 Gb/s", "a queue of about K + N packets", NO_TCP),
 )

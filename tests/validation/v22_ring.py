@@ -38,7 +38,8 @@ def routed(room: int, dateline: bool) -> CheckedWorld:
     world = CheckedWorld(framing="bare", window=256 * KIB, timeout=0)
     build(world, routes, credits(room, max(2, routes.lanes.lanes)))
     target = (HOSTS + 2) % 4
-    world.add_flows(HOSTS, target, 4 * MIB, level=levels(routes, HOSTS, target))
+    there, back = levels(routes, HOSTS, target), levels(routes, target, HOSTS)
+    world.add_flows(HOSTS, target, 4 * MIB, level=there, back_level=back)
     world.run()
     return world
 

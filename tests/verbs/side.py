@@ -25,6 +25,7 @@ ALL = (
     | AccessFlags.REMOTE_WRITE
     | AccessFlags.REMOTE_READ
     | AccessFlags.REMOTE_ATOMIC
+    | AccessFlags.FLUSH_GLOBAL
 )
 
 

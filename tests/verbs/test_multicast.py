@@ -13,8 +13,6 @@ from tests.verbs.conftest import MakePair, Pair
 from tests.verbs.side import Side
 from verbena import verbs
 
-pytestmark = pytest.mark.not_simulated("programs there cannot be in multicast groups, only flows")
-
 QKEY = 0x11111111
 GRH = 40
 TEXT = b"to all of you"

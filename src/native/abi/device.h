@@ -100,6 +100,8 @@ enum ibv_device_cap_flags {
 /* Only in device_cap_flags_ex. */
 #define IBV_DEVICE_RAW_SCATTER_FCS       (1ULL << 34)
 #define IBV_DEVICE_PCI_WRITE_END_PADDING (1ULL << 36)
+#define IBV_DEVICE_FLUSH_GLOBAL          (1ULL << 38)
+#define IBV_DEVICE_FLUSH_PERSISTENT      (1ULL << 39)
 #define IBV_DEVICE_ATOMIC_WRITE          (1ULL << 40)
 #define IBV_DEVICE_CC_DMA_BOUNCE         (1ULL << 41)
 

@@ -80,6 +80,14 @@ struct ibv_send_wr {
             uint64_t swap;
             uint32_t rkey;
         } atomic;
+        /* Verbena's own: ibv_wr_flush has these arguments, libibverbs' structure has no fields. */
+        struct {
+            uint64_t remote_addr;
+            uint32_t rkey;
+            uint8_t type;  /* enum ibv_placement_type */
+            uint8_t level; /* enum ibv_selectivity_level */
+            uint64_t length;
+        } flush;
         struct {
             struct ibv_ah *ah;
             uint32_t remote_qpn;

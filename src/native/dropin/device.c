@@ -216,7 +216,10 @@ static int open_adapter(void)
 {
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
-        .direct = {.heap = vb_process_heap(), .force = settings->copy, .netdev = settings->netdev},
+        .direct = {.heap = vb_process_heap(),
+                   .force = settings->copy,
+                   .netdev = settings->netdev,
+                   .infiniband = settings->infiniband},
         .roce = {.event = tell_contexts,
                  .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
                  .fault = settings->fault},

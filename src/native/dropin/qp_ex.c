@@ -13,6 +13,7 @@
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/verbena.h"
 #include "hca/biased_lock.h"
 
 /* One block; the core frees it with the QP. */
@@ -23,6 +24,7 @@ struct vb_staging {
     uint32_t max_sge, max_inline;
     uint32_t room;
     uint32_t count;
+    bool flushes;                /* the list has a FLUSH */
     int error;                   /* the first thing that was wrong with the list */
     struct ibv_send_wr *current; /* what the setters write to */
     struct ibv_sge *sge;
@@ -56,6 +58,7 @@ static void wr_start(struct ibv_qp_ex *ex)
     vb_biased_acquire(&staging->lock, staging->holder, true);
     staging->count = 0;
     staging->error = 0;
+    staging->flushes = false;
     staging->current = &staging->wr[staging->room];
 }
 
@@ -88,6 +91,8 @@ static int post(struct vb_qp *qp, struct vb_staging *staging)
         return 0;
     if (VB_UNLIKELY(!fits(qp, staging->count)))
         return vb_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
+    if (VB_UNLIKELY(staging->flushes))
+        return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_staged(qp, staging->wr, &bad));
     return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_send(qp, staging->wr, &bad));
 }
 
@@ -211,19 +216,46 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
     begin(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = invalidate_rkey;
 }
 
+#define UNKNOWN_FLUSH                                                                              \
+    "a FLUSH of placement type {0x} and selectivity {1x}: the type is IBV_FLUSH_GLOBAL, "          \
+    "IBV_FLUSH_PERSISTENT or both, the selectivity IBV_FLUSH_RANGE or IBV_FLUSH_MR"
+
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, size_t len,
+                     uint8_t type, uint8_t level)
+{
+    struct ibv_send_wr *wr = begin(ex, IBV_WR_FLUSH);
+
+    of(ex)->flushes = true;
+    vb_fill_flush(wr, rkey, remote_addr, len, type, level);
+    if (VB_UNLIKELY(!vb_flush_is_known(type, level)))
+        spoil(ex, EINVAL, UNKNOWN_FLUSH, type, level);
+}
+
+/* What has no list: the rest of the request is as ibv_post_send takes it. */
+VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t length,
+                                 uint8_t type, uint8_t level)
+{
+    struct vb_qp *own = (struct vb_qp *)qp;
+    struct ibv_send_wr staged = *wr, *bad;
+    int error = 0;
+
+    if (!vb_core(qp->context))
+        return vb_failed(qp->context, "ibv_post_send", -VB_ERROR_FORKED);
+    if (!vb_flush_is_known(type, level))
+        error = vb_decline(own->context, -EINVAL, UNKNOWN_FLUSH, type, level);
+    staged.next = NULL;
+    vb_fill_flush(&staged, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length, type, level);
+    if (!error)
+        error = vb_post_staged(own, &staged, &bad);
+    return vb_result(qp->context, "ibv_post_send", error);
+}
+
 /* ---- requests that create_qp_ex has refused: a program that calls them all the same ---- */
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
     (void)hdr, (void)hdr_sz, (void)mss;
     begin(ex, IBV_WR_TSO);
-}
-
-static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, size_t len,
-                     uint8_t type, uint8_t level)
-{
-    (void)rkey, (void)remote_addr, (void)len, (void)type, (void)level;
-    begin(ex, IBV_WR_FLUSH);
 }
 
 /* ---- where it goes and what it carries ---- */
@@ -318,7 +350,7 @@ static uint64_t offered(enum ibv_qp_type type)
     case IBV_QPT_XRC_SEND:
         return send | write | window | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |
                IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-               IBV_QP_EX_WITH_ATOMIC_WRITE;
+               IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
     case IBV_QPT_UC:
         return send | write | window;
     case IBV_QPT_UD:
@@ -349,6 +381,7 @@ static uint32_t opcodes(enum ibv_qp_type type)
         {IBV_QP_EX_WITH_LOCAL_INV, IBV_WR_LOCAL_INV},
         {IBV_QP_EX_WITH_BIND_MW, IBV_WR_BIND_MW},
         {IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_SEND_WITH_INV},
+        {IBV_QP_EX_WITH_FLUSH, IBV_WR_FLUSH},
         {IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_WR_ATOMIC_WRITE},
     };
     uint32_t bits = 0;

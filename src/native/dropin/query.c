@@ -28,7 +28,8 @@ enum {
     PACED = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_XRC_SEND,
     ODP_UD = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV,
     ODP_UC = ODP_UD | IBV_ODP_SUPPORT_WRITE,
-    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_ATOMIC_WRITE,
+    ODP_RC = ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_FLUSH |
+        IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
 static void fill_device(const struct ibv_device *device, struct ibv_device_attr *attr)
@@ -76,7 +77,8 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
         .odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {ODP_RC, ODP_UC, ODP_UD}},
         .completion_timestamp_mask = UINT64_MAX,
         .hca_core_clock = CLOCK_KHZ,
-        .device_cap_flags_ex = CAPS | IBV_DEVICE_ATOMIC_WRITE,
+        .device_cap_flags_ex =
+            CAPS | IBV_DEVICE_FLUSH_GLOBAL | IBV_DEVICE_FLUSH_PERSISTENT | IBV_DEVICE_ATOMIC_WRITE,
         .packet_pacing_caps = {VB_RATE_MIN, VB_RATE_MAX, PACED},
         .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
         .phys_port_cnt_ex = PORT,
@@ -104,7 +106,8 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
     if (!core->adapter->port->now)
         return EOPNOTSUPP;
     if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
-        values->raw_clock = (struct timespec){.tv_nsec = (long)core->adapter->port->now()};
+        values->raw_clock =
+            (struct timespec){.tv_nsec = (long)core->adapter->port->now(core->adapter)};
     return 0;
 }
 
@@ -123,13 +126,14 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
 static void fill_port(struct vb_open *opened, struct ibv_port_attr *attr)
 {
     bool active = vb_addresses_active(opened->addresses);
+    uint16_t lid = opened->core->adapter->lid;
 
     *attr = (struct ibv_port_attr){
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = mtu_of(vb_addresses_port_mtu(opened->addresses)),
-        .gid_tbl_len = VB_GID_MAX,         /* with room for addresses that come */
-        .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
+        .gid_tbl_len = lid ? 1 : VB_GID_MAX, /* with room for addresses that come */
+        .port_cap_flags = IBV_PORT_CM_SUP,   /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
         .qkey_viol_cntr = atomic_load(&opened->core->adapter->self.header->qkey_violations),
         .pkey_tbl_len = 1,
@@ -137,8 +141,10 @@ static void fill_port(struct vb_open *opened, struct ibv_port_attr *attr)
         .active_width = WIDTH_4X,
         .active_speed = SPEED_EDR,
         .phys_state = active ? PHYS_LINK_UP : PHYS_DISABLED,
-        .link_layer = IBV_LINK_LAYER_ETHERNET,
-        .flags = IBV_QPF_GRH_REQUIRED,
+        .lid = lid,
+        .sm_lid = lid, /* as if a subnet manager ran here: programs look whether there is one */
+        .link_layer = lid ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
+        .flags = lid ? 0 : IBV_QPF_GRH_REQUIRED,
         .active_speed_ex = SPEED_EDR,
     };
 }
@@ -238,21 +244,30 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     return 0;
 }
 
-static void fill_entry(const struct vb_gid *gid, uint32_t index, struct ibv_gid_entry *entry)
+static enum ibv_gid_type type_of(const struct vb_context *context, const struct vb_gid *gid)
+{
+    if (context->adapter->lid)
+        return IBV_GID_TYPE_IB;
+    return gid->type == VB_GID_ROCE_V1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+}
+
+static void fill_entry(struct ibv_context *context, const struct vb_gid *gid, uint32_t index,
+                       struct ibv_gid_entry *entry)
 {
     memcpy(entry->gid.raw, gid->raw, sizeof(entry->gid.raw));
     entry->gid_index = index;
     entry->port_num = PORT;
-    entry->gid_type = gid->type == VB_GID_ROCE_V1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+    entry->gid_type = type_of(vb_core(context), gid);
     entry->ndev_ifindex = gid->ndev_ifindex;
 }
 
 /* Into a caller's array whose entries may be longer than ours one day. */
-static void put_entry(const struct vb_gid *gid, uint32_t index, void *to, size_t size)
+static void put_entry(struct ibv_context *context, const struct vb_gid *gid, uint32_t index,
+                      void *to, size_t size)
 {
     struct ibv_gid_entry entry;
 
-    fill_entry(gid, index, &entry);
+    fill_entry(context, gid, index, &entry);
     memset(to, 0, size);
     memcpy(to, &entry, sizeof(entry));
 }
@@ -269,7 +284,7 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
         return vb_failed(context, "ibv_query_gid_ex", -EINVAL);
     if (error)
         return vb_failed(context, "ibv_query_gid_ex", -error);
-    put_entry(&found, gid_index, entry, entry_size);
+    put_entry(context, &found, gid_index, entry, entry_size);
     return 0;
 }
 
@@ -292,7 +307,7 @@ VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_g
             continue;
         if (filled == max_entries)
             return -EINVAL;
-        put_entry(&gid, (uint32_t)i, (char *)entries + filled++ * entry_size, entry_size);
+        put_entry(context, &gid, (uint32_t)i, (char *)entries + filled++ * entry_size, entry_size);
     }
     return (ssize_t)filled;
 }

@@ -99,8 +99,24 @@ static const char *fault_rules(void)
     return NULL;
 }
 
+/* Nothing that was asked for is left out in silence. */
+static void forgo_packets(void)
+{
+    const char *unheard = settings.port == VB_PORT_ROCE                  ? "VERBENA_PORT=roce"
+                          : settings.fault                               ? "VERBENA_FAULT"
+                          : settings.capture && !settings.capture_direct ? "VERBENA_CAPTURE"
+                                                                         : NULL;
+
+    if (unheard)
+        complain("VERBENA_LINK_LAYER=infiniband: the port sends no packets, so %s has no effect%s",
+                 unheard,
+                 settings.capture ? "; VERBENA_CAPTURE_DIRECT=yes captures what goes without" : "");
+    settings.port = VB_PORT_DIRECT;
+}
+
 static void read_settings(void)
 {
+    static const char *const layers[] = {"ethernet", "infiniband", NULL};
     static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
@@ -112,6 +128,7 @@ static void read_settings(void)
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
+    settings.infiniband = choice("VERBENA_LINK_LAYER", layers, 0);
     settings.netdev = interface();
     settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
@@ -120,6 +137,8 @@ static void read_settings(void)
     settings.capture_bytes =
         number("VERBENA_CAPTURE_BYTES", VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST, "bytes");
     settings.capture_direct = choice("VERBENA_CAPTURE_DIRECT", answers, 0);
+    if (settings.infiniband)
+        forgo_packets();
 }
 
 const struct vb_settings *vb_settings(void)

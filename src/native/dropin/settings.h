@@ -15,6 +15,7 @@ struct vb_settings {
     bool explain;            /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_port port; /* VERBENA_PORT=direct|roce */
+    bool infiniband;         /* VERBENA_LINK_LAYER=ethernet|infiniband */
     const char *netdev;      /* VERBENA_NETDEV: an interface; or NULL */
     unsigned spin_us;        /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
     unsigned part_id;        /* VERBENA_PART_ID: what query_device says */

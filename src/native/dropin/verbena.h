@@ -8,6 +8,8 @@
 
 struct ibv_context;
 struct ibv_device;
+struct ibv_qp;
+struct ibv_send_wr;
 struct vb_jack;
 
 /* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
@@ -33,6 +35,13 @@ int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text
  * but the error.
  */
 int verbena_why(struct ibv_context *context, int error, char *text, size_t size);
+
+/*
+ * ibv_wr_flush for a QP that was created without the ibv_wr_* calls: of `wr` its wr_id, send_flags,
+ * wr.rdma and qp_type.xrc count. Returns what ibv_post_send does.
+ */
+int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t length, uint8_t type,
+                       uint8_t level);
 
 /* JSON about the device's slot, its heap and its peers; length as snprintf, or -errno. */
 int verbena_describe(struct ibv_context *context, char *json, size_t size);

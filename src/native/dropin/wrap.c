@@ -5,15 +5,27 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
+#include "port/sim/connect.h"
 #include "port/wrap/capture_file.h"
 #include "port/wrap/wrap.h"
 
 /* What stands in front of the device's packet port; NULL: it has none. */
 static struct vb_wrap *wrap_of(struct ibv_context *context)
 {
-    struct vb_host *host = vb_open_of(context)->host;
+    struct vb_open *open = vb_open_of(context);
 
-    return host && host->roce ? vb_roce_wrap(host->roce) : NULL;
+    if (open->simulated)
+        return &open->simulated->wrap;
+    return open->host->roce ? vb_roce_wrap(open->host->roce) : NULL;
+}
+
+/* Packets that were held may be due. */
+static void changed(struct vb_open *open)
+{
+    if (open->simulated)
+        vb_connect_wrapped(open->simulated);
+    else
+        vb_roce_wrapped(open->host->roce);
 }
 
 VB_EXPORT int verbena_check_fault(const char *text, char *error, size_t size)
@@ -34,7 +46,7 @@ VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *text, c
     if (wrap) {
         int result = vb_wrap_set_fault(wrap, text, error, size);
 
-        vb_roce_wrapped(vb_open_of(context)->host->roce);
+        changed(vb_open_of(context));
         return result;
     }
     snprintf(error, size, "the device sends no packets that faults could meet");

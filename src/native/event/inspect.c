@@ -133,6 +133,14 @@ static const char *check_port(const struct vb_sim_port *port, bool at_rest)
     return at_rest && port->flight_first != VB_SIM_NONE ? "still has packets on its link" : NULL;
 }
 
+static const char *check_switch(const struct vb_sim_switch *sw, bool at_rest)
+{
+    if (sw->lanes && sw->buffer && sw->used + sw->kept > sw->buffer)
+        return "holds more than its buffer";
+    return at_rest && sw->kept ? "still keeps room that was promised to packets that are gone"
+                               : NULL;
+}
+
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
 {
     if (world->made + world->copied + world->kept !=
@@ -147,6 +155,15 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
     if (at_rest && world->pool.in_use) {
         snprintf(text, size, "%" PRIu32 " packets are still on their way", world->pool.in_use);
         return text;
+    }
+    for (uint32_t i = 0; i < world->nodes; ++i) {
+        const struct vb_sim_switch *sw = world->node[i].sw;
+        const char *wrong = sw ? check_switch(sw, at_rest) : NULL;
+
+        if (wrong) {
+            snprintf(text, size, "node %" PRIu32 " %s", i, wrong);
+            return text;
+        }
     }
     for (uint32_t i = 0; i < world->ports; ++i) {
         const struct vb_sim_port *port = &world->port[i];
@@ -166,6 +183,8 @@ static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t 
     const struct vb_sim_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
     uint32_t way = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
 
+    if (sw->config.line)
+        return vb_switch_through(world, sw, world->port[port].peer);
     if (way == VB_SIM_NO_PORT)
         return VB_SIM_NONE;
     if (way >= VB_SIM_PORT_SET)
@@ -223,7 +242,10 @@ static bool follow_group(const struct vb_world *world, struct walk *walk, uint32
     while (walk->next < walk->count) {
         uint32_t in = walk->port[walk->next++];
         const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
+        uint32_t through = vb_switch_through(world, sw, in);
 
+        if (through != VB_SIM_NONE && !enter(world, walk, through, hosts))
+            return false;
         for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
             uint32_t out = sw->port[sw->group[group].port[i]];
 

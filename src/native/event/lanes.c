@@ -169,7 +169,7 @@ static void send(struct vb_world *world, uint32_t number, uint32_t lane)
     uint32_t packet = take(world, port->lanes, lane);
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
-    bool copy = at->level_marks & VB_SIM_COPY;
+    bool copy = at->level_marks & VB_SIM_COPY, promised = at->header[4] & VB_SIM_PROMISED;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
@@ -183,7 +183,7 @@ static void send(struct vb_world *world, uint32_t number, uint32_t lane)
     if (__builtin_expect(copy, 0))
         vb_switch_copy_left(world, node->sw, packet, port->free_at);
     else
-        vb_switch_left(world, node->sw, input, input_lane, bytes, port->free_at);
+        vb_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
 }
 
 void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum vb_sim_drop reason)
@@ -196,7 +196,8 @@ void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum 
     if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
         vb_switch_copy_left(world, node->sw, packet, world->now);
     else if (node->kind == VB_SIM_SWITCH)
-        vb_switch_left(world, node->sw, at->input, at->lane, at->bytes, world->now);
+        vb_switch_left(world, node->sw, at->input, at->lane, at->bytes,
+                       at->header[VB_SIM_FLAGS_AT] & VB_SIM_PROMISED, world->now);
     vb_world_drop(world, port, packet, reason);
 }
 

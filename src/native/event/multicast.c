@@ -72,11 +72,9 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
         return copy;
     }
     *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
-    if (!another)
-        return copy;
-    ++world->copied;
+    world->copied += another;
     if (world->on_host->copied)
-        world->on_host->copied(world->hosts_context, copy);
+        world->on_host->copied(world->hosts_context, packet, copy, another);
     return copy;
 }
 
@@ -130,8 +128,11 @@ static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
     const struct vb_sim_port *port = &world->port[in];
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
+    uint32_t through = vb_switch_through(world, sw, in);
 
-    if (!count)
+    if (through != VB_SIM_NONE)
+        vb_switch_pass_on(world, sw, in, through, packet);
+    else if (!count)
         vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
@@ -165,7 +166,7 @@ void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint3
     vb_put32(kept->header + COUNT_AT, left);
     if (left)
         return;
-    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, at);
+    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
     vb_sim_pool_give(&world->pool, number);
 }

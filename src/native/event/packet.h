@@ -25,8 +25,9 @@ enum vb_sim_mark {
 };
 
 enum vb_sim_flag {
-    VB_SIM_LETTER = 1,  /* a program's: there are bytes to it (jack.h) */
-    VB_SIM_FLOODED = 2, /* a switch did not know the way: only its target's host may take it */
+    VB_SIM_LETTER = 1,   /* a program's: there are bytes to it (jack.h) */
+    VB_SIM_PROMISED = 2, /* its way keeps buffer for it */
+    VB_SIM_FLOODED = 4,  /* a switch did not know the way: only its target's host may take it */
 };
 
 struct vb_sim_packet {

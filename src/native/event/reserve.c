@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bandwidth that is promised to a flow on each link of its way, as long as it lasts. */
+/*
+ * What is promised to a flow as long as it lasts: bandwidth on each link of its way, and buffer in
+ * each switch. The flow has no more in flight than it was promised buffer, so it loses nothing,
+ * whatever comes from others.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "event/lanes.h"
 #include "event/switch.h"
 
 /* Does the switch at the end of this port send like packets by one port? */
@@ -28,12 +33,87 @@ static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_p
             return 0;
         if (!is_steady(end->sw, packet))
             return -EINVAL;
-        port = vb_switch_route(end->sw, packet);
+        port = vb_switch_route(world, end->sw, world->port[port].peer, packet);
     }
     return -EHOSTUNREACH;
 }
 
-static bool has_room(const struct vb_world *world, const struct vb_sim_way *way, uint64_t rate)
+/* ---- buffer ---------------------------------------------------------------------------------- */
+
+/* What the other lanes may come to need, however long a pause takes. */
+static uint64_t headroom(const struct vb_sim_switch *sw)
+{
+    uint64_t each = 0, ports = 0;
+
+    for (uint32_t i = 0; i < sw->lanes; ++i)
+        if (sw->config.lane[i].flow.gate == VB_SIM_PAUSES)
+            each += (uint64_t)sw->config.lane[i].stop + sw->config.lane[i].spare;
+    for (uint32_t i = 0; each && i < sw->config.ports; ++i)
+        ports += sw->port[i] != VB_SIM_NONE;
+    return each * ports;
+}
+
+static uint64_t above(uint64_t has, uint64_t less)
+{
+    return has > less ? has - less : 0;
+}
+
+/* What this port's switch can still promise; it is not in use now. */
+static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_switch *sw,
+                            const struct vb_sim_port *port)
+{
+    if (!sw->buffer)
+        return UINT64_MAX;
+    if (!sw->lanes)
+        return above(sw->buffer, port->promised + vb_sim_backlog(world, port));
+    return above(vb_switch_open(sw), sw->used + headroom(sw));
+}
+
+/* The lane on the link of that port, where it was `lane` on the one before. */
+static uint32_t next_lane(const struct vb_sim_switch *sw, const struct vb_sim_port *in,
+                          const struct vb_sim_port *out, uint32_t lane, uint8_t level)
+{
+    if (!sw->lane_of)
+        return lane;
+    return sw->lane_of[((size_t)in->number * sw->config.ports + out->number) * 16 + level];
+}
+
+/* Is there room in each switch, in lanes of which it could be promised? */
+static int check_buffer(const struct vb_world *world, const struct vb_sim_way *way,
+                        const struct vb_sim_packet *packet, uint64_t bytes)
+{
+    const struct vb_sim_port *first = &world->port[way->port[0]];
+    uint32_t lane = first->lanes ? vb_lanes_of(first->lanes, packet->level_marks) : 0;
+    int error = 0;
+
+    for (uint32_t i = 1; i < way->count; ++i) {
+        const struct vb_sim_port *out = &world->port[way->port[i]];
+        const struct vb_sim_port *in = &world->port[world->port[way->port[i - 1]].peer];
+        const struct vb_sim_switch *sw = world->node[out->node].sw;
+
+        if (sw->lanes && in->lanes->lane[lane].input_gate != VB_SIM_LOSSY)
+            return -EOPNOTSUPP;
+        if (buffer_left(world, sw, out) < bytes)
+            error = -EBUSY;
+        if (sw->lanes)
+            lane = next_lane(sw, in, out, lane, packet->level_marks >> 4);
+    }
+    return error;
+}
+
+static void hold_buffer(struct vb_world *world, const struct vb_sim_way *way, uint64_t bytes)
+{
+    for (uint32_t i = 1; i < way->count; ++i) {
+        struct vb_sim_port *port = &world->port[way->port[i]];
+
+        port->promised += bytes;
+        world->node[port->node].sw->promised += bytes;
+    }
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static bool has_rate(const struct vb_world *world, const struct vb_sim_way *way, uint64_t rate)
 {
     for (uint32_t i = 0; i < way->count; ++i) {
         const struct vb_sim_port *port = &world->port[way->port[i]];
@@ -44,29 +124,38 @@ static bool has_room(const struct vb_world *world, const struct vb_sim_way *way,
     return true;
 }
 
+static void promise_all(struct vb_world *world, const struct vb_sim_way *way, uint64_t rate,
+                        uint64_t buffer)
+{
+    for (uint32_t i = 0; i < way->count; ++i)
+        world->port[way->port[i]].reserved += rate;
+    hold_buffer(world, way, buffer);
+}
+
 int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
-                     uint64_t rate, struct vb_sim_way **way)
+                     const struct vb_sim_promise *promise, struct vb_sim_way **way)
 {
     struct vb_sim_way *made = malloc(sizeof(*made) + world->nodes * sizeof(made->port[0]));
     struct vb_sim_way *fits;
     int error = made ? find_way(world, node, packet, made) : -ENOMEM;
 
-    if (!error && !has_room(world, made, rate))
+    if (!error && promise->buffer)
+        error = check_buffer(world, made, packet, promise->buffer);
+    if (!error && !has_rate(world, made, promise->rate))
         error = -EBUSY;
     if (error) {
         free(made);
         return error;
     }
-    for (uint32_t i = 0; i < made->count; ++i)
-        world->port[made->port[i]].reserved += rate;
+    promise_all(world, made, promise->rate, promise->buffer);
     fits = realloc(made, sizeof(*made) + made->count * sizeof(made->port[0]));
     *way = fits ? fits : made;
     return 0;
 }
 
-void vb_world_release(struct vb_world *world, struct vb_sim_way *way, uint64_t rate)
+void vb_world_release(struct vb_world *world, struct vb_sim_way *way,
+                      const struct vb_sim_promise *promise)
 {
-    for (uint32_t i = 0; i < way->count; ++i)
-        world->port[way->port[i]].reserved -= rate;
+    promise_all(world, way, 0 - promise->rate, 0 - promise->buffer);
     free(way);
 }

@@ -28,7 +28,8 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
 
     if (!config->ports || config->ports >= VB_SIM_PORT_SET ||
         config->lanes + (config->management != 0) > VB_SIM_LANES ||
-        (config->management && !config->lanes))
+        (config->management && !config->lanes) ||
+        (config->line && (config->ports != 2 || !config->lanes)))
         return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
@@ -186,9 +187,10 @@ static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packe
     return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
 }
 
-uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         const struct vb_sim_packet *packet)
 {
-    return route(sw, packet);
+    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -213,13 +215,32 @@ static void mark(struct vb_world *world, const struct vb_sim_marking *marking, u
 }
 
 /* FECN is a bit of the BTH (IBA 9.2.2, byte 4). */
-static void notify(const struct vb_sim_switch *sw, uint64_t queue, struct vb_sim_packet *packet,
-                   struct vb_sim_port *out)
+static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
 {
-    if (__builtin_expect(sw->fecn && queue > sw->fecn, 0)) {
-        packet->header[4] |= 0x80;
-        ++out->traffic.marked;
-    }
+    packet->header[4] |= 0x80;
+    ++out->traffic.marked;
+}
+
+static uint64_t held_by(const struct vb_sim_lane *input)
+{
+    return (uint64_t)input->held * (input->input_gate == VB_SIM_CREDITS ? VB_SIM_BLOCK : 1);
+}
+
+/* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
+static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
+                         const struct vb_sim_port *in, struct vb_sim_port *out, uint32_t lane,
+                         const struct vb_sim_packet *packet)
+{
+    const struct vb_sim_lane *queue = &out->lanes->lane[lane];
+
+    if (sw->config.fecn_at == VB_SIM_FECN_INPUT)
+        return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
+    if (queue->bytes <= sw->fecn)
+        return false;
+    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT)
+        return true;
+    vb_lanes_absorb(world, out);
+    return vb_lane_is_open(world, queue, packet->bytes);
 }
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
@@ -228,14 +249,17 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint64_t queue = vb_sim_backlog(world, port);
+    uint64_t queue = vb_sim_backlog(world, port), room = sw->buffer;
 
-    if (sw->buffer && queue + at->bytes > sw->buffer) {
+    if (__builtin_expect(sw->promised && !(at->header[4] & VB_SIM_PROMISED), 0))
+        room -= port->promised;
+    if (sw->buffer && queue + at->bytes > room) {
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
         return;
     }
     mark(world, &sw->mark, queue, at, port);
-    notify(sw, queue, at, port);
+    if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
+        notify(at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
@@ -247,22 +271,36 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 
 static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
-    return !sw->buffer || sw->used + bytes <= sw->buffer;
+    return !sw->buffer || sw->used + bytes <= vb_switch_open(sw);
 }
 
 /* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
 static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 {
-    uint64_t left = sw->buffer > sw->used ? sw->buffer - sw->used : 0;
+    uint64_t open = vb_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
 
     return sw->buffer && alpha > 0 ? (uint64_t)(alpha * (double)left) : UINT64_MAX;
+}
+
+/* What is sent again while the first is on its way may be more than was promised: it is as any. */
+static bool admit_promised(struct vb_sim_switch *sw, struct vb_sim_packet *packet)
+{
+    if (sw->kept + packet->bytes <= sw->promised) {
+        sw->kept += packet->bytes;
+        return true;
+    }
+    packet->header[4] &= (uint8_t)~VB_SIM_PROMISED;
+    return false;
 }
 
 static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
                         uint32_t queue, struct vb_sim_port *out, uint32_t packet)
 {
-    uint32_t bytes = vb_world_packet(world, packet)->bytes;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t bytes = at->bytes;
 
+    if (__builtin_expect(at->header[4] & VB_SIM_PROMISED, 0) && admit_promised(sw, at))
+        return true;
     if (has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
         return true;
@@ -328,7 +366,8 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
         return;
     if (lane < sw->lanes)
         mark(world, &sw->config.lane[lane].mark, queue, at, port);
-    notify(sw, queue, at, port);
+    if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
+        notify(at, port);
     at->input = in->number;
     vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
 }
@@ -377,25 +416,40 @@ static void go_nowhere(struct vb_world *world, struct vb_sim_switch *sw, uint32_
         vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
 }
 
+/* True: it was dropped. An extender is part of a link, and no router. */
+static bool is_turned_away(struct vb_world *world, const struct vb_sim_switch *sw, uint32_t in,
+                           uint32_t packet)
+{
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    enum vb_sim_drop reason = VB_SIM_DROPS;
+
+    if (sw->config.line)
+        return false;
+    if (world->hop_limit && !may_hop(at))
+        reason = VB_SIM_DROP_HOPS;
+    else if (is_for_others(at))
+        reason = VB_SIM_DROP_ROUTE;
+    if (reason != VB_SIM_DROPS)
+        vb_switch_discard(world, &world->port[in], packet, reason);
+    return reason != VB_SIM_DROPS;
+}
+
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t out;
 
-    if (__builtin_expect(world->hop_limit != 0, 0) && !may_hop(at)) {
-        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_HOPS);
+    if (__builtin_expect(world->hop_limit || world->floods, 0) &&
+        is_turned_away(world, sw, in, packet))
         return;
-    }
-    if (__builtin_expect(world->floods, 0) && is_for_others(at)) {
-        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
-        return;
-    }
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
         vb_switch_replicate(world, sw, in, packet);
         return;
     }
     out = route(sw, at);
+    if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
+        out = vb_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
         go_nowhere(world, sw, in, packet);
     else
@@ -403,7 +457,7 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
 }
 
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, uint64_t at)
+                    uint32_t bytes, bool promised, uint64_t at)
 {
     struct vb_sim_port *in = &world->port[sw->port[input]];
     struct vb_sim_lane *from = &in->lanes->lane[lane];
@@ -415,6 +469,10 @@ void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t i
     }
     if (from->input_gate == VB_SIM_APART)
         return;
+    if (__builtin_expect(promised && from->input_gate == VB_SIM_LOSSY, 0)) {
+        sw->kept -= bytes;
+        return;
+    }
     sw->used -= bytes;
     if (from->input_gate != VB_SIM_PAUSES)
         return;

@@ -20,6 +20,16 @@ enum vb_sim_turns {
     VB_SIM_BY_ARRIVAL,   /* an output has one queue, whoever its packets came by (shared memory) */
 };
 
+/*
+ * What is looked at before a packet gets FECN. At the root of a congestion a lane has credits, and
+ * its victims have none (IBA A10.2.1.1.1).
+ */
+enum vb_sim_fecn {
+    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send */
+    VB_SIM_FECN_OUTPUT,   /* that queue, of victims too: as with each bit of Victim_Mask set */
+    VB_SIM_FECN_INPUT,    /* what its input holds, wherever it is to go */
+};
+
 struct vb_sim_marking {
     uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
     double most;        /* …and all above it; low = high = 0: none at all */
@@ -45,7 +55,14 @@ struct vb_sim_switch_config {
     enum vb_sim_turns turns;
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
-    uint32_t fecn;        /* bytes of a queue above which packets get FECN; 0: never */
+    uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
+    enum vb_sim_fecn fecn_at;
+    /*
+     * A range extender: what comes by one of its two ports leaves by the other. These are the bytes
+     * of buffer of each lane for what comes by port 1 from the other one of the pair, which has
+     * credits for all of them: between the two FCCL's window does not hold. 0: a switch.
+     */
+    uint32_t line;
     bool floods; /* what has no port in the table leaves by all ports but the one it came by */
     uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
     struct vb_sim_watchdog_config watchdog; /* of lanes with pauses; detect 0: there is none */
@@ -67,8 +84,10 @@ struct vb_sim_switch {
     enum vb_sim_balance balance;
     uint64_t buffer;
     struct vb_sim_marking mark;
-    uint64_t used; /* bytes of the shared buffer */
-    uint32_t *set; /* where each set begins in `member`; one more than there are sets */
+    uint64_t used;     /* bytes of the shared buffer */
+    uint64_t promised; /* of the buffer, to flows; without lanes of all ports' together */
+    uint64_t kept;     /* with lanes: of packets in what was promised */
+    uint32_t *set;     /* where each set begins in `member`; one more than there are sets */
     uint16_t *member;
     uint32_t sets, turn;
     uint64_t salt;
@@ -91,17 +110,27 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
 /* `lanes`: [input][output][16] of them. -EINVAL: no such lane. */
 int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes);
 
-/* The port of the world by which the switch passes a packet on; VB_SIM_NONE: none. */
-uint32_t vb_switch_route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet);
+/*
+ * The port of the world by which the switch passes a packet on that came by port `in` of the world;
+ * VB_SIM_NONE: none.
+ */
+uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         const struct vb_sim_packet *packet);
+/* The other port of a range extender; VB_SIM_NONE: it is a switch. */
+static inline uint32_t vb_switch_through(const struct vb_world *world,
+                                         const struct vb_sim_switch *sw, uint32_t in)
+{
+    return sw->config.line ? sw->port[1 - world->port[in].number] : VB_SIM_NONE;
+}
 /* -EINVAL: no such port; -ENOMEM. */
 int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                         uint32_t count);
 
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet);
-/* A packet that had come by that port and lane will be gone at `at`. */
+/* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
 void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, uint64_t at);
+                    uint32_t bytes, bool promised, uint64_t at);
 /* The same of one of several copies: the room is free when the last has left. */
 void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
                          uint64_t at);
@@ -111,6 +140,14 @@ void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint3
 /* multicast.c: nobody knows where its target is. */
 void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                      uint32_t packet);
+/* Bytes of the shared buffer that are neither promised nor hold promised packets. */
+static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
+{
+    uint64_t taken = sw->promised > sw->kept ? sw->promised : sw->kept;
+
+    return sw->buffer > taken ? sw->buffer - taken : 0;
+}
+
 /* What switch.c does with each of them; `out` is a port of the world. */
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
                        uint32_t packet);

@@ -172,8 +172,17 @@ static const struct vb_sim_switch_config *lanes_config(const struct vb_sim_node 
     return other->sw ? &other->sw->config : NULL;
 }
 
+/* Blocks of a lane's buffer behind port number `port`. */
+static uint32_t room_of(const struct vb_sim_switch_config *config, uint32_t lane, uint32_t port)
+{
+    bool is_line = config->line && port == 1;
+
+    return (is_line ? config->line : config->lane[lane].flow.room) / VB_SIM_BLOCK;
+}
+
+/* `peer`: the number of the port at the other end. */
 static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
-                     const struct vb_sim_node *other)
+                     const struct vb_sim_node *other, uint32_t peer)
 {
     const struct vb_sim_switch_config *config = lanes_config(node, other);
     const struct vb_sim_switch_config *to = lanes_config(other, node);
@@ -196,9 +205,11 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
         const struct vb_sim_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
 
         lane->input_gate = (uint8_t)own->gate;
-        lane->room = own->room / VB_SIM_BLOCK;
+        lane->room = room_of(config, i, node->sw ? port->number : 0);
         lane->gate = (uint8_t)its->gate;
-        lane->peer_room = its->room / VB_SIM_BLOCK;
+        lane->peer_room = room_of(to, i, other->sw ? peer : 0);
+        if (to->line && other->sw && peer == 1)
+            lane->arrived = VB_SIM_NEVER / 2; /* no window: as if all of it had arrived */
     }
     if (config->management)
         port->lanes->lane[config->lanes].input_gate = port->lanes->lane[config->lanes].gate =
@@ -276,9 +287,9 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
     fill_port(world, first, a, a_port, first + 1, to, link);
     fill_port(world, first + 1, b, b_port, first, from, link);
     world->ports += 2;
-    error = add_lanes(&world->port[first], from, to);
+    error = add_lanes(&world->port[first], from, to, b_port);
     if (!error)
-        error = add_lanes(&world->port[first + 1], to, from);
+        error = add_lanes(&world->port[first + 1], to, from, a_port);
     set_early(world, from);
     set_early(world, to);
     return error;

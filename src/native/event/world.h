@@ -42,8 +42,8 @@ struct vb_sim_hosts {
     void (*call)(void *context, uint32_t what, uint32_t index);
     /* May be NULL. The packet is lost; it is still there, and not theirs. */
     void (*dropped)(void *context, uint32_t packet);
-    /* May be NULL. A switch has made another one of the packet. */
-    void (*copied)(void *context, uint32_t packet);
+    /* May be NULL. A switch has copied a packet; `another`: there is one more than before. */
+    void (*copied)(void *context, uint32_t packet, uint32_t copy, bool another);
 };
 
 enum vb_sim_drop {
@@ -91,6 +91,7 @@ struct vb_sim_port {
     uint64_t came_up;             /* after it was down; 0: it never was */
     uint64_t pause_response;      /* ps from the end of a pause frame to its effect here */
     uint64_t reserved;            /* bits per second that flows were promised */
+    uint64_t promised;            /* bytes of its queue that they were, without lanes */
     const struct vb_sim_tap *tap; /* tap.h; NULL: nobody looks */
 };
 
@@ -181,20 +182,34 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
  */
 int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group);
 
+/*
+ * Makes the group's tables in all switches: a tree to these hosts (nodes), which senders everywhere
+ * reach. -EHOSTUNREACH: no way leads from one of them to another, and nothing is changed; -ENOMEM.
+ */
+int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *members,
+                      uint32_t count);
+
 /* The ports that a flow's packets leave by, on their way to a host. */
 struct vb_sim_way {
     uint32_t count;
     uint32_t port[];
 };
 
+struct vb_sim_promise {
+    uint64_t rate;   /* bits per second of each link of the way; 0: none */
+    uint64_t buffer; /* bytes of each switch, for packets with VB_SIM_PROMISED; 0: none */
+};
+
 /*
- * Promises so many bits per second on the way from `node` that packets like this one take, and says
- * which way that is (free it). -EBUSY: a link has less left, and nothing was promised; -EINVAL:
- * packets take different ways; -EHOSTUNREACH; -ENOMEM.
+ * Promises that on the way from `node` that packets like this one take, and says which way it is
+ * (free it). -EBUSY: a link or a switch has less left, and nothing was promised; -EINVAL: packets
+ * take different ways; -EOPNOTSUPP: a lane of the way loses nothing, so that there is no buffer to
+ * be promised; -EHOSTUNREACH; -ENOMEM.
  */
 int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
-                     uint64_t rate, struct vb_sim_way **way);
-void vb_world_release(struct vb_world *world, struct vb_sim_way *way, uint64_t rate);
+                     const struct vb_sim_promise *promise, struct vb_sim_way **way);
+void vb_world_release(struct vb_world *world, struct vb_sim_way *way,
+                      const struct vb_sim_promise *promise);
 
 /* What must hold: NULL, or a sentence about what does not. At rest: nothing is in the fabric. */
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size);

@@ -65,6 +65,7 @@ struct vb_adapter {
     struct vb_qp **qps;  /* by table index; NULL where none is */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
+    uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */
     pthread_mutex_t binding; /* which windows there are, and what they are bound to */

@@ -9,16 +9,35 @@ static void ah_release(struct vb_object *object)
     vb_ah_destroy((struct vb_ah *)((char *)object - offsetof(struct vb_ah, object)));
 }
 
+int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr)
+{
+    if (attr->is_global)
+        return 0;
+    if (!context->adapter->lid)
+        return vb_decline(context, -EINVAL,
+                          "the address has no GID (is_global is 0), and RoCE needs a GID: set "
+                          "is_global, grh.dgid and grh.sgid_index; many programs have an option "
+                          "for the GID index (ibv_rc_pingpong: -g 1), and `verbena run "
+                          "--link-layer infiniband` offers a port with LIDs");
+    if (attr->dlid)
+        return 0;
+    return vb_decline(context, -EINVAL,
+                      "the address has neither a GID (is_global is 0) nor a LID (dlid is 0, which "
+                      "is reserved): the port's LID is {0}",
+                      context->adapter->lid);
+}
+
 int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah **ah)
 {
     struct vb_ah *made;
+    int error;
 
-    if (attr->port_num != 1 || !attr->is_global)
-        return vb_decline(
-            pd->context, -EINVAL,
-            "port_num is {0} and is_global is {1}: the port is 1, and RoCE needs a GID "
-            "(is_global 1, grh.dgid, grh.sgid_index)",
-            attr->port_num, attr->is_global);
+    if (attr->port_num != 1)
+        return vb_decline(pd->context, -EINVAL, "port_num is {0}, and the device's port is 1",
+                          attr->port_num);
+    error = vb_ah_check(pd->context, attr);
+    if (error)
+        return error;
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;

@@ -203,8 +203,8 @@ static void complete_answered(const struct vb_incoming *in, uint32_t byte_len)
     take_credits(ep, &aeth);
 }
 
-/* An atomic write is answered as a READ of no bytes. */
-static VB_COLD void on_write_response(const struct vb_incoming *in)
+/* An atomic write or a FLUSH is answered as a READ of no bytes. */
+static VB_COLD void on_empty_response(const struct vb_incoming *in)
 {
     if ((in->bth.opcode & VB_OP_MASK) == VB_OP_READ_RESPONSE_ONLY && !in->length)
         complete_answered(in, 0);
@@ -226,8 +226,8 @@ static void on_read_response(const struct vb_incoming *in)
     head = head_of(ep);
     index = vb_psn_count(head->first_psn, in->bth.psn);
     if (VB_UNLIKELY(head->wr.opcode != IBV_WR_RDMA_READ || !fits(in, head, index))) {
-        if (head->wr.opcode == IBV_WR_ATOMIC_WRITE)
-            on_write_response(in);
+        if (head->wr.opcode == IBV_WR_ATOMIC_WRITE || head->wr.opcode == IBV_WR_FLUSH)
+            on_empty_response(in);
         else
             bad_response(in);
         return;

@@ -71,7 +71,7 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
         return NULL;
     }
     if (VB_UNLIKELY(cq->stamps))
-        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->port->now();
+        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->port->now(adapter);
     return vb_cqe_at(view, cq, cq->tail);
 }
 

@@ -131,7 +131,8 @@ static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry
 /* False for an entry that nobody is to see. */
 static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
-    struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+    const struct vb_adapter *adapter = cq->context->adapter;
+    struct vb_qp *qp = adapter->qps[entry->qp];
     int error = 0;
 
     if (VB_UNLIKELY(entry->kind >= VB_CQE_VOID || !qp))
@@ -143,6 +144,7 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
             error = place(qp, entry);
     }
     to_wc(entry, qp->ibv.qp_num, wc);
+    wc->slid = adapter->lid; /* who is addressed by a LID is on this host */
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
     if (entry->kind != VB_CQE_SEND)

@@ -42,6 +42,8 @@ static const char *request_name(unsigned opcode)
         return "fetch-and-add";
     case IBV_WR_ATOMIC_WRITE:
         return "atomic write";
+    case IBV_WR_FLUSH:
+        return "FLUSH";
     case IBV_WR_LOCAL_INV:
         return "LOCAL_INV";
     case IBV_WR_BIND_MW:
@@ -211,6 +213,12 @@ static bool say_packet_check(struct vb_text *text, const struct vb_evidence *e)
                     "the %s asked to invalidate rkey 0x%x, which is not that of a memory window of "
                     "type 2 that is bound",
                     name, e->key);
+        return true;
+    case VB_CHECK_PLACEMENT:
+        vb_text_add(text,
+                    "QP 0x%x sent a FLUSH for no placement type, or a reserved one or selectivity "
+                    "(FETH 0x%x, PSN %u)",
+                    e->qp_num, e->count, e->psn);
         return true;
     default:
         return false;

@@ -48,6 +48,7 @@ enum vb_check {
     /* memory windows */
     VB_CHECK_WINDOW_QP, /* bound through another QP, or before this one was reset */
     VB_CHECK_BIND,      /* `count`: enum vb_bind_problem; `key`: the region's lkey */
+    VB_CHECK_PLACEMENT, /* packets only: a FLUSH for nothing, or what is reserved; `count`: FETH */
 };
 
 enum vb_bind_problem {

@@ -16,7 +16,8 @@
 enum {
     MR_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-        IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
+        IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_FLUSH_GLOBAL |
+        IBV_ACCESS_FLUSH_PERSISTENT,
 };
 
 static int check_access(struct vb_context *context, unsigned access)
@@ -26,6 +27,12 @@ static int check_access(struct vb_context *context, unsigned access)
     /* Optional flags are hints that a device may ignore. */
     if (unknown)
         return vb_decline(context, -EINVAL, "the access flags {0a} are not known", unknown);
+    if (access & IBV_ACCESS_FLUSH_PERSISTENT) /* as soft-RoCE says of all but pmem pages */
+        return vb_decline(context, -EINVAL,
+                          "the access flags {0a} have FLUSH_PERSISTENT, which needs persistent "
+                          "memory, and no memory counts as that here: leave it out, FLUSH_GLOBAL "
+                          "can stay",
+                          access);
     if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
         !(access & IBV_ACCESS_LOCAL_WRITE)) /* IBA 10.6.3.2 */
         return vb_decline(context, -EINVAL,
@@ -224,7 +231,8 @@ int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t len
 {
     const unsigned allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                             IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+                             IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL |
+                             IBV_ACCESS_OPTIONAL_RANGE;
     uint32_t key;
     int error = check_access(pd->context, access);
 

@@ -111,6 +111,23 @@ static inline enum vb_check vb_rkey_check(const struct vb_view *view, uint32_t p
     return check;
 }
 
+/* What the QP and the region must grant. */
+static inline uint32_t vb_flush_need(unsigned placement)
+{
+    return (placement & IBV_FLUSH_GLOBAL ? IBV_ACCESS_FLUSH_GLOBAL : 0) |
+           (placement & IBV_FLUSH_PERSISTENT ? IBV_ACCESS_FLUSH_PERSISTENT : 0);
+}
+
+/* The key of a FLUSH: looked at for no bytes too; for a whole region nothing else is. */
+static inline enum vb_check vb_flush_check(const struct vb_view *view, uint32_t pd, uint32_t qp,
+                                           uint32_t key, bool whole, uint64_t iova, uint64_t length,
+                                           uint32_t need, const struct vb_mr_shared **entry)
+{
+    if (whole)
+        return vb_rkey_check(view, pd, qp, key, vb_mr_entry(view, key)->iova, 0, need, entry);
+    return vb_rkey_check(view, pd, qp, key, iova, length, need, entry);
+}
+
 /* Where the owner of a region finds an address that vb_mr_check has passed. */
 static inline uint8_t *vb_mr_pointer(const struct vb_mr_shared *mr, uint64_t iova)
 {

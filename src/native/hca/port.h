@@ -70,9 +70,9 @@ struct vb_port {
     void (*told)(struct vb_context *context, int fd);
     /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
     void (*armed)(struct vb_cq *cq);
-    /* The device's clock in ns, the same for every process of the host. NULL: completions have no
-     * times. */
-    uint64_t (*now)(void);
+    /* The device's clock in ns, the same for every process of the host, or of the simulated
+     * fabric. NULL: completions have no times. */
+    uint64_t (*now)(const struct vb_adapter *adapter);
     /* Calls vb_cq_release_held once, after that time. NULL: events are not moderated. */
     int (*release_later)(struct vb_cq *cq, uint32_t microseconds);
 };

@@ -125,6 +125,27 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
 /* libibverbs: -EINVAL for a malformed request or state, -ENOMEM for a full queue; `bad` names it.
  */
 int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* The same for lists that may have a FLUSH (`wr.flush`), for which libibverbs' requests have no
+ * fields. */
+int vb_post_staged(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+
+static inline void vb_fill_flush(struct ibv_send_wr *wr, uint32_t rkey, uint64_t remote_addr,
+                                 uint64_t length, uint8_t type, uint8_t level)
+{
+    wr->opcode = IBV_WR_FLUSH;
+    wr->wr.flush.remote_addr = remote_addr;
+    wr->wr.flush.rkey = rkey;
+    wr->wr.flush.type = type;
+    wr->wr.flush.level = level;
+    wr->wr.flush.length = length;
+}
+
+static inline bool vb_flush_is_known(unsigned type, unsigned level)
+{
+    return type && !(type & ~(unsigned)(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT)) &&
+           level <= IBV_FLUSH_MR;
+}
+
 /* One request that is as the queue holds it, and past the checks (mw.h). */
 int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr);
 /* What posting one more would fail with now: 0, -EINVAL for the state, -ENOMEM. */

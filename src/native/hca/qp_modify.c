@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hca/ah.h"
 #include "hca/qp.h"
 #include "hca/qp_states.h"
 #include "hca/refusal.h"
@@ -37,12 +38,7 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
                 numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
                                                     : "{0n} is {1} and may be {2} to {3}",
                 VB_NAME(numbers[i].name), numbers[i].value, numbers[i].least, numbers[i].most);
-    if ((mask & IBV_QP_AV) && !attr->ah_attr.is_global)
-        return vb_decline(qp->context, -EINVAL,
-                          "ah_attr has no GID (is_global is 0), and RoCE needs a GID: set "
-                          "is_global, grh.dgid and grh.sgid_index; many programs have an option "
-                          "for the GID index (ibv_rc_pingpong: -g 1)");
-    return 0;
+    return mask & IBV_QP_AV ? vb_ah_check(qp->context, &attr->ah_attr) : 0;
 }
 
 static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *transition, int mask)

@@ -273,8 +273,8 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 }
 
 /*
- * False: the region is gone, and with it the record or the connection. An atomic write is answered
- * as a READ of no bytes.
+ * False: the region is gone, and with it the record or the connection. An atomic write or a FLUSH
+ * is answered as a READ of no bytes.
  */
 static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
 {

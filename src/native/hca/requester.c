@@ -72,6 +72,15 @@ static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return false;
 }
 
+/* It has no payload: the length that it asks for is the peer's. */
+static bool check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
+{
+    if (wr->wr.flush.level == IBV_FLUSH_MR || wr->wr.flush.length <= VB_MESSAGE_MAX)
+        return true;
+    vb_refuse_length(ep->qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, &ep->requester.failure);
+    return false;
+}
+
 static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 {
     struct vb_outcome *outcome = &ep->requester.failure;
@@ -94,6 +103,8 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     wqe->length = (uint32_t)length;
     if (!reads || wr->opcode == IBV_WR_RDMA_READ)
         return true;
+    if (wr->opcode == IBV_WR_FLUSH)
+        return check_flush(ep, wr);
     if (length < sizeof(uint64_t) || (is_atomic_write(wr) && length != sizeof(uint64_t)))
         return refuse_atomic_length(ep->qp, wr, length, outcome);
     wqe->length = sizeof(uint64_t);
@@ -450,6 +461,21 @@ static bool next_of_atomic_write(struct vb_endpoint *ep, const struct vb_sq_wqe 
     return true;
 }
 
+static void next_of_flush(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                          struct vb_packet *packet, uint64_t now)
+{
+    const struct ibv_send_wr *wr = &wqe->wr;
+    struct vb_feth feth = {wr->wr.flush.type, wr->wr.flush.level};
+    struct vb_reth reth = {wr->wr.flush.remote_addr, wr->wr.flush.rkey,
+                           (uint32_t)wr->wr.flush.length};
+
+    vb_feth_write(packet->header + packet->header_length, &feth);
+    vb_reth_write(packet->header + packet->header_length + VB_FETH, &reth);
+    packet->header_length += VB_FETH + VB_RETH;
+    write_bth(ep, packet, VB_OP_FLUSH, ep->requester.next_psn, true, false);
+    close_answered(ep, wqe, 1, packet, now);
+}
+
 static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                              struct vb_packet *packet, uint64_t now)
 {
@@ -457,6 +483,8 @@ static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe
         return next_of_atomic_write(ep, wqe, packet, now);
     if (wqe->wr.opcode == IBV_WR_RDMA_READ)
         next_of_read(ep, wqe, packet, now);
+    else if (wqe->wr.opcode == IBV_WR_FLUSH)
+        next_of_flush(ep, wqe, packet, now);
     else
         next_of_atomic(ep, wqe, packet, now);
     return true;

@@ -34,7 +34,7 @@ static inline bool vb_is_read_or_atomic(const struct ibv_send_wr *wr)
 {
     enum {
         OPCODES = 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
-            1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_ATOMIC_WRITE,
+            1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_FLUSH | 1u << IBV_WR_ATOMIC_WRITE,
     };
 
     return OPCODES >> wr->opcode & 1;

@@ -16,7 +16,7 @@
 enum {
     READ_MAX = 1u << 31,
     /* requests that are answered each by itself, and kept for repetition */
-    ANSWERED_EACH = VB_OPCODE_READ | VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE,
+    ANSWERED_EACH = VB_OPCODE_READ | VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE | VB_OPCODE_FETH,
 };
 
 /* One packet on its way through the states. */
@@ -26,9 +26,10 @@ struct work {
     struct vb_responder *r;
     uint32_t flags; /* of the opcode */
     union {
-        struct vb_reth reth; /* READ, atomic write, and WRITE First or Only */
+        struct vb_reth reth; /* READ, atomic write, FLUSH, and WRITE First or Only */
         struct vb_atomiceth atomic;
     };
+    struct vb_feth flush;
     const struct vb_mr_shared *mr; /* of the atomic */
     /* why it is refused */
     enum vb_nak nak;
@@ -214,18 +215,32 @@ static uint32_t need_of(const struct work *work)
         return work->flags & VB_OPCODE_FIRST ? IBV_ACCESS_REMOTE_WRITE : 0;
     if (work->flags & VB_OPCODE_READ)
         return IBV_ACCESS_REMOTE_READ;
-    return work->flags & VB_OPCODE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+    if (work->flags & (VB_OPCODE_ATOMIC | VB_OPCODE_FETH))
+        return work->flags & VB_OPCODE_FETH ? vb_flush_need(work->flush.placement)
+                                            : IBV_ACCESS_REMOTE_ATOMIC;
+    return 0;
+}
+
+static VB_COLD void read_flush(struct work *work)
+{
+    work->flush = vb_feth_read(work->in->extended);
+    work->reth = vb_reth_read(work->in->extended + VB_FETH);
 }
 
 static enum vb_responder_state check_access(struct work *work)
 {
-    uint32_t need = need_of(work), access = work->ep->qp->shared->access;
+    uint32_t need, access = work->ep->qp->shared->access;
     enum vb_responder_state refused;
 
-    if (work->flags & VB_OPCODE_RETH)
-        work->reth = vb_reth_read(work->in->extended);
-    else if (work->flags & VB_OPCODE_ATOMIC)
+    if (work->flags & VB_OPCODE_RETH) {
+        if (VB_UNLIKELY(work->flags & VB_OPCODE_FETH))
+            read_flush(work);
+        else
+            work->reth = vb_reth_read(work->in->extended);
+    } else if (work->flags & VB_OPCODE_ATOMIC) {
         work->atomic = vb_atomiceth_read(work->in->extended);
+    }
+    need = need_of(work);
     if (VB_LIKELY((access & need) == need))
         return VB_RESPONDER_CHECK_RESOURCES;
     refused = refuse_request(work, VB_CHECK_QP_ACCESS, IBV_WC_LOC_QP_OP_ERR);
@@ -314,12 +329,29 @@ static enum vb_responder_state check_atomic_write(struct work *work)
     return VB_RESPONDER_REFUSE;
 }
 
+/* One placement type at least, and a selectivity that there is; the others are reserved. */
+static enum vb_responder_state check_flush(struct work *work)
+{
+    unsigned placement = work->flush.placement, selectivity = work->flush.selectivity;
+
+    if (!vb_flush_is_known(placement, selectivity)) {
+        refuse_request(work, VB_CHECK_PLACEMENT, 0);
+        work->evidence.count = selectivity << 4 | placement;
+        return VB_RESPONDER_REFUSE;
+    }
+    if (selectivity == IBV_FLUSH_MR || work->reth.length <= READ_MAX)
+        return VB_RESPONDER_CHECK_FLUSH_KEY;
+    refuse_request(work, VB_CHECK_BAD_LENGTH, 0);
+    work->evidence.length = work->reth.length;
+    return VB_RESPONDER_REFUSE;
+}
+
 static enum vb_responder_state check_length(struct work *work)
 {
     if (work->flags & VB_OPCODE_ATOMIC)
         return check_alignment(work, work->atomic.addr);
-    if (work->flags & VB_OPCODE_ATOMIC_WRITE)
-        return check_atomic_write(work);
+    if (work->flags & (VB_OPCODE_ATOMIC_WRITE | VB_OPCODE_FETH))
+        return work->flags & VB_OPCODE_FETH ? check_flush(work) : check_atomic_write(work);
     if (work->flags & VB_OPCODE_READ)
         return work->reth.length <= READ_MAX ? VB_RESPONDER_CHECK_KEY
                                              : refuse_request(work, VB_CHECK_BAD_LENGTH, 0);
@@ -343,6 +375,21 @@ static enum vb_responder_state check_key(struct work *work)
                           work->ep->qp->index, rkey, addr, length, need, &work->mr);
     return VB_LIKELY(!check) ? VB_RESPONDER_EXECUTE
                              : refuse_key(work, check, rkey, addr, length, need, work->mr);
+}
+
+static enum vb_responder_state check_flush_key(struct work *work)
+{
+    const struct vb_qp *qp = work->ep->qp;
+    const struct vb_reth *reth = &work->reth;
+    bool whole = work->flush.selectivity == IBV_FLUSH_MR;
+    uint32_t need = need_of(work), length = whole ? 0 : reth->length;
+    enum vb_check check =
+        vb_flush_check(&work->in->engine->adapter->self, qp->pd->number, qp->index, reth->rkey,
+                       whole, reth->addr, length, need, &work->mr);
+
+    return VB_LIKELY(!check)
+               ? VB_RESPONDER_EXECUTE
+               : refuse_key(work, check, reth->rkey, reth->addr, length, need, work->mr);
 }
 
 static enum vb_responder_state execute_send(struct work *work)
@@ -447,6 +494,20 @@ static enum vb_responder_state execute_atomic_write(struct work *work)
     return finish_atomic(work, &record, work->reth.addr, error);
 }
 
+/* What the requests before it wrote, this thread has written: it is there for all who look. */
+static enum vb_responder_state execute_flush(struct work *work)
+{
+    struct vb_record record = {
+        .psn = work->in->bth.psn,
+        .msn = vb_psn_add(work->r->msn, 1),
+        .kind = VB_RECORD_FLUSH,
+    };
+
+    atomic_thread_fence(memory_order_seq_cst);
+    vb_replies_add(work->ep, &record);
+    return VB_RESPONDER_COMPLETE;
+}
+
 static enum vb_responder_state execute(struct work *work)
 {
     if (work->flags & VB_OPCODE_SEND)
@@ -455,7 +516,9 @@ static enum vb_responder_state execute(struct work *work)
         return execute_write(work);
     if (work->flags & VB_OPCODE_READ)
         return execute_read(work);
-    return work->flags & VB_OPCODE_ATOMIC ? execute_atomic(work) : execute_atomic_write(work);
+    if (work->flags & VB_OPCODE_ATOMIC)
+        return execute_atomic(work);
+    return work->flags & VB_OPCODE_FETH ? execute_flush(work) : execute_atomic_write(work);
 }
 
 /* The data is in its place by now, and stays there whether the key may be invalidated or not. */
@@ -538,6 +601,8 @@ static enum vb_record_kind kind_of(const struct work *work)
 {
     if (work->flags & VB_OPCODE_READ)
         return VB_RECORD_READ;
+    if (work->flags & VB_OPCODE_FETH)
+        return VB_RECORD_FLUSH;
     return work->flags & VB_OPCODE_ATOMIC ? VB_RECORD_ATOMIC : VB_RECORD_ATOMIC_WRITE;
 }
 
@@ -635,6 +700,8 @@ static uint16_t wr_opcode(const struct work *work)
         return IBV_WR_RDMA_READ;
     if (work->flags & VB_OPCODE_ATOMIC_WRITE)
         return IBV_WR_ATOMIC_WRITE;
+    if (work->flags & VB_OPCODE_FETH)
+        return IBV_WR_FLUSH;
     if (!(work->flags & VB_OPCODE_ATOMIC))
         return IBV_WR_SEND;
     return (work->in->bth.opcode & VB_OP_MASK) == VB_OP_COMPARE_SWAP ? IBV_WR_ATOMIC_CMP_AND_SWP
@@ -715,6 +782,7 @@ static step *const steps[] = {
     [VB_RESPONDER_CHECK_RESOURCES] = check_resources,
     [VB_RESPONDER_CHECK_LENGTH] = check_length,
     [VB_RESPONDER_CHECK_KEY] = check_key,
+    [VB_RESPONDER_CHECK_FLUSH_KEY] = check_flush_key,
     [VB_RESPONDER_EXECUTE] = execute,
     [VB_RESPONDER_COMPLETE] = complete,
     [VB_RESPONDER_ACKNOWLEDGE] = acknowledge,

@@ -19,6 +19,7 @@
     X(CHECK_RESOURCES)                                                                             \
     X(CHECK_LENGTH)                                                                                \
     X(CHECK_KEY)                                                                                   \
+    X(CHECK_FLUSH_KEY)                                                                             \
     X(EXECUTE)                                                                                     \
     X(COMPLETE)                                                                                    \
     X(ACKNOWLEDGE)                                                                                 \

@@ -40,6 +40,8 @@ static void describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     evidence->length = wqe->length;
     if (wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM)
         return;
+    if (wqe->wr.opcode == IBV_WR_FLUSH && wqe->wr.wr.flush.level != IBV_FLUSH_MR)
+        evidence->length = wqe->wr.wr.flush.length;
     evidence->addr = atomic ? wqe->wr.wr.atomic.remote_addr : wqe->wr.wr.rdma.remote_addr;
     evidence->key = atomic ? wqe->wr.wr.atomic.rkey : wqe->wr.wr.rdma.rkey;
 }

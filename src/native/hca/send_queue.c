@@ -29,7 +29,7 @@ void vb_sq_unlock(struct vb_qp *qp)
 }
 
 /* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate; XRC as RC. What
- * makes no packet is not among them (vb_mw_is_local). */
+ * makes no packet is not among them (vb_mw_is_local), nor is FLUSH (vb_post_staged). */
 static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
 {
     enum {
@@ -67,6 +67,11 @@ static bool inline_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
     return length <= qp->cap.max_inline_data;
 }
 
+static bool can_flush(const struct vb_qp *qp)
+{
+    return qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_SEND;
+}
+
 static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     if ((unsigned)wr->num_sge > qp->cap.max_send_sge)
@@ -74,6 +79,11 @@ static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *
                           "there are too many SGEs: num_sge is {0i} and QP {1x} was created with "
                           "max_send_sge {2}",
                           (uint64_t)wr->num_sge, qp->ibv.qp_num, qp->cap.max_send_sge);
+    if (wr->opcode == IBV_WR_FLUSH && can_flush(qp))
+        return vb_decline(
+            qp->context, -EINVAL,
+            "struct ibv_send_wr has no fields for a FLUSH: post it by ibv_wr_flush, to "
+            "a QP that was created with IBV_QP_EX_WITH_FLUSH");
     return vb_decline(qp->context, -EINVAL,
                       "opcode {0} ({0o}) does not suit its type: QP {1x} is {2t}", wr->opcode,
                       qp->ibv.qp_num, qp->ibv.qp_type);
@@ -138,6 +148,7 @@ static uint8_t wc_opcode(unsigned opcode)
         [IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
         [IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
         [IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+        [IBV_WR_FLUSH] = IBV_WC_FLUSH,
         [IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
     };
 
@@ -269,7 +280,9 @@ static bool runs(enum ibv_qp_state state)
 /* Directly a request goes as a whole, once all before it are paid for. */
 static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
-    if (!vb_pace_waits(qp->pace, qp->context->adapter->port->now()))
+    const struct vb_adapter *adapter = qp->context->adapter;
+
+    if (!vb_pace_waits(qp->pace, adapter->port->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
@@ -278,12 +291,13 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 /* What a READ brings is not of the QP's sending. */
 static VB_COLD void pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
+    const struct vb_adapter *adapter = qp->context->adapter;
     uint64_t length = 0;
 
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, qp->context->adapter->port->now());
+    vb_pace_sent(qp->pace, length, adapter->port->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)
@@ -394,13 +408,29 @@ static VB_COLD int post_local(struct vb_qp *qp, const struct ibv_send_wr *wr)
     return error ? error : post_checked(qp, &prepared);
 }
 
-static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr)
+/* It carries nothing (IBA oA19-2). */
+static int post_flush(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct ibv_send_wr bare = *wr;
+
+    bare.num_sge = 0;
+    bare.send_flags &= ~(unsigned)IBV_SEND_INLINE;
+    return post_checked(qp, &bare);
+}
+
+static VB_COLD int post_unusual(struct vb_qp *qp, const struct ibv_send_wr *wr, bool staged,
+                                int error)
+{
+    if (vb_mw_is_local(wr->opcode))
+        return post_local(qp, wr);
+    return staged && wr->opcode == IBV_WR_FLUSH && can_flush(qp) ? post_flush(qp, wr) : error;
+}
+
+static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr, bool staged)
 {
     int error = check_wr(qp, wr);
 
-    if (VB_UNLIKELY(error))
-        return vb_mw_is_local(wr->opcode) ? post_local(qp, wr) : error;
-    return post_checked(qp, wr);
+    return VB_UNLIKELY(error) ? post_unusual(qp, wr, staged, error) : post_checked(qp, wr);
 }
 
 int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -427,13 +457,14 @@ int vb_post_check(struct vb_qp *qp)
     return state < IBV_QPS_RTS ? decline_state(qp) : 0;
 }
 
-int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, struct ibv_send_wr *wr,
+                                                           struct ibv_send_wr **bad, bool staged)
 {
     int error = 0;
 
     vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
-        error = post_one(qp, wr);
+        error = post_one(qp, wr, staged);
         if (VB_UNLIKELY(error)) {
             *bad = wr;
             break;
@@ -442,4 +473,14 @@ int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
     vb_sq_unlock(qp);
     vb_qp_kick(qp);
     return error;
+}
+
+int vb_post_send(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    return post_list(qp, wr, bad, false);
+}
+
+VB_COLD int vb_post_staged(struct vb_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    return post_list(qp, wr, bad, true);
 }

@@ -51,7 +51,12 @@ struct vb_requester {
     struct vb_outcome failure;
 };
 
-enum vb_record_kind { VB_RECORD_READ, VB_RECORD_ATOMIC, VB_RECORD_ATOMIC_WRITE };
+enum vb_record_kind {
+    VB_RECORD_READ,
+    VB_RECORD_ATOMIC,
+    VB_RECORD_ATOMIC_WRITE,
+    VB_RECORD_FLUSH,
+};
 
 /* A READ or atomic of the peer, kept to be answered and, once more or often, to be repeated. */
 struct vb_record {

@@ -122,7 +122,9 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
     struct vb_gid source;
 
     memcpy(path.dgid, ah->grh.dgid.raw, sizeof(path.dgid));
-    memcpy(path.sgid, ah->grh.dgid.raw, sizeof(path.sgid));
+    if (!ah->is_global && vb_addresses_get(direct->addresses, 0, &source)) /* by a LID */
+        memcpy(path.dgid, source.raw, sizeof(path.dgid));
+    memcpy(path.sgid, path.dgid, sizeof(path.sgid));
     /* Both are this host's. One header holds no addresses of two families. */
     if (vb_addresses_get(direct->addresses, ah->grh.sgid_index, &source) &&
         vb_gid_is_ipv4(source.raw) == vb_gid_is_ipv4(path.dgid))
@@ -157,6 +159,13 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
             message->compare = wr->wr.atomic.compare_add;
         if (payload->bytes && payload->length >= sizeof(message->original))
             memcpy(&message->original, payload->bytes, sizeof(message->original));
+        return;
+    }
+    if (wr->opcode == IBV_WR_FLUSH) {
+        message->addr = wr->wr.flush.remote_addr;
+        message->rkey = wr->wr.flush.rkey;
+        message->flush = (struct vb_feth){wr->wr.flush.type, wr->wr.flush.level};
+        message->length = (uint32_t)wr->wr.flush.length;
         return;
     }
     message->length = (uint32_t)payload->length;

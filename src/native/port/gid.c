@@ -159,6 +159,11 @@ static struct vb_gid link_local(enum vb_gid_type type, const struct address *fir
     return gid;
 }
 
+struct vb_gid vb_gid_infiniband(void)
+{
+    return link_local(VB_GID_ROCE_V1, NULL);
+}
+
 int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
 {
     struct address *addresses = NULL;

@@ -14,30 +14,33 @@ static struct vb_host *of(const struct vb_qp *qp)
     return vb_host_of(qp->context->adapter);
 }
 
-bool vb_host_is_direct(struct vb_host *host, const union ibv_gid *gid)
+/* Does what goes to this address go direct? */
+static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
 {
     if (host->packets_only)
         return false;
-    return !host->roce || vb_direct_is_local(host->direct, gid);
+    return !host->roce || vb_direct_is_local(host->direct, ah);
 }
 
 /* The RoCE port is told of each slot that the direct port has claimed. */
 static int share_slots(struct vb_host *host)
 {
-    int error = 0;
+    int error;
 
-    while (!error && host->roce && host->slots < atomic_load(&host->direct->slot_count))
-        error = vb_roce_add_slot(host->roce, host->direct->slots[host->slots++]);
-    return error;
+    while (host->roce && host->slots < atomic_load(&host->direct->slot_count)) {
+        error = vb_roce_add_slot(host->roce, host->direct->slots[host->slots]);
+        if (error)
+            return error; /* asked for again with the next queue pair */
+        ++host->slots;
+    }
+    return 0;
 }
 
 static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
     int error = vb_direct_port.number(adapter, index, qp_num);
 
-    if (!error)
-        share_slots(vb_host_of(adapter));
-    return error;
+    return error ? error : share_slots(vb_host_of(adapter));
 }
 
 static int connect_qp(struct vb_qp *qp)
@@ -47,7 +50,7 @@ static int connect_qp(struct vb_qp *qp)
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
     if (vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets &&
-        vb_host_is_direct(host, &qp->attr.ah_attr.grh.dgid))
+        is_direct(host, &qp->attr.ah_attr))
         return vb_direct_port.connect(qp);
     return host->roce ? vb_roce_connect(host->roce, qp) : 0;
 }
@@ -95,7 +98,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
 {
     struct vb_host *host = of(qp);
 
-    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
+    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || is_direct(host, ah_of(wr)))
         return vb_direct_port.execute(qp, wr, outcome);
     if (VB_UNLIKELY(to_group(wr)))
         return execute_group(qp, wr, outcome);
@@ -108,7 +111,7 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_host *host = of(qp);
 
-    if (qp->ibv.qp_type != IBV_QPT_UD || vb_host_is_direct(host, &ah_of(wr)->grh.dgid))
+    if (qp->ibv.qp_type != IBV_QPT_UD || is_direct(host, ah_of(wr)))
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
     if (to_group(wr))
         return execute_group(qp, wr, outcome);
@@ -199,7 +202,7 @@ static const struct vb_port port = {
     .join = join,
     .leave = leave,
     .armed = armed,
-    .now = vb_direct_now,
+    .now = vb_direct_clock,
     .release_later = vb_later_release,
 };
 
@@ -266,7 +269,8 @@ static const char *why_no_packets(const struct vb_host *host)
 {
     switch (host->roce_error) {
     case 0:
-        return "VERBENA_PORT=direct asks for it";
+        return host->direct->adapter.lid ? "VERBENA_LINK_LAYER=infiniband has none"
+                                         : "VERBENA_PORT=direct asks for it";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN;
     default:

@@ -45,7 +45,4 @@ static inline struct vb_host *vb_host_of(struct vb_adapter *adapter)
 /* JSON about slots, heap, peers and the RoCE port; returns the length as snprintf does. */
 int vb_host_describe(struct vb_host *host, char *json, size_t size);
 
-/* Does what goes to this GID go direct? */
-bool vb_host_is_direct(struct vb_host *host, const union ibv_gid *gid);
-
 #endif

@@ -87,6 +87,23 @@ static inline struct vb_reth vb_reth_read(const uint8_t *at)
     return (struct vb_reth){vb_get64(at), vb_get32(at + 8), vb_get32(at + 12)};
 }
 
+/* FETH: what a FLUSH promises, and of what (IBA 1.5, annex A19). libibverbs has the same numbers.
+ */
+struct vb_feth {
+    uint8_t placement;   /* four bits: 1 global visibility, 2 persistence */
+    uint8_t selectivity; /* two bits: 0 the range, 1 the whole region */
+};
+
+static inline void vb_feth_write(uint8_t *at, const struct vb_feth *feth)
+{
+    vb_put32(at, (uint32_t)(feth->selectivity << 4 | feth->placement));
+}
+
+static inline struct vb_feth vb_feth_read(const uint8_t *at)
+{
+    return (struct vb_feth){at[3] & 0xf, at[3] >> 4 & 3};
+}
+
 struct vb_atomiceth {
     uint64_t addr;
     uint32_t rkey;

@@ -60,7 +60,7 @@ enum vb_opcode_flags {
     VB_OPCODE_RDETH = 1 << 8,
     VB_OPCODE_DETH = 1 << 9,
     VB_OPCODE_XRCETH = 1 << 10,
-    VB_OPCODE_FETH = 1 << 11,
+    VB_OPCODE_FETH = 1 << 11, /* only FLUSH has one */
     VB_OPCODE_RETH = 1 << 12,
     VB_OPCODE_ATOMICETH = 1 << 13,
     VB_OPCODE_AETH = 1 << 14,

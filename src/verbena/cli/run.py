@@ -17,7 +17,7 @@ from verbena.cli.elf import obstacle
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
-OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "part-id=", "fault=",
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "part-id=", "fault=",
            "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
-        "                   [--part-id N] [--fault RULES]\n"
+        "                   [--link-layer LAYER] [--part-id N] [--fault RULES]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -65,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="the interface that the device stands for, as an adapter stands for one: its "
         "addresses are the GIDs, its MTU is the port's (otherwise every interface counts)",
+    )
+    made.add_argument(
+        "--link-layer",
+        metavar="LAYER",
+        choices=[layer.value for layer in launch.LinkLayer],
+        help="ethernet (RoCE) or infiniband: a port with a LID, for programs that name no GID; it "
+        "reaches the processes of this host, and sends no packets",
     )
     made.add_argument(
         "--part-id",
@@ -212,6 +219,7 @@ def main(arguments: list[str]) -> int:
         log=options.log,
         spin_us=options.spin,
         netdev=options.netdev,
+        link_layer=options.link_layer,
         part_id=options.part_id,
         faults=options.fault,
         capture=options.capture,

@@ -49,7 +49,8 @@ class CreditLoop:
 def credit_loop(routes: Routes) -> CreditLoop | None:
     """A circle in the channel dependency graph of the routes, or None if there is none.
 
-    Every pair of hosts counts. With equal-cost sets, every choice does.
+    Every pair of hosts counts, in both directions: acknowledgements too, if they have the level of
+    their own way (see ``sim.levels``). With equal-cost sets, every choice does.
     """
     before, after = dependencies(routes)
     cycle = find_cycle(before, after)

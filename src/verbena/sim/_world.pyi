@@ -16,6 +16,7 @@ FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
 TURNS: dict[str, int]
+FECN_AT: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 ENDS: dict[int, str]
@@ -50,7 +51,7 @@ class World:
         ack_bytes: int = 1,
         burst: int = 1,
         congestion: Mapping[str, Any] | None = None,
-        notice_level: int = 0,
+        notice_level: int | None = 0,
         doorbell: int = 0,
         bus_rate: int = 0,
         receive_latency: int = 0,
@@ -73,6 +74,7 @@ class World:
         cut_through: int = 0,
         lifetime: int = 0,
         fecn: int = 0,
+        fecn_at: str = "root",
         management: int = 0,
         turns: str = "input",
         watchdog: Mapping[str, Any] | None = None,
@@ -89,7 +91,8 @@ class World:
         delay: int,
         bit_error_rate: float = 0.0,
         pause_response: int = 0,
-    ) -> None: ...
+        extender: int = 0,
+    ) -> tuple[int, int] | None: ...
     def set_link(self, node: int, port: int, up: bool, at: int) -> None: ...
     def capture(self, node: int, port: int, path: str | PathLike[str], size: int = 128) -> None: ...
     @property
@@ -114,6 +117,8 @@ class World:
         multicast: ArrayLike = False,
         management: ArrayLike = False,
         reserve: ArrayLike = 0,
+        back_level: ArrayLike | None = None,
+        reserve_buffer: ArrayLike = 0,
     ) -> int: ...
     def sample(
         self,

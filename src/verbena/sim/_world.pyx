@@ -4,7 +4,7 @@
 """The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run."""
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, ENOMEM
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -20,6 +20,7 @@ GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUS
 TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
 RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
+FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
 ENDS = {
@@ -129,90 +130,28 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """One C flow for each row of the columns; the caller frees it."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve
+    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
     source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve = columns[9:]
+    multicast, management, reserve, back_level, buffer = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
         flows[i].bytes = size[i]
         flows[i].start = start[i]
         flows[i].message = message[i]
-        flows[i].level = <uint8_t>level[i]
+        flows[i].level, flows[i].back_level = <uint8_t>level[i], <uint8_t>back_level[i]
         flows[i].depth = <uint8_t>depth[i]
         flows[i].opcode = <uint8_t>opcode[i]
         flows[i].type = <uint8_t>kind[i]
         flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
-        flows[i].reserve = reserve[i]
+        flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
     return flows
 
 
-cdef class _Memory:
-    """Memory of a world, as NumPy takes it: what is made of it keeps the world."""
-
-    cdef World _world
-    cdef readonly dict __array_interface__
-
-    @staticmethod
-    cdef _Memory of(World world, const void *start, tuple shape, object dtype):
-        cdef _Memory made = _Memory.__new__(_Memory)
-        made._world = world
-        made.__array_interface__ = {
-            "version": 3, "data": (<size_t>start, True), "shape": shape,
-            "typestr": dtype.str, "descr": dtype.descr,
-        }
-        return made
-
-
-cdef class Samples:
-    """What World.sample saw until now; each look at ``times`` and ``data`` is of that moment.
-
-    ``queues``: an array of QUEUE: node and port that send, lane, and the row of links().
-    ``interval`` in ps. Both arrays are the world's own memory, and cannot be written to.
-    """
-
-    cdef World _world
-    cdef uint32_t _number
-    cdef readonly object queues
-
-    cdef vb_sim_sampler *_sampler(self):
-        return self._world._world.sampler[self._number]
-
-    def __len__(self):
-        return self._sampler().rows
-
-    @property
-    def interval(self):
-        return self._sampler().interval
-
-    @property
-    def stopped(self):
-        """No rows follow: stop() was called, or there is no more room."""
-        return self._sampler().stopped
-
-    @property
-    def times(self):
-        """uint64 [rows]: when, in ps."""
-        cdef vb_sim_sampler *sampler = self._sampler()
-        return np.asarray(_Memory.of(self._world, sampler.at, (sampler.rows,), np.dtype("u8")))
-
-    @property
-    def data(self):
-        """SAMPLE [rows, queues]: bytes that wait (of a port without lanes, with what is left of the
-        packet that is being sent), bytes of credits (UNLIMITED where the flow control has none),
-        bytes held that came in by this port and lane, paused by the other end, and whether the
-        other end was told to stop.
-        """
-        cdef vb_sim_sampler *sampler = self._sampler()
-        shape = (sampler.rows, sampler.queues)
-        return np.asarray(_Memory.of(self._world, sampler.sample, shape, SAMPLE))
-
-    def stop(self):
-        self._world._idle()
-        vb_sampler_stop(self._sampler())
+include "_world_samples.pxi"
 
 
 cdef class World:
@@ -228,7 +167,8 @@ cdef class World:
     ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
-    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``.
+    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``;
+    None: that of their connection's acknowledgements.
     {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by what switches say of themselves.
 
     ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
@@ -262,7 +202,8 @@ cdef class World:
         config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
-        config.notice_level = _count("notice_level", notice_level, 0, 15)
+        config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
+            _count("notice_level", notice_level, 0, 15)
         config.engine.restart = _choice(RECOVERIES, "recovery", recovery)
         config.hop_limit = _count("hop_limit", hop_limit, 0, VB_SIM_HOPS_MAX)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
@@ -335,7 +276,7 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, management=0, turns="input", watchdog=None,
+                   fecn=0, fecn_at="root", management=0, turns="input", watchdog=None,
                    floods=False):
         """A switch of so many ports; returns its node.
 
@@ -354,7 +295,9 @@ cdef class World:
         ``floods``: what has no port in the table leaves by all but the one it came by.
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
-        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN.
+        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
+        of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
+        victims' too; with "input" by the bytes of their input's buffer, wherever they go.
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
@@ -387,6 +330,9 @@ cdef class World:
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
+        config.fecn_at = _choice(FECN_AT, "fecn_at", fecn_at)
+        if config.fecn_at == VB_SIM_FECN_INPUT and not config.lanes:
+            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
         config.management = _count("management", management, 0, 2**32 - 1)
         if config.management and not 0 < config.lanes < VB_SIM_LANES:
             raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
@@ -399,11 +345,21 @@ cdef class World:
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
-                pause_response=0):
+                pause_response=0, extender=0):
         """A link: bits/s and ps in each direction, and the chance that a bit is wrong.
 
-        ``pause_response``: ps that its ends take to do what a pause frame says.
+        ``pause_response``: ps that its ends take to do what a pause frame says. ``extender``: bytes
+        of buffer for each lane, in each box of a pair of range extenders: one at each end, with the
+        long line between them, so that credits go round from each end to its box, and on the line,
+        where all of the buffer counts, between the boxes. Returns their nodes, the one at ``a``
+        first; None without.
         """
+        if extender:
+            return _connect_far(self, a, a_port, b, b_port, rate, delay, bit_error_rate, extender)
+        self._connect(a, a_port, b, b_port, rate, delay, bit_error_rate, pause_response)
+
+    cdef int _connect(self, object a, object a_port, object b, object b_port, object rate,
+                      object delay, object bit_error_rate, object pause_response) except -1:
         cdef vb_sim_link link
         cdef int error
         self._idle()
@@ -421,7 +377,7 @@ cdef class World:
         if error == -EINVAL:
             raise ValueError(f"node {a} and node {b} do not go together: one node, or switches "
                              "with different numbers of lanes")
-        _check(error, "a link")
+        return _check(error, "a link")
 
     cdef int _port_of(self, object node, object port) except -1:
         if not 0 <= node < self._world.nodes:
@@ -479,6 +435,8 @@ cdef class World:
         -1 ends a row; a row without a port is a host that cannot be reached from here.
         """
         cdef vb_sim_switch *sw = self._switch_of(switch)
+        if sw.config.line:
+            raise ValueError(f"node {switch} is a range extender: it has no routes")
         table = np.asarray(ports)
         cdef const int32_t[:, ::1] rows
         if table.dtype.kind not in "iu":
@@ -559,7 +517,7 @@ cdef class World:
 
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
-                  management=False, reserve=0):
+                  management=False, reserve=0, back_level=None, reserve_buffer=0):
         """Flows from host to host, one for each element of the arguments broadcast together.
 
         Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
@@ -570,7 +528,11 @@ cdef class World:
         its ``start`` is the time from the last of those on (see fabrics.Workload).
         ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
         ``reserve``: bits/s that each link of its way promises and that it keeps to; where one has
-        less left when it starts, the flow ends as "refused".
+        less left when it starts, the flow ends as "refused". ``reserve_buffer``: bytes that each
+        switch of its way keeps for it, likewise; RC alone. ``depth`` of its messages are at most
+        so many, and with ``message`` 0 they are as large as that allows.
+        ``level``: service level, or priority; ``back_level``: that of what comes back,
+        acknowledgements and the data of a READ, if it is another one (see build.levels).
         Returns the number of the first. ValueError names a flow that cannot be.
         """
         cdef uint64_t before, count, bad = 0
@@ -586,10 +548,12 @@ cdef class World:
         else:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
-                 management, reserve)
+                 management, reserve, level if back_level is None else back_level,
+                 reserve_buffer)
         signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
-                 "transport", "multicast", "management", "reserve")
+                 "transport", "multicast", "management", "reserve", "back_level",
+                 "reserve_buffer")
         for name, part in zip(names, signed, strict=True):
             if part.ndim != 1 or part.dtype.kind not in "biu":
                 raise ValueError(f"{name} is to be a whole number, or an array of them")
@@ -604,7 +568,13 @@ cdef class World:
         error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
         free(flows)
         free(waits)
-        if error == -EINVAL and columns[11][bad]:
+        if error == -EMSGSIZE:
+            raise ValueError(f"flow {bad}: depth messages are more than reserve_buffer, "
+                             f"{columns[13][bad]}")
+        if error == -EOPNOTSUPP:
+            raise ValueError(f"flow {bad}: a switch on its way has credits or pauses for its "
+                             "level: there is no buffer to reserve")
+        if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
             raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
                              "way to reserve")
         if error == -EDEADLK:
@@ -631,7 +601,7 @@ cdef class World:
         return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
 
     def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
-                     multicast, management, reserve, after):
+                     multicast, management, reserve, back_level, buffer, after):
         hosts, group = self._world.hosts, multicast != 0
         now = self._world.now
         if after.size and after.max() >= len(source):
@@ -647,12 +617,15 @@ cdef class World:
             ((start < now) & ~waits, f"it starts in the past: it is {now} ps"),
             (start > 2**62, "it starts too late"),
             (message > 1 << 30, "a message is longer than 1 GiB"),
-            (level > 15, "its level is above 15"),
+            ((level > 15) | (back_level > 15), "its level is above 15"),
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
             ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
+            ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
+             "is in flight"),
+            (buffer > 2**62, "it reserves more than any switch has"),
             (group & (reserve != 0), "a group has no one way to reserve"),
-            ((reserve != 0) & (opcode == IBV_WR_RDMA_READ),
+            ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),
              "the data of a READ come the other way: that cannot be reserved"),
             (reserve > 10**15, "it reserves more than any link has"),
             ((management != 0) & (kind != IBV_QPT_UD), "management is UD"),
@@ -853,6 +826,8 @@ cdef class World:
                 kind = sw.config.lane[lane].flow.gate
                 has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
                     sw.config.lane[lane].spare
+                if sw.config.line and port.number == 1:
+                    has = sw.config.line
                 if has < need and kind != VB_SIM_LOSSY:
                     found.append(
                         f"lane {lane} of port {port.number} of node {port.node} has a "
@@ -862,11 +837,14 @@ cdef class World:
 
     cdef object _need(self, const vb_sim_port *port, int gate):
         """Bytes of buffer that a lane takes behind this port."""
+        cdef vb_sim_switch *sw
         delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
         trip = -(-delay * port.rate // (8 * 10**12))
         if gate == VB_SIM_CREDITS:  # in whole packets
             need = (-(-trip // self._frame) + 2) * self._frame
-            return min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
+            sw = self._world.node[port.node].sw
+            is_line = sw.config.line and port.number == 1
+            return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
         return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
 
     def check(self, at_rest=False):
@@ -889,3 +867,4 @@ cdef int _check(int error, str what) except -1:
 
 
 include "_world_programs.pxi"
+include "_world_far.pxi"

@@ -31,12 +31,16 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_BARE
         VB_SIM_ETHERNET
         VB_SIM_INFINIBAND
+        VB_SIM_OWN_LEVEL
         VB_SIM_LOSSY
         VB_SIM_CREDITS
         VB_SIM_PAUSES
         VB_SIM_CREDIT_WINDOW
         VB_SIM_BLOCK
         VB_SIM_PAUSE_BYTES
+        VB_SIM_FECN_ROOT
+        VB_SIM_FECN_OUTPUT
+        VB_SIM_FECN_INPUT
         VB_SIM_BY_FLOW
         VB_SIM_BY_PACKET
         VB_SIM_BY_INPUT
@@ -106,6 +110,8 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
+        int fecn_at
+        uint32_t line
         bint floods
         uint32_t management
         vb_sim_watchdog_config watchdog
@@ -227,12 +233,14 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t done
         uint64_t message
         uint64_t reserve
+        uint64_t buffer
         uint32_t resent
         uint32_t marked
         uint32_t notices
         uint8_t state
         uint8_t status
         uint8_t level
+        uint8_t back_level
         uint8_t depth
         uint8_t opcode
         uint8_t type

@@ -23,14 +23,19 @@ def build(
     routes: Routes,
     switch: Mapping[str, Any] | None = None,
     bit_error_rate: ArrayLike = 0.0,
+    extender: ArrayLike = 0,
+    own: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
     Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
     lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
-    ``bit_error_rate``: of all cables, or of each. Raises ValueError for a world that is not empty,
-    hosts with several ports, and switches with fewer lanes than the routes need.
+    ``own``: other keywords than ``switch``, by the number of a switch among the switches.
+    ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders
+    on each cable, or 0; they are nodes behind all others, and their links are in ``links()``.
+    Raises ValueError for a world that is not empty, hosts with several ports, and switches with
+    fewer lanes than the routes need.
     """
     tables, settings = routes.tables, dict(switch or {})
     lanes = len(settings.get("lanes", ()))
@@ -44,24 +49,32 @@ def build(
         world.add_host()
     ports = tables.out_link.shape[1]
     for number in range(tables.switch_count):
-        node = world.add_switch(ports, **settings)
+        node = world.add_switch(ports, **(own or {}).get(number, settings))
         if lanes and routes.lanes.lanes > 1:
             world.set_lanes(node, routes.lanes.table(number))
     cables = tables.links[0::2].tolist()
     errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
-    for cable, wrong in zip(cables, errors, strict=True):
+    boxes = np.broadcast_to(np.asarray(extender, np.int64), len(cables)).tolist()
+    for cable, wrong, box in zip(cables, errors, boxes, strict=True):
         a, a_port, b, b_port, rate, _, _, delay = cable
         if a < tables.host_count:
             a_port = 0
         if b < tables.host_count:
             b_port = 0
-        world.connect(a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong)
+        world.connect(
+            a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong, extender=box
+        )
     for number in range(tables.switch_count):
         world.set_routes(tables.host_count + number, _ways(routes, number))
 
 
 def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.uint8]:
-    """The service levels that the routes ask for, of flows between these hosts."""
+    """The service levels that the routes ask for, of packets between these hosts.
+
+    What comes back, acknowledgements too, has the level of its own way, as in the path record for
+    it: ``level=levels(routes, a, b), back_level=levels(routes, b, a)``. With both, what
+    ``fabrics.credit_loop`` says of the routes holds for all packets of the flows.
+    """
     source, target = np.broadcast_arrays(source, target)
     if routes.sl is None:
         return np.zeros(source.shape, np.uint8)
@@ -69,19 +82,30 @@ def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.u
     return chosen
 
 
-def add_group(world: World, fabric: Fabric, members: Iterable[str], root: str | None = None) -> int:
+def add_group(
+    world: World,
+    fabric: Fabric,
+    members: Iterable[str],
+    root: str | None = None,
+    senders: Iterable[str] = (),
+) -> int:
     """A multicast group of hosts by name, over the tree that ``fabrics.multicast_tree`` makes.
 
-    The world is one that ``build`` made of routes of this fabric. Returns the group's number.
+    ``senders``: hosts that are to reach the group and are not in it (SendOnlyNonMember of IBA
+    15.2.5.17). The world is one that ``build`` made of routes of this fabric. Returns the group's
+    number.
     """
     from verbena.fabrics import multicast_tree
 
     names = list(dict.fromkeys(members))
+    others = [name for name in dict.fromkeys(senders) if name not in names]
     tables = fabric.tables()
-    tree = multicast_tree(fabric, names, root)
+    rows = multicast_tree(fabric, [*names, *others], root).ports.copy()
+    ends = [tables.end_of(name) for name in others]
+    rows[tables.end_switch[ends], tables.end_switch_port[ends]] = False
     ports = {
-        tables.host_count + int(switch): np.flatnonzero(tree.ports[switch]).tolist()
-        for switch in np.flatnonzero(tree.ports.any(axis=1))
+        tables.host_count + int(switch): np.flatnonzero(rows[switch]).tolist()
+        for switch in np.flatnonzero(rows.any(axis=1))
     }
     return world.add_group([tables.end_of(name) for name in names], ports)
 

@@ -21,6 +21,7 @@ __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult"]
 NEVER = 2**64 - 1
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
+REFUSED = STATES.index("refused")
 
 FLOWS = np.dtype(
     [
@@ -210,6 +211,8 @@ class ScenarioResult:
                 words.append(f"{count} {what}")
         if failed := int((flows["state"] == FAILED).sum()):
             words.append(f"{failed} failed")
+        if refused := int((flows["state"] == REFUSED).sum()):
+            words.append(f"{refused} refused")
         return f"  {name}: {', '.join(words)}"
 
     def _link_lines(self) -> list[str]:

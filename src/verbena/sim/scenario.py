@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from verbena import fabrics
 from verbena.sim import kinds, limits
 from verbena.sim import result as results
 from verbena.sim._world import World
-from verbena.sim.build import build, levels
+from verbena.sim.build import add_group, build, levels
 from verbena.sim.document import Document, ScenarioError, Section
 from verbena.sim.result import ScenarioResult, structured
 from verbena.sim.scenario_fabric import (
@@ -28,7 +29,7 @@ from verbena.sim.scenario_fabric import (
 )
 from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import read_adapter, read_switch
-from verbena.sim.scenario_traffic import Traffic, count_flows, read_traffic
+from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.units import time_text
 
 __all__ = ["Scenario"]
@@ -103,14 +104,16 @@ class Scenario:
         memory = root.take("memory", kinds.size(1), None)
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        lists = {name: root.sections(name) for name in ("link", "event", "storm", "traffic")}
+        names = ("link", "event", "storm", "group", "traffic")
+        lists = {name: root.sections(name) for name in names}
         root.close()
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
         if self.duration == 0:
             raise root.error("duration", "is 0: nothing would happen")
-        self.fabric, errors = read_fabric(parts["fabric"], lists["link"], self.folder)
+        self.fabric, errors, extenders = read_fabric(parts["fabric"], lists["link"], self.folder)
         self._errors = error_rates(self.fabric, errors)
+        self._extenders = np.array([extenders.get(each, 0) for each in self.fabric.cables()])
         self.events = read_events(lists["event"], self.fabric, self.duration)
         self.adapter = read_adapter(parts["adapter"], parts["congestion"])
         needed = count_flows(lists["traffic"], len(self.fabric.hosts))
@@ -119,8 +122,15 @@ class Scenario:
         parts["routing"].close()
         self._check_ports(parts["fabric"])
         self.switching = read_switch(
-            parts["switch"], self.routes, self.adapter, balance, "loss" in allow
+            parts["switch"],
+            self.routes,
+            self.adapter,
+            balance,
+            "loss" in allow,
+            np.repeat(self._extenders, 2),
         )
+        self._check_extenders(lists["link"])
+        self.groups = read_groups(lists["group"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
             lists["traffic"],
@@ -129,9 +139,11 @@ class Scenario:
             self.adapter,
             self.folder,
             self.seed,
+            self.groups,
         )
         self._check_level(parts["adapter"])
         self._refuse_all(root, memory)
+        self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
         self.notes = self.switching.notes + self._loop_notes()
 
@@ -186,6 +198,26 @@ class Scenario:
             name = tables.names[int(np.argmax(twice))]
             raise section.error(None, f"has a host of several ports, {name}: here a host has one")
 
+    def _check_extenders(self, links: list[Section]) -> None:
+        gates = {lane["flow"] for lane in self.switching.lanes} or {"lossy"}
+        for link in links:
+            if "extender" in link and gates != {"credits"}:
+                raise link.error("extender", "is for credits, and there are lanes without")
+
+    def _try_promises(self, traffic: list[Section]) -> None:
+        """Whether there is one way, with buffer that can be reserved, the world knows."""
+        if not (self.traffic.reserve.any() or self.traffic.reserve_buffer.any()):
+            return
+        try:
+            self.world()
+        except ValueError as error:
+            flow = re.match(r"flow (\d+): ", str(error))
+            if flow is None:
+                raise
+            section = traffic[int(self.traffic.entry[int(flow[1])])]
+            key = "reserve_buffer" if "reserve_buffer" in section else "reserve"
+            raise section.error(key, f"cannot be: {str(error)[flow.end() :]}") from None
+
     def _check_level(self, section: Section) -> None:
         if self.switching.classes and self.adapter.get("notice_level", 0) >= len(
             self.switching.settings["lanes"]
@@ -214,8 +246,16 @@ class Scenario:
 
     def world(self, seed: int | None = None) -> World:
         """A new world of it, with its flows, at time 0."""
-        made = World(self.seed if seed is None else seed, **self.adapter)
-        build(made, self.routes, self.switching.settings, self._errors)
+        adapter = dict(self.adapter)
+        if self.switching.by_route:
+            adapter.setdefault("notice_level", None)
+        made = World(self.seed if seed is None else seed, **adapter)
+        switching = self.switching
+        build(made, self.routes, switching.settings, self._errors, self._extenders, switching.own)
+        for number, group in enumerate(self.groups):
+            sources = self.traffic.work.flows["src"][self.traffic.group == number]
+            senders = [self.routes.tables.names[source] for source in np.unique(sources)]
+            add_group(made, self.fabric, group.members, group.root, senders)
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
             made.set_link(node, port, event.up, event.at)
@@ -239,20 +279,27 @@ class Scenario:
 
     def _add_flows(self, made: World) -> None:
         traffic, flows = self.traffic, self.traffic.work.flows
-        level: NDArray[Any] = traffic.level
+        level = back_level = traffic.level
         if self.switching.by_route:
-            level = levels(self.routes, flows["src"].astype(int), flows["dst"].astype(int))
+            source, target = flows["src"].astype(int), flows["dst"].astype(int)
+            level = levels(self.routes, source, target)
+            back_level = levels(self.routes, target, source)
+        to_group = traffic.group >= 0
         made.add_flows(
             flows["src"],
-            flows["dst"],
+            np.where(to_group, traffic.group, flows["dst"]),
             flows["bytes"],
             flows["start"],
             message=traffic.message,
             level=level,
+            back_level=back_level,
             depth=traffic.depth,
             operation=traffic.operation,
             transport=traffic.transport,
             after=traffic.work.after,
+            multicast=to_group,
+            reserve=traffic.reserve,
+            reserve_buffer=traffic.reserve_buffer,
         )
 
     def run(
@@ -284,12 +331,15 @@ class Scenario:
             return made
         full = samples.stopped and end != "interrupted"
         notes = (f"samples end at {time_text(samples.times[-1])}: there was no more room",) * full
-        return replace(made, notes=made.notes + notes, **_sampled(samples))
+        numbers = np.zeros(len(world.links()), int)
+        numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
+        return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
 
     def _sample(self, world: World) -> Any:
         if not self.every:
             return None
-        chosen = None if self.sampled is None else [self._port_of(link) for link in self.sampled]
+        links = range(len(self.routes.tables.links)) if self.sampled is None else self.sampled
+        chosen = [self._port_of(link) for link in links]
         return world.sample(self.every, chosen)
 
     def _result(self, world: World, end: str, wall: float, seed: int) -> ScenarioResult:
@@ -318,17 +368,28 @@ class Scenario:
             self.switching.classes,
             packets={**count, "under_way": under_way},
             wrong=world.check(at_rest=end == "done" and self.duration is None),
-            blocked=tuple(ends[place] for place in blocked),
+            blocked=tuple(ends[place] for place in blocked if place in ends),
             notes=self.notes,
             link_events=tuple((cables[e.cable], e.up, e.at) for e in self.events),
             fabric=self.fabric,
         )
 
+    def _rows(self, world: World) -> NDArray[np.int64]:
+        """The rows of World.links, in the order of Tables.links."""
+        count = len(self.routes.tables.links)
+        if not self._extenders.any():
+            return np.arange(count)  # in which they were connected
+        seen = world.links()
+        row = {
+            (int(node), int(port)): number
+            for number, (node, port) in enumerate(zip(seen["node"], seen["port"], strict=True))
+        }
+        return np.array([row[self._port_of(link)] for link in range(count)])
+
     def _links(self, world: World) -> NDArray[np.void]:
-        """In the order of Tables.links, which is that in which they were connected."""
-        seen, links = world.links(), self.routes.tables.links
-        same = ["packets", "bytes", "stalled", "pauses", "storms", "rate", "delay"]
-        same += ["node", "to_node"]
+        """In the order of Tables.links. A link with range extenders is its part up to the first."""
+        seen, links = world.links()[self._rows(world)], self.routes.tables.links
+        same = ("packets", "bytes", "stalled", "pauses", "storms", "rate", "node")
         columns: dict[str, Any] = {name: seen[name] for name in same}
         columns |= {
             name: seen[name] for name in seen.dtype.names or () if name.startswith("dropped_")
@@ -337,6 +398,7 @@ class Scenario:
         columns["utilisation"] = np.minimum(seen["busy"] / max(1, world.now), 1.0)
         columns["queue_max"], columns["marks"] = seen["queued_max"], seen["marked"]
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
+        columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]
         return structured(results.LINKS, columns, len(seen))
 
 
@@ -352,9 +414,9 @@ def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
     return structured(results.FLOWS, columns, len(seen))
 
 
-def _sampled(samples: Any) -> dict[str, Any]:
-    """Copies: the world's own memory goes with the world."""
-    columns = {"link": samples.queues["link"], "class": samples.queues["lane"]}
+def _sampled(samples: Any, numbers: NDArray[Any]) -> dict[str, Any]:
+    """Copies: the world's own memory goes with the world. ``numbers``: of the links, by row."""
+    columns = {"link": numbers[samples.queues["link"]], "class": samples.queues["lane"]}
     return {
         "queues": structured(results.QUEUES, columns, len(samples.queues)),
         "times": samples.times.copy(),

@@ -123,8 +123,11 @@ class LinkEvent:
 
 def read_fabric(
     section: Section, links: list[Section], folder: Path
-) -> tuple[Fabric, dict[Cable, float]]:
-    """The fabric, and the bit error rates of its cables. Raises ScenarioError."""
+) -> tuple[Fabric, dict[Cable, float], dict[Cable, int]]:
+    """The fabric, the bit error rates of its cables, and the bytes of those with range extenders.
+
+    Raises ScenarioError.
+    """
     wiring = _wiring(section, ("", "switch_"))
     errors = section.take("bit_error_rate", _ERRORS, 0.0)
     given = "file" in section
@@ -136,13 +139,18 @@ def read_fabric(
     if len(fabric.hosts) > MAX_HOSTS:
         raise section.error(None, f"has {len(fabric.hosts)} hosts: the most is {MAX_HOSTS}")
     special: dict[tuple[str, int], tuple[Cable, float | None]] = {}
+    extenders: dict[Cable, int] = {}
     for link in links:
         cable, own = _change(link, fabric)
+        if extender := link.take("extender", kinds.size(1, (1 << 32) - 1), 0):
+            extenders[cable] = extender
+        link.close()
         if (cable.a, cable.a_port) in special:
             raise link.error("between", f"is {cable}, which another [[link]] is about")
         special[cable.a, cable.a_port] = cable, own
     bad = dict.fromkeys(fabric.cables(), errors)
-    return fabric, bad | {cable: own for cable, own in special.values() if own is not None}
+    bad |= {cable: own for cable, own in special.values() if own is not None}
+    return fabric, bad, extenders
 
 
 def _wiring(section: Section, prefixes: tuple[str, ...]) -> dict[str, Any]:
@@ -206,7 +214,6 @@ def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None]:
     cable = section.take("between", Cables(fabric).find)
     wiring = _wiring(section, ("",))
     errors = section.take("bit_error_rate", _ERRORS, None)
-    section.close()
     if wiring:
         rate = wiring.pop("rate", cable.rate)
         if not wiring:

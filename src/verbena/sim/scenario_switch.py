@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verbena.fabrics import Routes
 from verbena.sim import kinds
-from verbena.sim._world import World
+from verbena.sim._world import FECN_AT, World
 from verbena.sim.document import Section
 
 __all__ = ["Switching", "read_adapter", "read_switch"]
@@ -19,6 +20,9 @@ FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
 FLOWS = ("lossy", "credits", "pauses")
+LANE_KEYS = (
+    "class", "flow", "room", "stop", "go", "spare", "alpha", "mark", "weight", "strict"
+)  # fmt: skip
 _U32 = (1 << 32) - 1
 _BYTES = kinds.size(0, _U32)
 
@@ -27,14 +31,16 @@ _BYTES = kinds.size(0, _U32)
 class Switching:
     """``settings``: keywords of World.add_switch. ``classes``: their names, by level.
 
-    ``by_route``: levels are those that the routes ask for, there being one class on many lanes.
+    ``own``: those of single switches, by number. ``by_route``: levels are those that the routes
+    ask for, there being one class on many lanes.
     """
 
     settings: dict[str, Any]
     classes: tuple[str, ...] = ()
     by_route: bool = False
     notes: tuple[str, ...] = ()
-    lanes: tuple[dict[str, Any], ...] = field(default=())
+    lanes: tuple[dict[str, Any], ...] = field(default=())  # of all switches
+    own: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def level(self, value: object) -> int:
         """The number of a class, by its name or number."""
@@ -113,10 +119,62 @@ def _read_congestion(section: Section) -> dict[str, Any]:
 
 
 def read_switch(
-    section: Section, routes: Routes, adapter: dict[str, Any], balance: str, may_lose: bool
+    section: Section,
+    routes: Routes,
+    adapter: dict[str, Any],
+    balance: str,
+    may_lose: bool,
+    extenders: NDArray[Any],
 ) -> Switching:
-    """What all switches are like. Raises ScenarioError, also for buffers that lose what they must
-    not, unless the scenario allows it."""
+    """What all switches are like, and single ones. Raises ScenarioError, also for buffers that lose
+    what they must not, unless the scenario allows it. ``extenders``: bytes, by directed link."""
+    parts = section.sections("own")
+    read = (routes, adapter, balance, may_lose, extenders)
+    base = {key: value for key, value in section.table.items() if key != "own"}
+    made = _read_switch(Section(section.document, section.key, base), *read)
+    own: dict[int, dict[str, Any]] = {}
+    lanes = made.lanes
+    for part in parts:
+        switches = part.take("of", kinds.list_of(lambda name: _switch(name, routes)))
+        one = _read_switch(_with_base(part, base), *read)
+        if (one.classes, len(one.lanes)) != (made.classes, len(made.lanes)):
+            raise part.error(
+                "class" if "class" in part else None,
+                "has other classes than the other switches: their number and names are the same",
+            )
+        if twice := own.keys() & set(switches):
+            name = routes.tables.switch_name(min(twice))
+            raise part.error("of", f"has {name}, which another [[switch.own]] is about")
+        own |= dict.fromkeys(switches, one.settings)
+        lanes += one.lanes
+    return replace(made, own=own, lanes=lanes)
+
+
+def _switch(name: object, routes: Routes) -> int:
+    tables = routes.tables
+    number = tables.number.get(name, -1) if isinstance(name, str) else -1
+    if number < tables.host_count:
+        raise ValueError(f"there is no switch {name!r}")
+    return int(number - tables.host_count)
+
+
+def _with_base(part: Section, base: dict[str, Any]) -> Section:
+    """The keys of all switches, but for those that these have of their own."""
+    own = {key: value for key, value in part.table.items() if key != "of"}
+    kept = dict(base)
+    if "flow" in own or "class" in own:
+        kept = {key: value for key, value in base.items() if key not in LANE_KEYS}
+    return Section(part.document, part.key, {**kept, **own})
+
+
+def _read_switch(
+    section: Section,
+    routes: Routes,
+    adapter: dict[str, Any],
+    balance: str,
+    may_lose: bool,
+    extenders: NDArray[Any],
+) -> Switching:
     settings: dict[str, Any] = {
         "balance": balance,
         "buffer": section.take("buffer", kinds.size(), 0),
@@ -125,7 +183,10 @@ def read_switch(
         "fecn": section.take("fecn", _BYTES, 0),
         "watchdog": _watchdog(section.section("watchdog")),
         "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
+        "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
     }
+    if "own" in section.key:  # of all: [routing]
+        settings["balance"] = section.take("balance", kinds.one_of(("flow", "packet")), balance)
     if "class" in section and "flow" in section:
         raise section.error("flow", "is given, and so are classes: a class has its own flow")
     if "flow" in section:
@@ -145,7 +206,7 @@ def read_switch(
         if lane["flow"] == "pauses":
             _check_pauses(part, lane, settings, routes, adapter, may_lose)
         elif lane["flow"] == "credits":
-            notes += _slow_links(lane, routes, adapter)
+            notes += _slow_links(lane, routes, adapter, extenders)
     return Switching(
         made.settings, made.classes, made.by_route, tuple(notes), tuple(_plain(c) for c in classes)
     )
@@ -280,11 +341,13 @@ def _check_pauses(
         )
 
 
-def _slow_links(lane: dict[str, Any], routes: Routes, adapter: dict[str, Any]) -> list[str]:
+def _slow_links(
+    lane: dict[str, Any], routes: Routes, adapter: dict[str, Any], extenders: NDArray[Any]
+) -> list[str]:
     """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
     tables, frame = routes.tables, _frame(adapter)
     links = tables.links
-    room = min(lane["room"], max(CREDIT_WINDOW, frame))
+    room = np.where(extenders > 0, extenders, min(lane["room"], max(CREDIT_WINDOW, frame)))
     seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)
     most = 8 * room / seconds
     slow = np.nonzero(most < 0.99 * links["rate"])[0]
@@ -293,6 +356,6 @@ def _slow_links(lane: dict[str, Any], routes: Routes, adapter: dict[str, Any]) -
     worst = int(slow[np.argmin(most[slow] / links["rate"][slow])])
     more = f", and {len(slow)} of all directions no more than a part" if len(slow) > 1 else ""
     return [
-        f"a room of {lane['room']} bytes lets {tables.link_name(worst)} carry at most "
-        f"{most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
+        f"a room of {extenders[worst] or lane['room']} bytes lets {tables.link_name(worst)} "
+        f"carry at most {most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
     ]

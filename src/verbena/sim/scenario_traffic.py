@@ -40,9 +40,49 @@ class Traffic:
     depth: NDArray[np.uint8]
     operation: NDArray[np.str_]
     transport: NDArray[np.str_]
+    group: NDArray[np.int64]  # number of the target, where it is a group; or -1
+    reserve: NDArray[np.int64]
+    reserve_buffer: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.work)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A multicast group: hosts by name, and the switch that its tree begins at."""
+
+    name: str
+    members: tuple[str, ...]
+    root: str | None
+
+
+def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
+    """The [[group]] tables, in the order of their numbers. Raises ScenarioError."""
+    hosts = set(fabric.hosts)
+
+    def host(value: object) -> str:
+        if value not in hosts:
+            raise ValueError(f"there is no host {value!r}")
+        return str(value)
+
+    made: list[Group] = []
+    for section in sections:
+        name = section.take("name", kinds.text)
+        members = section.take("members", kinds.list_of(host))
+        root = section.take("root", kinds.text, None)
+        section.close()
+        if name in {group.name for group in made}:
+            raise section.error("name", f"= {name!r}: another group has this name")
+        if len(set(members)) != len(members):
+            raise section.error("members", "has a host twice")
+        try:
+            fabrics.multicast_tree(fabric, members, root)
+        except FabricError as error:
+            key = "members" if root is None else "root"
+            raise section.error(key, f"is wrong: {error}") from None
+        made.append(Group(name, tuple(members), root))
+    return tuple(made)
 
 
 @dataclass(frozen=True)
@@ -54,6 +94,7 @@ class _Place:
     numbers: dict[str, int]
     folder: Path
     seed: int
+    group: int  # of the table's flows; -1: they go to hosts
 
     def host(self, value: object) -> int:
         """By name or number."""
@@ -74,7 +115,10 @@ class _Place:
 def _flows(place: _Place) -> Workload:
     """From here to there; again and again with ``repeat`` and ``every``."""
     section, hosts = place.section, kinds.list_of(place.host)
-    source, target = section.take("from", hosts), section.take("to", hosts)
+    source = section.take("from", hosts)
+    # To a group: whichever other host, until the world is told.
+    other = [(host + 1) % len(place.numbers) for host in source]
+    target = other if place.group >= 0 else section.take("to", hosts)
     size = section.take("size", kinds.list_of(_SIZE))
     repeat = section.take("repeat", _COUNT, 1)
     every = section.take("every", kinds.time, 0)
@@ -203,12 +247,13 @@ def read_traffic(
     adapter: dict[str, Any],
     folder: Path,
     seed: int,
+    groups: tuple[Group, ...] = (),
 ) -> Traffic:
     """Raises ScenarioError for traffic that the fabric cannot carry."""
     numbers = fabric.tables().number
     hosts = {name: numbers[name] for name in fabric.hosts}
     made = [
-        _read(section, fabric, hosts, switching, adapter, folder, seed + number)
+        _read(section, fabric, hosts, switching, adapter, folder, seed + number, groups)
         for number, section in enumerate(sections)
     ]
     names = tuple(name for name, _, _ in made)
@@ -227,10 +272,14 @@ def read_traffic(
         column(2, np.uint8),
         column(3, np.str_),
         column(4, np.str_),
+        column(5, np.int64),
+        column(6, np.int64),
+        column(7, np.int64),
     )
 
 
-Options = tuple[int, int, int, str, str]  # message, class, depth, operation, transport
+# message, class, depth, operation, transport, group, reserve, reserve_buffer
+Options = tuple[int, int, int, str, str, int, int, int]
 
 
 def _read(
@@ -241,6 +290,7 @@ def _read(
     adapter: dict[str, Any],
     folder: Path,
     seed: int,
+    groups: tuple[Group, ...],
 ) -> tuple[str, Workload, Options]:
     pattern = section.take("pattern", kinds.one_of(PATTERNS))
     name = section.take("name", kinds.text, pattern)
@@ -254,11 +304,14 @@ def _read(
         section.take("depth", kinds.whole(1, 64), 1),
         operation,
         transport,
+        _group(section, pattern, transport, groups),
+        section.take("reserve", _bits_per_second, 0),
+        section.take("reserve_buffer", kinds.size(1), 0),
     )
     _try(section, options, adapter)
     own = section.take("seed", kinds.whole(0, 1 << 62), seed)
     try:
-        work = PATTERNS[pattern](_Place(section, fabric, hosts, folder, own))
+        work = PATTERNS[pattern](_Place(section, fabric, hosts, folder, own, options[5]))
         section.close()
         work.check(len(hosts))
     except FabricError as error:
@@ -272,14 +325,49 @@ def _read(
     return name, work, options
 
 
+def _bits_per_second(value: object) -> int:
+    return int(kinds.rate(value).bits_per_second)
+
+
+def _group(section: Section, pattern: str, transport: str, groups: tuple[Group, ...]) -> int:
+    """The number of the group that the flows go to, or -1."""
+
+    def named(value: object) -> int:
+        names = [group.name for group in groups]
+        if value not in names:
+            raise ValueError(f"there is no such group: there is {', '.join(names) or 'none'}")
+        return names.index(str(value))
+
+    number = section.take("group", named, -1)
+    if number < 0:
+        return number
+    if pattern != "flows":
+        raise section.error("group", 'is for pattern = "flows"')
+    if transport != "ud":
+        raise section.error("group", 'is for transport = "ud"')
+    if "to" in section:
+        raise section.error("to", "is given, and a group: flows go to one of them")
+    return number
+
+
 def _try(section: Section, options: Options, adapter: dict[str, Any]) -> None:
     """What World says of such a flow: not every transport has every operation."""
     world = World(**adapter)
     world.connect(world.add_host(), 0, world.add_host(), 0, rate=10**9, delay=0)
-    message, _, depth, operation, transport = options
+    message, _, depth, operation, transport, group, reserve, buffer = options
+    if group >= 0 and reserve:
+        raise section.error("reserve", "is for one way, and a group has several")
     try:
         world.add_flows(
-            0, 1, 1, message=message, depth=depth, operation=operation, transport=transport
+            0,
+            1,
+            1,
+            message=message,
+            depth=depth,
+            operation=operation,
+            transport=transport,
+            reserve=reserve,
+            reserve_buffer=buffer,
         )
     except ValueError as error:
         raise section.blame(error) from None

@@ -366,6 +366,9 @@ cdef extern from "_symbols.h" nogil:
         void (*heap_free)(void *) noexcept nogil
         int (*explain)(ibv_context *, uint32_t, char *, size_t) noexcept nogil
         int (*why)(ibv_context *, int, char *, size_t) noexcept nogil
+        int (*post_flush)(
+            ibv_qp *, const ibv_send_wr *, size_t, uint8_t, uint8_t
+        ) noexcept nogil
         int (*describe)(ibv_context *, char *, size_t) noexcept nogil
         int (*counters)(ibv_context *, char *, size_t) noexcept nogil
         int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil

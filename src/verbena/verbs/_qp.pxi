@@ -496,6 +496,33 @@ cdef class QP(Resource):
         length = 8 if isinstance(local, MR) else None
         self._post_local(&wr, local, offset, length, None, wr_id, flags)
 
+    def flush(self, uint64_t remote_addr, uint32_t rkey, length=None, *, placement=PLACED_GLOBALLY,
+              uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED, uint32_t remote_srqn=0):
+        """Post a FLUSH of ``length`` bytes from ``remote_addr`` on (IBA 1.5, annex A19).
+
+        When it completes, what this QP wrote there before is visible to all of the peer's host.
+        ``length`` None: the whole of the region, and ``remote_addr`` is not looked at.
+        ``placement`` is a PlacementType; the peer's QP and region need FLUSH_GLOBAL,
+        FLUSH_PERSISTENT or both. It counts among the ``max_rd_atomic``. Raises VerbsError:
+        EOPNOTSUPP with a libibverbs other than Verbena's, EINVAL for an unknown placement.
+        """
+        cdef ibv_send_wr wr
+        cdef size_t nbytes = 0 if length is None else length
+        cdef uint8_t type = int(placement)
+        cdef int code
+        self._check()
+        if self.context.library.call.post_flush is NULL:
+            raise failed("flush", EOPNOTSUPP)
+        memset(&wr, 0, sizeof(wr))
+        wr.wr_id = wr_id
+        wr.send_flags = flags
+        wr.qp_type.xrc.remote_srqn = remote_srqn
+        wr.wr.rdma.remote_addr = remote_addr
+        wr.wr.rdma.rkey = rkey
+        code = self.context.library.call.post_flush(self.qp, &wr, nbytes, type, length is None)
+        if code:
+            raise self.context._failed("flush", _error_of(code))
+
     cdef int _post_local(self, ibv_send_wr *wr, local, size_t offset, length, imm_data,
                          uint64_t wr_id, unsigned int flags) except -1:
         cdef ibv_sge sge

@@ -87,6 +87,8 @@ struct vb_jack;
     X(int, explain, "verbena_explain", "VERBENA_1",                                                \
       (struct ibv_context *, uint32_t, char *, size_t))                                            \
     X(int, why, "verbena_why", "VERBENA_1", (struct ibv_context *, int, char *, size_t))           \
+    X(int, post_flush, "verbena_post_flush", "VERBENA_1",                                          \
+      (struct ibv_qp *, const struct ibv_send_wr *, size_t, uint8_t, uint8_t))                     \
     X(int, describe, "verbena_describe", "VERBENA_1", (struct ibv_context *, char *, size_t))      \
     X(int, counters, "verbena_counters", "VERBENA_1", (struct ibv_context *, char *, size_t))      \
     X(int, set_fault, "verbena_set_fault", "VERBENA_1",                                            \

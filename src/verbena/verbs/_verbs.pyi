@@ -573,3 +573,14 @@ class QP(Resource):
         flags: int = ...,
         remote_srqn: int = 0,
     ) -> None: ...
+    def flush(
+        self,
+        remote_addr: int,
+        rkey: int,
+        length: int | None = None,
+        *,
+        placement: int = ...,
+        wr_id: int = 0,
+        flags: int = ...,
+        remote_srqn: int = 0,
+    ) -> None: ...

@@ -19,6 +19,9 @@ cdef enum:
     OP_ATOMIC_WRITE = 15
 
 cdef enum:
+    PLACED_GLOBALLY = 1  # IBV_FLUSH_GLOBAL
+
+cdef enum:
     FLAG_SIGNALED = 2
     FLAG_INLINE = 8
 

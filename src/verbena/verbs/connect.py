@@ -41,6 +41,7 @@ ALL_ACCESS = (
     | AccessFlags.REMOTE_READ
     | AccessFlags.REMOTE_ATOMIC
 )
+FLUSH_ACCESS = AccessFlags.FLUSH_GLOBAL | AccessFlags.FLUSH_PERSISTENT
 DEFAULT_QKEY = 0x11111111
 
 # In network byte order. A later version may append to the body; readers skip what is new to them.
@@ -213,6 +214,8 @@ def bring_up(
             f"this QP is {local.qp_type.name}, the peer's {remote.qp_type.name}: make them alike",
         )
     chosen: ConnectOptions = {**_DEFAULTS, **options}
+    if "access" not in options and qp.context.device.library.is_verbena:
+        chosen["access"] |= FLUSH_ACCESS  # another device may know no FLUSH and refuse
     qp.to_init(chosen["port"], chosen["access"], chosen["pkey_index"])
     qp.to_rtr(
         dest_qp_num=remote.qp_num,

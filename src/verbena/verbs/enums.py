@@ -20,6 +20,7 @@ __all__ = [
     "NodeType",
     "OdpCaps",
     "OdpTransportCaps",
+    "PlacementType",
     "PortState",
     "QPAttrMask",
     "QPState",
@@ -158,7 +159,15 @@ class WROpcode(IntEnum):
     BIND_MW = 8
     SEND_WITH_INV = 9
     TSO = 10
+    FLUSH = 14  # only QP.flush posts it
     ATOMIC_WRITE = 15
+
+
+class PlacementType(IntFlag):
+    """What a FLUSH promises of the bytes written before it (``ibv_placement_type``)."""
+
+    GLOBAL = 1 << 0
+    PERSISTENT = 1 << 1
 
 
 class SendFlags(IntFlag):
@@ -211,6 +220,7 @@ class WCOpcode(IntEnum):
     BIND_MW = 5
     LOCAL_INV = 6
     TSO = 7
+    FLUSH = 8
     ATOMIC_WRITE = 9
     RECV = 1 << 7
     RECV_RDMA_WITH_IMM = (1 << 7) + 1

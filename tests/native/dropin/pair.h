@@ -4,6 +4,7 @@
 #define VB_TESTS_DROPIN_PAIR_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -46,11 +47,35 @@ static inline struct ibv_qp *pair_qp(struct pair *pair, enum ibv_qp_type type, u
     return ibv_create_qp_ex(pair->context, &attr);
 }
 
+static inline bool pair_is_by_packets(void)
+{
+    const char *port = getenv("VERBENA_PORT");
+
+    return port && strcmp(port, "roce") == 0;
+}
+
+/* Index 1 is of this host alone; those that follow are an interface's. */
+static inline uint8_t pair_gid_index(struct pair *pair)
+{
+    static const union ibv_gid none;
+    union ibv_gid gid;
+
+    if (!pair_is_by_packets())
+        return 1;
+    CHECK_EQ(ibv_query_gid(pair->context, 1, 2, &gid), 0);
+    if (memcmp(&gid, &none, sizeof(gid)) == 0) {
+        printf("no interface has an address\n");
+        exit(77);
+    }
+    return 2;
+}
+
 static inline struct ibv_ah_attr pair_address(struct pair *pair)
 {
-    struct ibv_ah_attr address = {.is_global = 1, .port_num = 1, .grh.sgid_index = 1};
+    uint8_t index = pair_gid_index(pair);
+    struct ibv_ah_attr address = {.is_global = 1, .port_num = 1, .grh.sgid_index = index};
 
-    CHECK_EQ(ibv_query_gid(pair->context, 1, 1, &address.grh.dgid), 0);
+    CHECK_EQ(ibv_query_gid(pair->context, 1, index, &address.grh.dgid), 0);
     return address;
 }
 
@@ -87,7 +112,7 @@ static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t t
              0);
 }
 
-static inline void pair_open(struct pair *pair)
+static inline void pair_open_on(struct pair *pair, struct ibv_context *context)
 {
     const uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
                          IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -96,7 +121,7 @@ static inline void pair_open(struct pair *pair)
     struct ibv_cq_init_attr_ex cq_attr = {.cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS};
 
     memset(pair, 0, sizeof(*pair));
-    pair->context = pair_open_device();
+    pair->context = context;
     pair->pd = ibv_alloc_pd(pair->context);
     CHECK(pair->pd);
     pair->cq = ibv_create_cq_ex(pair->context, &cq_attr);
@@ -111,6 +136,11 @@ static inline void pair_open(struct pair *pair)
     }
     pair_connect(pair, pair->qp[0], pair->qp[1]->qp_num);
     pair_connect(pair, pair->qp[1], pair->qp[0]->qp_num);
+}
+
+static inline void pair_open(struct pair *pair)
+{
+    pair_open_on(pair, pair_open_device());
 }
 
 static inline void pair_close(struct pair *pair)

@@ -137,7 +137,7 @@ static void an_implicit_region_is_all_of_memory(void)
 
 static void the_device_says_what_it_pages(void)
 {
-    enum { ODP_ATOMIC_WRITE = 1 << 7 }; /* newer than some rdma-core's header */
+    enum { ODP_FLUSH = 1 << 6, ODP_ATOMIC_WRITE = 1 << 7 }; /* newer than some rdma-core's header */
     struct ibv_device_attr_ex attr;
 
     CHECK_EQ(ibv_query_device_ex(pair.context, NULL, &attr), 0);
@@ -145,7 +145,7 @@ static void the_device_says_what_it_pages(void)
     CHECK_EQ(attr.odp_caps.per_transport_caps.rc_odp_caps,
              IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                  IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV |
-                 ODP_ATOMIC_WRITE);
+                 ODP_FLUSH | ODP_ATOMIC_WRITE);
     CHECK(!(attr.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_WRITE));
 }
 

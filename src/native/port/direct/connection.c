@@ -19,7 +19,7 @@ static bool is_reachable(const struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
 
-    return vb_direct_is_local(direct, &qp->attr.ah_attr.grh.dgid);
+    return vb_direct_is_local(direct, &qp->attr.ah_attr);
 }
 
 int vb_connection_open(struct vb_qp *qp)

@@ -112,10 +112,14 @@ static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
     memcpy(grh + 24, ah->grh.dgid.raw, 16);
 }
 
+/* The header's place stays free where there is none (IBA 11.4.1.2: its bytes are undefined). */
 static void put_grh(const struct vb_gid *source, const struct vb_ah *ah,
                     const struct vb_spans *payload, uint8_t grh[GRH_SIZE], struct vb_spans *all)
 {
-    write_grh(grh, source, &ah->attr, payload->total);
+    if (source)
+        write_grh(grh, source, &ah->attr, payload->total);
+    else
+        memset(grh, 0, GRH_SIZE);
     all->count = 0;
     all->total = 0;
     vb_spans_add(all, grh, 0, GRH_SIZE);
@@ -150,8 +154,8 @@ struct datagram {
     struct vb_qp *qp;
     const struct ibv_send_wr *wr;
     const struct vb_spans *message;
-    const struct vb_gid *source;
-    const uint8_t *group; /* NULL: to one QP */
+    const struct vb_gid *source; /* NULL: addressed by a LID, so without a GRH */
+    const uint8_t *group;        /* NULL: to one QP */
     struct vb_outcome *outcome;
 };
 
@@ -178,11 +182,12 @@ static void deliver(const struct datagram *datagram, const struct destination *t
     int error = 0;
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
-        .flags = IBV_WC_GRH | (wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0),
+        .flags = (datagram->source ? IBV_WC_GRH : 0) |
+                 (wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0),
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->ibv.qp_num,
-        .data = {header_type(datagram->source)},
+        .data = {datagram->source ? header_type(datagram->source) : 0},
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
@@ -284,20 +289,25 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     const uint8_t *dgid = ah->attr.grh.dgid.raw;
-    bool to_group = vb_gid_is_multicast(dgid);
+    bool to_group = ah->attr.is_global && vb_gid_is_multicast(dgid);
     struct vb_spans payload, message;
     uint8_t grh[GRH_SIZE];
     struct vb_gid source;
-    struct datagram datagram = {qp, wr, &message, &source, to_group ? dgid : NULL, outcome};
+    struct datagram datagram = {.qp = qp,
+                                .wr = wr,
+                                .message = &message,
+                                .source = ah->attr.is_global ? &source : NULL,
+                                .group = to_group ? dgid : NULL,
+                                .outcome = outcome};
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
     if (payload.total > DATAGRAM_MAX)
         return vb_refuse_length(qp, wr, payload.total, DATAGRAM_MAX, outcome);
-    if ((!to_group && !vb_direct_is_local(direct, &ah->attr.grh.dgid)) ||
-        !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source))
+    if ((!to_group && !vb_direct_is_local(direct, &ah->attr)) ||
+        (datagram.source && !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source)))
         return 0;
-    put_grh(&source, ah, &payload, grh, &message);
+    put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)
         pass_to_one(&datagram);
     else if ((wr->wr.ud.remote_qpn & VB_QPN_MASK) == VB_MULTICAST_QPN)

@@ -27,6 +27,8 @@
 /* Address space for tables and rings; pages are touched as objects are made. */
 static const size_t SEGMENT_SIZE = 16ull << 30;
 
+enum { LARGEST_MTU = 4096 };
+
 uint64_t vb_direct_now(void)
 {
     struct timespec now;
@@ -35,9 +37,17 @@ uint64_t vb_direct_now(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid)
+uint64_t vb_direct_clock(const struct vb_adapter *adapter)
 {
-    return vb_addresses_has(direct->addresses, gid->raw);
+    (void)adapter;
+    return vb_direct_now();
+}
+
+bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
+{
+    if (VB_UNLIKELY(!ah->is_global))
+        return ah->dlid && ah->dlid == direct->adapter.lid;
+    return vb_addresses_has(direct->addresses, ah->grh.dgid.raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
@@ -139,7 +149,7 @@ const struct vb_port vb_direct_port = {
     .settle_peer = vb_direct_settle_peer,
     .attend = attend,
     .progress = progress,
-    .now = vb_direct_now,
+    .now = vb_direct_clock,
     .release_later = vb_later_release,
     .join = join,
 };
@@ -201,7 +211,19 @@ static int open_adapter(struct vb_direct *direct)
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
     if (error)
         vb_heap_destroy(segment);
+    else if (direct->config.infiniband)
+        direct->adapter.lid = VB_LID;
     return error;
+}
+
+static int open_addresses(const struct vb_direct_config *config, struct vb_addresses **addresses)
+{
+    struct vb_gid gid;
+
+    if (!config->infiniband)
+        return vb_addresses_open(config->netdev, addresses);
+    gid = vb_gid_infiniband();
+    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, addresses);
 }
 
 static void close_adapter(struct vb_direct *direct)
@@ -238,7 +260,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     pthread_mutex_init(&made->peers_mutex, NULL);
     pthread_mutex_init(&made->serve_mutex, NULL);
     pthread_mutex_init(&made->links_mutex, NULL);
-    error = vb_addresses_open(config->netdev, &made->addresses);
+    error = open_addresses(config, &made->addresses);
     if (!error) {
         error = open_adapter(made);
         if (error)

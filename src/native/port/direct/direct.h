@@ -28,6 +28,7 @@ struct vb_direct_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
     enum vb_way force;    /* VB_WAY_ANY: probe */
     const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
+    bool infiniband;      /* a port with a LID, and with one GID that no interface stands behind */
     /* The adapter's port, where this one is a part of it (port/host.h); NULL: this one alone. */
     const struct vb_port *port;
     void *whole; /* that port's own */
@@ -98,10 +99,11 @@ static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
     return (struct vb_direct *)((char *)adapter - offsetof(struct vb_direct, adapter));
 }
 
-/* Is this GID one of the host's own? */
-bool vb_direct_is_local(struct vb_direct *direct, const union ibv_gid *gid);
+/* Is this address one of the host's own, by its GID or by its LID? */
+bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah);
 
-uint64_t vb_direct_now(void); /* ns, monotonic */
+uint64_t vb_direct_now(void);                               /* ns, monotonic */
+uint64_t vb_direct_clock(const struct vb_adapter *adapter); /* vb_port.now: the same */
 
 /* How long a poster waits for a peer's help, in ns. A peer that is stopped (SIGSTOP, a debugger)
  * must not stop the poster: after this the request waits in its queue. */

@@ -547,6 +547,64 @@ static int do_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return VB_LIKELY(!error) ? 0 : vb_copy_failed(qp, wr, error, &local, &remote, outcome);
 }
 
+static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *wr,
+                         const struct vb_mr_shared *mr, struct vb_spans *spans)
+{
+    bool whole = wr->wr.flush.level == IBV_FLUSH_MR;
+    uint64_t addr = whole ? mr->iova : wr->wr.flush.remote_addr;
+
+    spans->count = 0;
+    spans->total = 0;
+    vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova),
+                 whole ? mr->length : wr->wr.flush.length);
+}
+
+static enum vb_check check_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 const struct vb_mr_shared **mr, struct vb_evidence *evidence)
+{
+    const struct vb_qp_shared *remote = qp->remote;
+    uint32_t need = vb_flush_need(wr->wr.flush.type), rkey = wr->wr.flush.rkey;
+    uint64_t addr = wr->wr.flush.remote_addr, length = wr->wr.flush.length;
+    bool whole = wr->wr.flush.level == IBV_FLUSH_MR;
+    enum vb_check check = VB_CHECK_QP_ACCESS;
+
+    *mr = NULL;
+    if ((remote->access & need) == need)
+        check = vb_flush_check(&qp->peer->view, remote->pd, vb_peer_qp_index(qp->peer, remote),
+                               rkey, whole, addr, length, need, mr);
+    if (check)
+        vb_note_refusal(qp, check, rkey, addr, whole ? 0 : length, need, *mr, evidence);
+    return check;
+}
+
+/*
+ * The requests before it were carried out by this thread, or by one that it has waited for: their
+ * bytes are where all processors see them. Only a SEND's may still be inside its completion.
+ */
+static VB_COLD int do_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                            struct vb_outcome *outcome)
+{
+    struct vb_spans none = {0}, remote;
+    const struct vb_mr_shared *mr;
+    struct vb_evidence evidence;
+    enum vb_check check;
+    int error;
+
+    if (!has_rd_atomic(qp))
+        return refuse_rd_atomic(qp, wr, outcome);
+    if (wr->wr.flush.level != IBV_FLUSH_MR && wr->wr.flush.length > VB_MESSAGE_MAX)
+        return vb_refuse_length(qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, outcome);
+    check = check_flush(qp, wr, &mr, &evidence);
+    if (check)
+        return nak_key(qp, wr, check, &evidence, outcome);
+    flushed_span(qp->peer, wr, mr, &remote);
+    error = vb_unplaced_settle(qp, &remote);
+    if (error)
+        return vb_copy_failed(qp, wr, error, &none, &remote, outcome);
+    atomic_thread_fence(memory_order_seq_cst);
+    return 0;
+}
+
 static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
@@ -561,6 +619,8 @@ static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
         return do_atomic(qp, wr, outcome);
     case IBV_WR_ATOMIC_WRITE:
         return do_atomic_write(qp, wr, outcome);
+    case IBV_WR_FLUSH:
+        return do_flush(qp, wr, outcome);
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
         return vb_mw_execute(qp, wr, outcome);

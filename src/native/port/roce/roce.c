@@ -25,7 +25,7 @@ uint64_t vb_roce_now(void)
 /* ---- work, under the lock ---- */
 
 enum {
-    BURSTS = 32,       /* sent in one turn: 4 MiB, then what came in must be looked at */
+    BURSTS = 32,       /* sent in one turn: 4 MB, then what came in must be looked at */
     AGAIN_NS = 100000, /* after the system took no more */
 };
 

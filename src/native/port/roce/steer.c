@@ -466,9 +466,11 @@ int vb_steer_add_slot(struct vb_steer *steer, uint32_t slot, uint64_t now)
     if (steer->slot_count == VB_MAX_SLOTS || slot == 0 || slot >= VB_SLOTS)
         return -EINVAL;
     error = vb_forward_accept(steer->forward, slot);
+    if (error)
+        return error;
     steer->slots[steer->slot_count++] = (uint16_t)slot;
     want_soon(steer, now);
-    return error;
+    return 0;
 }
 
 /* ---- open and close ---- */

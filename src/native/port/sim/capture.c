@@ -41,11 +41,15 @@ static uint32_t header_length(const struct vb_sim_packet *packet)
     return vb_opcodes[packet->header[0]].header_length;
 }
 
-/* `header`: the packet's, without what only the fabric knows; it is to last as long as the frame.
- */
-static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet, uint8_t *header)
+/* `header`: room for the packet's as it is on a wire, for as long as the frame lasts. */
+static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
+                 uint8_t header[VB_SIM_HEADER])
 {
     uint32_t pad = vb_bth_read(packet->header).pad;
+
+    memcpy(header, packet->header, VB_SIM_HEADER);
+    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED);
+    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
@@ -55,8 +59,6 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet, uin
         vb_sim_write_group(frame->dgid, packet->target);
     else
         vb_sim_write_gid(frame->dgid, packet->target);
-    memcpy(header, packet->header, VB_SIM_HEADER);
-    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
     frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
     vb_frame_add(frame, header, header_length(packet));
     vb_frame_add(frame, ZEROS, packet->payload + pad);

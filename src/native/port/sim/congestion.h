@@ -6,6 +6,7 @@
 #include "port/sim/cct.h"
 #include "port/sim/dcqcn.h"
 #include "port/sim/hpcc.h"
+#include "wire/headers.h"
 
 enum vb_congestion_kind {
     VB_CONGESTION_NONE = 0,
@@ -28,8 +29,21 @@ struct vb_rate {
     union {
         struct vb_dcqcn dcqcn;
         struct vb_cct cct;
-        struct vb_hpcc *hpcc;
+        struct vb_hpcc *hpcc; /* NULL: of a program, which does not react to telemetry */
     };
 };
+
+enum { VB_CNP = VB_BTH + VB_CNP_RESERVED };
+
+/* A packet was sent; the rate at which it counts, in bits/s. Not for VB_CONGESTION_NONE. */
+double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
+                          uint32_t bytes, uint64_t now);
+/* A notification came. */
+void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
+                          uint64_t now);
+/* A marked packet of a connection came: is its sender told, or was it told just now? */
+bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
+                         uint64_t now);
+void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp);
 
 #endif

@@ -8,6 +8,7 @@
 #include "hca/ah.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "hca/multicast.h"
 #include "hca/qp.h"
 #include "hca/replies.h"
 #include "hca/text.h"
@@ -15,6 +16,7 @@
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/packet.h"
+#include "port/sim/connect_state.h"
 
 /* Address space for tables and rings; pages are touched as objects are made. */
 static const size_t SEGMENT_SIZE = 4ull << 30;
@@ -43,29 +45,17 @@ int vb_connect_step(struct vb_connect *connect, uint64_t until)
 
 /* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
 
-/* A QP's part of the port. */
-struct place {
-    struct vb_qp *next_held;
-    uint8_t level;
-    bool is_held;
-};
-
-static struct place *place_of(const struct vb_qp *qp)
-{
-    return qp->port_data;
-}
-
 static void hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
 {
-    struct place *place = place_of(qp);
+    struct vb_connect_place *place = vb_connect_place_of(qp);
 
-    if (place->is_held)
+    if (place->waits_for_lane)
         return;
-    place->is_held = true;
+    place->waits_for_lane = true;
     place->level = level;
     place->next_held = connect->held;
     connect->held = qp;
-    vb_engine_hold(qp, true);
+    vb_connect_hold(qp);
 }
 
 /* Those whose lane is free again; `gone`: also that one. */
@@ -76,15 +66,15 @@ static void release_held(struct vb_connect *connect, const struct vb_qp *gone)
 
     while (*at) {
         struct vb_qp *qp = *at;
-        struct place *place = place_of(qp);
+        struct vb_connect_place *place = vb_connect_place_of(qp);
 
         if (qp != gone && jack->calls->is_held_up(jack, place->level)) {
             at = &place->next_held;
             continue;
         }
         *at = place->next_held;
-        place->is_held = false;
-        vb_engine_hold(qp, false);
+        place->waits_for_lane = false;
+        vb_connect_hold(qp);
     }
 }
 
@@ -140,9 +130,29 @@ static void address(struct vb_letter *letter, const struct vb_path *path)
     letter->level = path->sl;
 }
 
-/* What cannot be copied is lost, as on a network. 0, -EFAULT, -ENOMEM. */
-static int send_packet(struct vb_connect *connect, const struct vb_packet *packet)
+/* Switches send nothing back: the host's own members have it from the adapter, and at once. */
+static uint32_t send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
 {
+    struct vb_arrival arrival = {
+        .bytes = letter->bytes,
+        .length = letter->length,
+        .traffic_class = letter->traffic_class,
+        .hop_limit = letter->hop_limit,
+        .flow_label = letter->flow_label,
+    };
+    uint32_t members[VB_GROUP_QPS];
+
+    memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
+    memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
+    if (!letter->damaged && vb_multicast_members(&connect->adapter.self, arrival.dgid, members))
+        vb_engine_receive(connect->engine, &arrival, now_ns(connect));
+    return connect->jack->calls->send_to_group(connect->jack, letter->dgid);
+}
+
+/* What cannot be copied is lost, as on a network. Bytes on the wire, -EFAULT, -ENOMEM. */
+static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out)
+{
+    const struct vb_packet *packet = out->packet;
     struct vb_jack *jack = connect->jack;
     uint32_t length = packet->header_length + packet->payload_length + packet->pad;
     struct vb_letter *letter = jack->calls->begin(jack, length);
@@ -151,23 +161,45 @@ static int send_packet(struct vb_connect *connect, const struct vb_packet *packe
         return -ENOMEM;
     address(letter, packet->path);
     letter->payload = packet->payload_length;
+    letter->damaged = out->icrc_flip;
     if (vb_packet_write(packet, letter->bytes) < 0) {
         jack->calls->give_up(jack);
         return -EFAULT;
     }
-    jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
-    return 0;
+    if (VB_UNLIKELY(vb_gid_is_multicast(packet->path->dgid)))
+        return (int)send_to_group(connect, letter);
+    return (int)jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
+}
+
+static int send_wrapped(struct vb_connect *connect, const struct vb_wrap_out *out)
+{
+    int sent = send_packet(connect, out);
+
+    vb_wrap_sent(&connect->wrap, out, 0, 0, now_ns(connect));
+    return sent;
+}
+
+uint32_t vb_connect_emit(struct vb_connect *connect, const struct vb_packet *packet, int *error)
+{
+    struct vb_wrap_out out = {.packet = packet};
+    int sent = 0;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&connect->wrap)))
+        sent = send_packet(connect, &out);
+    else if (vb_wrap_outgoing(&connect->wrap, packet, now_ns(connect), &out))
+        sent = send_wrapped(connect, &out);
+    if (error)
+        *error = sent < 0 ? sent : 0;
+    return sent < 0 ? 0 : (uint32_t)sent;
 }
 
 /* A packet that could not leave at once keeps its connection from making more of them. */
 static void hold_sender(struct vb_connect *connect, const struct vb_packet *packet)
 {
-    const struct vb_path *path = packet->path;
-    struct vb_endpoint *ep =
-        (struct vb_endpoint *)((char *)(uintptr_t)path - offsetof(struct vb_endpoint, path));
+    uint8_t level = packet->path->sl;
 
-    if (connect->jack->calls->is_held_up(connect->jack, path->sl))
-        hold(connect, ep->qp, path->sl);
+    if (connect->jack->calls->is_held_up(connect->jack, level))
+        hold(connect, vb_connect_sender(packet), level);
 }
 
 static void arm(struct vb_connect *connect)
@@ -176,26 +208,55 @@ static void arm(struct vb_connect *connect)
 
     if (due < UINT64_MAX / PS_IN_NS)
         connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
+    connect->jack->calls->expire_at(connect->jack, vb_timers_next(&connect->paced));
+    due = vb_wrap_deadline(&connect->wrap);
+    /* What is due already waits for the port, and not for a time. */
+    if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(connect))
+        connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
 }
 
-static bool has_more(const struct vb_connect *connect)
+static bool has_more(struct vb_connect *connect)
 {
     return vb_ready_first(&connect->engine->replying) ||
-           vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended;
+           vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended ||
+           (vb_wrap_is_active(&connect->wrap) &&
+            vb_wrap_deadline(&connect->wrap) <= now_ns(connect));
+}
+
+/* What a fault rule has held. */
+static bool send_due(struct vb_connect *connect)
+{
+    struct vb_wrap_out out;
+
+    if (!vb_wrap_is_active(&connect->wrap) ||
+        !vb_wrap_due_out(&connect->wrap, now_ns(connect), &out))
+        return false;
+    send_wrapped(connect, &out);
+    return true;
+}
+
+static bool send_next(struct vb_connect *connect)
+{
+    struct vb_packet packet;
+    uint32_t bytes;
+
+    if (!vb_engine_next(connect->engine, &packet, now_ns(connect)))
+        return false;
+    bytes = vb_connect_emit(connect, &packet, NULL);
+    hold_sender(connect, &packet);
+    if (connect->jack->congestion->kind && bytes)
+        vb_connect_pace(connect, &packet, bytes);
+    return true;
 }
 
 static void pump(struct vb_connect *connect)
 {
     struct vb_jack *jack = connect->jack;
-    struct vb_packet packet;
 
     if (connect->held)
         release_held(connect, NULL);
-    while (jack->calls->may_send(jack) &&
-           vb_engine_next(connect->engine, &packet, now_ns(connect))) {
-        send_packet(connect, &packet);
-        hold_sender(connect, &packet);
-    }
+    while (jack->calls->may_send(jack) && (send_due(connect) || send_next(connect)))
+        ;
     if (has_more(connect))
         jack->calls->come_back(jack);
     arm(connect);
@@ -203,17 +264,55 @@ static void pump(struct vb_connect *connect)
 
 /* ---- what the world calls -------------------------------------------------------------------- */
 
+static void receive(struct vb_connect *connect, const struct vb_arrival *arrival)
+{
+    const struct vb_counters *counters = vb_engine_counters(connect->engine);
+    uint64_t notices = counters->cnp_received;
+
+    vb_engine_receive(connect->engine, arrival, now_ns(connect));
+    if (connect->jack->congestion->kind)
+        vb_connect_congested(connect, arrival, counters->cnp_received != notices);
+}
+
+static void receive_wrapped(struct vb_connect *connect, const struct vb_wrap_in *in)
+{
+    receive(connect, in->arrival);
+    vb_wrap_received(&connect->wrap, in, NULL, now_ns(connect));
+}
+
+static void receive_due(struct vb_connect *connect)
+{
+    struct vb_wrap_in in;
+
+    while (vb_wrap_is_active(&connect->wrap) &&
+           vb_wrap_due_in(&connect->wrap, now_ns(connect), &in))
+        receive_wrapped(connect, &in);
+}
+
 static void arrive(void *argument, const struct vb_arrival *arrival)
+{
+    static const struct vb_wrap_frame frame;
+    struct vb_connect *connect = argument;
+    struct vb_wrap_in in;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&connect->wrap)))
+        receive(connect, arrival);
+    else if (vb_wrap_incoming(&connect->wrap, arrival, &frame, now_ns(connect), &in))
+        receive_wrapped(connect, &in);
+}
+
+static void drop_damaged(void *argument)
 {
     struct vb_connect *connect = argument;
 
-    vb_engine_receive(connect->engine, arrival, now_ns(connect));
+    ++connect->damaged;
 }
 
 static void ready(void *argument)
 {
     struct vb_connect *connect = argument;
 
+    receive_due(connect);
     if (connect->attended)
         serve_attended(connect);
     pump(connect);
@@ -224,7 +323,13 @@ static void expire(void *argument)
     struct vb_connect *connect = argument;
 
     vb_engine_expire(connect->engine, now_ns(connect));
+    vb_connect_pace_expire(connect);
     ready(connect);
+}
+
+void vb_connect_wrapped(struct vb_connect *connect)
+{
+    connect->jack->calls->expire_at(connect->jack, vb_connect_now(connect));
 }
 
 /* ---- a port's calls -------------------------------------------------------------------------- */
@@ -273,7 +378,7 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
 
     if (!vb_addresses_get(connect->addresses, attr->grh.sgid_index, &source))
         return -EINVAL;
-    if (host == UINT32_MAX)
+    if (host == UINT32_MAX && !vb_gid_is_multicast(attr->grh.dgid.raw))
         return -ENETUNREACH;
     *path = (struct vb_path){
         .flow_label = attr->grh.flow_label & 0xfffff,
@@ -285,13 +390,15 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
     };
     memcpy(path->sgid, source.raw, sizeof(path->sgid));
     memcpy(path->dgid, attr->grh.dgid.raw, sizeof(path->dgid));
-    return connect->jack->calls->way(connect->jack, host);
+    return host == UINT32_MAX ? 0 : connect->jack->calls->way(connect->jack, host);
 }
 
 static int make_path(struct vb_connect *connect, struct vb_qp *qp, struct vb_path *path)
 {
     int error = find_way(connect, &qp->attr.ah_attr, path);
 
+    if (!error && vb_gid_is_multicast(path->dgid))
+        error = -ENETUNREACH;
     if (error)
         return decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
@@ -311,14 +418,25 @@ static int join_engine(struct vb_connect *connect, struct vb_qp *qp)
     return error ? error : vb_engine_connect(connect->engine, qp, &path);
 }
 
+static int make_place(struct vb_qp *qp)
+{
+    struct vb_connect_place *made = calloc(1, sizeof(*made));
+
+    if (!made || vb_timer_join(&of(qp)->paced, &made->at_rate, 0)) {
+        free(made);
+        return -ENOMEM;
+    }
+    made->qp = qp;
+    qp->port_data = made;
+    return 0;
+}
+
 static int connect_qp(struct vb_qp *qp)
 {
-    int error = 0;
+    int error = qp->port_data ? 0 : make_place(qp);
 
-    if (!qp->port_data)
-        qp->port_data = calloc(1, sizeof(struct place));
-    if (!qp->port_data)
-        return -ENOMEM;
+    if (error)
+        return error;
     if (vb_qp_connected_type(qp->ibv.qp_type))
         error = join_engine(of(qp), qp);
     if (!error)
@@ -334,20 +452,23 @@ static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
 
     for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
         if (vb_replies_next(ep, &packet))
-            send_packet(connect, &packet);
+            vb_connect_emit(connect, &packet, NULL);
 }
 
 static void disconnect(struct vb_qp *qp)
 {
     struct vb_connect *connect = of(qp);
+    struct vb_connect_place *place = vb_connect_place_of(qp);
 
     send_owed(connect, qp);
     unattend(connect, qp);
-    if (qp->port_data && place_of(qp)->is_held)
+    if (place && place->waits_for_lane)
         release_held(connect, qp);
     vb_engine_disconnect(connect->engine, qp);
     vb_qp_count_poller(qp, false);
-    free(qp->port_data);
+    if (place)
+        vb_timer_leave(&connect->paced, &place->at_rate);
+    free(place);
     qp->port_data = NULL;
 }
 
@@ -359,6 +480,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_packet packet;
     struct vb_path path;
+    int error = 0;
 
     if (!jack->calls->may_send(jack) || jack->calls->is_held_up(jack, ah->attr.sl)) {
         qp->wait.reason = VB_WAIT_PEER;
@@ -367,8 +489,12 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     if (find_way(connect, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
-    if (packet.header_length && send_packet(connect, &packet) == -EFAULT)
+    if (packet.header_length)
+        vb_connect_emit(connect, &packet, &error);
+    if (error == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
+    if (VB_UNLIKELY(vb_wrap_is_active(&connect->wrap)))
+        vb_connect_wrapped(connect);
     return 0;
 }
 
@@ -412,12 +538,40 @@ static void told(struct vb_context *context, int fd)
     jack->calls->told(jack, fd);
 }
 
+static uint64_t now(const struct vb_adapter *adapter)
+{
+    return now_ns(vb_connect_of(adapter));
+}
+
 static int join(struct vb_qp *qp, const uint8_t group[16])
 {
-    (void)group;
-    return vb_decline(
-        qp->context, -EOPNOTSUPP,
-        "a program on a simulated host cannot be in multicast groups: only flows can");
+    struct vb_jack *jack = of(qp)->jack;
+    int error = jack->calls->join(jack, group);
+
+    switch (error) {
+    case 0:
+        return 0;
+    case -EHOSTUNREACH:
+        return vb_decline(qp->context, error,
+                          "no way of the simulated fabric leads to another member of the group");
+    default:
+        return vb_decline(qp->context, error,
+                          "the simulated fabric has no room for another multicast group");
+    }
+}
+
+static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+{
+    struct vb_jack *jack = vb_connect_of(adapter)->jack;
+
+    jack->calls->leave(jack, group);
+}
+
+static bool is_own(void *argument, const uint8_t gid[16])
+{
+    const struct vb_connect *connect = argument;
+
+    return vb_addresses_has(connect->addresses, gid);
 }
 
 static const struct vb_port port = {
@@ -432,8 +586,10 @@ static const struct vb_port port = {
     .progress = progress,
     .kick = kick,
     .join = join,
+    .leave = leave,
     .armed = armed,
     .told = told,
+    .now = now,
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -489,8 +645,10 @@ static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
     if (error) {
         close_adapter(connect);
         vb_addresses_close(connect->addresses);
+        return error;
     }
-    return error;
+    vb_engine_set_own(connect->engine, is_own, connect);
+    return 0;
 }
 
 int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connect **connect)
@@ -506,9 +664,11 @@ int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connec
     if (!made)
         return -ENOMEM;
     made->jack = jack;
-    made->plug = (struct vb_plug){made, arrive, ready, expire};
+    made->plug = (struct vb_plug){made, arrive, drop_damaged, ready, expire};
+    vb_wrap_init(&made->wrap);
     error = open_parts(made, heap);
     if (error) {
+        vb_wrap_fini(&made->wrap);
         free(made);
         return error;
     }
@@ -525,6 +685,8 @@ void vb_connect_close(struct vb_connect *connect)
     vb_engine_destroy(connect->engine);
     close_adapter(connect);
     vb_addresses_close(connect->addresses);
+    vb_timers_free(&connect->paced);
+    vb_wrap_fini(&connect->wrap);
     free(connect);
 }
 
@@ -539,7 +701,7 @@ int vb_connect_counters(const struct vb_connect *connect, char *json, size_t siz
     for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
         vb_text_add(&text, "%s\"%s\":%llu", i ? "," : "", vb_counter_names[i].name,
                     (unsigned long long)value[i]);
-    vb_text_add(&text, "}}");
+    vb_text_add(&text, "},\"port\":{\"drop_icrc\":%llu}}", (unsigned long long)connect->damaged);
     return text.length;
 }
 

@@ -12,8 +12,11 @@
 #include <stddef.h>
 
 #include "hca/adapter.h"
+#include "hca/timer.h"
 #include "port/address.h"
+#include "port/sim/congestion.h"
 #include "port/sim/jack.h"
+#include "port/wrap/wrap.h"
 
 struct vb_connect {
     struct vb_adapter adapter;
@@ -23,6 +26,9 @@ struct vb_connect {
     struct vb_addresses *addresses; /* the port's GIDs */
     struct vb_qp *held;             /* their packets wait for credits: the engine makes no more */
     struct vb_qp *attended;         /* requests that wait, or queues to flush */
+    struct vb_timers paced;         /* of all connections (connect_state.h) */
+    struct vb_wrap wrap;            /* faults; after new rules, vb_connect_wrapped */
+    uint64_t damaged;               /* packets that came with a wrong ICRC */
 };
 
 /*
@@ -41,6 +47,9 @@ static inline struct vb_connect *vb_connect_of(const struct vb_adapter *adapter)
 /* The next event of its world, if it is not after `until` (ps): as vb_jack_calls.step. */
 int vb_connect_step(struct vb_connect *connect, uint64_t until);
 uint64_t vb_connect_now(const struct vb_connect *connect); /* ps */
+
+/* There are new fault rules, and packets that were held may be due. */
+void vb_connect_wrapped(struct vb_connect *connect);
 
 /* JSON as vb_roce_counters has it, and as vb_host_describe. Length as snprintf. */
 int vb_connect_counters(const struct vb_connect *connect, char *json, size_t size);

@@ -48,13 +48,34 @@ static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 /* There is one way, and it is the data's. */
 static bool may_reserve(const struct vb_sim_flow *flow)
 {
-    return !flow->reserve || (!flow->to_group && flow->opcode != IBV_WR_RDMA_READ);
+    if (flow->buffer && type_of(flow) != IBV_QPT_RC)
+        return false; /* when its packets have arrived is not known */
+    return (!flow->reserve && !flow->buffer) ||
+           (!flow->to_group && flow->opcode != IBV_WR_RDMA_READ);
+}
+
+/* Bytes of each of its messages, of which `depth` are never more than its buffer on any wire. */
+static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
+    uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
+                       vb_sim_wire_bytes(sim->config.framing, headers, mtu);
+    uint64_t most = packets * mtu;
+
+    return most < MESSAGE_MAX ? most : MESSAGE_MAX;
+}
+
+static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t most = message_in_buffer(sim, flow);
+
+    return !flow->buffer || (most && flow->message <= most);
 }
 
 static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     return flow->source < sim->hosts && has_target(sim, flow) && flow->bytes && flow->level < 16 &&
-           may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
+           flow->back_level < 16 && may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
            flow->message <= message_max(sim, flow) && has_opcode(flow);
 }
 
@@ -62,13 +83,16 @@ static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     struct vb_sim_packet like = {.source = (uint16_t)flow->source,
-                                 .target = (uint16_t)flow->target};
+                                 .target = (uint16_t)flow->target,
+                                 .level_marks = (uint8_t)(flow->level << 4)};
     struct vb_sim_way *way;
-    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, 0, &way);
+    /* A byte of buffer: whether there is any to promise, not whether it is free now. */
+    struct vb_sim_promise some = {.buffer = flow->buffer != 0};
+    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &way);
 
     if (!error)
-        vb_world_release(sim->world, way, 0);
-    return error;
+        vb_world_release(sim->world, way, &some);
+    return error == -EBUSY ? 0 : error;
 }
 
 /* There, and back for the acknowledgements. */
@@ -80,9 +104,8 @@ static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
     if (flow->to_group)
         return vb_world_group_reaches(sim->world, from, flow->target);
     error = vb_world_reaches(sim->world, from, flow->target);
-    if (!error && flow->reserve)
+    if (!error && (flow->reserve || flow->buffer))
         error = check_promise(sim, flow);
-
     return error ? error
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
 }
@@ -156,8 +179,12 @@ static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .start = given->start,
         .finish = VB_SIM_NEVER,
         .reserve = given->reserve,
-        .message = given->message ? given->message : message_max(sim, given),
+        .buffer = given->buffer,
+        .message = given->message  ? given->message
+                   : given->buffer ? message_in_buffer(sim, given)
+                                   : message_max(sim, given),
         .level = given->level,
+        .back_level = given->back_level,
         .depth = given->depth ? given->depth : 1,
         .opcode = given->opcode,
         .type = (uint8_t)type_of(given),
@@ -175,6 +202,8 @@ static int check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint
     for (*bad = 0; *bad < count; ++*bad) {
         int error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
 
+        if (!error && !fits_its_buffer(sim, &flows[*bad]))
+            error = -EMSGSIZE;
         if (error)
             return error;
     }
@@ -322,20 +351,28 @@ static int join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_si
     if (flow->opcode == IBV_WR_SEND || flow->edge != VB_SIM_NONE)
         vb_sim_qp_receives(*target);
     if (vb_sim_qp_connect(*source, *target, flow->level) ||
-        vb_sim_qp_connect(*target, *source, flow->level))
+        vb_sim_qp_connect(*target, *source, flow->back_level))
         return -ENOMEM;
     return 0;
+}
+
+static struct vb_sim_promise promise_of(const struct vb_sim_flow *flow)
+{
+    return (struct vb_sim_promise){.rate = flow->reserve, .buffer = flow->buffer};
 }
 
 /* False: it does not start. */
 static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
     struct vb_sim_packet like = {.source = (uint16_t)flow->source,
-                                 .target = (uint16_t)flow->target};
+                                 .target = (uint16_t)flow->target,
+                                 .level_marks = (uint8_t)(flow->level << 4)};
+    struct vb_sim_promise promise = promise_of(flow);
     int error;
 
     vb_put24(like.header + 5, qp->shared.dest_qp_num);
-    error = vb_world_reserve(sim->world, qp->host->node, &like, flow->reserve, &qp->way);
+    error = vb_world_reserve(sim->world, qp->host->node, &like, &promise, &qp->way);
+    qp->promised = flow->buffer != 0;
     if (error == -EBUSY)
         vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
     else if (error)
@@ -357,7 +394,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         target->flow = number;
     source->unposted = flow->bytes;
     flow->slot = source->slot;
-    if (flow->reserve && !reserve_way(sim, flow, source))
+    if ((flow->reserve || flow->buffer) && !reserve_way(sim, flow, source))
         return;
     flow->state = VB_FLOW_RUNNING;
     if (flow->type == IBV_QPT_UD) {
@@ -388,6 +425,7 @@ void vb_sim_flows_start(struct vb_sim *sim)
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
     struct vb_sim_qp *qp = sim->qp[flow->slot];
+    struct vb_sim_promise promise = promise_of(flow);
 
     flow->state = (uint8_t)state;
     if (flow->finish == VB_SIM_NEVER) /* of an unreliable one it is known */
@@ -396,7 +434,7 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
         vb_sim_after_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
     if (qp->way)
-        vb_world_release(sim->world, qp->way, flow->reserve);
+        vb_world_release(sim->world, qp->way, &promise);
     qp->way = NULL;
     if (qp->other)
         vb_sim_qp_destroy(qp->other);

@@ -66,18 +66,6 @@ static void release(struct vb_sim_qp *qp)
         vb_engine_hold(&qp->qp, false);
 }
 
-static double rate_of(struct vb_sim_qp *qp, double line)
-{
-    const struct vb_congestion *congestion = &qp->host->sim->config.congestion;
-    uint64_t now = qp->host->sim->world->now;
-
-    if (congestion->kind == VB_CONGESTION_HPCC)
-        return vb_hpcc_rate(qp->rate.hpcc, &congestion->hpcc);
-    if (congestion->kind == VB_CONGESTION_DCQCN)
-        return vb_dcqcn_rate(&qp->rate.dcqcn, &congestion->dcqcn, line, now);
-    return line * vb_cct_rate(&qp->rate.cct, &congestion->cct, now);
-}
-
 /* The packets that HPCC lets a connection have under way: those that its window begins. */
 static void set_window(struct vb_sim_qp *qp)
 {
@@ -119,6 +107,7 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
     struct vb_sim *sim = qp->host->sim;
+    const struct vb_congestion *congestion = &sim->config.congestion;
     struct vb_sim_port *port;
     double line, rate, promised = (double)sim->flow[qp->flow].reserve;
 
@@ -126,10 +115,10 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     if (!port)
         return;
     line = (double)port->rate;
-    if (sim->config.congestion.kind == VB_CONGESTION_DCQCN)
-        vb_dcqcn_sent(&qp->rate.dcqcn, &sim->config.congestion.dcqcn, line, bytes, sim->world->now);
-    rate = sim->config.congestion.kind ? rate_of(qp, line) : line;
-    if (qp->way && promised < rate)
+    rate = congestion->kind
+               ? vb_congestion_sent(congestion, &qp->rate, line, bytes, sim->world->now)
+               : line;
+    if (promised > 0 && promised < rate)
         rate = promised;
     if (rate >= line)
         return;
@@ -209,6 +198,8 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
         trace(host, qp, packet);
+    if (VB_UNLIKELY(qp->promised) && made->payload_length)
+        at->header[VB_SIM_FLAGS_AT] |= VB_SIM_PROMISED;
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -352,12 +343,7 @@ void vb_sim_kick(struct vb_qp *qp)
 static void send_notice(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = qp->host->sim;
-    struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
-                         .migrated = true,
-                         .pkey = vb_engine_pkey(qp->host->engine),
-                         .becn = true,
-                         .dest_qp = qp->shared.dest_qp_num};
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool), level = sim->config.notice_level;
     struct vb_sim_packet *at;
 
     if (packet == VB_SIM_NONE) {
@@ -365,14 +351,16 @@ static void send_notice(struct vb_sim_qp *qp)
         return;
     }
     at = vb_world_packet(sim->world, packet);
-    memset(at->header, 0, sizeof(at->header));
-    vb_bth_write(at->header, &bth);
+    vb_congestion_write_notice(at->header, vb_engine_pkey(qp->host->engine),
+                               qp->shared.dest_qp_num);
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->payload = 0;
-    at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_BTH + VB_CNP_RESERVED, 0);
+    at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)qp->host->number;
     at->target = qp->peer;
-    at->level_marks = (uint8_t)(sim->config.notice_level << 4);
+    if (level == VB_SIM_OWN_LEVEL)
+        level = qp->qp.endpoint->path.sl;
+    at->level_marks = (uint8_t)(level << 4);
     vb_world_send(sim->world, qp->host->node, packet);
 }
 
@@ -384,20 +372,16 @@ static bool is_marked(const struct vb_sim_packet *packet)
 /* A marked packet of a connection: its sender is told, but not too often. */
 static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *packet)
 {
-    const struct vb_congestion *congestion = &host->sim->config.congestion;
     struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
-    uint64_t now = host->sim->world->now;
     struct vb_sim_qp *qp;
 
     if (!found)
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
-    if (!congestion->kind || congestion->kind == VB_CONGESTION_HPCC || !packet->payload ||
-        (qp->noticed_at && now < qp->noticed_at + congestion->notice_interval))
-        return;
-    qp->noticed_at = now ? now : 1;
-    send_notice(qp);
+    if (packet->payload &&
+        vb_congestion_tells(&host->sim->config.congestion, &qp->noticed_at, host->sim->world->now))
+        send_notice(qp);
 }
 
 static bool is_notice(const struct vb_sim_packet *packet)
@@ -407,9 +391,7 @@ static bool is_notice(const struct vb_sim_packet *packet)
 
 static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
 {
-    const struct vb_congestion *congestion = &host->sim->config.congestion;
     struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
-    uint64_t now = host->sim->world->now;
     struct vb_sim_port *port;
     struct vb_sim_qp *qp;
 
@@ -418,10 +400,8 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].notices;
-    if (congestion->kind == VB_CONGESTION_DCQCN)
-        vb_dcqcn_notice(&qp->rate.dcqcn, &congestion->dcqcn, (double)port->rate, now);
-    else if (congestion->kind == VB_CONGESTION_CCT)
-        vb_cct_notice(&qp->rate.cct, &congestion->cct, now);
+    vb_congestion_notice(&host->sim->config.congestion, &qp->rate, (double)port->rate,
+                         host->sim->world->now);
 }
 
 static void take_trail(struct vb_sim_host *host, uint32_t packet)
@@ -585,11 +565,15 @@ static void dropped(void *context, uint32_t packet)
         vb_sim_unreliable_dropped(sim, at);
 }
 
-static void copied(void *context, uint32_t packet)
+static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
 {
     struct vb_sim *sim = context;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, copy);
 
-    vb_sim_unreliable_copied(sim, vb_world_packet(sim->world, packet));
+    if (at->header[4] & VB_SIM_LETTER)
+        vb_sim_letter_copied(sim, packet, copy);
+    else if (another)
+        vb_sim_unreliable_copied(sim, at);
 }
 
 static void call(void *context, uint32_t what, uint32_t index)

@@ -152,24 +152,46 @@ static void give_up(struct vb_jack *jack)
 }
 
 /* What switches look at, and captures of headers. */
-static void send(struct vb_jack *jack, uint32_t host)
+static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
 {
     struct vb_sim *sim = of(jack)->sim;
     struct vb_sim_packet *at = vb_world_packet(sim->world, of(jack)->packet);
     const struct vb_letter *letter = sim->letter[of(jack)->packet];
     uint32_t headers = letter->length - letter->payload;
     uint32_t seen = headers < VB_SIM_HEADER ? headers : VB_SIM_HEADER;
+    uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, letter->payload);
 
     memset(at->header, 0, sizeof(at->header));
     memcpy(at->header, letter->bytes, seen);
     at->payload = (uint16_t)letter->payload;
-    at->bytes = (uint16_t)vb_sim_wire_bytes(sim->config.framing, headers, letter->payload);
+    at->bytes = (uint16_t)bytes;
     at->source = (uint16_t)jack->host;
-    at->target = (uint16_t)host;
+    at->target = target;
     at->header[4] |= VB_SIM_LETTER;
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
-    at->level_marks = (uint8_t)((letter->level & 15) << 4);
+    at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
     vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
+    return bytes;
+}
+
+static uint32_t send(struct vb_jack *jack, uint32_t host)
+{
+    return send_to(jack, (uint16_t)host, 0);
+}
+
+static uint32_t send_to_group(struct vb_jack *jack, const uint8_t gid[16])
+{
+    return send_to(jack, vb_sim_meeting_number(of(jack)->sim, gid), VB_SIM_TO_GROUP);
+}
+
+static int join(struct vb_jack *jack, const uint8_t gid[16])
+{
+    return vb_sim_meeting_join(of(jack)->sim, gid, jack->host);
+}
+
+static void leave(struct vb_jack *jack, const uint8_t gid[16])
+{
+    vb_sim_meeting_leave(of(jack)->sim, gid, jack->host);
 }
 
 static void come_back(struct vb_jack *jack)
@@ -221,7 +243,10 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet)
         memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
         memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
         letter->bytes[4] |= at->header[4] & 0x80; /* FECN */
-        plug->arrive(plug->argument, &arrival);
+        if (VB_UNLIKELY(letter->damaged))
+            plug->drop_damaged(plug->argument);
+        else
+            plug->arrive(plug->argument, &arrival);
     }
     vb_sim_pool_give(&sim->world->pool, packet);
     if (plug)
@@ -246,6 +271,17 @@ void vb_sim_jack_expire(struct vb_sim_host *host)
     jack->expire_at = VB_SIM_NEVER;
     if (plug)
         plug->expire(plug->argument);
+}
+
+void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy)
+{
+    struct vb_letter *to = letter_for(sim, copy);
+    const struct vb_letter *from = sim->letter[packet];
+
+    if (to)
+        memcpy(to, from, sizeof(*from) + from->length);
+    else
+        sim->world->error = -ENOMEM;
 }
 
 /* ---- programs and time ----------------------------------------------------------------------- */
@@ -355,6 +391,9 @@ static const struct vb_jack_calls calls = {
     .is_held_up = is_held_up,
     .begin = begin,
     .send = send,
+    .send_to_group = send_to_group,
+    .join = join,
+    .leave = leave,
     .give_up = give_up,
     .come_back = come_back,
     .expire_at = expire_at,
@@ -376,6 +415,8 @@ static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
                                   .host = number,
                                   .seed = sim->config.seed << 16 ^ number,
                                   .mtu = sim->config.mtu,
+                                  .notice_level = sim->config.notice_level,
+                                  .congestion = &sim->config.congestion,
                                   .calls = &calls};
     sim->host[number]->jack = &made->jack;
     return &made->jack;
@@ -399,4 +440,5 @@ void vb_sim_jacks_free(struct vb_sim *sim)
         free(sim->letter[i]);
     free(sim->letter);
     free(sim->told_fd);
+    vb_sim_meetings_free(sim);
 }

@@ -16,10 +16,11 @@
 #include <stdint.h>
 
 struct vb_arrival;
+struct vb_congestion;
 struct vb_jack;
 struct vb_sim;
 
-enum { VB_JACK_VERSION = 1 };
+enum { VB_JACK_VERSION = 2 };
 
 struct vb_letter {
     uint8_t sgid[16], dgid[16];
@@ -28,6 +29,7 @@ struct vb_letter {
     uint32_t payload;
     uint8_t traffic_class, hop_limit;
     uint8_t level; /* service level */
+    bool damaged;  /* its ICRC is wrong: the adapter that it comes to drops it */
     uint8_t bytes[];
 };
 
@@ -35,6 +37,7 @@ struct vb_letter {
 struct vb_plug {
     void *argument;
     void (*arrive)(void *argument, const struct vb_arrival *arrival);
+    void (*drop_damaged)(void *argument);
     void (*ready)(void *argument);  /* the port may send, or something has arrived */
     void (*expire)(void *argument); /* the time of expire_at has come */
 };
@@ -48,8 +51,16 @@ struct vb_jack_calls {
     bool (*is_held_up)(const struct vb_jack *jack, uint8_t level);
     /* A packet of so many bytes, to be filled; then one of the other two. NULL: no memory. */
     struct vb_letter *(*begin)(struct vb_jack *jack, uint32_t length);
-    void (*send)(struct vb_jack *jack, uint32_t host);
+    /* How many bytes it takes on the wire. */
+    uint32_t (*send)(struct vb_jack *jack, uint32_t host);
+    uint32_t (*send_to_group)(struct vb_jack *jack, const uint8_t gid[16]);
     void (*give_up)(struct vb_jack *jack);
+    /*
+     * Packets for this group come here from now on: the switches' tables are made. -EHOSTUNREACH:
+     * not to all members; -ENOMEM: also, there are too many groups.
+     */
+    int (*join)(struct vb_jack *jack, const uint8_t gid[16]);
+    void (*leave)(struct vb_jack *jack, const uint8_t gid[16]);
     /* `ready` is called when the port may send again. */
     void (*come_back)(struct vb_jack *jack);
     /* `expire` is called then, or earlier if it was asked for earlier; UINT64_MAX: not at all. */
@@ -73,6 +84,8 @@ struct vb_jack {
     uint64_t rate; /* bits per second; 0: nothing is plugged in */
     uint64_t seed; /* of this host's keys */
     uint16_t mtu;
+    uint8_t notice_level; /* service level of congestion notifications */
+    const struct vb_congestion *congestion;
     const struct vb_jack_calls *calls;
     const struct vb_plug *plug; /* the other side's; NULL: nothing is plugged in */
 };

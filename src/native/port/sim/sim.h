@@ -28,7 +28,7 @@ enum vb_sim_framing {
     VB_SIM_INFINIBAND, /* LRH and both CRCs */
 };
 
-enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64 };
+enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
 
 struct vb_sim_config {
     uint64_t seed;
@@ -39,7 +39,7 @@ struct vb_sim_config {
     uint8_t rd_atomic;              /* READs outstanding on a connection */
     struct vb_engine_config engine; /* virtual_payload is set anyway */
     struct vb_congestion congestion;
-    uint8_t notice_level; /* service level of congestion notifications */
+    uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
     uint8_t hop_limit; /* of all packets, up to VB_SIM_HOPS_MAX; 0: none, and loops are refused */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
@@ -55,7 +55,7 @@ enum vb_flow_state {
     VB_FLOW_RUNNING,
     VB_FLOW_DONE,
     VB_FLOW_FAILED,  /* `status` says how */
-    VB_FLOW_REFUSED, /* the bandwidth that it wants was not there */
+    VB_FLOW_REFUSED, /* the bandwidth or the buffer that it wants was not there */
 };
 
 /*
@@ -70,20 +70,22 @@ struct vb_sim_flow {
     uint64_t done;          /* bytes of the messages that have ended; UC, UD: that were received */
     uint64_t message;       /* bytes of one request, at most 1 GiB */
     uint64_t reserve;       /* bits per second, which it is promised and limited to; 0: neither */
-    uint32_t resent;        /* packets sent again */
-    uint32_t marked;        /* packets that came with a congestion mark */
-    uint32_t notices;       /* congestion notifications that the sender got */
-    uint32_t slot;          /* of its queue pair, while it runs */
-    uint32_t waits;         /* flows that it waits for */
-    uint32_t edge;          /* the first of those that wait for it */
-    uint8_t state;          /* enum vb_flow_state */
-    uint8_t status;         /* enum ibv_wc_status */
-    uint8_t level;          /* service level, or priority */
-    uint8_t depth;          /* requests outstanding */
-    uint8_t opcode;         /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC) or IBV_WR_SEND */
-    uint8_t type;           /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD */
-    bool to_group;          /* UD: the target is a multicast group */
-    bool management;        /* UD: on VL15 */
+    uint64_t buffer;    /* bytes of each switch, likewise, of what is in flight (RC); 0: neither */
+    uint32_t resent;    /* packets sent again */
+    uint32_t marked;    /* packets that came with a congestion mark */
+    uint32_t notices;   /* congestion notifications that the sender got */
+    uint32_t slot;      /* of its queue pair, while it runs */
+    uint32_t waits;     /* flows that it waits for */
+    uint32_t edge;      /* the first of those that wait for it */
+    uint8_t state;      /* enum vb_flow_state */
+    uint8_t status;     /* enum ibv_wc_status */
+    uint8_t level;      /* service level, or priority */
+    uint8_t back_level; /* of what comes back: acknowledgements, a READ's data */
+    uint8_t depth;      /* requests outstanding */
+    uint8_t opcode;     /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC) or IBV_WR_SEND */
+    uint8_t type;       /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD */
+    bool to_group;      /* UD: the target is a multicast group */
+    bool management;    /* UD: on VL15 */
 };
 
 /* `then` waits for `first`; both are places in the array that they are given with. */
@@ -109,8 +111,9 @@ const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_
  * Copies of these, whose source, target, bytes, start, message (0: as large as may be), level,
  * depth (0: 1), opcode and type (0: RC) are set. -EINVAL: no such host, to itself, no bytes, a
  * start in the past, an opcode that its type does not have; -EHOSTUNREACH, -ELOOP: the tables lead
- * one of its ways elsewhere, or round; -EDEADLK: it waits for itself, through others. `*bad` is
- * then the flow's place. -ENOMEM.
+ * one of its ways elsewhere, or round; -EMSGSIZE: `depth` of its messages are more than the buffer
+ * that it reserves; -EOPNOTSUPP: there is none to reserve on its way; -EDEADLK: it waits for
+ * itself, through others. `*bad` is then the flow's place. -ENOMEM.
  */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad);

@@ -43,6 +43,7 @@ struct vb_sim_qp {
     bool waits_for_lane, waits_for_rate, waits_for_bell;
     bool has_turn;           /* among those with datagrams */
     bool sent;               /* unreliable: everything has left */
+    bool promised;           /* its data have buffer of their own */
     uint8_t marks;           /* enum vb_sim_mark, of its packets */
     uint32_t in_flight;      /* unreliable: packets */
     uint64_t unposted;       /* bytes of the flow that are not in the queue yet */
@@ -111,6 +112,8 @@ struct vb_sim {
     /* programs (jack.c) */
     struct vb_letter **letter; /* by packet */
     uint32_t letters;
+    struct vb_sim_meeting *meeting; /* groups that programs are in (meeting.c) */
+    uint32_t meetings;
     int *told_fd; /* descriptors that became readable */
     uint32_t told, told_room;
     uint32_t patience, polls; /* polls in vain… */
@@ -216,6 +219,14 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_jack_ready(struct vb_sim_host *host);
 void vb_sim_jack_expire(struct vb_sim_host *host);
 void vb_sim_jacks_free(struct vb_sim *sim);
+void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
+
+/* meeting.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
+int vb_sim_meeting_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+void vb_sim_meeting_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+/* The group's number in the fabric, which is none of a switch's if nobody is in it. */
+uint16_t vb_sim_meeting_number(const struct vb_sim *sim, const uint8_t gid[16]);
+void vb_sim_meetings_free(struct vb_sim *sim);
 
 void vb_sim_flows_start(struct vb_sim *sim);
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);

@@ -24,6 +24,7 @@ static const struct sequence requests[] = {
     [IBV_WR_RDMA_READ] = {true, 0, 0, 0, VB_OP_READ_REQUEST},
     [IBV_WR_ATOMIC_CMP_AND_SWP] = {true, 0, 0, 0, VB_OP_COMPARE_SWAP},
     [IBV_WR_ATOMIC_FETCH_AND_ADD] = {true, 0, 0, 0, VB_OP_FETCH_ADD},
+    [IBV_WR_FLUSH] = {true, 0, 0, 0, VB_OP_FLUSH},
     [IBV_WR_ATOMIC_WRITE] = {true, 0, 0, 0, VB_OP_ATOMIC_WRITE},
 };
 
@@ -76,6 +77,10 @@ static uint8_t *write_request_headers(const struct vb_capture_message *message, 
     if (flags & VB_OPCODE_XRCETH) {
         vb_xrceth_write(at, message->srq_num);
         at += VB_XRCETH;
+    }
+    if (flags & VB_OPCODE_FETH) {
+        vb_feth_write(at, &message->flush);
+        at += VB_FETH;
     }
     if (flags & VB_OPCODE_RETH) {
         vb_reth_write(at, &(struct vb_reth){message->addr, message->rkey, message->length});
@@ -195,11 +200,22 @@ static void write_sequence(struct writer *writer, const struct sequence *sequenc
     }
 }
 
-/* An atomic write is not among them: its data goes as a WRITE's. */
-static bool is_answered_with_data(const struct vb_capture_message *message)
+static bool is_atomic(const struct vb_capture_message *message)
 {
-    return message->opcode == IBV_WR_RDMA_READ || message->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+    return message->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
            message->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* An atomic write is not among them: its data goes as a WRITE's. */
+static bool has_no_payload(const struct vb_capture_message *message)
+{
+    return message->opcode == IBV_WR_RDMA_READ || message->opcode == IBV_WR_FLUSH ||
+           is_atomic(message);
+}
+
+static bool is_answered_by_empty_read(const struct vb_capture_message *message)
+{
+    return message->opcode == IBV_WR_ATOMIC_WRITE || message->opcode == IBV_WR_FLUSH;
 }
 
 static void write_answer(struct writer *writer, uint32_t count)
@@ -209,9 +225,9 @@ static void write_answer(struct writer *writer, uint32_t count)
 
     if (is_ack && message->opcode == IBV_WR_RDMA_READ)
         write_sequence(writer, &read_responses, count, true);
-    else if (is_ack && message->opcode == IBV_WR_ATOMIC_WRITE)
+    else if (is_ack && is_answered_by_empty_read(message))
         write_packet(writer, VB_OP_READ_RESPONSE_ONLY, message->psn, 0, true);
-    else if (is_ack && is_answered_with_data(message))
+    else if (is_ack && is_atomic(message))
         write_packet(writer, VB_OP_ATOMIC_ACKNOWLEDGE, message->psn, 0, true);
     else
         write_packet(writer, VB_OP_ACKNOWLEDGE, message->psn + (is_ack ? count - 1 : 0), 0, true);
@@ -250,10 +266,9 @@ uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_
     if (!is_possible(message))
         return 0;
     writer.source_port = source_port_of(message);
-    count = is_answered_with_data(message) && message->opcode != IBV_WR_RDMA_READ
-                ? 1
-                : packets_of(message);
-    if (is_answered_with_data(message))
+    count =
+        has_no_payload(message) && message->opcode != IBV_WR_RDMA_READ ? 1 : packets_of(message);
+    if (has_no_payload(message))
         write_packet(&writer, requests[message->opcode].only, message->psn, 0, false);
     else
         write_sequence(&writer, &requests[message->opcode], count, false);

@@ -5,6 +5,7 @@
 
 #include "abi/verbs.h"
 #include "port/wrap/capture.h"
+#include "wire/headers.h"
 #include "wire/opcode.h"
 
 struct vb_capture_message {
@@ -19,12 +20,13 @@ struct vb_capture_message {
     bool solicited;
     __be32 imm;
     uint32_t invalidate_rkey;
-    uint64_t addr; /* WRITE, READ, atomics: remote */
+    uint64_t addr; /* WRITE, READ, atomics, FLUSH: remote */
     uint32_t rkey;
     uint64_t compare, swap_add;   /* atomics… */
     uint64_t original;            /* …and what was there before */
+    struct vb_feth flush;         /* FLUSH */
     uint32_t qkey;                /* UD */
-    uint32_t length;              /* sum over the pieces */
+    uint32_t length;              /* sum over the pieces; what a FLUSH, which has none, asks for */
     const struct vb_piece *piece; /* sent or, for READ, received; an atomic has none */
     uint32_t piece_count;
     /* How an RC or XRC request was answered: VB_AETH_ACK, VB_AETH_RNR (a timer code) or VB_AETH_NAK

@@ -50,11 +50,8 @@ static const struct entry constants[] = {
     {DEVICE "device/uevent", VB_NODE_FILE, "DRIVER=verbena\n"},
     {DEVICE "device/net", VB_NODE_DIR, NULL},
 
-    {PORT "link_layer", VB_NODE_FILE, "Ethernet\n"},
     {PORT "rate", VB_NODE_FILE, VB_PORT_RATE "\n"},
-    {PORT "lid", VB_NODE_FILE, "0x0\n"},
     {PORT "lid_mask_count", VB_NODE_FILE, "0\n"},
-    {PORT "sm_lid", VB_NODE_FILE, "0x0\n"},
     {PORT "sm_sl", VB_NODE_FILE, "0\n"},
     {PORT "cap_mask", VB_NODE_FILE, VB_PORT_CAP_MASK "\n"},
     {PORT "pkeys/0", VB_NODE_FILE, "0xffff\n"},
@@ -197,17 +194,39 @@ static const char *netdev(void)
     return name && *name ? name : NULL;
 }
 
+/* VERBENA_LINK_LAYER, as the library has it. */
+static bool is_infiniband(void)
+{
+    const char *layer = getenv("VERBENA_LINK_LAYER");
+    return layer && strcmp(layer, "infiniband") == 0;
+}
+
 /* As it is when the program first looks. */
 static bool add_state(struct vb_tree *tree)
 {
-    bool active = vb_port_is_active(netdev());
+    bool active = is_infiniband() || vb_port_is_active(netdev());
     return vb_tree_add(tree, PORT "state", VB_NODE_FILE, active ? "4: ACTIVE\n" : "1: DOWN\n") &&
            vb_tree_add(tree, PORT "phys_state", VB_NODE_FILE,
                        active ? "5: LinkUp\n" : "3: Disabled\n");
 }
 
+static bool add_link_layer(struct vb_tree *tree)
+{
+    bool infiniband = is_infiniband();
+    const char *lid = infiniband ? "0x" STRING(VB_LID) "\n" : "0x0\n";
+    return vb_tree_add(tree, PORT "link_layer", VB_NODE_FILE,
+                       infiniband ? "InfiniBand\n" : "Ethernet\n") &&
+           vb_tree_add(tree, PORT "lid", VB_NODE_FILE, lid) &&
+           vb_tree_add(tree, PORT "sm_lid", VB_NODE_FILE, lid);
+}
+
 static bool add_gids(struct vb_tree *tree)
 {
+    struct vb_gid only;
+    if (is_infiniband()) {
+        only = vb_gid_infiniband();
+        return add_gid(tree, 0, &only);
+    }
     struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
     int count = table ? vb_gid_table(netdev(), table, VB_GID_MAX) : -1;
     bool added = count > 0 && add_ndev(tree, &table[0]);
@@ -220,5 +239,5 @@ static bool add_gids(struct vb_tree *tree)
 bool vb_contents_add(struct vb_tree *tree)
 {
     return add_constants(tree) && add_counters(tree) && add_identity(tree) && add_cpus(tree) &&
-           add_state(tree) && add_gids(tree);
+           add_state(tree) && add_link_layer(tree) && add_gids(tree);
 }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A multicast group's tree: from the switch of one member, by shortest ways, to those of all
+ * others. A switch that is not in it has one port of the group, which leads towards the tree: so
+ * senders need not be members.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "event/switch.h"
+#include "event/world.h"
+
+enum { UNKNOWN = VB_SIM_NO_PORT, ROOT = VB_SIM_NO_PORT - 1 };
+
+struct tree {
+    uint32_t *order; /* switches, from the root on */
+    uint32_t count;
+    uint16_t *up; /* by node: a switch's port towards the root */
+    bool *leads;  /* by node: it is a member, or has one below it */
+};
+
+/* The port at the other end of a cable; NULL: there is none. */
+static const struct vb_sim_port *far_end(const struct vb_world *world, uint32_t node, uint32_t port)
+{
+    uint32_t number = world->node[node].port[port];
+
+    return number == VB_SIM_NONE ? NULL : &world->port[world->port[number].peer];
+}
+
+static const struct vb_sim_port *switch_of(const struct vb_world *world, uint32_t host)
+{
+    const struct vb_sim_port *far = far_end(world, host, 0);
+
+    return far && world->node[far->node].sw ? far : NULL;
+}
+
+static void free_tree(struct tree *tree)
+{
+    free(tree->order);
+    free(tree->up);
+    free(tree->leads);
+}
+
+static int make_tree(const struct vb_world *world, struct tree *tree)
+{
+    tree->order = malloc((world->nodes + 1) * sizeof(*tree->order));
+    tree->up = malloc((world->nodes + 1) * sizeof(*tree->up));
+    tree->leads = calloc(world->nodes + 1, sizeof(*tree->leads));
+    if (!tree->order || !tree->up || !tree->leads)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < world->nodes; ++i)
+        tree->up[i] = UNKNOWN;
+    return 0;
+}
+
+static void grow(const struct vb_world *world, struct tree *tree, uint32_t root)
+{
+    tree->order[tree->count++] = root;
+    tree->up[root] = ROOT;
+    for (uint32_t i = 0; i < tree->count; ++i) {
+        uint32_t node = tree->order[i];
+
+        for (uint32_t port = 0; port < world->node[node].ports; ++port) {
+            const struct vb_sim_port *far = far_end(world, node, port);
+
+            if (!far || !world->node[far->node].sw || tree->up[far->node] != UNKNOWN)
+                continue;
+            tree->up[far->node] = far->number;
+            tree->order[tree->count++] = far->node;
+        }
+    }
+}
+
+static void mark(const struct vb_world *world, struct tree *tree)
+{
+    for (uint32_t i = tree->count; i-- > 1;) {
+        uint32_t node = tree->order[i];
+
+        if (tree->leads[node])
+            tree->leads[far_end(world, node, tree->up[node])->node] = true;
+    }
+}
+
+/* All members' switches, of which the first is the root. -EHOSTUNREACH: one is apart. */
+static int span(const struct vb_world *world, struct tree *tree, const uint32_t *members,
+                uint32_t count)
+{
+    for (uint32_t i = 0; i < count; ++i) {
+        const struct vb_sim_port *far = switch_of(world, members[i]);
+
+        tree->leads[members[i]] = true;
+        if (!far)
+            continue; /* its packets go nowhere, or to the one host that it is plugged into */
+        if (!tree->count)
+            grow(world, tree, far->node);
+        if (tree->up[far->node] == UNKNOWN)
+            return -EHOSTUNREACH;
+        tree->leads[far->node] = true;
+    }
+    mark(world, tree);
+    return 0;
+}
+
+static bool is_branch(const struct tree *tree, const struct vb_world *world, uint32_t node,
+                      uint32_t port)
+{
+    const struct vb_sim_port *far = far_end(world, node, port);
+
+    if (!far || tree->up[node] == UNKNOWN)
+        return false;
+    if (port == tree->up[node])
+        return true;
+    return tree->leads[far->node] &&
+           (!world->node[far->node].sw || tree->up[far->node] == far->number);
+}
+
+static int set(struct vb_world *world, const struct tree *tree, uint32_t group, uint32_t node)
+{
+    uint32_t count = 0, ports = world->node[node].ports;
+    uint16_t *branch = malloc((ports + 1) * sizeof(*branch));
+    int error = branch ? 0 : -ENOMEM;
+
+    for (uint32_t port = 0; port < ports && !error; ++port)
+        if (is_branch(tree, world, node, port))
+            branch[count++] = (uint16_t)port;
+    if (!error)
+        error = vb_switch_set_group(world->node[node].sw, group, branch, count);
+    free(branch);
+    return error;
+}
+
+int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *members,
+                      uint32_t count)
+{
+    struct tree tree = {0};
+    int error = make_tree(world, &tree);
+
+    if (!error)
+        error = span(world, &tree, members, count);
+    for (uint32_t i = 0; i < world->nodes && !error; ++i)
+        if (world->node[i].sw)
+            error = set(world, &tree, group, i);
+    free_tree(&tree);
+    return error;
+}

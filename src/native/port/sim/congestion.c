@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/sim/congestion.h"
+
+#include <string.h>
+
+#include "wire/opcode.h"
+
+double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
+                          uint32_t bytes, uint64_t now)
+{
+    if (congestion->kind == VB_CONGESTION_HPCC)
+        return rate->hpcc ? vb_hpcc_rate(rate->hpcc, &congestion->hpcc) : line;
+    if (congestion->kind != VB_CONGESTION_DCQCN)
+        return line * vb_cct_rate(&rate->cct, &congestion->cct, now);
+    vb_dcqcn_sent(&rate->dcqcn, &congestion->dcqcn, line, bytes, now);
+    return vb_dcqcn_rate(&rate->dcqcn, &congestion->dcqcn, line, now);
+}
+
+void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
+                          uint64_t now)
+{
+    if (congestion->kind == VB_CONGESTION_DCQCN)
+        vb_dcqcn_notice(&rate->dcqcn, &congestion->dcqcn, line, now);
+    else if (congestion->kind == VB_CONGESTION_CCT)
+        vb_cct_notice(&rate->cct, &congestion->cct, now);
+}
+
+bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at, uint64_t now)
+{
+    if (!congestion->kind || congestion->kind == VB_CONGESTION_HPCC ||
+        (*noticed_at && now < *noticed_at + congestion->notice_interval))
+        return false;
+    *noticed_at = now ? now : 1;
+    return true;
+}
+
+void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp)
+{
+    const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
+                               .migrated = true,
+                               .pkey = pkey,
+                               .becn = true,
+                               .dest_qp = dest_qp};
+
+    memset(bytes, 0, VB_CNP);
+    vb_bth_write(bytes, &bth);
+}

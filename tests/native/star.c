@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "star.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "port/sim/jack.h"
+#include "port/sim/sim.h"
+
+void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
+{
+    struct vb_sim_config config = vb_sim_defaults();
+    struct vb_sim_switch_config switch_config = {.ports = hosts};
+    struct vb_sim_link link = {.rate = rate, .delay = delay};
+    int32_t *ports = calloc(hosts, sizeof(*ports));
+    struct vb_sim_switch *sw;
+    uint32_t center, node;
+
+    config.framing = VB_SIM_BARE;
+    CHECK_EQ(vb_sim_create(&config, &star->sim), 0);
+    CHECK_EQ(vb_switch_create(&switch_config, &sw), 0);
+    CHECK_EQ(vb_world_add_switch(vb_sim_world(star->sim), sw, &center), 0);
+    for (uint32_t i = 0; i < hosts; ++i) {
+        ports[i] = (int32_t)i;
+        CHECK_EQ(vb_sim_add_host(star->sim, &node), 0);
+        CHECK_EQ(vb_world_connect(vb_sim_world(star->sim), node, 0, center, i, &link), 0);
+    }
+    CHECK_EQ(vb_switch_set_routes(sw, ports, hosts, 1), 0);
+    free(ports);
+}
+
+void star_close(struct star *star)
+{
+    vb_sim_destroy(star->sim);
+}
+
+struct vb_jack *star_jack(struct star *star, uint32_t host)
+{
+    return vb_sim_jack(star->sim, host);
+}
+
+uint64_t star_now(const struct star *star)
+{
+    return vb_sim_world(star->sim)->now;
+}
