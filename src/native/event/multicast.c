@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "event/switch.h"
+#include "event/trail.h"
 #include "wire/bytes.h"
 
 /* A datagram's headers end before: how many copies are there still, or who counts. */
@@ -72,6 +73,8 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
         return copy;
     }
     *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
+    if (world->traces)
+        vb_trail_copy(world, copy, packet);
     world->copied += another;
     if (world->on_host->copied)
         world->on_host->copied(world->hosts_context, packet, copy, another);

@@ -40,8 +40,12 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
     made->mark = config->mark;
     made->fecn = config->fecn;
     made->balance = config->balance;
+    if (config->floods && make_everywhere(made)) {
+        vb_switch_destroy(made);
+        return -ENOMEM;
+    }
     *sw = made;
-    return config->floods ? make_everywhere(made) : 0;
+    return 0;
 }
 
 void vb_switch_destroy(struct vb_sim_switch *sw)

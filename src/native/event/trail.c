@@ -37,3 +37,11 @@ void vb_trail_add(struct vb_world *world, uint32_t number, uint32_t packet, uint
                             .queue = queue < UINT32_MAX ? (uint32_t)queue : UINT32_MAX,
                             .port = number};
 }
+
+void vb_trail_copy(struct vb_world *world, uint32_t to, uint32_t from)
+{
+    struct vb_sim_trail *trail = vb_trail_of(world, to > from ? to : from);
+
+    if (trail)
+        world->trail[to] = world->trail[from];
+}

@@ -29,5 +29,6 @@ struct vb_sim_trail *vb_trail_of(struct vb_world *world, uint32_t packet);
  * sent and are not yet. */
 void vb_trail_add(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t queue,
                   uint64_t unsent);
+void vb_trail_copy(struct vb_world *world, uint32_t to, uint32_t from);
 
 #endif
