@@ -82,3 +82,18 @@ def cmake(*arguments: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+
+
+@cache
+def own_network() -> list[str]:
+    """What to put before a command so that no other program is in its network, where that may be.
+
+    It has a loopback interface and no other.
+    """
+    script = 'ip link set lo up && exec "$0" "$@"'
+    prefix = ["unshare", "--net", "sh", "-c", script]
+    try:
+        tried = subprocess.run([*prefix, "true"], stdin=subprocess.DEVNULL, capture_output=True)
+    except FileNotFoundError:
+        return []
+    return [] if tried.returncode else prefix

@@ -249,15 +249,22 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
+/* What is promised at this port is for those that it is promised to. */
+static uint64_t room_for(const struct vb_sim_switch *sw, const struct vb_sim_port *port,
+                         const struct vb_sim_packet *packet)
+{
+    bool is_open = sw->promised && !(packet->header[4] & VB_SIM_PROMISED);
+
+    return is_open ? sw->buffer - port->promised : sw->buffer;
+}
+
 static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t out, uint32_t packet)
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint64_t queue = vb_sim_backlog(world, port), room = sw->buffer;
+    uint64_t queue = vb_sim_backlog(world, port);
 
-    if (__builtin_expect(sw->promised && !(at->header[4] & VB_SIM_PROMISED), 0))
-        room -= port->promised;
-    if (sw->buffer && queue + at->bytes > room) {
+    if (sw->buffer && queue + at->bytes > room_for(sw, port, at)) {
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
         return;
     }

@@ -29,9 +29,8 @@ static int check_access(struct vb_context *context, unsigned access)
         return vb_decline(context, -EINVAL, "the access flags {0a} are not known", unknown);
     if (access & IBV_ACCESS_FLUSH_PERSISTENT) /* as soft-RoCE says of all but pmem pages */
         return vb_decline(context, -EINVAL,
-                          "the access flags {0a} have FLUSH_PERSISTENT, which needs persistent "
-                          "memory, and no memory counts as that here: leave it out, FLUSH_GLOBAL "
-                          "can stay",
+                          "FLUSH_PERSISTENT, among the access flags {0a}, needs persistent memory, "
+                          "and no memory counts as that here: leave it out, FLUSH_GLOBAL can stay",
                           access);
     if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
         !(access & IBV_ACCESS_LOCAL_WRITE)) /* IBA 10.6.3.2 */
