@@ -80,7 +80,7 @@ def merged(old: str, rows: Sequence[Row], results: Mapping[str, Result]) -> str:
     lines = {found[2]: found[1] for found in re.finditer(r"^(\| \[([VP]\d+)\]\(.*)$", old, re.M)}
     text = {
         found[2]: found[1]
-        for found in re.finditer(r"^(### ([VP]\d+): .*?\n)(?=\n##)", old, re.M | re.S)
+        for found in re.finditer(r"^(### ([VP]\d+): .*?\n)(?=\n##|\Z)", old, re.M | re.S)
     }
     for row in rows:
         if row.number in results:
