@@ -26,6 +26,7 @@ PAGES = (
     "queues",
     "posting",
     "reliable",
+    "flush",
     "xrc",
     "unreliable",
     "lifetime",

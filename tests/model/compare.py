@@ -20,9 +20,10 @@ from typing import Any, Self
 
 from tests.model.core import Core, CoreFailed, Observed, Result, Setting
 from tests.model.reference.choice import Choices, outcomes
+from tests.model.reference.flush import promised
 from tests.model.reference.queues import Cap
 from tests.model.reference.regions import Memory
-from tests.model.reference.words import Bind, Completion
+from tests.model.reference.words import Bind, Completion, Send
 from tests.model.reference.world import World
 from tests.model.worker import SIZE
 
@@ -57,6 +58,7 @@ class Program:
         self.setting = setting
         self.lines: list[str] = []
         self.worlds = [new_world()]
+        self.flushed: tuple[str, Send, dict[str, bytes]] | None = None
         self.core = clean_core(setting)
 
     def __enter__(self) -> Self:
@@ -159,8 +161,21 @@ class Program:
             raise self.difference(f"create_qp granted {got} where {asked} was asked")
 
     def _post_send(self, **arguments: Any) -> tuple[Result, dict[str, Any]]:
-        there = self.other(arguments["name"])
-        return self.core.post_send(**arguments, there=there), arguments
+        name, there, last = (
+            arguments["name"],
+            self.other(arguments["name"]),
+            arguments["requests"][-1],
+        )
+        result = self.core.post_send(**arguments, there=there)
+        if last.opcode == "FLUSH" and result[0] is None and self.world.qps[name].state == "RTS":
+            self.look_after_flush(name, last, there)
+        return result, arguments
+
+    def look_after_flush(self, name: str, wr: Send, there: str) -> None:
+        """Before the peer polls: a FLUSH promises that this shows the same as looking later."""
+        if "SIGNALED" in wr.flags or self.world.qps[name].sig_all:
+            arenas = self.core.after_flush(name, wr.wr_id, there)
+            self.flushed = (name, wr, arenas) if arenas else None
 
     def _bind_mw(self, name: str, request: Bind) -> tuple[Result, dict[str, Any]]:
         regions = self.world.processes[self.world.owner[name]].regions
@@ -214,9 +229,23 @@ class Program:
             if time.monotonic() > deadline or all(contradicts(w, seen) for w in self.worlds):
                 raise self.difference(" or\n".join(dict.fromkeys(filter(None, reasons))))
             time.sleep(0.0005)
+        self.check_flushed(self.worlds[reasons.index(None)], seen)
         self.core.settle_ahs()
         agreeing = zip(self.worlds, reasons, strict=True)
         self.worlds = distinct([world for world, reason in agreeing if reason is None], seen)
+
+    def check_flushed(self, world: World, seen: Observed) -> None:
+        flushed, self.flushed = self.flushed, None
+        if flushed is None:
+            return
+        name, wr, early = flushed
+        peer = world.listener(world.qps[name])
+        assert peer is not None
+        place, length = promised(world.memory(peer), peer, wr)
+        bytes_of = slice(place.offset, place.offset + length)
+        later = seen.memory[peer.process]
+        if early[place.arena][bytes_of] != later[place.arena][bytes_of]:
+            raise self.difference(f"the FLUSH {wr.wr_id} has ended, and its bytes came later")
 
 
 def core_of(setting: Setting) -> Core:

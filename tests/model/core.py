@@ -324,6 +324,13 @@ class Core:
         packed = [self.send(process, there, wr) for wr in requests]
         return self.result(process, "post_send", name, packed)
 
+    def after_flush(self, name: str, wr_id: int, there: str) -> dict[str, bytes] | None:
+        """The peer's arenas once the FLUSH has succeeded; the peer has not polled since."""
+        if not self.must(self.owner[name], "await_flush", name, wr_id):
+            return None
+        arenas: dict[str, bytes] = self.must(there, "arenas")
+        return arenas
+
     def bind_mw(self, name: str, request: Bind, offset: int) -> Result:
         """``offset`` is the range's in its region. A key's last digits are its low byte."""
         named = self.windows[request.window] == 2
@@ -350,6 +357,8 @@ class Core:
             "to": self.addressee(wr.to),
             "remote_qkey": wr.qkey,
             "remote_srqn": self.numbers.get(wr.srq, 0),
+            "extent": wr.extent,
+            "placement": wr.placement,
         }
 
     def addressee(self, to: str | None) -> verbs.QPInfo | bytes | None:

@@ -14,18 +14,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.model.compare import Program
 from tests.model.core import Setting
-from tests.model.reference.posting import ATOMIC, OPERATIONS, SENDING
+from tests.model.reference.posting import ATOMIC, BARE, OPERATIONS, SENDING
 from tests.model.reference.queues import QueuePair
 from tests.model.reference.regions import Memory
 from tests.model.reference.states import RULES
 from tests.model.reference.words import NOTHING, Access, Bind, Place, Recv, Send, Sge
 from tests.model.worker import SIZE
 
-EVERYTHING = Access(15)
-ACCESSES = [EVERYTHING] * 24 + [Access(flags) for flags in range(16)]
+EVERYTHING = Access(15) | Access.FLUSH_GLOBAL
+FLUSHES = Access.FLUSH_GLOBAL | Access.FLUSH_PERSISTENT
+SOME = [Access(flags) for flags in range(16)] + [EVERYTHING & ~FLUSHES, Access.FLUSH_GLOBAL]
+ACCESSES = [EVERYTHING] * 24 + SOME + [EVERYTHING | FLUSHES]
 WHOLE = EVERYTHING | Access.MW_BIND
 ZERO = Access.ZERO_BASED
-REGIONS = [WHOLE] * 16 + [WHOLE | ZERO] * 6 + [Access(flags) for flags in range(16)]
+REGIONS = [WHOLE] * 16 + [WHOLE | ZERO] * 6 + SOME + [WHOLE | Access.FLUSH_PERSISTENT]
 LENGTHS = [8, 0, 1, 7, 28, 29, 64, 255, 256, 257, 600]
 RANGES = [(0, 1024), (0, SIZE), (8, 64), (1024, 8), (1000, 600), (1, 300), (0, 0), (2040, 8)]
 ATTRIBUTES = ["ACCESS_FLAGS", "QKEY", "SQ_PSN", "MIN_RNR_TIMER", "CUR_STATE", "PKEY_INDEX"]
@@ -39,6 +41,7 @@ OPCODES = [
     "RDMA_WRITE_WITH_IMM",
     *sorted(ATOMIC),
     "ATOMIC_WRITE",
+    "FLUSH",
     "SEND_WITH_INV",
     "LOCAL_INV",
 ]
@@ -265,7 +268,7 @@ class Machine(RuleBasedStateMachine):
         if memory.windows[window].type == 2 and data.draw(st.booleans()):
             access |= ZERO
         if wild or data.draw(st.sampled_from(RARELY)):
-            access = self.pick(data, [access, *(Access(flags) for flags in range(16))])
+            access = self.pick(data, [access, access | FLUSHES, *SOME])
         where = self.part_of_region(data, memory, qp.pd, wild=wild)
         request = Bind(self.wr_id(), window, key, *where, access, self.plain_flags(data))
         error, _ = self.do.bind_mw(name=name, request=request)
@@ -631,7 +634,7 @@ class Machine(RuleBasedStateMachine):
         if opcode.startswith("ATOMIC"):
             length = self.pick(data, [4, 12]) if wild else 8
             sges = (self.sge(data, qp.process, qp.pd, length, wild=False),)
-        sges = () if opcode == "LOCAL_INV" else sges
+        sges = () if opcode in BARE else sges
         if qp.kind == "UD" and sum(sge.length for sge in sges) > 1000:
             sges = sges[:1]  # a datagram is one packet, of 1024 bytes on some networks
         flags = self.flags(data, sges, opcode in SENDING, wild=wild)
@@ -646,6 +649,9 @@ class Machine(RuleBasedStateMachine):
             fields["key"] = self.pick(data, keys or [NOTHING, *self.keys[there]])
         elif opcode not in ("SEND", "SEND_WITH_IMM"):
             length = sum(sge.length for sge in sges)
+            if opcode == "FLUSH":
+                fields |= self.promise(data, wild=wild)
+                length = fields["extent"] or 0
             fields |= self.target(data, qp, opcode, length, fields.get("srq", NOTHING))
         if opcode.endswith("IMM"):
             fields["imm"] = data.draw(st.integers(0, 2**32 - 1))
@@ -657,6 +663,12 @@ class Machine(RuleBasedStateMachine):
             fields |= {"to": self.pick(data, [*others, *joined, *joined])}
             fields |= {"qkey": self.pick(data, [1, 1, 1, 2, 1 << 31])}
         return Send(self.wr_id(), opcode, sges, **fields)
+
+    def promise(self, data: st.DataObject, *, wild: bool) -> dict[str, Any]:
+        """What a FLUSH is for."""
+        extent = self.pick(data, [None, 2**31, 2**31 + 1] if wild else [None, *LENGTHS, 1024])
+        kinds = [("GLOBAL", "PERSISTENT"), ("PERSISTENT",), ()] if wild else [("GLOBAL",)]
+        return {"extent": extent, "placement": self.pick(data, [("GLOBAL",), *kinds])}
 
     def srq_of(self, data: st.DataObject, qp: QueuePair) -> str:
         """Mostly one that the target delivers to."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that random ones come to seldom: each rule of windows, XRC and regions is met.
+"""Programs that random ones come to seldom: each rule of windows, XRC, regions and FLUSH is met.
 
 A step that the model and the core see differently raises; what a test asserts besides is that the
 program gets where it is meant to get.
@@ -8,6 +8,7 @@ program gets where it is meant to get.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.model.worker import SIZE
 
 WHOLE = Access(31)
 PEERS = Access(15)
+FLUSHED = PEERS | Access.FLUSH_GLOBAL
 
 
 @pytest.fixture(scope="module", params=["direct", "roce"])
@@ -48,16 +50,16 @@ def connected(do: Program, kinds: tuple[str, str] = ("RC", "RC")) -> None:
     connect(do)
 
 
-def connect(do: Program) -> None:
-    fields = {"to": "RTS", "access": PEERS, "reads": 16, "answers": 16}
+def connect(do: Program, **other: Any) -> None:
+    fields = {"to": "RTS", "access": PEERS, "reads": 16, "answers": 16} | other
     do.connect(name="qp1", peer="qp2", **fields)
     do.connect(name="qp2", peer="qp1", **fields)
 
 
-def reconnect(do: Program) -> None:
+def reconnect(do: Program, **other: Any) -> None:
     for name in ("qp1", "qp2"):
         do.modify(name=name, to="RESET", given=set(), access=WHOLE, qkey=0)
-    connect(do)
+    connect(do, **other)
 
 
 def write(do: Program, number: int, key: str, place: Place, srq: str = "") -> str:
@@ -293,6 +295,156 @@ def test_an_atomic_write(do: Program) -> None:
         do.post_send(name="qp1", requests=(request,))
         assert do.world.qps["qp1"].state == ("RTS" if n == 1 else "ERR")
         reconnect(do)
+
+
+def flush(do: Program, number: int, key: str, place: Place, extent: int | None, **more: Any) -> str:
+    """From qp1, alone; the state of qp1 afterwards."""
+    request = Send(number, "FLUSH", place=place, key=key, extent=extent, **more)
+    do.post_send(name="qp1", requests=(request,))
+    return str(do.world.qps["qp1"].state)
+
+
+def flushing(do: Program, kinds: tuple[str, str] = ("RC", "RC")) -> None:
+    """As `connected`; mr3 is B's too, and can be flushed."""
+    connected(do, kinds)
+    region = {"place": Place("own", 512), "length": 64, "access": FLUSHED}
+    do.reg_mr(name="mr3", pd="pd2", **region)
+    reconnect(do, access=FLUSHED)
+
+
+def test_where_a_flush_may_be(do: Program) -> None:
+    """Its key is looked at for no byte too; of the whole region only its key."""
+    flushing(do)
+    do.alloc_pd(process="B", name="pd3")
+    others = {"place": Place("own", 512), "length": 64}
+    do.reg_mr(name="mr4", pd="pd3", access=FLUSHED, **others)
+    do.reg_mr(name="mr5", pd="pd2", access=FLUSHED | Access.ZERO_BASED, **others)
+    do.reg_mr(name="mr6", pd="pd2", access=Access.FLUSH_GLOBAL, **others)
+    right = [("mr3", 512, 64), ("mr3", 512, 0), ("mr3", 576, 0), ("mr3", 0, None)]
+    right += [("mr5", 0, None), ("mr6", 512, 64)]
+    wrong = [("mr3", 512, 65), ("mr3", 511, 1), ("mr3", 577, 0), ("mr3", 511, 0)]
+    wrong += [("mr2", 512, 8), ("mr2", 512, 0), ("mr2", 512, None), ("mr5", 512, 8)]
+    for key in ("mr4", "nothing"):
+        wrong += [(key, 512, 8), (key, 512, 0), (key, 512, None)]
+    wrong += [("mr3", 512, 2**31 - 1), ("mr3", 512, 2**31)]
+    for n, (key, offset, extent) in enumerate(right, 10):
+        assert flush(do, n, key, Place("own", offset), extent) == "RTS"
+    assert flush(do, 30, "mr5", Place("zero", 64), 0) == "RTS"
+    for n, (key, offset, extent) in enumerate(wrong, 40):
+        assert flush(do, n, key, Place("own", offset), extent) == "ERR"
+        reconnect(do, access=FLUSHED)
+
+
+def test_what_a_flush_needs(do: Program) -> None:
+    """The queue pair's flag, and places among its READs; a region's FLUSH_PERSISTENT is not to be
+    had."""
+    flushing(do)
+    for n, access in ((4, FLUSHED | Access.FLUSH_PERSISTENT), (5, Access.FLUSH_PERSISTENT)):
+        do.reg_mr(name=f"mr{n}", pd="pd2", place=Place("own", 0), length=64, access=access)
+        assert f"mr{n}" not in do.world.owner
+    both = FLUSHED | Access.FLUSH_PERSISTENT
+    changed = {"key": "", "pd": None, "place": None, "length": 0, "access": both}
+    do.rereg_mr(name="mr3", **changed)
+    where = {"key": "mr3", "place": Place("own", 512), "extent": 8}
+    assert flush(do, 1, **where, placement=()) == "RTS"
+    assert flush(do, 2, **where, flags=("INLINE", "SIGNALED")) == "RTS"
+    for n, access in enumerate((PEERS, FLUSHED, both), 10):
+        for placement in (("GLOBAL",), ("PERSISTENT",), ("GLOBAL", "PERSISTENT")):
+            reconnect(do, access=access)
+            granted = access & Access.FLUSH_GLOBAL and placement == ("GLOBAL",)
+            state = flush(do, n, **where, placement=placement)
+            assert state == ("RTS" if granted else "ERR")
+    for depth in ({"reads": 0}, {"answers": 0}):
+        reconnect(do, access=FLUSHED, **depth)
+        assert flush(do, 20, **where) == "ERR"
+    reconnect(do, access=FLUSHED, reads=1, answers=1)
+    requests = tuple(Send(n, "FLUSH", **where) for n in range(30, 36))
+    do.post_send(name="qp1", requests=requests)
+    assert do.world.qps["qp1"].state == "RTS"
+
+
+def test_a_flush_of_a_window(do: Program) -> None:
+    """The window's own flags count; type 2 opens to one queue pair."""
+    flushing(do)
+    third(do)
+    flags = (FLUSHED, PEERS, FLUSHED)
+    for n, (access, through) in enumerate(zip(flags, ("qp2", "qp2", "qp3"), strict=True), 1):
+        do.alloc_mw(name=f"mw{n}", pd="pd2", kind=2)
+        bind(do, n, f"mw{n}", n, access=access, through=through)
+    do.alloc_mw(name="mw4", pd="pd2", kind=1)
+    bind(do, 4, "mw4", 4, access=FLUSHED)
+    for n, key in enumerate(("mw1:1", "mw4:4"), 10):
+        assert flush(do, n, key, Place("own", 560), 16) == "RTS"
+        assert flush(do, n, key, Place("own", 0), None) == "RTS"
+    for n, (key, length) in enumerate((("mw4:4", 65), ("mw2:2", None), ("mw3:3", 8)), 20):
+        assert flush(do, n, key, Place("own", 512), length) == "ERR"
+        reconnect(do, access=FLUSHED)
+    assert flush(do, 30, "mw1:1", Place("own", 512), None) == "ERR"  # unbound with its queue pair
+    reconnect(do, access=FLUSHED)
+    do.alloc_mw(name="mw5", pd="pd2", kind=2)
+    bind(do, 31, "mw5", 5, access=FLUSHED | Access.FLUSH_PERSISTENT)
+    assert do.world.qps["qp2"].state == "ERR"
+
+
+def test_what_a_flush_promises(do: Program) -> None:
+    """That what was written and sent before it is there; the comparison looks before B polls."""
+    flushing(do)
+    do.reg_mr(name="mr4", pd="pd2", place=Place("own", 0), length=SIZE, access=FLUSHED)
+    do.post_recv(name="qp2", requests=receive(1))
+    sges = (Sge(Place("own", 64), 8, "mr1"),)
+    sent = Send(2, "SEND", sges)
+    written = Send(3, "RDMA_WRITE", sges, place=Place("own", 600), key="mr4")
+    for n, extent in ((4, None), (5, 64)):
+        asked = Send(n, "FLUSH", place=Place("own", 1024), key="mr4", extent=extent)
+        do.post_send(name="qp1", requests=(sent, written, asked))
+        do.post_recv(name="qp2", requests=receive(n + 10))
+
+
+def test_a_flush_in_its_turn(do: Program) -> None:
+    """Completed in order, with FENCE and without, and flushed with the others in ERR."""
+    flushing(do)
+    own = (Sge(Place("own", 64), 8, "mr1"),)
+    there = {"place": Place("own", 512), "key": "mr3"}
+    fence = ("FENCE", "SIGNALED")
+    asked = [Send(1, "RDMA_READ", own, **there), Send(2, "FLUSH", **there, flags=fence)]
+    asked += [Send(3, "RDMA_WRITE", own, **there, flags=fence)]
+    do.post_send(name="qp1", requests=tuple(asked))
+    do.modify(name="qp1", to="SQD", given=set(), access=WHOLE, qkey=0)
+    assert flush(do, 4, **there, extent=8) == "SQD"
+    do.modify(name="qp1", to="RTS", given=set(), access=WHOLE, qkey=0)
+    asked = [Send(5, "FLUSH", **there), Send(6, "FLUSH", **there | {"key": "mr2"})]
+    asked += [Send(7, "FLUSH", **there), Send(8, "RDMA_WRITE", own, **there)]
+    do.post_send(name="qp1", requests=tuple(asked))
+    assert do.world.qps["qp1"].state == "ERR"
+    assert flush(do, 9, **there, extent=8) == "ERR"
+
+
+def test_who_can_flush(do: Program) -> None:
+    """XRC can, by the domain of the SRQ; of the others only RC."""
+    flushing(do, ("XRC_SEND", "XRC_RECV"))
+    do.create_srq(name="srq1", max_wr=8, max_sge=2, pd="pd2", cq="cq2", xrcd="xrcd1")
+    do.alloc_pd(process="B", name="pd3")
+    do.create_srq(name="srq2", max_wr=8, max_sge=2, pd="pd3", cq="cq2", xrcd="xrcd1")
+    where = {"key": "mr3", "place": Place("own", 512)}
+    assert flush(do, 1, **where, extent=None, srq="srq1") == "RTS"
+    assert flush(do, 2, **where, extent=64, srq="srq1") == "RTS"
+    for n, srq in enumerate(("srq2", "nothing"), 3):
+        assert flush(do, n, **where, extent=0, srq=srq) == "ERR"
+        reconnect(do, access=FLUSHED)
+    cqs = {"send_cq": "cq2", "recv_cq": "cq2", "srq": None, "cap": (8, 8, 2, 2, 64)}
+    do.create_qp(name="qp3", pd="pd2", kind="UC", sig_all=True, **cqs)
+    do.connect(name="qp3", to="RTS", peer="qp1", access=FLUSHED, reads=16, answers=16)
+    do.create_qp(name="qp4", pd="pd2", kind="UD", sig_all=True, **cqs)
+    for to, given in (
+        ("INIT", {"PKEY_INDEX", "PORT", "QKEY"}),
+        ("RTR", set()),
+        ("RTS", {"SQ_PSN"}),
+    ):
+        do.modify(name="qp4", to=to, given=given, access=PEERS, qkey=1)
+    for n, name in enumerate(("qp2", "qp3", "qp4"), 10):
+        request = Send(n, "FLUSH", place=Place("own", 512), key="mr1", to=name)
+        result = do.post_send(name=name, requests=(request,))
+        assert result == ("EINVAL", 0)
 
 
 def test_memory_that_is_not_the_programs(do: Program) -> None:

@@ -13,17 +13,22 @@ import ctypes
 import errno
 import mmap
 import sys
+import time
 import traceback
+from collections.abc import Iterator
+from itertools import groupby
 from multiprocessing.connection import Connection
 from typing import Any
 
 from verbena import verbs
-from verbena.verbs import QPAttrMask, QPType, SendFlags, WROpcode
+from verbena.verbs import PlacementType, QPAttrMask, QPType, SendFlags, WROpcode
 
 SIZE = 2048
 MASK = 2**64 - 1
 # path_mtu is 256 bytes, so that short messages have several packets. Both sides count from PSN.
 MTU_256, PSN = 1, 77
+FLUSH_SECONDS = 10
+FLUSH_FIELDS = ("extent", "placement")
 
 
 class Party:
@@ -41,6 +46,7 @@ class Party:
         self.objects: dict[str, Any] = {}
         self.ahs: list[verbs.AH] = []
         self.attached: set[tuple[str, bytes]] = set()
+        self.polled: list[tuple[Any, ...]] = []  # and not yet observed
         self.line_cq = self.ctx.create_cq(8)
         self.line: verbs.QP | None = None
 
@@ -165,6 +171,7 @@ class Party:
     def clear(self) -> None:
         """Everything that a program has made, in an order that is allowed."""
         self.drop_ahs()
+        self.polled.clear()
         for name, group in list(self.attached):
             self.detach(name, group)
         ranks = [verbs.QP, verbs.MW, verbs.SRQ, verbs.MR, verbs.CQ, verbs.XRCD, verbs.PD]
@@ -219,12 +226,21 @@ class Party:
     post_srq_recv = post_recv
 
     def post_send(self, name: str, requests: list[dict[str, Any]]) -> int:
-        qp = self.objects[name]
-        self.objects[name].post_send([self.send_wr(qp, request) for request in requests])
-        return len(requests)
+        qp, posted = self.objects[name], 0
+        for part in parts(requests):
+            try:
+                if part[0]["opcode"] == "FLUSH":
+                    flush(qp, part[0])
+                else:
+                    qp.post_send([self.send_wr(qp, request) for request in part])
+            except verbs.VerbsError as error:
+                error.posted += posted
+                raise
+            posted += len(part)
+        return posted
 
     def send_wr(self, qp: verbs.QP, request: dict[str, Any]) -> verbs.SendWR:
-        fields = dict(request)
+        fields = {word: value for word, value in request.items() if word not in FLUSH_FIELDS}
         to, peer = fields.pop("to"), {}
         taken_back = fields["rkey"]
         if to is not None:
@@ -266,16 +282,30 @@ class Party:
 
     def observe(self) -> tuple[Any, ...]:
         """What the CQs hold, the states of the QPs, the limits of the SRQs, and the arenas."""
-        polled = []
         for name, cq in self.objects.items():
             if isinstance(cq, verbs.CQ):
-                polled += [(name, *fields_of(wc)) for wc in cq.poll(64)]
+                self.polled += [(name, *fields_of(wc)) for wc in cq.poll(64)]
+        polled, self.polled = self.polled, []
         states = {n: qp.state.name for n, qp in self.objects.items() if isinstance(qp, verbs.QP)}
-        arenas = {n: ctypes.string_at(self.bases[n], SIZE) for n in ("own", "heap")}
-        arenas["dm"] = self.dm.copy_from(0, SIZE)
         srqs = {n: srq for n, srq in self.objects.items() if isinstance(srq, verbs.SRQ)}
         limits = {n: srq.query().srq_limit for n, srq in srqs.items()}
-        return polled, states, arenas, limits, self.reached(srqs)
+        return polled, states, self.arenas(), limits, self.reached(srqs)
+
+    def arenas(self) -> dict[str, bytes]:
+        found = {n: ctypes.string_at(self.bases[n], SIZE) for n in ("own", "heap")}
+        return found | {"dm": self.dm.copy_from(0, SIZE)}
+
+    def await_flush(self, name: str, wr_id: int) -> bool:
+        """Whether it succeeds; polls nothing but its queue."""
+        cq, deadline = self.objects[name].send_cq, time.monotonic() + FLUSH_SECONDS
+        (cq_name,) = (n for n, made in self.objects.items() if made is cq)
+        while time.monotonic() < deadline:
+            found = cq.wait(1, 1)
+            self.polled += [(cq_name, *fields_of(wc)) for wc in found]
+            for wc in found:
+                if wc.wr_id == wr_id:
+                    return bool(wc.is_success)
+        return False
 
     def reached(self, srqs: dict[str, Any]) -> list[str]:
         """The SRQs whose limits have been reached; all other events are read and dropped."""
@@ -284,6 +314,21 @@ class Party:
             if event.event_type == verbs.EventType.SRQ_LIMIT_REACHED:
                 found += [name for name, srq in srqs.items() if srq is event.element]
         return found
+
+
+def parts(requests: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """What one call each can post: a list takes no FLUSH."""
+    for alone, part in groupby(requests, lambda request: request["opcode"] == "FLUSH"):
+        together = list(part)
+        yield from ([request] for request in together) if alone else [together]
+
+
+def flush(qp: verbs.QP, request: dict[str, Any]) -> None:
+    placement = sum(PlacementType[each] for each in request["placement"])
+    flags = sum(SendFlags[flag] for flag in request["flags"])
+    where = (request["remote_addr"], request["rkey"], request["extent"])
+    how = {"wr_id": request["wr_id"], "flags": flags, "remote_srqn": request["remote_srqn"]}
+    qp.flush(*where, placement=placement, **how)
 
 
 def fields_of(wc: verbs.WC) -> tuple[Any, ...]:

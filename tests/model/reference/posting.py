@@ -9,7 +9,7 @@ its own.
 
 A send request is also refused with EINVAL if its operation does not suit the type, or if it asks
 for INLINE with more bytes than the queue pair grants, or for an operation that sends none. To
-BIND_MW and LOCAL_INV this flag means nothing.
+BIND_MW, LOCAL_INV and FLUSH this flag means nothing. A FLUSH without a placement type is refused.
 
 | Operation                            | RC, XRC_SEND | UC | UD |
 |--------------------------------------|--------------|----|----|
@@ -17,6 +17,7 @@ BIND_MW and LOCAL_INV this flag means nothing.
 | RDMA_WRITE, with IMM                 | x            | x  |    |
 | BIND_MW, LOCAL_INV                   | x            | x  |    |
 | RDMA_READ, atomics, SEND_WITH_INV    | x            |    |    |
+| FLUSH                                | x            |    |    |
 
 An XRC target takes no requests at all, and an XRC initiator no receives. A binding of type 1 that
 asks for ZERO_BASED is refused too (see the windows).
@@ -27,6 +28,7 @@ Whether it is free earlier is not specified, nor which of two errors is returned
 
 from __future__ import annotations
 
+from . import flush
 from .choice import Choices
 from .queues import QueuePair, SharedQueue
 from .states import SENDS
@@ -38,15 +40,16 @@ RDMA = ALL | {"RDMA_WRITE", "RDMA_WRITE_WITH_IMM"}
 ATOMIC = {"ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"}
 SENDING = RDMA | {"SEND_WITH_INV", "ATOMIC_WRITE"}
 LOCAL = {"LOCAL_INV"}
-RELIABLE = SENDING | {"RDMA_READ"} | ATOMIC | LOCAL
+BARE = LOCAL | {"FLUSH"}
+RELIABLE = SENDING | {"RDMA_READ"} | ATOMIC | BARE
 OPERATIONS = {"RC": RELIABLE, "XRC_SEND": RELIABLE, "UC": RDMA | LOCAL, "UD": ALL}
 
 
 def is_malformed(qp: QueuePair, wr: Send) -> bool:
     if wr.opcode not in OPERATIONS[qp.kind] or len(wr.sges) > qp.cap.send_sge:
         return True
-    if wr.opcode in LOCAL:
-        return False
+    if wr.opcode in BARE:
+        return wr.opcode == "FLUSH" and flush.is_malformed(wr)
     return "INLINE" in wr.flags and (wr.opcode not in SENDING or wr.length > qp.cap.inline)
 
 

@@ -3,11 +3,12 @@
 
 A registration gives a range of memory a key, in one protection domain, with access flags. Peers may
 write or change only what this process may write too: REMOTE_WRITE or REMOTE_ATOMIC without
-LOCAL_WRITE is refused, and so is a range of no bytes (ibv_reg_mr(3), IBA 10.6.3).
+LOCAL_WRITE is refused, and so is a range of no bytes (ibv_reg_mr(3), IBA 10.6.3). No memory here is
+persistent: FLUSH_PERSISTENT is refused.
 
 A key opens memory if it names a region that exists, in the queue pair's protection domain, with the
 access that is needed, and if the whole range lies inside. For no bytes at all the key is not looked
-at. Reading one's own memory needs no flag.
+at, but by FLUSH. Reading one's own memory needs no flag.
 
 The addresses of a ZERO_BASED region count from 0. Those of device memory always do: a region of it
 that is not ZERO_BASED is refused, and so is one with MW_BIND (ibv_alloc_dm(3)). A null region is a
@@ -106,14 +107,19 @@ class Memory:
 
     def opens_to(self, qp: str, pd: str, key: str, place: Place, length: int, need: Access) -> bool:
         """The check of a remote key, for a request to that queue pair."""
+        given = self.given_to(qp, pd, key)
+        return length == 0 or (given is not None and allows(given, place, length, need))
+
+    def given_to(self, qp: str, pd: str, key: str) -> Range | None:
+        """What a remote key names, for requests to that queue pair."""
         region = self.regions.get(key)
-        if length == 0 or region is not None:
-            return self.opens(key, pd, place, length, need)
+        if region is not None:
+            return region if region.pd == pd else None
         for window in self.windows.values():
             bound = window.bound
             if bound is not None and bound.key == key and window.pd == pd:
-                return bound.qp in (None, qp) and allows(bound, place, length, need)
-        return False
+                return bound if bound.qp in (None, qp) else None
+        return None
 
     def named(self, key: str) -> Range | None:
         """What a key names, a region or a window."""
@@ -195,7 +201,9 @@ def registration_error(place: Place, length: int, access: Access) -> str | None:
     no_device_memory = not access & Access.ZERO_BASED or access & Access.MW_BIND
     if place.arena == "dm" and no_device_memory:
         return "EINVAL"
-    return "EINVAL" if length == 0 or (remote and not access & Access.LOCAL_WRITE) else None
+    if length == 0 or access & Access.FLUSH_PERSISTENT:
+        return "EINVAL"
+    return "EINVAL" if remote and not access & Access.LOCAL_WRITE else None
 
 
 def change_error(

@@ -10,7 +10,8 @@ forgotten. What is wrong on the requester's own side leaves the peer's queue pai
 |------------------------|--------|
 | an element of its list that its key does not open (READ, atomic: to write) | LOC_PROT_ERR |
 | an atomic whose result has no 8 bytes to go to, an ATOMIC_WRITE of not 8 bytes | LOC_LEN_ERR |
-| a READ, atomic or ATOMIC_WRITE, though ``max_rd_atomic`` is 0 | LOC_QP_OP_ERR |
+| a FLUSH of a range of 2 GiB or more | LOC_LEN_ERR |
+| a READ, atomic, ATOMIC_WRITE or FLUSH, though ``max_rd_atomic`` is 0 | LOC_QP_OP_ERR |
 | no peer that listens to this queue pair | RETRY_EXC_ERR |
 | no receive request at the peer | RNR_RETRY_EXC_ERR |
 
@@ -20,7 +21,7 @@ completes with a status of its own:
 | Found by the peer | Requester's | Receive's |
 |-------------------|-------------|-----------|
 | an operation that its queue pair does not allow | REM_INV_REQ_ERR | |
-| a READ, atomic or ATOMIC_WRITE, though ``max_dest_rd_atomic`` is 0 | REM_INV_REQ_ERR | |
+| one that ``max_rd_atomic`` counts, though ``max_dest_rd_atomic`` is 0 | REM_INV_REQ_ERR | |
 | an atomic or ATOMIC_WRITE at an address, or a place, of no multiple of 8 | REM_INV_REQ_ERR | |
 | a key that does not open the range | REM_ACCESS_ERR | |
 | a message longer than the receive request | REM_INV_REQ_ERR | LOC_LEN_ERR |
@@ -30,6 +31,8 @@ completes with a status of its own:
 A SEND_WITH_INV invalidates once its bytes are in place, so they may be there although it fails
 (IBA 9.4.1.1.3). An ATOMIC_WRITE needs REMOTE_WRITE and changes its 8 bytes at once, or not at all
 (annex A19).
+
+What a FLUSH asks for has a page of its own.
 
 Requests are carried out in order, but a READ or an atomic is answered later, and what follows it
 does not wait for that, unless it has FENCE: a READ may see what a later request of the same row has
@@ -46,7 +49,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import windows, xrc
+from . import flush, windows, xrc
 from .queues import Answer
 from .regions import Data, Memory, span
 from .words import Access, Place, Recv, Send, Sge
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from .world import World
 
 READS = ("RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD")
-ANSWERED = (*READS, "ATOMIC_WRITE")  # what max_rd_atomic counts
+ANSWERED = (*READS, "ATOMIC_WRITE", "FLUSH")  # what max_rd_atomic counts
 NEEDS = {
     "ATOMIC_WRITE": Access.REMOTE_WRITE,
     "RDMA_WRITE": Access.REMOTE_WRITE,
@@ -113,6 +116,8 @@ def own_faults(world: World, qp: QueuePair, wr: Send) -> list[str]:
         faults.append("LOC_LEN_ERR")
     if wr.opcode == "ATOMIC_WRITE" and wr.length > 8:
         faults.append("LOC_LEN_ERR")
+    if wr.opcode == "FLUSH" and flush.is_too_long(wr):
+        faults.append("LOC_LEN_ERR")
     if wr.opcode in ANSWERED and qp.reads == 0:
         faults.append("LOC_QP_OP_ERR")
     return faults
@@ -125,7 +130,7 @@ def findings(world: World, peer: QueuePair, wr: Send) -> list[Finding]:
     if wr.opcode.startswith("SEND"):
         return findings_of_send(world, peer, wr)
     found = []
-    if not peer.access & NEEDS[wr.opcode] or (wr.opcode in ANSWERED and peer.answers == 0):
+    if not is_allowed(peer, wr) or (wr.opcode in ANSWERED and peer.answers == 0):
         found.append(Finding("REM_INV_REQ_ERR", by_peer=True))
     place, _ = target(wr)
     lies, _ = reached(world.memory(peer), wr)
@@ -161,9 +166,17 @@ def end_of_send(world: World, peer: QueuePair, wr: Send) -> Finding:
     return DONE
 
 
+def is_allowed(peer: QueuePair, wr: Send) -> bool:
+    """Whether the peer's queue pair grants the operation."""
+    need = flush.needs(wr) if wr.opcode == "FLUSH" else NEEDS[wr.opcode]
+    return peer.access & need == need
+
+
 def opened(world: World, peer: QueuePair, wr: Send) -> bool:
     """Whether the peer's key opens the peer's range."""
     memory, (place, length) = world.memory(peer), target(wr)
+    if wr.opcode == "FLUSH":
+        return flush.opened(memory, peer, wr)
     return memory.opens_to(peer.name, peer.pd, wr.key, place, length, NEEDS[wr.opcode])
 
 
@@ -200,6 +213,8 @@ def succeed(world: World, qp: QueuePair, peer: QueuePair, wr: Send) -> int | Non
     if "FENCE" in wr.flags:
         for answer in qp.under_way:
             answer.fenced = True
+    if wr.opcode == "FLUSH":
+        return None
     if wr.opcode not in READS:
         touched = send_or_write(world, qp, peer, wr)
         meet_answers(here, qp, touched)

@@ -29,6 +29,8 @@ these is wrong. A window of type 1 is not bound then, one of type 2 is as it was
 | gets a length, if it is of type 2 | has LOCAL_WRITE, if the window shall be written or changed |
 | | contains the range |
 
+The window may have FLUSH_GLOBAL where the region has not; FLUSH_PERSISTENT is MW_BIND_ERR too.
+
 For a length of 0 the region is not looked at. A binding of type 1 that waited while a later one
 was posted has no effect. An invalidation needs a window of type 2 that is bound through this queue
 pair, or it completes with LOC_QP_OP_ERR.
@@ -88,6 +90,8 @@ def can_be_opened(region: Region, pd: str, wr: Bind) -> bool:
     bindable = region.access & Access.MW_BIND and not region.access & Access.ZERO_BASED
     written = wr.access & WRITES and not region.access & Access.LOCAL_WRITE
     inside = region.contains(wr.place, wr.length)
+    if wr.access & Access.FLUSH_PERSISTENT:
+        return False
     return bool(region.pd == pd and bindable and not written and inside)
 
 

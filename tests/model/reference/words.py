@@ -25,6 +25,8 @@ class Access(IntFlag):
     REMOTE_ATOMIC = 8
     MW_BIND = 16
     ZERO_BASED = 32
+    FLUSH_GLOBAL = 256
+    FLUSH_PERSISTENT = 512
 
     def __repr__(self) -> str:
         return f"Access({int(self)})"
@@ -77,7 +79,8 @@ class Recv(Brief):
 class Send(Brief):
     """A send request; ``place`` and ``key`` serve RDMA and atomics, ``to`` and ``qkey`` UD.
 
-    ``key`` is also what an invalidation takes back; ``srq`` is the XRC SRQ that a request is for.
+    ``key`` is also what an invalidation takes back; ``srq`` is the XRC SRQ that a request is for. A
+    FLUSH is for ``extent`` bytes from ``place`` on, or without one for all that ``key`` names.
     """
 
     wr_id: int
@@ -92,6 +95,8 @@ class Send(Brief):
     to: str | None = None
     qkey: int = 0
     srq: str = NOTHING
+    extent: int | None = None
+    placement: tuple[str, ...] = ("GLOBAL",)
 
     @property
     def length(self) -> int:
