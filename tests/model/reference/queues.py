@@ -91,6 +91,7 @@ class QueuePair:
     receives: deque[Recv] = field(default_factory=deque)
     waiting: deque[Send | Bind] = field(default_factory=deque)  # posted in SQD
     under_way: list[Answer] = field(default_factory=list)
+    arrived: set[tuple[str, int]] = field(default_factory=set)  # what its datagrams changed here
     in_hand: list[Recv] = field(default_factory=list)  # of the SRQ: taken by half a message
     unpolled: int = 0  # requests since the last one whose completion was polled
     flushed: int = 0  # receive requests whose completion was not yet polled

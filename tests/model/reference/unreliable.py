@@ -14,7 +14,8 @@ names may be partly filled.
 
 A datagram (UD) arrives behind 40 bytes for the GRH. A Q_Key with its highest bit set stands for the
 sender's own. One that goes to a multicast group reaches each of the queue pairs that are in it, the
-sender too if it is, and each checks it by itself. In which order is not specified.
+sender too if it is, and each checks it by itself. In which order is not specified, nor whether what
+is posted in the same call sends what an earlier datagram brings to the sender's own memory.
 """
 
 from __future__ import annotations
@@ -112,8 +113,10 @@ def arrive_send(world: World, qp: QueuePair, peer: QueuePair, wr: Send, *, whole
         grh = Data(bytes(header), set(range(header)))
         data = grh + sent(world.memory(qp), wr)
         world.deliver(peer, wr, data, src=qp.name if header else None)
-        if memory is world.memory(qp) and named(memory, wr) & memory.places(recv.sges):
-            # Copied onto itself: the order is not specified.
+        source = named(world.memory(qp), wr)
+        if memory is world.memory(qp):
+            qp.arrived |= memory.places(recv.sges)
+        if source & qp.arrived:  # onto itself, or what an earlier one brings: no order
             memory.forget_list(recv.sges, pd)
         return
     memory.forget_list(recv.sges, pd)

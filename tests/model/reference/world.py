@@ -322,6 +322,7 @@ class World:
                 qp.unpolled = qp.unsignalled + len(qp.waiting)
         for qp in self.qps.values():
             qp.under_way.clear()
+            qp.arrived.clear()
             qp.flushed = 0
         for srq in self.srqs.values():
             srq.reached = 0
