@@ -21,8 +21,11 @@ enum vb_sim_mark {
     VB_SIM_MANAGEMENT = 8, /* it goes on VL15, where there is one */
 };
 
-/* In the fifth byte of the header, where the BTH reserves it: its way keeps buffer for it. */
-enum { VB_SIM_PROMISED = 2 };
+/* In the fifth byte of the header, where the BTH reserves it. */
+enum {
+    VB_SIM_PROMISED = 2, /* its way keeps buffer for it */
+    VB_SIM_AROUND = 4,   /* it goes by way of a third group, and has not been there (detour.h) */
+};
 
 struct vb_sim_packet {
     uint64_t at;             /* when it arrives at the end of the link that it is on */

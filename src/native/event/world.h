@@ -28,6 +28,7 @@ struct vb_sim_switch;
 struct vb_sim_lanes;
 struct vb_sim_tap;
 struct vb_sim_sampler;
+struct vb_sim_detours;
 struct vb_world;
 
 /* What the hosts do. `context` is vb_world.hosts_context, `host` a host's number. */
@@ -115,6 +116,7 @@ struct vb_world {
     uint64_t watching; /* of these, those that only look (sample.h) */
     struct vb_sim_sampler **sampler;
     uint32_t samplers;
+    struct vb_sim_detours *detours; /* detour.h; NULL: packets take the ways of the tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */

@@ -16,6 +16,8 @@ FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
 FECN_AT: dict[str, int]
+LANES_BY: dict[str, int]
+PER: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 ENDS: dict[int, str]
@@ -92,7 +94,16 @@ class World:
     @property
     def captures_lost(self) -> int: ...
     def set_routes(self, switch: int, ports: ArrayLike) -> None: ...
-    def set_lanes(self, switch: int, lanes: ArrayLike) -> None: ...
+    def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None: ...
+    def set_detours(
+        self,
+        group: ArrayLike,
+        *,
+        adaptive: bool = True,
+        per: str = "flow",
+        threshold: int = 0,
+        gap: int = 100_000_000,
+    ) -> None: ...
     def add_group(self, members: Iterable[int], ports: Mapping[int, Iterable[int]]) -> int: ...
     def add_flows(
         self,

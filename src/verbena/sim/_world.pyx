@@ -19,6 +19,8 @@ FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_S
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
 FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
+LANES_BY = {"level": 0, "lane": 1}
+PER = {"flow": 0, "packet": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
 ENDS = {
@@ -444,8 +446,11 @@ cdef class World:
         rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
         _check(vb_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
 
-    def set_lanes(self, switch, lanes):
-        """SL to VL: uint8 of shape (ports in, ports out, 16 levels)."""
+    def set_lanes(self, switch, lanes, by="level"):
+        """SL to VL: uint8 of shape (ports in, ports out, 16 levels).
+
+        With ``by`` = "lane" the last index is the lane by which a packet came.
+        """
         cdef vb_sim_switch *sw = self._switch_of(switch)
         table = np.asarray(lanes)
         cdef const uint8_t[:, :, ::1] cells
@@ -456,9 +461,43 @@ cdef class World:
         if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
             raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
         cells = np.ascontiguousarray(table, dtype=np.uint8)
-        if vb_switch_set_lanes(sw, &cells[0, 0, 0]) == -EINVAL:
+        by_lane = _choice(LANES_BY, "by", by)
+        if vb_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
             raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
                              f"and no lane {table.max()}")
+
+    def set_detours(self, group, *, adaptive=True, per="flow", threshold=0, gap=100_000_000):
+        """Packets to another group of switches go by way of a third one, by chance.
+
+        ``group``: the number of each node's group, but for range extenders, which are behind all
+        others; each group has a host. Not ``adaptive``: always (Valiant and Brebner, 1981).
+        Otherwise the first switch compares its queues towards both, each times the links of the
+        way: the queue of the short way is to be longer by ``threshold`` (UGAL-L, Kim, ISCA 2008).
+        A queue is what waits there and what has no credit back. ``per``: all packets of a "flow"
+        go one way, until for ``gap`` ps none of them has come; or each "packet" its own, by its
+        PSN, and they overtake each other. Packets on VL15 make no detours. Lanes are the caller's
+        (see set_lanes; fabrics.route has them). ValueError: there are detours already.
+        """
+        cdef vb_sim_detour_config config
+        cdef const uint16_t[::1] row
+        self._idle()
+        given = np.asarray(group)
+        if given.dtype.kind not in "iu" or given.ndim != 1 or not given.size:
+            raise ValueError("groups are to be a whole number for each node")
+        if given.min() < 0 or given.max() > 65534:
+            raise ValueError("numbers of groups are 0 to 65534")
+        config.adaptive = adaptive
+        config.by_packet = _choice(PER, "per", per)
+        config.threshold = _count("threshold", threshold, 0, 2**32 - 1)
+        config.gap = _count("gap", gap, 0, 2**63)
+        row = np.ascontiguousarray(given, dtype=np.uint16)
+        error = vb_world_set_detours(self._world, &config, &row[0], len(row))
+        if error == -EBUSY:
+            raise ValueError("there are detours already")
+        if error == -EINVAL:
+            raise ValueError(f"{len(row)} nodes have groups, of {self._world.nodes}, or a group "
+                             "has no host")
+        _check(error, "detours")
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.

@@ -154,7 +154,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
     int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                              uint32_t width)
-    int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes)
+    int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
     int vb_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                             uint32_t count)
     int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)
@@ -256,6 +256,15 @@ cdef extern from "event/sample.h" nogil:
     int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
                         uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_sampler_stop(vb_sim_sampler *sampler)
+
+cdef extern from "event/detour.h" nogil:
+    struct vb_sim_detour_config:
+        bint adaptive
+        bint by_packet
+        uint32_t threshold
+        uint64_t gap
+    int vb_world_set_detours(vb_world *world, const vb_sim_detour_config *config,
+                             const uint16_t *group, uint32_t count)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names
