@@ -9,7 +9,7 @@ circle, no traffic can deadlock a network with credits or pauses.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,8 @@ def _followed(
 
 
 def _around(routes: Routes, detours: Detours, channels: int) -> list[NDArray[np.int64]]:
-    """The same of the ways by each group: to one of its hosts, as the simulator has it, and on."""
+    """The same of the ways by each group: towards its first host, as the simulator has it, and from
+    where the group is entered to one host of each switch."""
     tables, group = routes.tables, detours.group
     ends = np.nonzero(tables.end_switch >= 0)[0]
     _, first = np.unique(group[tables.end_switch[ends]], return_index=True)
@@ -150,13 +151,14 @@ def _around(routes: Routes, detours: Detours, channels: int) -> list[NDArray[np.
     starts = starts[group[starts.switch] != group[tables.end_switch[starts.end]]]
     key, stopped = _followed(routes, starts, channels, group)
     found = [key]
+    _, last = np.unique(tables.end_switch[ends], return_index=True)
+    goals = ends[last]
+    span = max(1, CHUNK // len(goals))
     for entered in stopped:
         _, which = np.unique(entered.before, return_index=True)
-        for one in which:
-            onward = _Packets.at(routes, entered.switch[[one]], ends)
-            enter = np.full(len(ends), entered.enter[one])
-            before = np.full(len(ends), entered.before[one])
-            onward = _Packets(onward.switch, onward.end, onward.sl, enter, before)
+        for first in range(0, len(which), span):
+            again = np.repeat(which[first : first + span], len(goals))
+            onward = replace(entered[again], end=np.tile(goals, len(again) // len(goals)))
             found.append(_followed(routes, onward, channels)[0])
     return found
 
