@@ -22,6 +22,7 @@ C_ROOMS = [
     {"abi", "wire"},
     {"memory"},
     {"hca"},
+    {"tcp"},
     {"event"},
     {"port"},
     {"dropin"},

@@ -25,8 +25,8 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from itertools import count
 from typing import Self, Unpack
 
@@ -41,6 +41,9 @@ __all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "even
 
 TOKEN_BIT = 1 << 63
 """Set in the ``wr_id`` of every request that AsyncQP posts; other requests leave it clear."""
+
+_SIGNALED = int(SendFlags.SIGNALED)
+_BATCH = 16  # completions that are taken at once
 
 _tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
 
@@ -168,22 +171,22 @@ class AsyncCQ:
         Raises VerbsError when the CQ is in error.
         """
         found = False
-        while wcs := self._take():
-            found = True
+        while True:
+            try:
+                wcs = self.cq.poll(_BATCH)
+            except VerbsError as error:
+                self._end(error)
+                raise
             for wc in wcs:
+                found = True
                 self._dispatch(wc)
-        return found
-
-    def _take(self) -> list[WC]:
-        try:
-            return self.cq.poll()
-        except VerbsError as error:
-            self._end(error)
-            raise
+            if len(wcs) < _BATCH:  # that was all
+                return found
 
     def _dispatch(self, wc: WC) -> None:
-        if wc.wr_id & TOKEN_BIT:
-            operation = self._pending.pop(wc.wr_id, None)
+        token = wc.wr_id
+        if token & TOKEN_BIT:
+            operation = self._pending.pop(token, None)
             if operation is not None:
                 operation.complete(wc)
         else:
@@ -192,8 +195,7 @@ class AsyncCQ:
 
     def _on_event(self) -> None:
         try:
-            while self._channel.get_cq_event(0) is not None:
-                pass
+            self._channel.drain()
             self.poll()
             if self._is_awaited():
                 self._arm()
@@ -213,14 +215,6 @@ class AsyncCQ:
         loop = self._reader.attach()
         self._arm()
         return loop
-
-    @contextmanager
-    def _awaiting(self) -> Iterator[None]:
-        self._awaited += 1
-        try:
-            yield
-        finally:
-            self._awaited -= 1
 
     def _next(self) -> Generator[asyncio.Future[None], None, WC]:
         if not self._unclaimed and self._ended is None:
@@ -255,13 +249,14 @@ class Operation:
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
     could not be posted. It may be awaited late, more than once, or never."""
 
-    __slots__ = ("_acq", "_aqp", "_error", "_post", "_wakeup", "_wc", "posted")
+    __slots__ = ("_acq", "_aqp", "_error", "_post", "_waiting", "_wakeup", "_wc", "posted")
 
     def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, post: Callable[[int], None]) -> None:
         self._acq = acq
         self._aqp = aqp
         self._post = post
-        self._wakeup = Wakeup()
+        self._wakeup: Wakeup | None = None  # made by who has to wait
+        self._waiting = 0  # how many suspended for it, of acq._awaited
         self._wc: WC | None = None
         self._error: Exception | None = None
         self.posted = False
@@ -293,27 +288,37 @@ class Operation:
         self._leave()
 
     def _leave(self) -> None:
-        self._wakeup.all()
+        if self._wakeup is not None:
+            self._acq._awaited -= self._waiting
+            self._waiting = 0
+            self._wakeup.all()
         if self._aqp is not None and self.posted:
             self._aqp._has_room()
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
-        if not self.done:
+        if self._wc is None and self._error is None:
             self._acq.poll()
-        while not self.done:
-            yield from self._suspend()
-        return self._result()
-
-    def _suspend(self) -> Generator[asyncio.Future[None], None, None]:
-        with self._acq._awaiting():
-            loop = self._acq._start_waiting()
-            if self.done:
-                return
+        while self._wc is None and self._error is None:
             try:
-                yield from self._wakeup.wait(loop)
+                yield from self._suspend()
             except BaseException:
                 self._abandon()
                 raise
+        return self._result()
+
+    def _suspend(self) -> Generator[asyncio.Future[None], None, None]:
+        if self._wakeup is None:
+            self._wakeup = Wakeup()
+        self._acq._awaited += 1
+        self._waiting += 1
+        try:
+            loop = self._acq._start_waiting()
+            if not self.done:
+                yield from self._wakeup.wait(loop)
+        finally:
+            if not self.done:
+                self._acq._awaited -= 1
+                self._waiting -= 1
 
     def _abandon(self) -> None:
         """A request that is still queued here need not be posted when nobody wants its result."""
@@ -413,7 +418,7 @@ class AsyncQP:
         address, ``remote_srqn``, here and below, XRC's SRQ. It always completes, so ``flags``
         need not say SIGNALED.
         """
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.send(
                 local,
@@ -442,7 +447,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """RDMA WRITE; arguments as ``QP.write``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.write(
                 local,
@@ -469,7 +474,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """RDMA READ; arguments as ``QP.read``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.read(
                 local,
@@ -496,7 +501,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Compare-and-swap; arguments as ``QP.compare_swap``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.compare_swap(
                 local,
@@ -523,7 +528,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Fetch-and-add; arguments as ``QP.fetch_add``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.fetch_add(
                 local,

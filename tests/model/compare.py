@@ -22,10 +22,11 @@ from tests.model.core import Core, CoreFailed, Observed, Result, Setting
 from tests.model.reference.choice import Choices, outcomes
 from tests.model.reference.queues import Cap
 from tests.model.reference.regions import Memory
-from tests.model.reference.words import Completion
+from tests.model.reference.words import Bind, Completion
 from tests.model.reference.world import World
 from tests.model.worker import SIZE
 
+ARENAS = ("own", "heap", "dm")
 SETTLE_SECONDS = {"direct": 2.0, "roce": 10.0}
 _CORES: dict[Setting, Core] = {}
 
@@ -41,13 +42,12 @@ def initial(process: str, arena: str) -> bytes:
 
 
 def contents() -> dict[tuple[str, str], bytes]:
-    return {(p, arena): initial(p, arena) for p in "AB" for arena in ("own", "heap")}
+    return {(p, arena): initial(p, arena) for p in "AB" for arena in ARENAS}
 
 
 def new_world() -> World:
     arenas = {
-        process: {arena: bytearray(initial(process, arena)) for arena in ("own", "heap")}
-        for process in "AB"
+        process: {arena: bytearray(initial(process, arena)) for arena in ARENAS} for process in "AB"
     }
     return World({process: Memory(found) for process, found in arenas.items()})
 
@@ -94,7 +94,7 @@ class Program:
         head = [
             "from tests.model.compare import Program",
             "from tests.model.core import Setting",
-            "from tests.model.reference.words import Access, Place, Recv, Send, Sge",
+            "from tests.model.reference.words import Access, Bind, Place, Recv, Send, Sge",
             "",
             f"with Program({self.setting!r}) as do:",
         ]
@@ -162,6 +162,14 @@ class Program:
         there = self.other(arguments["name"])
         return self.core.post_send(**arguments, there=there), arguments
 
+    def _bind_mw(self, name: str, request: Bind) -> tuple[Result, dict[str, Any]]:
+        regions = self.world.processes[self.world.owner[name]].regions
+        offset = 0
+        if request.region:
+            offset = request.place.offset - regions[request.region].start.offset
+        result = self.core.bind_mw(name, request, offset)
+        return result, {"name": name, "request": request}
+
     def _modify(self, **arguments: Any) -> tuple[Result, dict[str, Any]]:
         now = self.world.qps[arguments["name"]].state
         return self.core.modify(**arguments, now=now), arguments
@@ -184,7 +192,7 @@ class Program:
 
     def refill(self, process: str) -> None:
         """The memory of the process that took the place of one that has ended."""
-        for arena in ("own", "heap"):
+        for arena in ARENAS:
             data = initial(process, arena)
             self.core.must(process, "fill", arena, 0, data)
             for world in self.worlds:
@@ -266,7 +274,8 @@ def in_queues(completions: list[Completion], queue_of: dict[int, str]) -> dict[A
     queues: dict[Any, list[Any]] = {}
     for one in completions:
         queue = one.queue or queue_of.get(one.wr_id, "?")
-        values = (one.wr_id, one.status, one.opcode, one.byte_len, one.imm, one.src)
+        seen = (one.byte_len, one.imm, one.src, one.invalidated)
+        values = (one.wr_id, one.status, one.opcode, *seen)
         queues.setdefault((one.qp, queue), []).append(values)
     return queues
 
@@ -297,7 +306,8 @@ def disagreement(world: World, seen: Observed) -> str | None:
 def wrong_cq(world: World, seen: Observed) -> str | None:
     for one in world.completions:
         qp = world.qps[one.qp]
-        cq = qp.send_cq if one.queue == "send" else qp.recv_cq
+        shared = world.srqs.get(one.queue)
+        cq = shared.cq if shared else qp.send_cq if one.queue == "send" else qp.recv_cq
         if seen.where[one.wr_id] != cq:
             return f"the completion of {one.wr_id} is in {seen.where[one.wr_id]}, not in {cq}"
     return None

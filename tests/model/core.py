@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.model.reference.queues import Cap
-from tests.model.reference.words import NOTHING, Access, Completion, Place, Recv, Send, Sge
+from tests.model.reference.words import Access, Bind, Completion, Place, Recv, Send, Sge
 from tests.model.worker import PSN
 from tests.support import ROOT
 from verbena import verbs
@@ -30,7 +30,8 @@ class Setting:
     """A port, and whether A and B are one process or two.
 
     ``timeout`` and ``retry_cnt`` decide how long a request to nobody takes. Packets need a time in
-    which a busy machine answers for sure.
+    which a busy machine answers for sure, and so does an ATOMIC_WRITE to what only the other
+    process has mapped, as that one's service thread makes it.
     """
 
     port: str
@@ -38,10 +39,9 @@ class Setting:
 
     @property
     def timers(self) -> dict[str, int]:
-        return {"timeout": 15, "retry_cnt": 3} if self.port == "roce" else TIMERS_DIRECT
-
-
-TIMERS_DIRECT = {"timeout": 10, "retry_cnt": 2}
+        if self.port == "roce":
+            return {"timeout": 15, "retry_cnt": 3}
+        return {"timeout": 10 if self.processes == 1 else 14, "retry_cnt": 3}
 
 
 class CoreFailed(Exception):
@@ -110,6 +110,8 @@ class Core:
         """Names mean nothing yet; the idle connection is made."""
         self.owner: dict[str, str] = {}
         self.keys: dict[str, int] = {}
+        self.windows: dict[str, int] = {}  # the types of the windows
+        self.numbers: dict[str, int] = {}  # of the XRC SRQs
         self.infos: dict[str, verbs.QPInfo] = {}
         lines = {}
         for party in "AB":
@@ -127,6 +129,8 @@ class Core:
             self.must(party, "clear")
         self.owner.clear()
         self.keys.clear()
+        self.windows.clear()
+        self.numbers.clear()
         self.infos.clear()
         for (party, arena), content in data.items():
             self.must(party, "fill", arena, 0, content)
@@ -144,13 +148,13 @@ class Core:
             self.must(self.owner[name], "modify", name, [], {"qp_state": verbs.QPState.ERR})
 
     def restart(self, process: str) -> None:
-        owner, keys, infos = self.owner, self.keys, self.infos
+        owner, infos, names = self.owner, self.infos, (self.keys, self.windows, self.numbers)
         self.workers[process] = Worker(self.setting.port)
         self.must(process, "open")
         self.meet()
         gone = {name for name, where in owner.items() if where == process}
         self.owner = {n: where for n, where in owner.items() if n not in gone}
-        self.keys = keys
+        self.keys, self.windows, self.numbers = names
         self.infos = infos
 
     def call(self, party: str, name: str, *args: Any) -> Any:
@@ -189,14 +193,56 @@ class Core:
         args = (name, pd, (place.arena, place.offset), length, int(access))
         error, key = self.result(process, "reg_mr", *args)
         if error is None:
-            self.keys[name] = key
+            name_number(self.keys, name, key)
         return self.made(name, (error, 0), process)
 
-    def create_srq(self, name: str, pd: str, max_wr: int, max_sge: int) -> tuple[int, int]:
+    def rereg_mr(
+        self,
+        name: str,
+        key: str,
+        pd: str | None,
+        place: Place | None,
+        length: int,
+        access: Access | None,
+    ) -> Result:
+        at = (place.arena, place.offset) if place else None
+        flags = None if access is None else int(access)
+        error, number = self.result(self.owner[name], "rereg_mr", name, pd, at, length, flags)
+        if error is None and place:
+            name_number(self.keys, key, number)
+        return error, 0
+
+    def alloc_null_mr(self, name: str, pd: str) -> Result:
         process = self.owner[pd]
-        granted: tuple[int, int] = self.must(process, "create_srq", name, pd, max_wr, max_sge)
+        name_number(self.keys, name, self.must(process, "alloc_null_mr", name, pd))
+        return self.made(name, (None, 0), process)
+
+    def alloc_mw(self, name: str, pd: str, kind: int) -> Result:
+        process = self.owner[pd]
+        self.must(process, "alloc_mw", name, pd, kind)
+        self.windows[name] = kind
+        return self.made(name, (None, 0), process)
+
+    def open_xrcd(self, process: str, name: str) -> Result:
+        self.must(process, "open_xrcd", name)
+        return self.made(name, (None, 0), process)
+
+    def create_srq(
+        self, name: str, pd: str, max_wr: int, max_sge: int, xrcd: str | None = None, cq: str = ""
+    ) -> tuple[int, int]:
+        process = self.owner[pd]
+        max_wr, max_sge, number = self.must(
+            process, "create_srq", name, pd, max_wr, max_sge, xrcd, cq
+        )
+        name_number(self.numbers, name, number)
         self.owner[name] = process
-        return granted
+        return max_wr, max_sge
+
+    def create_target(self, name: str, xrcd: str) -> Result:
+        process = self.owner[xrcd]
+        self.must(process, "create_target", name, xrcd)
+        self.infos[name] = self.must(process, "info", name)
+        return self.made(name, (None, 0), process)
 
     def create_qp(
         self, name: str, pd: str, kind: str, cqs: tuple[str, str], srq: str | None, fields: Any
@@ -278,6 +324,17 @@ class Core:
         packed = [self.send(process, there, wr) for wr in requests]
         return self.result(process, "post_send", name, packed)
 
+    def bind_mw(self, name: str, request: Bind, offset: int) -> Result:
+        """``offset`` is the range's in its region. A key's last digits are its low byte."""
+        named = self.windows[request.window] == 2
+        low = int(request.key.rpartition(":")[2]) if named else None
+        packed = vars(request) | {"offset": offset, "access": int(request.access)}
+        packed["region"] = request.region.partition(":")[0]
+        error, key = self.result(self.owner[name], "bind_mw", name, packed, low)
+        if error is None:
+            name_number(self.keys, request.key, key)
+        return error, 0
+
     def send(self, process: str, there: str, wr: Send) -> dict[str, Any]:
         place = wr.place or Place("own", 0)
         return {
@@ -292,6 +349,7 @@ class Core:
             "swap": wr.swap,
             "to": self.addressee(wr.to),
             "remote_qkey": wr.qkey,
+            "remote_srqn": self.numbers.get(wr.srq, 0),
         }
 
     def addressee(self, to: str | None) -> verbs.QPInfo | bytes | None:
@@ -304,7 +362,7 @@ class Core:
 
     def key(self, name: str) -> int:
         """The number of a key; of NOTHING, one that was never given."""
-        if name != NOTHING:
+        if name in self.keys:
             return self.keys[name]
         used = {key >> 8 for key in self.keys.values()}
         return next(index for index in range(0x5EED, 0x1000000) if index not in used) << 8
@@ -322,22 +380,31 @@ class Core:
 
     def observe(self, into: Observed) -> None:
         names = {info.qp_num: name for name, info in self.infos.items()}
+        keys = {number: name for name, number in self.keys.items()}
         for process in "AB":
             polled, states, arenas, limits, reached = self.must(process, "observe")
             into.limits.update(limits)
             into.reached.update(reached)
             into.memory[process] = arenas
             into.states.update(states)
-            for cq, qp_num, wr_id, status, opcode, byte_len, imm, src in polled:
+            for cq, qp_num, wr_id, status, opcode, byte_len, imm, src, key in polled:
                 qp = names.get(qp_num, f"QP {qp_num:#x}")
                 sent = names.get(src) if src else None
-                args = (qp, "", wr_id, status, opcode, byte_len, imm, sent)
+                inv = None if key is None else keys.get(key, hex(key))
+                args = (qp, "", wr_id, status, opcode, byte_len, imm, sent, inv)
                 into.completions.append(Completion(*args))
                 into.where[wr_id] = cq
 
     def settle_ahs(self) -> None:
         for process in "AB":
             self.must(process, "drop_ahs")
+
+
+def name_number(names: dict[str, int], name: str, number: int) -> None:
+    """A number that is given again belongs to its new name alone."""
+    for old in [old for old, known in names.items() if known == number]:
+        del names[old]
+    names[name] = number
 
 
 def gid_of(group: str) -> bytes:

@@ -14,14 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.model.compare import Program
 from tests.model.core import Setting
-from tests.model.reference.posting import ATOMIC, RDMA
+from tests.model.reference.posting import ATOMIC, OPERATIONS, SENDING
 from tests.model.reference.queues import QueuePair
+from tests.model.reference.regions import Memory
 from tests.model.reference.states import RULES
-from tests.model.reference.words import NOTHING, Access, Place, Recv, Send, Sge
+from tests.model.reference.words import NOTHING, Access, Bind, Place, Recv, Send, Sge
 from tests.model.worker import SIZE
 
 EVERYTHING = Access(15)
 ACCESSES = [EVERYTHING] * 24 + [Access(flags) for flags in range(16)]
+WHOLE = EVERYTHING | Access.MW_BIND
+ZERO = Access.ZERO_BASED
+REGIONS = [WHOLE] * 16 + [WHOLE | ZERO] * 6 + [Access(flags) for flags in range(16)]
 LENGTHS = [8, 0, 1, 7, 28, 29, 64, 255, 256, 257, 600]
 RANGES = [(0, 1024), (0, SIZE), (8, 64), (1024, 8), (1000, 600), (1, 300), (0, 0), (2040, 8)]
 ATTRIBUTES = ["ACCESS_FLAGS", "QKEY", "SQ_PSN", "MIN_RNR_TIMER", "CUR_STATE", "PKEY_INDEX"]
@@ -34,7 +38,11 @@ OPCODES = [
     "SEND_WITH_IMM",
     "RDMA_WRITE_WITH_IMM",
     *sorted(ATOMIC),
+    "ATOMIC_WRITE",
+    "SEND_WITH_INV",
+    "LOCAL_INV",
 ]
+PEER_KINDS = {"XRC_SEND": "XRC_RECV", "XRC_RECV": "XRC_SEND"}
 QKEYS = [1, 2]
 GROUPS = ["group1", "group2"]
 RARELY = [False] * 11 + [True]
@@ -77,13 +85,15 @@ class Machine(RuleBasedStateMachine):
 
     # ---- objects ----
 
-    @initialize(data=st.data(), scene=st.sampled_from(["", "", "shared", "group"]))
+    @initialize(
+        data=st.data(), scene=st.sampled_from(["", "windows", "shared", "group", "xrc", "windows"])
+    )
     def begin(self, data: st.DataObject, scene: str) -> None:
-        """A connection that works, which a program may break; with a shared receive queue, or
-        beside datagrams to a group."""
+        """A connection that works, which a program may break; with windows, with a shared receive
+        queue, beside datagrams to a group, or beside an XRC connection."""
         for process in "AB":
             pd, cq = self.new_pd(process), self.new_cq(process)
-            self.new_mr(pd, Place("own", 0), SIZE, EVERYTHING)
+            self.new_mr(pd, Place("own", 0), SIZE, WHOLE)
             srq = self.new_srq(data, pd) if scene == "shared" else None
             self.new_qp(process, pd, "RC", cq, cq, srq, 8, False)
             if scene == "group":
@@ -92,6 +102,35 @@ class Machine(RuleBasedStateMachine):
             self.set_up_group()
         else:
             self.join("qp1", "qp2", "RTS", "RTS", EVERYTHING, 16, 16)
+        if scene == "windows":
+            for pd, qp, kind in (("pd1", "qp1", 2), ("pd2", "qp2", 2), ("pd2", "qp2", 1)):
+                self.bind(data, qp, self.new_mw(pd, kind), wild=False)
+        if scene == "xrc":
+            self.new_xrc(data, "pd1", "pd2")
+
+    def new_mw(self, pd: str, kind: int) -> str:
+        name = self.name("mw")
+        self.do.alloc_mw(name=name, pd=pd, kind=kind)
+        return name
+
+    def new_xrc(self, data: st.DataObject, pd: str, there: str) -> None:
+        """A connected initiator in one domain, target and SRQs in another."""
+        process, peer = self.world.owner[pd], self.world.owner[there]
+        cq, far = self.owned("cq", process), self.owned("cq", peer)
+        if not cq or not far or peer == process:
+            return
+        domain = self.name("xrcd")
+        self.do.open_xrcd(process=peer, name=domain)
+        for _ in range(2):
+            self.new_xrc_srq(there, domain, self.pick(data, far), 8)
+        self.new_qp(process, pd, "XRC_SEND", cq[0], cq[0], None, 8, False)
+        initiator, target = f"qp{self.counts['qp']}", self.name("qp")
+        self.do.create_target(name=target, xrcd=domain)
+        self.join(initiator, target, "RTS", "RTS", EVERYTHING, 16, 16)
+
+    def new_xrc_srq(self, pd: str, domain: str, cq: str, room: int) -> None:
+        name = self.name("srq")
+        self.do.create_srq(name=name, pd=pd, max_wr=room, max_sge=2, xrcd=domain, cq=cq)
 
     def new_srq(self, data: st.DataObject, pd: str) -> str:
         """With requests, and a limit."""
@@ -144,23 +183,140 @@ class Machine(RuleBasedStateMachine):
             send_cq=send,
             recv_cq=recv,
             srq=srq,
-            cap=(room, room, 2, 2, 64),
+            cap=(room, 0, 2, 0, 64) if kind == "XRC_SEND" else (room, room, 2, 2, 64),
             sig_all=sig_all,
         )
 
-    @rule(process=st.sampled_from("AB"), kind=st.sampled_from(["pd", "cq"]))
-    def create(self, process: str, kind: str) -> None:
-        self.new_pd(process) if kind == "pd" else self.new_cq(process)
+    @rule(data=st.data(), process=st.sampled_from("AB"), kind=st.sampled_from(["pd", "cq", "mr"]))
+    def create(self, data: st.DataObject, process: str, kind: str) -> None:
+        if kind == "pd":
+            self.new_pd(process)
+        elif kind == "cq":
+            self.new_cq(process)
+        elif pds := self.owned("pd", process):
+            name = self.name("mr")
+            self.do.alloc_null_mr(name=name, pd=self.pick(data, pds))
+            self.keys[process].append(name)
 
     @rule(
         data=st.data(),
-        place=st.sampled_from(["own", "heap"]),
+        place=st.sampled_from(["own", "heap", "own", "heap", "dm"]),
         span=st.sampled_from(RANGES),
-        access=st.sampled_from(ACCESSES),
+        access=st.sampled_from(REGIONS),
     )
     def reg_mr(self, data: st.DataObject, place: str, span: Any, access: Access) -> None:
-        if pds := self.owned("pd"):
-            self.new_mr(self.pick(data, pds), Place(place, span[0]), span[1], access)
+        if not (pds := self.owned("pd")):
+            return
+        if place == "dm":  # Python asks for device memory's flag by itself
+            access |= ZERO
+            access &= data.draw(st.sampled_from([EVERYTHING | ZERO] * 3 + [WHOLE | ZERO]))
+        self.new_mr(self.pick(data, pds), Place(place, span[0]), span[1], access)
+
+    @rule(
+        data=st.data(),
+        span=st.sampled_from([None, None, *RANGES]),
+        access=st.sampled_from([None, *REGIONS]),
+    )
+    def rereg_mr(self, data: st.DataObject, span: Any, access: Access | None) -> None:
+        """Mostly a region to which no window is bound."""
+        process = data.draw(st.sampled_from("AB"))
+        memory = self.world.processes[process]
+        names = [(one.name, one.place.arena) for one in memory.regions.values()]
+        if not names:
+            return
+        name, arena = self.pick(data, names)
+        pd = self.pick(data, [None, *self.owned("pd", process)])
+        if arena == "dm":  # which Python holds: it has no other memory
+            span = None
+        if pd is None and span is None and access is None:
+            return
+        place = Place(self.pick(data, ["own", "heap"]), span[0]) if span else None
+        key, length = f"{name}:{self.wr_id()}", span[1] if span else 0
+        fields = {"pd": pd, "place": place, "length": length, "access": access}
+        error, _ = self.do.rereg_mr(name=name, key=key, **fields)
+        if error is None and place:
+            self.keys[process].append(key)
+
+    # ---- windows ----
+
+    @rule(
+        data=st.data(),
+        wild=st.sampled_from([False, False, False, True]),
+        new=st.sampled_from([0, 2, 0, 1]),
+    )
+    def bind_mw(self, data: st.DataObject, wild: bool, new: int) -> None:
+        """Mostly through a queue pair that takes it, and one of type 2 that is free."""
+        if new and (pds := self.owned("pd")):
+            self.new_mw(self.pick(data, pds), new)
+        qps = [n for n in self.owned("qp") if wild or self.world.qps[n].state in ("RTS", "SQD")]
+        if not qps:
+            return
+        qp = self.world.qps[self.pick(data, qps)]
+        made = self.world.memory(qp).windows
+        free = [n for n, w in made.items() if w.pd == qp.pd and (w.type == 1 or not w.bound)]
+        if names := (free if free and not wild else list(made)):
+            self.bind(data, qp.name, self.pick(data, names), wild=wild)
+
+    def bind(self, data: st.DataObject, name: str, window: str, *, wild: bool) -> None:
+        qp = self.world.qps[name]
+        memory = self.world.memory(qp)
+        low = self.number + 1 if memory.windows[window].type == 1 else self.pick(data, [1, 2, 3])
+        key, access = f"{window}:{low}", EVERYTHING
+        if memory.windows[window].type == 2 and data.draw(st.booleans()):
+            access |= ZERO
+        if wild or data.draw(st.sampled_from(RARELY)):
+            access = self.pick(data, [access, *(Access(flags) for flags in range(16))])
+        where = self.part_of_region(data, memory, qp.pd, wild=wild)
+        request = Bind(self.wr_id(), window, key, *where, access, self.plain_flags(data))
+        error, _ = self.do.bind_mw(name=name, request=request)
+        if error is None:
+            self.keys[qp.process].append(key)
+
+    def part_of_region(
+        self, data: st.DataObject, memory: Memory, pd: str, *, wild: bool
+    ) -> tuple[str, Place, int]:
+        """What a window is bound to: a region's name or none, an address, a length."""
+        names = [
+            name
+            for name, region in memory.regions.items()
+            if wild or (region.pd == pd and region.access == WHOLE)
+        ]
+        if not names or (wild and data.draw(st.sampled_from(RARELY))):
+            return "", Place("own", 0), 0
+        name = self.pick(data, names)
+        region = memory.regions[name]
+        offset = self.pick(data, [0, 8, region.length // 2, *([region.length - 1] if wild else [])])
+        room = max(region.length - offset, 0)
+        length = self.pick(data, [room, min(room, 300), *([0, room + 1] if wild else [])])
+        return name, Place(region.start.arena, region.start.offset + offset), length
+
+    def can_be_taken_back(self, qp: QueuePair, opcode: str) -> list[str]:
+        """The keys that a LOCAL_INV, or a SEND_WITH_INV, invalidates."""
+        through = qp if opcode == "LOCAL_INV" else self.world.qps.get(qp.peer or "")
+        if through is None:
+            return []
+        made = self.world.memory(through).windows.values()
+        return [w.bound.key for w in made if w.bound is not None and w.bound.qp == through.name]
+
+    # ---- XRC ----
+
+    @rule(data=st.data(), room=st.sampled_from([8, 1, 2]))
+    def create_xrc(self, data: st.DataObject, room: int) -> None:
+        """A connection, or one SRQ more."""
+        domains = self.owned("xrcd")
+        if len(domains) < 3:
+            here, there = self.pick(data, ["AB", "BA"])
+            a, b = self.owned("pd", here), self.owned("pd", there)
+            if a and b:
+                self.new_xrc(data, self.pick(data, a), self.pick(data, b))
+            return
+        domain = self.pick(data, domains)
+        process = self.world.owner[domain]
+        pds, cqs = self.owned("pd", process), self.owned("cq", process)
+        if pds and cqs:
+            self.new_xrc_srq(self.pick(data, pds), domain, self.pick(data, cqs), room)
+
+    # ---- more objects ----
 
     @rule(data=st.data(), max_wr=st.sampled_from([8, 1, 2]))
     def create_srq(self, data: st.DataObject, max_wr: int) -> None:
@@ -210,6 +366,7 @@ class Machine(RuleBasedStateMachine):
             if not pds or not cqs:
                 return
             srq = self.pick(data, [None, *self.owned("srq", process)])
+            srq = None if srq and self.world.srqs[srq].xrcd else srq
             pd = pds[0] if data.draw(st.booleans()) else self.pick(data, pds)
             send, recv = self.pick(data, cqs), self.pick(data, cqs)
             self.new_qp(process, pd, kind, send, recv, srq, room, sig_all)
@@ -262,11 +419,14 @@ class Machine(RuleBasedStateMachine):
             return
         first = self.pick(data, a)
         kind = self.world.qps[first].kind
+        kind = PEER_KINDS.get(kind, kind)
         b = [name for name in self.owned("qp", "B") if self.world.qps[name].kind == kind]
         if b:
             self.disconnect(first)
             second = self.pick(data, b)
             self.disconnect(second)
+            if self.world.qps[first].kind == "XRC_RECV":
+                first, second = second, first
             self.join(first, second, *reached, access, *depth)
 
     def disconnect(self, name: str) -> None:
@@ -308,7 +468,7 @@ class Machine(RuleBasedStateMachine):
         self, data: st.DataObject, process: str, key: str, length: int, *, wild: bool, step: int = 1
     ) -> Place:
         """Inside the region that the key names, or by all means not."""
-        region = self.world.processes[process].regions.get(key)
+        region = self.world.processes[process].named(key)
         if region is None:
             return Place("own", 0)
         room = region.length - length
@@ -316,7 +476,7 @@ class Machine(RuleBasedStateMachine):
             offset = self.pick(data, [room + 1, -1, 4, 1 << 30, 0])
         else:
             offset = self.pick(data, sorted({0, room // step * step, room // 2 // step * step}))
-        return Place(region.place.arena, region.place.offset + offset)
+        return Place(region.start.arena, region.start.offset + offset)
 
     def key_of(
         self, data: st.DataObject, process: str, pd: str | None, length: int, *, wild: bool
@@ -325,9 +485,33 @@ class Machine(RuleBasedStateMachine):
         right = [
             name
             for name, region in regions.items()
-            if pd in (None, region.pd) and region.length >= length and region.access == EVERYTHING
+            if pd in (None, region.pd) and region.length >= length and is_whole(region.access)
         ]
+        right += [null for null, of in self.world.processes[process].nulls.items() if of == pd]
         if wild or not right:
+            return str(self.pick(data, [NOTHING, *self.keys[process]]))
+        return str(self.pick(data, right))
+
+    def remote_key_of(
+        self, data: st.DataObject, process: str, peer: QueuePair | None, pd: str, length: int
+    ) -> str:
+        """More often a window's than a region's."""
+        memory = self.world.processes[process]
+        right = [
+            window.bound.key
+            for window in memory.windows.values()
+            if window.bound is not None
+            and window.pd == pd
+            and window.bound.qp in (None, peer.name if peer else None)
+            and window.bound.length >= length
+        ]
+        if not right or data.draw(st.sampled_from([False, False, True])):
+            right = [
+                name
+                for name, region in memory.regions.items()
+                if pd in ("", region.pd) and region.length >= length and is_whole(region.access)
+            ]
+        if not right:
             return str(self.pick(data, [NOTHING, *self.keys[process]]))
         return str(self.pick(data, right))
 
@@ -389,21 +573,30 @@ class Machine(RuleBasedStateMachine):
     def sender(self, data: st.DataObject) -> QueuePair:
         """Mostly one that is connected; what is broken is connected again then."""
         names = self.owned("qp")
+        able = [name for name in names if self.world.qps[name].kind != "XRC_RECV"]
+        if able and not data.draw(st.sampled_from(RARELY)):
+            names = able
         name = str(self.pick(data, names))
         qp = self.world.qps[name]
+        if qp.kind == "XRC_RECV":
+            return qp
         if qp.state in ("RTS", "SQD") or data.draw(st.sampled_from(RARELY)):
             return qp
-        if qp.kind == "UD" or qp.peer in names:
+        if qp.kind == "UD" or qp.peer in self.world.qps:
             peer = qp.peer or name
             self.disconnect(name)
             if qp.kind == "UD":
                 self.bring_up(name)
             else:
-                self.join(*sorted([name, peer]), "RTS", "RTS", EVERYTHING, 16, 16)
+                self.join(name, peer, "RTS", "RTS", EVERYTHING, 16, 16)
         return self.world.qps[name]
 
     def receive_for(self, data: st.DataObject, qp: QueuePair, requests: tuple[Send, ...]) -> None:
         """A receive for each request that takes one, at whoever gets the first."""
+        if qp.kind == "XRC_SEND":
+            for wr in requests:
+                self.receive_at_srq(data, wr)
+            return
         group = self.world.groups.get(requests[0].to or "", set())
         for name in sorted(group) or [requests[0].to or qp.peer or ""]:
             self.receive_at(data, self.world.qps.get(name), requests)
@@ -411,7 +604,7 @@ class Machine(RuleBasedStateMachine):
     def receive_at(
         self, data: st.DataObject, peer: QueuePair | None, requests: tuple[Send, ...]
     ) -> None:
-        count = sum(wr.opcode.startswith("SEND") or wr.opcode.endswith("IMM") for wr in requests)
+        count = sum(map(takes_receive, requests))
         if peer is None or peer.state == "RESET" or not count:
             return
         queue = self.world.srqs[peer.srq] if peer.srq else peer
@@ -422,21 +615,38 @@ class Machine(RuleBasedStateMachine):
         elif made:
             self.do.post_recv(name=peer.name, requests=made)
 
+    def receive_at_srq(self, data: st.DataObject, wr: Send) -> None:
+        srq = self.world.srqs.get(wr.srq)
+        if srq is not None and takes_receive(wr):
+            requests = self.recvs(data, self.world.owner[wr.srq], srq.pd, 1)
+            self.do.post_srq_recv(name=wr.srq, requests=requests)
+
     def send_request(self, data: st.DataObject, qp: QueuePair) -> Send:
-        right = [op for op in OPCODES if op in RDMA or qp.kind == "RC"]
-        right = right if qp.kind != "UD" else ["SEND", "SEND_WITH_IMM"]
+        right = [op for op in OPCODES if op in OPERATIONS.get(qp.kind, OPCODES)]
+        right = [op for op in right if op[-3:] != "INV" or self.can_be_taken_back(qp, op)]
+        right += [op for op in right if op.endswith("INV")] * 2
         wild = data.draw(st.sampled_from(RARELY))
         opcode = self.pick(data, OPCODES if wild else right)
         sges = self.sge_list(data, qp.process, qp.pd, LENGTHS)
-        if opcode in ATOMIC:
-            length = 4 if wild else 8
+        if opcode.startswith("ATOMIC"):
+            length = self.pick(data, [4, 12]) if wild else 8
             sges = (self.sge(data, qp.process, qp.pd, length, wild=False),)
-        flags = self.flags(data, sges, opcode in RDMA, wild=wild)
+        sges = () if opcode == "LOCAL_INV" else sges
+        if qp.kind == "UD" and sum(sge.length for sge in sges) > 1000:
+            sges = sges[:1]  # a datagram is one packet, of 1024 bytes on some networks
+        flags = self.flags(data, sges, opcode in SENDING, wild=wild)
         if opcode == "RDMA_READ" and len(sges) > 1 and "SIGNALED" not in flags:
             flags = ("SIGNALED", *flags)  # where elements overlap, only its end says what is there
         fields: dict[str, Any] = {"flags": flags}
-        if opcode not in ("SEND", "SEND_WITH_IMM"):
-            fields |= self.target(data, qp, opcode, sum(sge.length for sge in sges))
+        if qp.kind == "XRC_SEND":
+            fields["srq"] = self.srq_of(data, qp)
+        if opcode.endswith("INV"):
+            there = qp.process if opcode == "LOCAL_INV" else "AB"[qp.process == "A"]
+            keys = [] if wild else self.can_be_taken_back(qp, opcode)
+            fields["key"] = self.pick(data, keys or [NOTHING, *self.keys[there]])
+        elif opcode not in ("SEND", "SEND_WITH_IMM"):
+            length = sum(sge.length for sge in sges)
+            fields |= self.target(data, qp, opcode, length, fields.get("srq", NOTHING))
         if opcode.endswith("IMM"):
             fields["imm"] = data.draw(st.integers(0, 2**32 - 1))
         if opcode in ATOMIC:
@@ -448,15 +658,27 @@ class Machine(RuleBasedStateMachine):
             fields |= {"qkey": self.pick(data, [1, 1, 1, 2, 1 << 31])}
         return Send(self.wr_id(), opcode, sges, **fields)
 
+    def srq_of(self, data: st.DataObject, qp: QueuePair) -> str:
+        """Mostly one that the target delivers to."""
+        peer = self.world.qps.get(qp.peer or "")
+        wild = data.draw(st.sampled_from(RARELY))
+        srqs = [n for n, srq in self.world.srqs.items() if peer and srq.xrcd == peer.xrcd]
+        named = [f"srq{n + 1}" for n in range(self.counts.get("srq", 0))]
+        return str(self.pick(data, [NOTHING, *named] if wild or not srqs else srqs))
+
     def target(
-        self, data: st.DataObject, qp: QueuePair, opcode: str, length: int
+        self, data: st.DataObject, qp: QueuePair, opcode: str, length: int, srq: str
     ) -> dict[str, Any]:
         """The peer's range."""
         wild = data.draw(st.sampled_from(RARELY))
         there = "B" if qp.process == "A" else "A"
         peer = self.world.qps.get(qp.peer or "")
-        length, step = (8, 8) if opcode in ATOMIC else (length, 1)
-        key = self.key_of(data, there, peer.pd if peer else None, length, wild=wild)
+        length, step = (8, 8) if opcode.startswith("ATOMIC") else (length, 1)
+        pd = self.world.srqs[srq].pd if srq in self.world.srqs else peer.pd if peer else ""
+        if wild:
+            key = self.key_of(data, there, None, length, wild=True)
+        else:
+            key = self.remote_key_of(data, there, peer, pd, length)
         wild = wild and data.draw(st.booleans())
         return {
             "key": key,
@@ -467,21 +689,29 @@ class Machine(RuleBasedStateMachine):
         self, data: st.DataObject, sges: tuple[Sge, ...], sends: bool, *, wild: bool
     ) -> tuple[str, ...]:
         """INLINE reads the memory without asking: it must be there."""
-        flags = self.pick(data, [("SIGNALED",)] * 4 + [(), ("FENCE", "SIGNALED"), ("SOLICITED",)])
+        flags = self.plain_flags(data)
         inside = all(
-            sge.place.offset >= 0 and sge.place.offset + sge.length <= SIZE for sge in sges
+            sge.place.arena in ("own", "heap")
+            and sge.place.offset >= 0
+            and sge.place.offset + sge.length <= SIZE
+            for sge in sges
         )
         fits = sends and sum(sge.length for sge in sges) <= 64
         inline = inside and (fits or wild) and data.draw(st.booleans())
-        return (*flags, "INLINE") if inline else tuple(flags)
+        return (*flags, "INLINE") if inline else flags
+
+    def plain_flags(self, data: st.DataObject) -> tuple[str, ...]:
+        variants = [("SIGNALED",)] * 4 + [(), ("FENCE", "SIGNALED"), ("SOLICITED",)]
+        return tuple(self.pick(data, variants))
 
     @rule(
         process=st.sampled_from("AB"),
-        arena=st.sampled_from(["own", "heap"]),
+        arena=st.sampled_from(["own", "heap", "dm"]),
         offset=st.sampled_from([0, 1, 1000]),
         value=st.integers(0, 255),
     )
     def fill(self, process: str, arena: str, offset: int, value: int) -> None:
+        offset = offset // 4 * 4 if arena == "dm" else offset  # IBV_DM's unit
         self.do.fill(process=process, place=Place(arena, offset), data=bytes([value]) * 40)
 
     # ---- a process ends ----
@@ -499,3 +729,11 @@ class Machine(RuleBasedStateMachine):
         )
         self.do.end(process=process, kill=kill, probes=probes)
         self.keys[process].clear()
+
+
+def is_whole(access: Access) -> bool:
+    return access & EVERYTHING == EVERYTHING
+
+
+def takes_receive(wr: Send) -> bool:
+    return wr.opcode.startswith("SEND") or wr.opcode.endswith("IMM")

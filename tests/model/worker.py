@@ -4,7 +4,7 @@
 python -m tests.model.worker DESCRIPTOR
 
 It reads lists of calls ``(party, name, arguments)`` and answers each list with a list of results. A
-party has a device, two arenas of memory, and objects by name. Addresses come as (arena, offset).
+party has a device, arenas of memory, and objects by name. Addresses come as (arena, offset).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Party:
         self.bases = {
             "own": ctypes.addressof(ctypes.c_char.from_buffer(self.pages)),
             "heap": self.heap.addr,
+            "zero": 0,
         }
+        self.dm = self.ctx.alloc_dm(SIZE)
         self.objects: dict[str, Any] = {}
         self.ahs: list[verbs.AH] = []
         self.attached: set[tuple[str, bytes]] = set()
@@ -66,7 +68,10 @@ class Party:
     # ---- objects ----
 
     def fill(self, arena: str, offset: int, data: bytes) -> None:
-        ctypes.memmove(self.bases[arena] + offset, data, len(data))
+        if arena == "dm":
+            self.dm.copy_to(offset, data)
+        else:
+            ctypes.memmove(self.bases[arena] + offset, data, len(data))
 
     def alloc_pd(self, name: str) -> None:
         self.objects[name] = self.ctx.alloc_pd()
@@ -92,14 +97,45 @@ class Party:
         self.attached.discard((name, group))
 
     def reg_mr(self, name: str, pd: str, place: tuple[str, int], length: int, access: int) -> int:
-        mr = self.objects[pd].reg_mr(self.address(place), length, access)
+        if place[0] == "dm":
+            mr = self.objects[pd].reg_dm(self.dm, length, place[1], access)
+        else:
+            mr = self.objects[pd].reg_mr(self.address(place), length, access)
         self.objects[name] = mr
         return int(mr.lkey)
 
-    def create_srq(self, name: str, pd: str, max_wr: int, max_sge: int) -> tuple[int, int]:
-        self.objects[name] = srq = self.objects[pd].create_srq(max_wr, max_sge)
-        attr = srq.query()
-        return attr.max_wr, attr.max_sge
+    def rereg_mr(self, name: str, pd: str | None, place: Any, length: int, access: Any) -> int:
+        domain = self.objects[pd] if pd else None
+        memory = {"addr": self.address(place), "length": length} if place else {}
+        self.objects[name].reregister(pd=domain, access=access, **memory)
+        return int(self.objects[name].lkey)
+
+    def alloc_null_mr(self, name: str, pd: str) -> int:
+        self.objects[name] = self.objects[pd].alloc_null_mr()
+        return int(self.objects[name].lkey)
+
+    def alloc_mw(self, name: str, pd: str, kind: int) -> int:
+        self.objects[name] = self.objects[pd].alloc_mw(kind)
+        return int(self.objects[name].rkey)
+
+    def open_xrcd(self, name: str) -> None:
+        self.objects[name] = self.ctx.open_xrcd()
+
+    def create_srq(
+        self, name: str, pd: str, max_wr: int, max_sge: int, xrcd: str | None, cq: str
+    ) -> tuple[int, int, int]:
+        """What it has room for, and an XRC SRQ's number."""
+        domain = self.objects[pd]
+        if xrcd:
+            made = self.objects[xrcd].create_srq(domain, self.objects[cq], max_wr, max_sge)
+        else:
+            made = domain.create_srq(max_wr, max_sge)
+        self.objects[name] = made
+        attr = made.query()
+        return attr.max_wr, attr.max_sge, made.srq_num if xrcd else 0
+
+    def create_target(self, name: str, xrcd: str) -> None:
+        self.objects[name] = self.objects[xrcd].create_qp()
 
     def create_qp(
         self, name: str, pd: str, kind: str, cqs: tuple[str, str], srq: str | None, fields: Any
@@ -131,7 +167,7 @@ class Party:
         self.drop_ahs()
         for name, group in list(self.attached):
             self.detach(name, group)
-        ranks = [verbs.QP, verbs.SRQ, verbs.MR, verbs.CQ, verbs.PD]
+        ranks = [verbs.QP, verbs.MW, verbs.SRQ, verbs.MR, verbs.CQ, verbs.XRCD, verbs.PD]
         for kind in ranks:
             for name in [n for n, made in self.objects.items() if isinstance(made, kind)]:
                 self.close(name)
@@ -190,6 +226,7 @@ class Party:
     def send_wr(self, qp: verbs.QP, request: dict[str, Any]) -> verbs.SendWR:
         fields = dict(request)
         to, peer = fields.pop("to"), {}
+        taken_back = fields["rkey"]
         if to is not None:
             index = verbs.local_qp_info(qp)[1]
             if isinstance(to, bytes):
@@ -205,7 +242,20 @@ class Party:
         flags = sum(SendFlags[flag] for flag in fields.pop("flags"))
         sges = self.sges(fields.pop("sges"))
         opcode = WROpcode[fields.pop("opcode")]
-        return verbs.SendWR(sg_list=sges, opcode=opcode, send_flags=flags, **peer, **fields)
+        made = verbs.SendWR(sg_list=sges, opcode=opcode, send_flags=flags, **peer, **fields)
+        if opcode in (WROpcode.SEND_WITH_INV, WROpcode.LOCAL_INV):
+            made.invalidate_rkey = taken_back
+        return made
+
+    def bind_mw(self, name: str, request: dict[str, Any], low: int | None) -> int:
+        """The key that the window has then; of type 2 its low byte is ``low``."""
+        qp, mw = self.objects[name], self.objects[request["window"]]
+        rkey = None if low is None else mw.rkey & ~0xFF | low
+        mr = self.objects[request["region"]] if request["region"] else None
+        flags = sum(SendFlags[flag] for flag in request["flags"])
+        where = (request["offset"], request["length"], request["access"])
+        made = qp.bind_mw(mw, mr, *where, rkey=rkey, wr_id=request["wr_id"], flags=flags)
+        return int(made)
 
     def drop_ahs(self) -> None:
         for ah in self.ahs:
@@ -221,7 +271,8 @@ class Party:
             if isinstance(cq, verbs.CQ):
                 polled += [(name, *fields_of(wc)) for wc in cq.poll(64)]
         states = {n: qp.state.name for n, qp in self.objects.items() if isinstance(qp, verbs.QP)}
-        arenas = {n: ctypes.string_at(base, SIZE) for n, base in self.bases.items()}
+        arenas = {n: ctypes.string_at(self.bases[n], SIZE) for n in ("own", "heap")}
+        arenas["dm"] = self.dm.copy_from(0, SIZE)
         srqs = {n: srq for n, srq in self.objects.items() if isinstance(srq, verbs.SRQ)}
         limits = {n: srq.query().srq_limit for n, srq in srqs.items()}
         return polled, states, arenas, limits, self.reached(srqs)
@@ -237,9 +288,10 @@ class Party:
 
 def fields_of(wc: verbs.WC) -> tuple[Any, ...]:
     if not wc.is_success:
-        return wc.qp_num, wc.wr_id, wc.status.name, "", None, None, None
+        return wc.qp_num, wc.wr_id, wc.status.name, "", None, None, None, None
     imm = wc.imm_data if wc.wc_flags & verbs.WCFlags.WITH_IMM else None
-    return wc.qp_num, wc.wr_id, "SUCCESS", wc.opcode.name, wc.byte_len, imm, wc.src_qp
+    key = wc.invalidated_rkey if wc.wc_flags & verbs.WCFlags.WITH_INV else None
+    return wc.qp_num, wc.wr_id, "SUCCESS", wc.opcode.name, wc.byte_len, imm, wc.src_qp, key
 
 
 def mask_of(names: list[str]) -> int:

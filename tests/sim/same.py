@@ -79,8 +79,17 @@ def spread(seed: int) -> CheckedWorld:
     return world
 
 
+def tcp(seed: int) -> CheckedWorld:
+    world = CheckedWorld(seed, tcp={"least_rto": 200 * MICROSECOND})
+    link = {**LINK, "bit_error_rate": 1e-7}
+    star(world, 9, link, buffer=64 << 10, mark=(8 << 10, 32 << 10, 0.5))
+    control = ["reno", "cubic", "dctcp", "cubic"] * 2
+    world.add_flows(np.arange(1, 9), 0, MIB // 4, transport="tcp", control=control)
+    return world
+
+
 WORLDS: dict[str, Callable[[int], CheckedWorld]] = {
-    make.__name__: make for make in (lossy, lanes, pauses, spread)
+    make.__name__: make for make in (lossy, lanes, pauses, spread, tcp)
 }
 
 

@@ -241,7 +241,7 @@ def test_all_to_all_in_turn_runs_in_the_world() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"transport": "tcp"}, "transport is 'tcp', and not one of rc, uc, ud"),
+        ({"transport": "sctp"}, "transport is 'sctp', and not one of rc, uc, ud, tcp"),
         ({"operation": "atomic"}, "operation is 'atomic', and not one of write, read, send"),
         ({"transport": "ud", "operation": "write"}, "flow 0: UD only sends"),
         ({"transport": "uc", "read": True}, "flow 0: UC does not read"),

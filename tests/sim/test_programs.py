@@ -11,6 +11,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -507,11 +508,58 @@ async def handle_signal() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
 
 
+async def own_executor() -> None:
+    with ThreadPoolExecutor() as pool:
+        await asyncio.get_running_loop().run_in_executor(pool, print)
+
+
+async def shell() -> None:
+    await asyncio.create_subprocess_shell("true")
+
+
+async def serve_on_a_socket() -> None:
+    await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=MADE_BEFORE)
+
+
+async def socket_accept() -> None:
+    await asyncio.get_running_loop().sock_accept(MADE_BEFORE)
+
+
+async def socket_connect() -> None:
+    await asyncio.get_running_loop().sock_connect(MADE_BEFORE, ("127.0.0.1", 1))
+
+
+async def socket_receive() -> None:
+    await asyncio.get_running_loop().sock_recv(MADE_BEFORE, 1)
+
+
+async def socket_send() -> None:
+    await asyncio.get_running_loop().sock_sendall(MADE_BEFORE, b"!")
+
+
+async def read_socket() -> None:
+    asyncio.get_running_loop().add_reader(MADE_BEFORE, print)
+
+
+async def write_socket() -> None:
+    asyncio.get_running_loop().add_writer(MADE_BEFORE, print)
+
+
+async def fork() -> None:
+    if os.fork() == 0:
+        os._exit(0)
+
+
+MADE_BEFORE = socket.socket()
+
+
 @pytest.mark.parametrize(
     "program",
     [
         *(executor, open_socket, start_thread, start_process, asyncio_process, read_pipe),
-        *(connect_pipe, datagrams, unix, tls, handle_signal),
+        *(connect_pipe, datagrams, unix, tls, handle_signal, own_executor, shell, fork),
+        *(serve_on_a_socket, socket_accept, socket_connect, socket_receive, socket_send),
+        *(read_socket, write_socket),
     ],
     ids=lambda program: program.__name__,
 )

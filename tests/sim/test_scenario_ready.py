@@ -81,6 +81,39 @@ def test_incast() -> None:
     assert busy(lossy, "s0", "h32") < 0.2
 
 
+def test_tcp_incast() -> None:
+    """One timer of 200 ms for what takes 35 ms; a timer of a round trip is the cure."""
+    names = ("collapse", "short-timer", "deep", "dctcp")
+    results = {name: run("tcp-incast", name) for name in names}
+    drain = 16 * (256 << 10) * 8000 * (1460 + 78) / 1460
+    slowest = {name: result.durations().max() for name, result in results.items()}
+    assert 200e9 < slowest["collapse"] < 200e9 + drain
+    assert busy(results["collapse"], "s0", "h16") < 0.2
+    for name in names[1:]:
+        assert slowest[name] == pytest.approx(drain, rel=0.05)
+        assert busy(results[name], "s0", "h16") > 0.95
+    lost = {name: result.packets["dropped"] for name, result in results.items()}
+    assert lost["deep"] == lost["dctcp"] == 0
+    assert lost["short-timer"] > lost["collapse"] > 100
+    assert results["collapse"].flows["timeouts"].sum() > 4
+    assert results["dctcp"].flows["marks"].sum() > 1000
+
+
+def test_tcp_bufferbloat() -> None:
+    """What waits is what the buffer holds, and with DCTCP what the switch lets be."""
+    deep, shallow, dctcp = (run("tcp-bufferbloat", name) for name in ("deep", "shallow", "dctcp"))
+    for result in (deep, shallow, dctcp):
+        assert result.goodput("long") > 0.98 * 10e9 * 1460 / (1460 + 78)
+    waits = [float(np.median(result.durations("short"))) / 1e6 for result in (deep, shallow, dctcp)]
+    assert 2000 < waits[0] < (4 << 20) * 8e-4
+    assert waits[1] < 41 + (64 << 10) * 8e-4
+    assert waits[2] == pytest.approx(43 + 98_000 * 8e-4, rel=0.1)
+    assert dctcp.packets["dropped"] == 0
+    assert shallow.of("short")["timeouts"].sum() > 0
+    late = dctcp.times > 50 * 10**9
+    assert dctcp.queue(dctcp.link("s0", "h3"))[late].max() < 120_000
+
+
 def test_diamond() -> None:
     """Packets that overtake each other are sent again, though none is lost."""
     by_flow, by_packet = run("diamond", "by-flow"), run("diamond", "by-packet")

@@ -14,23 +14,9 @@ class Open:
     why: str
 
 
-NO_TCP = "the fabric has no TCP yet"
 NO_CURVES = "its figures are curves known from memory only"
 
 OPEN = (
-    Open(
-        "V18",
-        "TCP Reno's and CUBIC's rate at a given loss",
-        "MSS/RTT·√(3/2)/√p; W = 1.054 (RTT/p)^¾ (RFC 9438)",
-        NO_TCP,
-    ),
-    Open(
-        "V19",
-        "DCTCP's threshold, amplitude and queue",
-        "K > C·RTT/7; ½√(2N(C·RTT+K)); K + N packets",
-        NO_TCP,
-    ),
-    Open("V20", "TCP incast after the collapse", "N·S/(N·S/C + RTOmin)", NO_TCP),
     Open(
         "V21",
         "A routing loop with PFC",
@@ -61,8 +47,6 @@ OPEN = (
         "the whole fabric stops; a watchdog clears it",
         "adapters do not break in this way here, and switches neither flood nor watch",
     ),
-    Open("P16", "TCP incast with 1 GbE", "collapse beyond about 8 servers", NO_TCP),
-    Open("P17", "DCTCP at 1 and 10 Gb/s", "a queue of about K + N packets", NO_TCP),
     Open(
         "P18",
         "Parsimon and m4: hours of ns-3 in minutes",

@@ -153,6 +153,62 @@ def test_a_zero_based_region_counts_from_its_start(local_pair: Pair) -> None:
     assert near.bytes_at(100, 4) == b"zero"
 
 
+def test_atomics_need_the_processors_words(local_pair: Pair) -> None:
+    """A zero-based region may begin between them; its own addresses do not show it."""
+    near, far = ends(local_pair)
+    memory = np.zeros(16, "u8")
+    start = memory.ctypes.data
+    mr = far.pd.reg_mr(start + 4, 64, EVERY | AccessFlags.ZERO_BASED)
+    near.qp.fetch_add(near.mr, 8, mr.rkey, 1)
+    (failed,) = near.wait()
+    assert failed.status == "REM_INV_REQ_ERR"
+    assert f"{start + 12:#x}, which is not a multiple of 8" in failed.text
+    assert not memory.any()
+
+
+def test_a_region_moves(local_pair: Pair) -> None:
+    """To other memory, which gives it another key, and to another domain."""
+    near, far = ends(local_pair)
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = np.frombuffer(pages, "u1").ctypes.data
+    mr = far.pd.reg_mr(start, 64, EVERY)
+    old = mr.rkey
+    mr.reregister(addr=start + mmap.PAGESIZE, length=128)
+    assert (mr.addr, mr.length) == (start + mmap.PAGESIZE, 128)
+    assert mr.rkey != old
+    near.fill(b"moved")
+    near.qp.write(near.mr, mr.addr + 100, mr.rkey, 0, 5)
+    assert near.wait()[0].status == "SUCCESS"
+    assert pages[mmap.PAGESIZE + 100 :][:5] == b"moved"
+    other = far.ctx.alloc_pd()
+    mr.reregister(pd=other, access=EVERY | AccessFlags.ZERO_BASED)
+    assert (mr.pd, mr.addr) == (other, 0)
+    near.qp.write(near.mr, 0, mr.rkey, 0, 5)
+    assert near.wait()[0].status == "REM_ACCESS_ERR"
+
+
+def test_what_is_no_change_of_a_region(pd: verbs.PD) -> None:
+    mr = pd.alloc(64)
+    with pytest.raises(TypeError, match="go together"):
+        mr.reregister(addr=mr.addr)
+    with pytest.raises(ValueError, match="holds its memory"):
+        mr.reregister(addr=mr.addr, length=8)
+    with pytest.raises(verbs.VerbsError) as caught:
+        mr.reregister()
+    assert caught.value.errno == errno.EINVAL
+    with pytest.raises(verbs.VerbsError) as caught:
+        mr.reregister(access=AccessFlags.REMOTE_WRITE)
+    assert caught.value.errno == errno.EINVAL
+    mr.close()
+
+
+def test_device_memory_of_no_bytes(ctx: verbs.Context, pd: verbs.PD) -> None:
+    dm = ctx.alloc_dm(64)
+    with pytest.raises(verbs.VerbsError) as caught:
+        pd.reg_dm(dm, 0)
+    assert caught.value.errno == errno.EINVAL
+
+
 def test_a_null_region_is_zeros(local_pair: Pair) -> None:
     near, far = ends(local_pair)
     null = near.pd.alloc_null_mr()

@@ -235,6 +235,17 @@ def test_what_names_no_srq_is_refused(pd: verbs.PD, cq: verbs.CQ, ends: Ends) ->
     assert raised.value.errno == errno.EINVAL
 
 
+def test_a_target_binds_no_window(ends: Ends) -> None:
+    """It has no send queue."""
+    for kind in verbs.MWType:
+        with pytest.raises(verbs.VerbsError) as raised:
+            ends.target.bind_mw(ends.pd.alloc_mw(kind), ends.mr)
+        assert raised.value.errno == errno.EINVAL
+    with pytest.raises(verbs.VerbsError) as raised:
+        ends.target.local_invalidate(1)
+    assert raised.value.errno == errno.EINVAL
+
+
 @pytest.mark.parametrize("carrier", ["direct", "roce"])
 def test_two_processes(file: str, carrier: str) -> None:
     env = os.environ | {"VERBENA_PORT": carrier}

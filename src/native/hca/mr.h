@@ -134,6 +134,15 @@ static inline uint8_t *vb_mr_pointer(const struct vb_mr_shared *mr, uint64_t iov
     return (uint8_t *)(uintptr_t)(mr->addr + (iova - mr->iova));
 }
 
+/*
+ * Whether the 8-byte words that addresses count are the processor's, which alone are atomic.
+ * A zero-based region, or one with an address of the program's choice, may begin between them.
+ */
+static inline bool vb_mr_has_words(const struct vb_mr_shared *mr)
+{
+    return ((mr->addr - mr->iova) & 7) == 0;
+}
+
 /* Of an entry that vb_mr_check turned down by its domain: is it a null region of this one? */
 static inline bool vb_mr_is_null(const struct vb_mr_shared *mr, uint32_t pd)
 {

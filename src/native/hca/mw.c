@@ -6,6 +6,7 @@
 
 #include "hca/qp.h"
 #include "hca/refusal.h"
+#include "hca/xrc.h"
 
 enum {
     WINDOW_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -132,9 +133,10 @@ static void fill_bind(const struct ibv_mw_bind_info *info, uint32_t rkey, struct
     wr->bind_mw.bind_info.mr = NULL;
 }
 
-static bool is_connected(const struct vb_qp *qp)
+/* An XRC target has no send queue. */
+static bool takes_bindings(const struct vb_qp *qp)
 {
-    return vb_qp_connected_type(qp->ibv.qp_type);
+    return vb_qp_connected_type(qp->ibv.qp_type) && !vb_xrc_is_target(qp);
 }
 
 int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -142,7 +144,7 @@ int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     const struct vb_mw *mw = (const struct vb_mw *)wr->bind_mw.mw;
 
-    if (!is_connected(qp))
+    if (!takes_bindings(qp))
         return -EINVAL;
     *prepared = *wr;
     if (wr->opcode == IBV_WR_LOCAL_INV) {
@@ -158,7 +160,7 @@ int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
 
 static int check_type_1(const struct vb_qp *qp, const struct ibv_mw_bind_info *info)
 {
-    if (!is_connected(qp) || (info->mw_access_flags & IBV_ACCESS_ZERO_BASED))
+    if (!takes_bindings(qp) || (info->mw_access_flags & IBV_ACCESS_ZERO_BASED))
         return -EINVAL;
     return !info->mr && (info->addr || info->length) ? -EINVAL : 0;
 }

@@ -458,6 +458,14 @@ static enum vb_responder_state finish_atomic(struct work *work, const struct vb_
     return VB_RESPONDER_COMPLETE;
 }
 
+/* What the address stands for is none of the processor's words. */
+static VB_COLD enum vb_responder_state refuse_place(struct work *work, uint64_t addr)
+{
+    refuse_request(work, VB_CHECK_ALIGNMENT, 0);
+    work->evidence.addr = (uintptr_t)vb_mr_pointer(work->mr, addr);
+    return VB_RESPONDER_REFUSE;
+}
+
 static enum vb_responder_state execute_atomic(struct work *work)
 {
     bool swap = (work->in->bth.opcode & VB_OP_MASK) == VB_OP_COMPARE_SWAP;
@@ -468,6 +476,8 @@ static enum vb_responder_state execute_atomic(struct work *work)
     };
     int error = 0;
 
+    if (VB_UNLIKELY(!vb_mr_has_words(work->mr)))
+        return refuse_place(work, work->atomic.addr);
     if (!work->in->engine->config.virtual_payload)
         error = vb_atomic_here(work->in->engine->adapter, work->mr, work->atomic.addr,
                                swap ? VB_ATOMIC_SWAP : VB_ATOMIC_ADD,
@@ -486,6 +496,8 @@ static enum vb_responder_state execute_atomic_write(struct work *work)
     uint64_t value, old;
     int error = 0;
 
+    if (VB_UNLIKELY(!vb_mr_has_words(work->mr)))
+        return refuse_place(work, work->reth.addr);
     if (work->in->payload) {
         memcpy(&value, work->in->payload, sizeof(value));
         error = vb_atomic_here(work->in->engine->adapter, work->mr, work->reth.addr,

@@ -20,6 +20,7 @@ LANES_BY: dict[str, int]
 PER: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
+CONTROLS: dict[str, int]
 ENDS: dict[int, str]
 STATES: tuple[str, ...]
 DROPS: tuple[str, ...]
@@ -56,6 +57,7 @@ class World:
         doorbell: int = 0,
         bus_rate: int = 0,
         receive_latency: int = 0,
+        tcp: Mapping[str, Any] | None = None,
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(
@@ -124,6 +126,7 @@ class World:
         reserve: ArrayLike = 0,
         back_level: ArrayLike | None = None,
         reserve_buffer: ArrayLike = 0,
+        control: ArrayLike = "cubic",
     ) -> int: ...
     def sample(
         self,

@@ -13,6 +13,7 @@ import os
 
 import numpy as np
 
+include "_world_tcp.pxi"
 include "_world_abi.pxi"
 
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
@@ -22,7 +23,7 @@ FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_S
 LANES_BY = {"level": 0, "lane": 1}
 PER = {"flow": 0, "packet": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
-TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD}
+TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD, "tcp": VB_SIM_FLOW_TCP}
 ENDS = {
     VB_SIM_END_TIME: "time",
     VB_SIM_END_EMPTY: "done",
@@ -33,8 +34,8 @@ DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
-    ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("state", "u1"),
-    ("status", "u1"), ("level", "u1"),
+    ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("timeouts", "u4"),
+    ("state", "u1"), ("status", "u1"), ("level", "u1"),
 ], align=True)
 LINK = np.dtype([
     ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
@@ -173,6 +174,11 @@ cdef class World:
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``;
     None: that of their connection's acknowledgements.
 
+    ``tcp``: of flows over TCP: {"mss" (1460, at most the mtu), "initial_window" (10 segments),
+    "window" (16 MiB), "least_rto" (200 ms), "most_rto" (60 s), "first_rto" (as least_rto),
+    "retries" (15), "ack_delay" (0: every segment is acknowledged at once), "ecn" (False; DCTCP
+    has it anyway), "dctcp_gain" (1/16)}.
+
     Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
     comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
 
@@ -183,13 +189,14 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
+    cdef int _framing
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0):
+                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, tcp=None):
         cdef vb_sim_config config = vb_sim_defaults()
         config.seed = _count("seed", seed, 0, 2**64 - 1)
-        config.framing = _choice(FRAMINGS, "framing", framing)
+        config.framing = self._framing = _choice(FRAMINGS, "framing", framing)
         if mtu not in (256, 512, 1024, 2048, 4096):
             raise ValueError(f"mtu is {mtu!r}, and not one of 256, 512, 1024, 2048, 4096")
         config.mtu = self._mtu = mtu
@@ -207,6 +214,7 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, dict(congestion))
+        _fill_tcp(&config.tcp, dict(tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
 
@@ -539,13 +547,14 @@ cdef class World:
 
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
-                  management=False, reserve=0, back_level=None, reserve_buffer=0):
+                  management=False, reserve=0, back_level=None, reserve_buffer=0,
+                  control="cubic"):
         """Flows from host to host, one for each element of the arguments broadcast together.
 
         Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
-        (0: up to 1 GiB, of datagrams the MTU), ``depth`` at a time. ``transport``: "rc", "uc" or
-        "ud"; ``operation``: "write" (the default), "read" (the data come from the target; RC
-        only) or "send" (the only one of UD, and its default); ``read`` is the same as "read".
+        (0: up to 1 GiB, of datagrams the MTU), ``depth`` at a time. ``transport``: "rc", "uc",
+        "ud" or "tcp"; ``operation``: "write" (the default), "read" (the data come from the target;
+        RC only) or "send" (the only one of UD, and its default); ``read`` is the same as "read".
         ``after`` [m, 2]: flow after[i, 1] of these waits until flow after[i, 0] was received, and
         its ``start`` is the time from the last of those on (see fabrics.Workload).
         ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
@@ -555,6 +564,8 @@ cdef class World:
         so many, and with ``message`` 0 they are as large as that allows.
         ``level``: service level, or priority; ``back_level``: that of what comes back,
         acknowledgements and the data of a READ, if it is another one (see build.levels).
+        TCP is one stream, without messages and operations; ``control``: "reno", "cubic" or
+        "dctcp".
         Returns the number of the first. ValueError names a flow that cannot be.
         """
         cdef uint64_t before, count, bad = 0
@@ -571,18 +582,20 @@ cdef class World:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
                  management, reserve, level if back_level is None else back_level,
-                 reserve_buffer)
+                 reserve_buffer, _codes("control", control, CONTROLS))
         signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
                  "transport", "multicast", "management", "reserve", "back_level",
-                 "reserve_buffer")
+                 "reserve_buffer", "control")
         for name, part in zip(names, signed, strict=True):
             if part.ndim != 1 or part.dtype.kind not in "biu":
                 raise ValueError(f"{name} is to be a whole number, or an array of them")
             if part.size and part.min() < 0:
                 raise ValueError(f"flow {part.argmin()}: {name} is {part.min()}")
         columns = [np.ascontiguousarray(part, dtype=np.uint64) for part in signed]
+        controls = columns.pop()
         self._check_flows(*columns, pairs)
+        columns[7] = np.where(columns[8] == VB_SIM_FLOW_TCP, controls, columns[7])
         count = len(columns[0])
         vb_sim_flows(self._sim, &before)
         flows = _flow_array(columns, count)
@@ -624,7 +637,7 @@ cdef class World:
 
     def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
                      multicast, management, reserve, back_level, buffer, after):
-        hosts, group = self._world.hosts, multicast != 0
+        hosts, group, tcp = self._world.hosts, multicast != 0, kind == VB_SIM_FLOW_TCP
         now = self._world.now
         if after.size and after.max() >= len(source):
             raise ValueError(f"after: there is no flow {after.max()}")
@@ -642,6 +655,10 @@ cdef class World:
             ((level > 15) | (back_level > 15), "its level is above 15"),
             ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
             ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
+            (tcp & (opcode != IBV_WR_RDMA_WRITE), "TCP has no operation"),
+            (tcp & (message != 0), "TCP has no message: it is a stream"),
+            (tcp & (reserve != 0), "TCP cannot reserve"),
+            (tcp & (self._framing == VB_SIM_INFINIBAND), "TCP is not for InfiniBand's framing"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
             ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
              "is in flight"),
@@ -779,7 +796,7 @@ cdef class World:
         cdef uint64_t[:] size = made["bytes"], start = made["start"], finish = made["finish"]
         cdef uint64_t[:] done = made["done"]
         cdef uint32_t[:] resent = made["resent"], marked = made["marked"]
-        cdef uint32_t[:] notices = made["notices"]
+        cdef uint32_t[:] notices = made["notices"], timeouts = made["timeouts"]
         cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
         for i in range(count):
             source[i], target[i] = flow[i].source, flow[i].target
@@ -788,6 +805,8 @@ cdef class World:
             resent[i], marked[i] = flow[i].resent, flow[i].marked
             notices[i], level[i] = flow[i].notices, flow[i].level
             state[i], status[i] = flow[i].state, flow[i].status
+            if flow[i].type == VB_SIM_FLOW_TCP and state[i] != VB_FLOW_WAITING:
+                timeouts[i] = flow[i].timeouts
         return made
 
     def links(self):

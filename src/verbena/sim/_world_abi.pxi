@@ -63,6 +63,8 @@ cdef extern from "port/sim/sim.h" nogil:
         IBV_QPT_RC
         IBV_QPT_UC
         IBV_QPT_UD
+        VB_SIM_FLOW_TCP
+        VB_FLOW_WAITING
     const uint64_t VB_SIM_NEVER
     const uint32_t VB_SIM_NONE
 
@@ -204,6 +206,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t doorbell
         uint64_t bus_rate
         uint64_t receive_latency
+        vb_tcp_config tcp
     struct vb_sim_flow:
         uint32_t source
         uint32_t target
@@ -217,6 +220,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t resent
         uint32_t marked
         uint32_t notices
+        uint32_t timeouts
         uint8_t state
         uint8_t status
         uint8_t level

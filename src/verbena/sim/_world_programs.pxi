@@ -107,6 +107,8 @@ cdef class Jacks:
         cdef uint32_t count = TOLD_ROOM
         cdef uint32_t i
         cdef list found = []
+        if not self._maybe and not vb_sim_told(self.world._sim):
+            return found
         while count == TOLD_ROOM:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):

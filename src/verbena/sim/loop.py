@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from itertools import count
-from math import ceil
+from math import ulp
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NoReturn
@@ -38,6 +38,7 @@ class Loop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
     _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
     _thread_id: int | None
 
     def __init__(self, hosts: Hosts, control_delay: float = 10e-6) -> None:
@@ -46,7 +47,6 @@ class Loop(asyncio.BaseEventLoop):
         self.hosts = hosts
         self.network = Network(self, hosts, control_delay)
         self._selector = _World(self)
-        self._clock_resolution = 1 / PS
         self._readers: dict[int, asyncio.Handle] = {}
         self._task_numbers = count(1)
         hosts.jacks.set_looped(True)
@@ -54,6 +54,36 @@ class Loop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds since the world began."""
         return self.hosts.jacks.now / PS
+
+    def _run_once(self) -> None:
+        """A turn. Without timers it is short: only the world and who is ready do anything."""
+        ready = self._ready
+        if self._scheduled or self._stopping or self.get_debug():
+            super()._run_once()  # type: ignore[misc]
+            return
+        self._process_events(self._selector.select(0 if ready else None))
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self.get_debug() or self.is_closed():
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    @property
+    def _clock_resolution(self) -> float:
+        """What BaseEventLoop adds to the time before it compares: it must make a difference."""
+        return max(1 / PS, ulp(self.time()))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, machine: float) -> None:
+        pass
 
     def run_forever(self) -> None:
         with _no_threads():
@@ -207,9 +237,12 @@ class _World:
         return []
 
     def _next_timer(self) -> int:
-        """Of the loop; its ``timeout`` is the same, rounded."""
-        when: float = self._loop._scheduled[0].when()
-        return max(ceil(when * PS), self._jacks.now)
+        """Of the loop, in ps; its ``timeout`` is the same, rounded.
+
+        Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
+        """
+        seconds, parts = self._loop._scheduled[0].when().as_integer_ratio()
+        return max(-(-seconds * PS // parts), self._jacks.now)
 
     def close(self) -> None:
         pass

@@ -35,6 +35,7 @@ FLOWS = np.dtype(
         ("retransmissions", "u4"),
         ("marks", "u4"),
         ("notices", "u4"),
+        ("timeouts", "u4"),
         ("state", "u1"),
         ("status", "u1"),
         ("class", "u1"),
@@ -205,7 +206,7 @@ class ScenarioResult:
             if len(times) > 1:
                 words.append(f"p99 {time_text(high)}")
         words.append(f"{self.goodput(number) / 1e9:.3g} Gb/s")
-        for what in ("retransmissions", "marks"):
+        for what in ("retransmissions", "marks", "timeouts"):
             if len(flows) and (count := int(flows[what].sum())):
                 words.append(f"{count} {what}")
         if failed := int((flows["state"] == FAILED).sum()):

@@ -27,7 +27,7 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
-from verbena.sim.scenario_switch import read_adapter, read_switch
+from verbena.sim.scenario_switch import read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.units import time_text
 
@@ -113,7 +113,8 @@ class Scenario:
         self._errors = error_rates(self.fabric, errors)
         self._extenders = np.array([extenders.get(each, 0) for each in self.fabric.cables()])
         self.events = read_events(lists["event"], self.fabric, self.duration)
-        self.adapter = read_adapter(parts["adapter"], parts["congestion"])
+        adapter = read_adapter(parts["adapter"], parts["congestion"])
+        self.adapter = read_tcp(parts["tcp"], adapter)
         needed = count_flows(lists["traffic"], len(self.fabric.hosts))
         self._refuse_flows(root, needed, memory)
         self.routes, balance = read_routing(parts["routing"], self.fabric, self.folder)
@@ -291,6 +292,7 @@ class Scenario:
             depth=traffic.depth,
             operation=traffic.operation,
             transport=traffic.transport,
+            control=traffic.control,
             after=traffic.work.after,
             multicast=to_group,
             reserve=traffic.reserve,
@@ -397,11 +399,12 @@ class Scenario:
         return structured(results.LINKS, columns, len(seen))
 
 
-PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "samples")
+PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
-    same = ("source", "target", "bytes", "start", "finish", "done", "notices", "state", "status")
+    same = ("source", "target", "bytes", "start", "finish", "done", "notices", "timeouts",
+            "state", "status")  # fmt: skip
     columns: dict[str, Any] = {name: seen[name] for name in same}
     columns["traffic"] = traffic.entry
     columns["retransmissions"], columns["marks"] = seen["resent"], seen["marked"]

@@ -14,7 +14,7 @@ from verbena.sim import kinds
 from verbena.sim._world import FECN_AT, World
 from verbena.sim.document import Section
 
-__all__ = ["Switching", "read_adapter", "read_switch"]
+__all__ = ["Switching", "read_adapter", "read_switch", "read_tcp"]
 
 FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
 PAUSE_BYTES = 84
@@ -109,6 +109,31 @@ def _read_congestion(section: Section) -> dict[str, Any]:
         raise section.error(None, "needs the key 'gaps'")
     section.close()
     return made
+
+
+def read_tcp(section: Section, adapter: dict[str, Any]) -> dict[str, Any]:
+    """The adapter's keywords with those of TCP. Raises ScenarioError for what World refuses."""
+    made: dict[str, Any] = {}
+    for name, kind in (
+        ("mss", kinds.size()),
+        ("initial_window", kinds.anything),
+        ("window", kinds.size()),
+        ("first_rto", kinds.time),
+        ("least_rto", kinds.time),
+        ("most_rto", kinds.time),
+        ("retries", kinds.anything),
+        ("ack_delay", kinds.time),
+        ("dctcp_gain", kinds.number(0, 1, above=True)),
+        ("ecn", kinds.flag),
+    ):
+        if (value := section.take(name, kind, None)) is not None:
+            made[name] = value
+    section.close()
+    try:
+        World(**adapter, tcp=made)
+    except (ValueError, TypeError) as error:
+        raise section.blame(ValueError(error)) from None
+    return {**adapter, "tcp": made} if made else adapter
 
 
 def read_switch(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
 from verbena.sim import kinds
-from verbena.sim._world import OPERATIONS, TRANSPORTS, World
+from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
 
@@ -43,6 +43,7 @@ class Traffic:
     group: NDArray[np.int64]  # number of the target, where it is a group; or -1
     reserve: NDArray[np.int64]
     reserve_buffer: NDArray[np.int64]
+    control: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.work)
@@ -275,11 +276,12 @@ def read_traffic(
         column(5, np.int64),
         column(6, np.int64),
         column(7, np.int64),
+        column(8, np.str_),
     )
 
 
-# message, class, depth, operation, transport, group, reserve, reserve_buffer
-Options = tuple[int, int, int, str, str, int, int, int]
+# message, class, depth, operation, transport, group, reserve, reserve_buffer, control
+Options = tuple[int, int, int, str, str, int, int, int, str]
 
 
 def _read(
@@ -307,6 +309,7 @@ def _read(
         _group(section, pattern, transport, groups),
         section.take("reserve", _bits_per_second, 0),
         section.take("reserve_buffer", kinds.size(1), 0),
+        _control(section, transport),
     )
     _try(section, options, adapter)
     own = section.take("seed", kinds.whole(0, 1 << 62), seed)
@@ -323,6 +326,12 @@ def _read(
     if not len(work):
         raise section.error(None, "makes no flow")
     return name, work, options
+
+
+def _control(section: Section, transport: str) -> str:
+    if "control" in section and transport != "tcp":
+        raise section.error("control", 'is only for transport = "tcp"')
+    return section.take("control", kinds.one_of(CONTROLS), "cubic")
 
 
 def _bits_per_second(value: object) -> int:
@@ -354,7 +363,7 @@ def _try(section: Section, options: Options, adapter: dict[str, Any]) -> None:
     """What World says of such a flow: not every transport has every operation."""
     world = World(**adapter)
     world.connect(world.add_host(), 0, world.add_host(), 0, rate=10**9, delay=0)
-    message, _, depth, operation, transport, group, reserve, buffer = options
+    message, _, depth, operation, transport, group, reserve, buffer, control = options
     if group >= 0 and reserve:
         raise section.error("reserve", "is for one way, and a group has several")
     try:
@@ -368,6 +377,7 @@ def _try(section: Section, options: Options, adapter: dict[str, Any]) -> None:
             transport=transport,
             reserve=reserve,
             reserve_buffer=buffer,
+            control=control,
         )
     except ValueError as error:
         raise section.blame(error) from None

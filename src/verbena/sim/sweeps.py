@@ -75,6 +75,7 @@ def measures(result: ScenarioResult) -> dict[str, float]:
         "slowest": float(times.max()) if some else np.nan,
         "retransmissions": int(result.flows["retransmissions"].sum()),
         "marks": int(result.flows["marks"].sum()),
+        "timeouts": int(result.flows["timeouts"].sum()),
         "dropped": result.packets["dropped"],
         "queue_max": int(result.links["queue_max"].max(initial=0)),
         "stalled": int(result.links["stalled"].sum()) / 1e12,

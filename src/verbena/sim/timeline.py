@@ -74,7 +74,7 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
                 "state": STATES[flow["state"]],
                 **{
                     name: int(flow[name])
-                    for name in ("bytes", "done", "retransmissions", "marks", "notices")
+                    for name in ("bytes", "done", "retransmissions", "marks", "notices", "timeouts")
                 },
             },
         }

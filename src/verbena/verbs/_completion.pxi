@@ -196,6 +196,15 @@ cdef class CompChannel(Resource):
         finally:
             self.busy -= 1
 
+    def drain(self):
+        """Take and acknowledge all events that are there, without waiting; how many they were."""
+        cdef Py_ssize_t count
+        self._check()
+        self._take_events()
+        count = len(self.pending)
+        self.pending.clear()
+        return count
+
     cdef int _longest_sleep(self) noexcept:
         """In milliseconds; -1 for no limit."""
         return SHARED_CHANNEL_SLICE_MS if self.cqs > 1 else -1

@@ -8,6 +8,8 @@ cdef enum:
     MEMORY_MAPPED = 3    # an anonymous mapping, over a library without such a heap
 
 cdef enum:
+    REREG_TRANSLATION = 1
+    REREG_PD = 2
     REREG_ACCESS = 4
 
 cdef enum:
@@ -226,6 +228,7 @@ cdef class MR(Resource):
     cdef Py_buffer buffer
     cdef int kind
     cdef bint readonly
+    cdef bint zero_based
     cdef int views
 
     def __dealloc__(self):
@@ -306,20 +309,58 @@ cdef class MR(Resource):
 
         Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound.
         """
-        cdef unsigned int flags = int(access)
-        cdef int code
+        self.reregister(access=access)
+
+    def reregister(self, *, PD pd=None, addr=None, length=None, access=None):
+        """Register it again (``ibv_rereg_mr``): what is not given stays as it is.
+
+        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive, and the
+        region's keys are others then. Only a region that was registered by address has other
+        memory; ValueError for the rest. Raises VerbsError, and the region is as it was: EINVAL,
+        EFAULT, or EBUSY while a window is bound.
+        """
+        cdef unsigned int wanted = 0 if access is None else int(access)
+        cdef int flags = REREG_ACCESS if access is not None else 0
+        cdef void *start = self.start
+        cdef size_t nbytes = self.nbytes
         self._check()
-        if self.readonly and flags & WRITING_ACCESS:
+        if (addr is None) != (length is None):
+            raise TypeError("addr and length go together")
+        if addr is not None:
+            if self.kind != MEMORY_NONE or self.dm is not None:
+                raise ValueError("this MR holds its memory: register the other memory by address")
+            start, nbytes = <void *><uintptr_t>addr, length
+            flags |= REREG_TRANSLATION
+        if pd is not None:
+            pd._check()
+            flags |= REREG_PD
+        if self.readonly and wanted & WRITING_ACCESS:
             raise BufferError("this MR's memory is read-only")
+        self._rereg(flags, pd, start, nbytes, wanted)
+        self.start, self.nbytes = start, nbytes
+        if access is not None:
+            self.zero_based = wanted & ZERO_BASED_ACCESS
+        self.base = 0 if self.zero_based else <uintptr_t>start
+        if pd is not None:
+            self.pd = pd
+
+    cdef int _rereg(self, int flags, PD pd, void *start, size_t nbytes,
+                    unsigned int wanted) except -1:
+        cdef ibv_pd *domain = NULL if pd is None else pd.pd
+        cdef int code
         self.busy += 1
+        if pd is not None:
+            pd.busy += 1
         with nogil:
             code = self.context.library.call.rereg_mr(
-                self.mr, REREG_ACCESS, NULL, NULL, 0, flags
+                self.mr, flags, domain, start, nbytes, wanted
             )
+        if pd is not None:
+            pd.busy -= 1
         self.busy -= 1
         if code:
             raise self.context._failed("rereg_mr", errno)
-        self.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>self.start
+        return 0
 
     def __len__(self):
         return self.nbytes
@@ -469,5 +510,6 @@ cdef MR _register(PD pd, MR mr, access, str call):
     pd.busy -= 1
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
-    mr.base = 0 if flags & ZERO_BASED_ACCESS else <uintptr_t>mr.start
+    mr.zero_based = flags & ZERO_BASED_ACCESS
+    mr.base = 0 if mr.zero_based else <uintptr_t>mr.start
     return mr

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from .words import Access, Completion, Recv, Send
+from .words import Access, Bind, Completion, Recv, Send
 
 NO_ACCESS = Access(0)
 
@@ -47,6 +47,8 @@ class SharedQueue:
     receives: deque[Recv] = field(default_factory=deque)
     limit: int = 0  # none
     reached: int = 0  # events that were not read yet
+    xrcd: str | None = None  # an XRC SRQ: its domain, and where its requests complete
+    cq: str = ""
 
     def take(self) -> Recv:
         recv = self.receives.popleft()
@@ -87,14 +89,17 @@ class QueuePair:
     reads: int = 16  # how many READs and atomics it may have under way, and may answer
     answers: int = 16
     receives: deque[Recv] = field(default_factory=deque)
-    waiting: deque[Send] = field(default_factory=deque)  # posted in SQD
+    waiting: deque[Send | Bind] = field(default_factory=deque)  # posted in SQD
     under_way: list[Answer] = field(default_factory=list)
     in_hand: list[Recv] = field(default_factory=list)  # of the SRQ: taken by half a message
     unpolled: int = 0  # requests since the last one whose completion was polled
     flushed: int = 0  # receive requests whose completion was not yet polled
     unsignalled: int = 0  # requests since the last one that has a completion
+    xrcd: str | None = None  # an XRC target's domain
 
-    def completed(self, wr: Send, status: str, byte_len: int | None = None) -> list[Completion]:
+    def completed(
+        self, wr: Send | Bind, status: str, byte_len: int | None = None
+    ) -> list[Completion]:
         """The completion of a send request, if it has one."""
         if status != "SUCCESS":
             return [Completion(self.name, "send", wr.wr_id, status)]
@@ -102,6 +107,7 @@ class QueuePair:
             return []
         kind = {
             "SEND_WITH_IMM": "SEND",
+            "SEND_WITH_INV": "SEND",
             "RDMA_WRITE_WITH_IMM": "RDMA_WRITE",
             "ATOMIC_CMP_AND_SWP": "COMP_SWAP",
             "ATOMIC_FETCH_AND_ADD": "FETCH_ADD",
@@ -117,11 +123,14 @@ class QueuePair:
         byte_len: int = 0,
         imm: int | None = None,
         src: str | None = None,
+        invalidated: str | None = None,
     ) -> Completion:
         """The completion of a receive request."""
+        queue = self.srq if self.srq and self.kind == "XRC_RECV" else "recv"
         if status != "SUCCESS":
-            return Completion(self.name, "recv", recv.wr_id, status)
-        return Completion(self.name, "recv", recv.wr_id, status, opcode, byte_len, imm, src)
+            return Completion(self.name, queue, recv.wr_id, status)
+        details = (byte_len, imm, src, invalidated)
+        return Completion(self.name, queue, recv.wr_id, status, opcode, *details)
 
     def flush_sends(self) -> list[Completion]:
         flushed = [Completion(self.name, "send", wr.wr_id, "WR_FLUSH_ERR") for wr in self.waiting]

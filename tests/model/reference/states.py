@@ -18,6 +18,9 @@ no other attribute.
 
 RTS to SQD stops the send queue, and SQD to RTS lets it go on with what was posted meanwhile. A UC
 or UD queue pair whose own request failed is in SQE, and SQE to RTS lets it send again.
+
+An XRC initiator has only a send queue, and an XRC target only answers. What an RC queue pair is
+given for the other half may be given to them too, and is left out, as Linux does.
 """
 
 from __future__ import annotations
@@ -87,11 +90,26 @@ UD: dict[tuple[str, str], Rule] = {
     ("SQE", "RTS"): (set(), {"CUR_STATE", "QKEY"}),
 }
 
-RULES = {"RC": RC, "UC": UC, "UD": UD}
+XRC_SEND: dict[tuple[str, str], Rule] = {
+    move: (needed - RESPONDER, optional - RESPONDER) for move, (needed, optional) in RC.items()
+}
+
+# Of the requester's attributes the kernel asks a target for the timeout.
+XRC_RECV: dict[tuple[str, str], Rule] = {
+    move: (
+        needed - REQUESTER | ({"TIMEOUT"} & needed),
+        optional - REQUESTER - {"RATE_LIMIT"} | ({"TIMEOUT"} & optional),
+    )
+    for move, (needed, optional) in RC.items()
+}
+
+LEFT_OUT = {"XRC_SEND": RESPONDER, "XRC_RECV": REQUESTER - {"TIMEOUT"}}
+RULES = {"RC": RC, "UC": UC, "UD": UD, "XRC_SEND": XRC_SEND, "XRC_RECV": XRC_RECV}
 
 
 def transition_error(kind: str, now: str, to: str, given: set[str]) -> str | None:
     """Whether ``modify`` takes these attributes (besides STATE) for this transition."""
+    given = given - LEFT_OUT.get(kind, set())
     if to in ("RESET", "ERR"):
         allowed = to == "RESET" or now != "RESET"
         return None if allowed and not given else "EINVAL"

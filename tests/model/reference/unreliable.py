@@ -22,9 +22,18 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from .regions import Data, span
-from .reliable import NEEDS, forget_target, own_faults, receive_opens, target
-from .words import Recv, Send
+from .regions import Data
+from .reliable import (
+    NEEDS,
+    forget_target,
+    named,
+    opened,
+    own_faults,
+    reached,
+    receive_opens,
+    sent,
+)
+from .words import Send
 
 if TYPE_CHECKING:
     from .queues import QueuePair
@@ -57,13 +66,13 @@ def arrive_at_all(world: World, qp: QueuePair, takers: list[QueuePair], wr: Send
     """A copy for each. What two of them touch, or one and the sender's bytes, is not specified."""
     if len({taker.srq for taker in takers} - {None}) < sum(bool(taker.srq) for taker in takers):
         takers = list(world.choices.one_of(*permutations(takers)))
-    touched = {(qp.process, *at) for sge in wr.sges for at in span(sge.place, sge.length)}
+    touched = {(qp.process, *at) for at in named(world.memory(qp), wr)}
     filled, clash = [], False
     for taker in takers:
         recv = world.next_receive(taker)
         arrive(world, qp, taker, wr, whole=True)
         for sge in recv.sges if recv else ():
-            bytes_of = {(taker.process, *at) for at in span(sge.place, sge.length)}
+            bytes_of = {(taker.process, *at) for at in world.memory(taker).places((sge,))}
             clash |= bool(bytes_of & touched)
             touched |= bytes_of
         filled += [(taker, recv)] if recv else []
@@ -77,16 +86,13 @@ def arrive(world: World, qp: QueuePair, peer: QueuePair, wr: Send, *, whole: boo
     if wr.opcode.startswith("SEND"):
         arrive_send(world, qp, peer, wr, whole=whole)
         return
-    place, length = target(wr)
-    need = NEEDS[wr.opcode]
-    if not peer.access & need:
-        return
-    if not world.memory(peer).opens(wr.key, peer.pd, place, length, need):
+    if not peer.access & NEEDS[wr.opcode] or not opened(world, peer, wr):
         return
     if not whole or (wr.opcode == "RDMA_WRITE_WITH_IMM" and world.next_receive(peer) is None):
         forget_target(world, peer, wr)
         return
-    world.memory(peer).write(place, world.memory(qp).gather(wr.sges))
+    place, _ = reached(world.memory(peer), wr)
+    world.memory(peer).write(place, sent(world.memory(qp), wr))
     if wr.opcode == "RDMA_WRITE_WITH_IMM":
         world.deliver_immediate(peer, wr)
 
@@ -104,19 +110,14 @@ def arrive_send(world: World, qp: QueuePair, peer: QueuePair, wr: Send, *, whole
     arrives = whole and length <= recv.length and any(opens)
     if arrives and (all(opens) or world.choices.one_of(True, False)):
         grh = Data(bytes(header), set(range(header)))
-        data = grh + world.memory(qp).gather(wr.sges)
+        data = grh + sent(world.memory(qp), wr)
         world.deliver(peer, wr, data, src=qp.name if header else None)
-        if memory is world.memory(qp) and overlap(wr, recv):
+        if memory is world.memory(qp) and named(memory, wr) & memory.places(recv.sges):
+            # Copied onto itself: the order is not specified.
             memory.forget_list(recv.sges, pd)
         return
     memory.forget_list(recv.sges, pd)
     drop(world, peer, faults, whole=whole)
-
-
-def overlap(wr: Send, recv: Recv) -> bool:
-    """Whether a datagram to its own process is copied onto itself: the order is not specified."""
-    source = set().union(*(span(sge.place, sge.length) for sge in wr.sges))
-    return any(source & span(sge.place, sge.length) for sge in recv.sges)
 
 
 def drop(world: World, peer: QueuePair, faults: list[str], *, whole: bool) -> None:

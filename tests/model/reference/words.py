@@ -2,8 +2,10 @@
 """What requests are made of.
 
 An address is a place in one of a process's arenas of memory, so that it has the same meaning in
-every run; a key is the name of a memory region, or NOTHING, a key that names none. Statuses, states
-and operations are the names of libibverbs without their prefix.
+every run; in the arena "zero" are the addresses of zero-based memory, which count from 0. A key is
+the name of a memory region, or of a binding of a window, or NOTHING, a key that names none. A name
+stays with the key that it was given to. Statuses, states and operations are the names of libibverbs
+without their prefix.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ class Access(IntFlag):
     REMOTE_WRITE = 2
     REMOTE_READ = 4
     REMOTE_ATOMIC = 8
+    MW_BIND = 16
+    ZERO_BASED = 32
 
     def __repr__(self) -> str:
         return f"Access({int(self)})"
@@ -71,7 +75,10 @@ class Recv(Brief):
 
 @dataclass(frozen=True, repr=False)
 class Send(Brief):
-    """A send request; ``place`` and ``key`` serve RDMA and atomics, ``to`` and ``qkey`` UD."""
+    """A send request; ``place`` and ``key`` serve RDMA and atomics, ``to`` and ``qkey`` UD.
+
+    ``key`` is also what an invalidation takes back; ``srq`` is the XRC SRQ that a request is for.
+    """
 
     wr_id: int
     opcode: str
@@ -84,6 +91,7 @@ class Send(Brief):
     swap: int = 0
     to: str | None = None
     qkey: int = 0
+    srq: str = NOTHING
 
     @property
     def length(self) -> int:
@@ -91,11 +99,30 @@ class Send(Brief):
 
 
 @dataclass(frozen=True, repr=False)
+class Bind(Brief):
+    """A request that binds a window: to ``length`` bytes of a region, from ``place`` on."""
+
+    wr_id: int
+    window: str
+    key: str
+    region: str
+    place: Place
+    length: int
+    access: Access
+    flags: tuple[str, ...] = ("SIGNALED",)
+
+    @property
+    def opcode(self) -> str:
+        return "BIND_MW"
+
+
+@dataclass(frozen=True, repr=False)
 class Completion(Brief):
     """What a poll returns, as far as it is defined (spec: work completion field validity).
 
-    A completion with error defines ``wr_id``, ``status`` and ``qp``. A successful one also defines
-    the operation, and a receive, READ or atomic the number of its bytes.
+    ``queue`` is "send" or "recv", or the XRC SRQ whose request it was. A completion with error
+    defines ``wr_id``, ``status`` and ``qp``. A successful one also defines the operation, and a
+    receive, READ or atomic the number of its bytes.
     """
 
     qp: str
@@ -106,3 +133,4 @@ class Completion(Brief):
     byte_len: int | None = None
     imm: int | None = None
     src: str | None = None
+    invalidated: str | None = None

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import lifetime, reliable, unreliable
+from . import lifetime, reliable, unreliable, windows
 from .choice import Choices
-from .posting import receive_refused, send_refused, shared_receive_refused
+from .posting import bind_refused, receive_refused, send_refused, shared_receive_refused
 from .queues import Cap, QueuePair, SharedQueue
-from .regions import Data, Memory, Region, registration_error
+from .regions import Data, Memory, Region, change_error, registration_error
 from .states import LISTENS, transition_error
-from .words import Access, Completion, Place, Recv, Send
+from .windows import Window
+from .words import Access, Bind, Completion, Place, Recv, Send
 
 Result = tuple[str | None, int]
 """An errno or None, and how many requests of a list were accepted."""
@@ -52,15 +53,67 @@ class World:
         return ("EINVAL" if entries < 1 else None), 0
 
     def reg_mr(self, name: str, pd: str, place: Place, length: int, access: Access) -> Result:
-        error = registration_error(length, access)
+        error = registration_error(place, length, access)
         if error is None:
             self.owner[name] = self.owner[pd]
-            self.processes[self.owner[pd]].regions[name] = Region(pd, place, length, access)
+            regions = self.processes[self.owner[pd]].regions
+            regions[name] = Region(place, length, access, name, pd)
         return error, 0
 
-    def create_srq(self, name: str, pd: str, max_wr: int, max_sge: int) -> Result:
+    def rereg_mr(
+        self,
+        name: str,
+        key: str,
+        pd: str | None,
+        place: Place | None,
+        length: int,
+        access: Access | None,
+    ) -> Result:
+        """What is None stays; with another ``place`` the region's key is ``key`` from now on."""
+        memory = self.processes[self.owner[name]]
+        old, was = next((k, one) for k, one in memory.regions.items() if one.name == name)
+        now = Region(
+            place or was.place,
+            length if place else was.length,
+            was.access if access is None else access,
+            name,
+            pd or was.pd,
+        )
+        covered = windows.covers(memory, old)
+        faults = change_error(was, now.place, now.length, now.access, covered=covered)
+        if faults:
+            return self.choices.one_of(*sorted(faults)), 0
+        del memory.regions[old]
+        memory.regions[key if place else old] = now
+        return OK
+
+    def alloc_null_mr(self, name: str, pd: str) -> Result:
         self.owner[name] = self.owner[pd]
-        self.srqs[name] = SharedQueue(pd, max_wr, max_sge)
+        self.processes[self.owner[pd]].nulls[name] = pd
+        return OK
+
+    def alloc_mw(self, name: str, pd: str, kind: int) -> Result:
+        self.owner[name] = self.owner[pd]
+        self.processes[self.owner[pd]].windows[name] = Window(pd, kind)
+        return OK
+
+    def open_xrcd(self, process: str, name: str) -> Result:
+        self.owner[name] = process
+        return OK
+
+    def create_srq(
+        self, name: str, pd: str, max_wr: int, max_sge: int, xrcd: str | None = None, cq: str = ""
+    ) -> Result:
+        """With ``xrcd`` an XRC SRQ, which completes into ``cq``."""
+        self.owner[name] = self.owner[pd]
+        self.srqs[name] = SharedQueue(pd, max_wr, max_sge, xrcd=xrcd, cq=cq)
+        return OK
+
+    def create_target(self, name: str, xrcd: str) -> Result:
+        process = self.owner[name] = self.owner[xrcd]
+        nothing = Cap(0, 0, 0, 0, 0)
+        made = QueuePair(name, process, "XRC_RECV", "", "", "", None, nothing, False, xrcd=xrcd)
+        self.qps[name] = made
         return OK
 
     def create_qp(
@@ -124,7 +177,9 @@ class World:
             self.srqs.pop(name, None)
             for members in self.groups.values():
                 members.discard(name)
-        self.processes[process].regions.clear()
+        memory = self.processes[process]
+        for keys in (memory.regions, memory.nulls, memory.windows):
+            keys.clear()
         for name, wr_id in probes:
             status = self.choices.one_of("RETRY_EXC_ERR", "WR_FLUSH_ERR")
             self.complete(Completion(name, "send", wr_id, status))
@@ -161,6 +216,7 @@ class World:
             self.fail(qp)
         elif state == "RESET":
             self.put_back(qp)
+            windows.unbind_all(self.memory(qp), qp)
             qp.forget_all()
             qp.peer = None
         qp.state = state
@@ -209,28 +265,54 @@ class World:
             error = send_refused(self.choices, qp, wr)
             if error:
                 return error, posted
-            qp.unpolled += 1
-            if qp.state == "SQD":
-                qp.waiting.append(wr)
-            else:
-                self.run(qp, wr)
+            self.post(qp, wr)
         return None, len(requests)
 
-    def run(self, qp: QueuePair, wr: Send) -> None:
+    def bind_mw(self, name: str, request: Bind) -> Result:
+        """Type 1: ``ibv_bind_mw``, which ends the binding that there is; type 2: a request."""
+        qp = self.qps[name]
+        window = self.memory(qp).windows[request.window]
+        error = bind_refused(self.choices, qp, window, request)
+        if error:
+            return error, 0
+        window.posted = request.key
+        if window.type == 1:
+            window.bound = None
+        self.post(qp, request)
+        return OK
+
+    def post(self, qp: QueuePair, wr: Send | Bind) -> None:
+        qp.unpolled += 1
+        if qp.state == "SQD":
+            qp.waiting.append(wr)
+        else:
+            self.run(qp, wr)
+
+    def run(self, qp: QueuePair, wr: Send | Bind) -> None:
         """A request's turn has come."""
         status, byte_len = "WR_FLUSH_ERR", None
+        reliably = qp.kind in ("RC", "XRC_SEND")
         if qp.state == "RTS":
-            transport = reliable if qp.kind == "RC" else unreliable
-            status, byte_len = transport.carry_out(self, qp, wr)
+            status, byte_len = self.carry_out(qp, wr, reliably=reliably)
         completed = qp.completed(wr, status, byte_len)
         qp.unsignalled = 0 if completed else qp.unsignalled + 1
         for completion in completed:
             self.complete(completion)
         if status not in ("SUCCESS", "WR_FLUSH_ERR"):
-            if qp.kind == "RC":
+            if reliably:
                 self.fail(qp)
             else:
                 qp.state = "SQE"
+
+    def carry_out(
+        self, qp: QueuePair, wr: Send | Bind, *, reliably: bool
+    ) -> tuple[str, int | None]:
+        """Its status, and the bytes that its completion counts."""
+        if isinstance(wr, Bind):
+            return windows.bind(self.memory(qp), qp, wr), None
+        if wr.opcode == "LOCAL_INV":
+            return windows.invalidate(self.memory(qp), qp, wr.key), None
+        return (reliable if reliably else unreliable).carry_out(self, qp, wr)
 
     def poll(self) -> list[Completion]:
         """All that has completed; the places in the send queues are free again."""
@@ -284,7 +366,9 @@ class World:
         recv = self.take(qp)
         self.memory(qp).scatter(recv.sges, data)
         imm = wr.imm if wr.opcode == "SEND_WITH_IMM" else None
-        self.complete(qp.received(recv, byte_len=len(data), imm=imm, src=src))
+        inv = wr.key if wr.opcode == "SEND_WITH_INV" else None
+        made = qp.received(recv, byte_len=len(data), imm=imm, src=src, invalidated=inv)
+        self.complete(made)
 
     def deliver_immediate(self, qp: QueuePair, wr: Send) -> None:
         """RDMA_WRITE_WITH_IMM takes a receive request and leaves its memory alone."""

@@ -442,6 +442,15 @@ static VB_COLD int refuse_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
+/* What the address stands for is none of the processor's words. */
+static VB_COLD int refuse_place(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                const uint8_t *place, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_ALIGNMENT, .addr = (uintptr_t)place};
+
+    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+}
+
 static int scatter_result(const struct vb_spans *local, uint64_t value)
 {
     const uint8_t *from = (const uint8_t *)&value;
@@ -479,6 +488,8 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
                            IBV_ACCESS_REMOTE_ATOMIC, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
         return nak_key(qp, wr, check, &evidence, outcome);
+    if (VB_UNLIKELY(!vb_mr_has_words(mr)))
+        return refuse_place(qp, wr, vb_mr_pointer(mr, wr->wr.atomic.remote_addr), outcome);
     error = vb_unplaced_settle(qp, &remote);
     if (!error)
         error =
@@ -538,6 +549,8 @@ static int do_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
                            IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
         return nak_key(qp, wr, check, &evidence, outcome);
+    if (VB_UNLIKELY(!vb_mr_has_words(mr)))
+        return refuse_place(qp, wr, vb_mr_pointer(mr, wr->wr.rdma.remote_addr), outcome);
     error = gather_value(&local, &value);
     if (!error)
         error = vb_unplaced_settle(qp, &remote);

@@ -82,6 +82,8 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
     uint8_t header[VB_SIM_HEADER];
 
+    if (packet->header[4] & VB_SIM_TCP)
+        return; /* a frame here is RoCE */
     if (packet->header[4] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "port/sim/state.h"
+#include "port/sim/tcp.h"
 
 enum { MESSAGE_MAX = 1 << 30, FIRST_FLOWS = 64 };
 
@@ -17,8 +18,10 @@ static enum ibv_qp_type type_of(const struct vb_sim_flow *flow)
     return flow->type ? flow->type : IBV_QPT_RC;
 }
 
-static bool has_opcode(const struct vb_sim_flow *flow)
+static bool has_opcode(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
+    if (flow->type == VB_SIM_FLOW_TCP)
+        return flow->opcode < VB_TCP_KINDS && sim->config.framing != VB_SIM_INFINIBAND;
     switch (type_of(flow)) {
     case IBV_QPT_RC:
         return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ ||
@@ -48,6 +51,8 @@ static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 /* There is one way, and it is the data's. */
 static bool may_reserve(const struct vb_sim_flow *flow)
 {
+    if (flow->type == VB_SIM_FLOW_TCP)
+        return !flow->reserve && !flow->buffer;
     if (flow->buffer && type_of(flow) != IBV_QPT_RC)
         return false; /* when its packets have arrived is not known */
     return (!flow->reserve && !flow->buffer) ||
@@ -76,7 +81,7 @@ static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     return flow->source < sim->hosts && has_target(sim, flow) && flow->bytes && flow->level < 16 &&
            flow->back_level < 16 && may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
-           flow->message <= message_max(sim, flow) && has_opcode(flow);
+           flow->message <= message_max(sim, flow) && has_opcode(sim, flow);
 }
 
 /* Is there one way, on which anything could be promised? */
@@ -385,6 +390,10 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_qp *source = NULL, *target = NULL;
 
+    if (VB_UNLIKELY(flow->type == VB_SIM_FLOW_TCP)) {
+        vb_sim_tcp_start(sim, number);
+        return;
+    }
     if (join(sim, flow, &source, &target)) {
         fail_to_start(sim, source, target);
         return;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "port/sim/state.h"
+#include "port/sim/tcp.h"
 #include "wire/opcode.h"
 
 enum {
@@ -179,7 +180,7 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
 static bool has_more(const struct vb_sim_host *host)
 {
     return vb_ready_first(&host->engine->replying) || vb_ready_first(&host->engine->requesting) ||
-           host->datagrams;
+           host->datagrams || vb_sim_tcp_has_more(host);
 }
 
 static void arm(struct vb_sim_host *host)
@@ -242,6 +243,34 @@ static struct vb_sim_qp *next_packet(struct vb_sim_host *host)
     return qp ? qp : vb_sim_datagrams_next(host);
 }
 
+static bool may_send(const struct vb_sim_host *host)
+{
+    const struct vb_world *world = host->sim->world;
+
+    return vb_world_may_send(world, host->node) && host->bus_free_at <= world->now;
+}
+
+/* As long as TCP has anything: a segment, a packet of the adapter. */
+static void send_in_turns(struct vb_sim_host *host)
+{
+    struct vb_sim_qp *qp;
+    uint32_t sent;
+
+    while (may_send(host)) {
+        host->tcp->was_last = !host->tcp->was_last;
+        if (!host->tcp->was_last && (qp = next_packet(host)) != NULL) {
+            if (!send(host, qp, &host->sim->packet))
+                return;
+            continue;
+        }
+        sent = vb_sim_tcp_send(host);
+        if (!sent)
+            return;
+        use_bus(host, sent);
+        host->tcp->was_last = true;
+    }
+}
+
 void vb_sim_host_pump(struct vb_sim_host *host)
 {
     struct vb_sim *sim = host->sim;
@@ -249,8 +278,9 @@ void vb_sim_host_pump(struct vb_sim_host *host)
 
     if (host->held)
         release_held(host);
-    while (vb_world_may_send(sim->world, host->node) && host->bus_free_at <= sim->world->now &&
-           (qp = next_packet(host)) != NULL)
+    if (VB_UNLIKELY(host->tcp != NULL))
+        send_in_turns(host);
+    while (may_send(host) && (qp = next_packet(host)) != NULL)
         if (!send(host, qp, &sim->packet))
             return;
     come_back(host);
@@ -374,8 +404,11 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
                                  .hop_limit = 64};
     uint64_t accepted;
 
-    if (__builtin_expect(at->header[4] & VB_SIM_LETTER, 0)) {
-        vb_sim_jack_arrive(host, packet);
+    if (__builtin_expect(at->header[4] & (VB_SIM_LETTER | VB_SIM_TCP), 0)) {
+        if (at->header[4] & VB_SIM_TCP)
+            vb_sim_tcp_arrive(host, packet);
+        else
+            vb_sim_jack_arrive(host, packet);
         return;
     }
     vb_sim_write_gid(arrival.sgid, at->source);
@@ -517,6 +550,9 @@ static void call(void *context, uint32_t what, uint32_t index)
         break;
     case VB_SIM_CALL_JACK:
         vb_sim_jack_expire(sim->host[index]);
+        break;
+    case VB_SIM_CALL_TCP:
+        vb_sim_tcp_expire(sim, index, what >> VB_SIM_CALL_BITS);
         break;
     default:
         vb_sim_flows_start(sim);

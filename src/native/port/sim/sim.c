@@ -6,6 +6,7 @@
 
 #include "hca/counters.h"
 #include "port/sim/state.h"
+#include "port/sim/tcp.h"
 
 struct vb_sim_config vb_sim_defaults(void)
 {
@@ -17,6 +18,7 @@ struct vb_sim_config vb_sim_defaults(void)
         .rd_atomic = 16,
         .engine = {.ack_bytes = 1, .burst = 1},
         .congestion = {.notice_interval = 50000000},
+        .tcp = vb_tcp_defaults(),
     };
 }
 
@@ -45,6 +47,7 @@ void vb_sim_destroy(struct vb_sim *sim)
 {
     vb_sim_captures_free(sim);
     vb_sim_flows_free(sim);
+    vb_sim_tcp_free(sim);
     vb_sim_jacks_free(sim);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         vb_sim_host_destroy(sim->host[i]);

@@ -18,6 +18,7 @@
 #include "event/world.h"
 #include "hca/engine.h"
 #include "port/sim/congestion.h"
+#include "tcp/config.h"
 
 struct vb_sim;
 
@@ -30,6 +31,9 @@ enum vb_sim_framing {
 
 enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
 
+/* A flow's type besides those of queue pairs; its opcode is an enum vb_tcp_kind then. */
+enum { VB_SIM_FLOW_TCP = 0x40 };
+
 struct vb_sim_config {
     uint64_t seed;
     enum vb_sim_framing framing;
@@ -40,6 +44,7 @@ struct vb_sim_config {
     struct vb_engine_config engine; /* virtual_payload is set anyway */
     struct vb_congestion congestion;
     uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
+    struct vb_tcp_config tcp;
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
     uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */
@@ -60,7 +65,8 @@ enum vb_flow_state {
 /*
  * A flow that waits for others starts `start` after the last of them was received. RC flows end
  * with the last acknowledgement or the last byte of a READ; UC and UD flows when nothing of them is
- * under way any more, and then `finish` is when the last packet arrived.
+ * under way any more, and then `finish` is when the last packet arrived. TCP flows end with the
+ * last acknowledgement.
  */
 struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
@@ -69,20 +75,23 @@ struct vb_sim_flow {
     uint64_t done;          /* bytes of the messages that have ended; UC, UD: that were received */
     uint64_t message;       /* bytes of one request, at most 1 GiB */
     uint64_t reserve;       /* bits per second, which it is promised and limited to; 0: neither */
-    uint64_t buffer;    /* bytes of each switch, likewise, of what is in flight (RC); 0: neither */
-    uint32_t resent;    /* packets sent again */
-    uint32_t marked;    /* packets that came with a congestion mark */
-    uint32_t notices;   /* congestion notifications that the sender got */
-    uint32_t slot;      /* of its queue pair, while it runs */
-    uint32_t waits;     /* flows that it waits for */
+    uint64_t buffer;  /* bytes of each switch, likewise, of what is in flight (RC); 0: neither */
+    uint32_t resent;  /* packets sent again */
+    uint32_t marked;  /* packets that came with a congestion mark */
+    uint32_t notices; /* congestion notifications, TCP: echoes, that the sender got */
+    uint32_t slot;    /* of its queue pair or connection, while it runs */
+    union {
+        uint32_t waits;    /* until it starts: flows that it waits for */
+        uint32_t timeouts; /* TCP: times that its timer expired */
+    };
     uint32_t edge;      /* the first of those that wait for it */
     uint8_t state;      /* enum vb_flow_state */
     uint8_t status;     /* enum ibv_wc_status */
     uint8_t level;      /* service level, or priority */
     uint8_t back_level; /* of what comes back: acknowledgements, a READ's data */
     uint8_t depth;      /* requests outstanding */
-    uint8_t opcode;     /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC) or IBV_WR_SEND */
-    uint8_t type;       /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD */
+    uint8_t opcode;     /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC), IBV_WR_SEND; or TCP's kind */
+    uint8_t type;       /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD; VB_SIM_FLOW_TCP */
     bool to_group;      /* UD: the target is a multicast group */
     bool management;    /* UD: on VL15 */
 };

@@ -25,6 +25,7 @@ enum vb_sim_call {
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
     VB_SIM_CALL_JACK,
+    VB_SIM_CALL_TCP, /* a timer of a connection */
     VB_SIM_CALL_BITS = 4
 };
 
@@ -67,7 +68,8 @@ struct vb_sim_host {
     uint32_t node, number;
     uint32_t generation; /* upper bits of the last queue pair number */
     bool ready_planned, bus_planned;
-    struct vb_jack *jack; /* where a program's adapter is plugged in; NULL: none ever was */
+    struct vb_jack *jack;        /* where a program's adapter is plugged in; NULL: none ever was */
+    struct vb_sim_tcp_host *tcp; /* tcp.h; NULL: it never sent by TCP */
 };
 
 /* A flow that waits for another one, in the list of those that do. */
@@ -109,6 +111,10 @@ struct vb_sim {
     uint64_t edges, edge_room;
     uint32_t groups;
     struct vb_sim_capture *captures;
+    /* TCP (tcp.c) */
+    struct vb_sim_connection **connection; /* by slot; NULL: free */
+    uint32_t *free_connection;
+    uint32_t connections, free_connections, connection_room;
     /* programs (jack.c) */
     struct vb_letter **letter; /* by packet */
     uint32_t letters;
@@ -216,9 +222,9 @@ uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32
 
 /*
  * jack.c: what the world has for the host's program. The packets of programs are known by a bit of
- * the fifth byte of their headers in the fabric, which the BTH reserves.
+ * the fifth byte of their headers in the fabric, which the BTH reserves; those of TCP by another.
  */
-enum { VB_SIM_LETTER = 1 };
+enum { VB_SIM_LETTER = 1, VB_SIM_TCP = 8 };
 
 void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_jack_ready(struct vb_sim_host *host);

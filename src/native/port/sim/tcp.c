@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/sim/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    ETHERNET_BYTES = 8 + 14 + 20 + 20 + 4 + 12, /* preamble to IPv4 and TCP, FCS, gap */
+    ETHERNET_MIN = 64 + 8 + 12,
+    SACK_BYTES = 4, /* the option's head, with its padding */
+    BLOCK_BYTES = 8,
+    FIRST_SLOTS = 16,
+    BLOCKS = 16, /* place of the blocks in the headers */
+};
+
+enum { IS_ACK = 1, IS_LAST = 2, IS_REDUCED = 4, HAS_ECHO = 8, BLOCKS_SHIFT = 4 };
+
+enum { NUMBER_BITS = 48 };
+
+static const uint64_t NUMBER = (1ull << NUMBER_BITS) - 1;
+
+static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
+{
+    return &sim->config.tcp;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static int take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    if (!sim->free_connections && sim->connections == sim->connection_room) {
+        uint32_t room = sim->connection_room ? 2 * sim->connection_room : FIRST_SLOTS;
+        struct vb_sim_connection **grown = realloc(sim->connection, room * sizeof(*grown));
+        uint32_t *numbers;
+
+        if (!grown)
+            return -ENOMEM;
+        sim->connection = grown;
+        numbers = realloc(sim->free_connection, room * sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        sim->free_connection = numbers;
+        sim->connection_room = room;
+    }
+    made->slot =
+        sim->free_connections ? sim->free_connection[--sim->free_connections] : sim->connections++;
+    made->generation = sim->generation++ % VB_SIM_GENERATIONS;
+    sim->connection[made->slot] = made;
+    return 0;
+}
+
+/* NULL: it is gone. */
+static struct vb_sim_connection *find(const struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_connection *found = slot < sim->connections ? sim->connection[slot] : NULL;
+
+    return found && found->generation == generation ? found : NULL;
+}
+
+static int open_host(struct vb_sim_host *host)
+{
+    if (!host->tcp)
+        host->tcp = calloc(1, sizeof(*host->tcp));
+    return host->tcp ? 0 : -ENOMEM;
+}
+
+static void close_connection(struct vb_sim_connection *connection)
+{
+    vb_tcp_sender_close(&connection->sender);
+    vb_tcp_receiver_close(&connection->receiver);
+    free(connection);
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void add_turn(struct vb_sim_host *host, struct vb_sim_connection *connection)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+    uint8_t level = connection->level;
+
+    if (connection->has_turn)
+        return;
+    connection->has_turn = true;
+    connection->next = NULL;
+    if (turns->ready & 1u << level)
+        turns->last[level]->next = connection;
+    else
+        turns->first[level] = connection;
+    turns->last[level] = connection;
+    turns->ready |= 1u << level;
+}
+
+static struct vb_sim_connection *take_first(struct vb_sim_tcp_host *turns, uint32_t level)
+{
+    struct vb_sim_connection *first = turns->first[level];
+
+    first->has_turn = false;
+    turns->first[level] = first->next;
+    if (!first->next)
+        turns->ready &= ~(1u << level);
+    return first;
+}
+
+static void remove_turn(struct vb_sim_host *host, const struct vb_sim_connection *connection)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+    struct vb_sim_connection *before = NULL;
+    uint8_t level = connection->level;
+
+    if (!connection->has_turn)
+        return;
+    for (struct vb_sim_connection *at = turns->first[level]; at != connection; at = at->next)
+        before = at;
+    if (!before) {
+        take_first(turns, level);
+        return;
+    }
+    before->next = connection->next;
+    if (turns->last[level] == connection)
+        turns->last[level] = before;
+}
+
+/* A packet that still waits in its lane keeps others from being made for it. */
+static bool is_open(const struct vb_sim_host *host, uint32_t level)
+{
+    const struct vb_world *world = host->sim->world;
+    uint32_t number = world->node[host->node].port[0];
+    const struct vb_sim_lanes *lanes = world->port[number].lanes;
+
+    return !lanes || !lanes->lane[vb_lanes_of(lanes, (uint8_t)(level << 4))].packets;
+}
+
+/* NULL: none may send. */
+static struct vb_sim_connection *take_turn(struct vb_sim_host *host)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+
+    for (uint32_t i = 1; turns->ready && i <= VB_SIM_LEVELS; ++i) {
+        uint32_t level = (turns->turn + i) % VB_SIM_LEVELS;
+
+        if ((turns->ready & 1u << level) && is_open(host, level)) {
+            turns->turn = level;
+            return take_first(turns, level);
+        }
+    }
+    return NULL;
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
+{
+    uint32_t bytes = ETHERNET_BYTES + options + payload;
+
+    if (framing == VB_SIM_BARE)
+        return payload ? payload : VB_SIM_BARE_BYTES;
+    return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
+}
+
+static struct vb_sim_packet *make(struct vb_sim *sim, const struct vb_sim_connection *connection,
+                                  uint64_t number, uint32_t flags, uint32_t *packet)
+{
+    struct vb_sim_packet *made;
+
+    *packet = vb_sim_pool_take(&sim->world->pool);
+    if (*packet == VB_SIM_NONE) {
+        sim->world->error = -ENOMEM;
+        return NULL;
+    }
+    made = vb_world_packet(sim->world, *packet);
+    memset(made->header, 0, sizeof(made->header));
+    vb_put24(made->header + 1, connection->generation);
+    made->header[4] = VB_SIM_TCP;
+    vb_put24(made->header + 5, connection->slot);
+    vb_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
+    made->level_marks =
+        (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
+    return made;
+}
+
+static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *connection,
+                         const struct vb_tcp_segment *segment)
+{
+    uint32_t flags = (segment->last ? IS_LAST : 0) | (segment->reduced ? IS_REDUCED : 0), packet;
+    struct vb_sim_packet *made = make(sim, connection, segment->number, flags, &packet);
+
+    if (!made)
+        return;
+    made->source = connection->source;
+    made->target = connection->target;
+    made->payload = (uint16_t)segment->length;
+    made->bytes = (uint16_t)wire_bytes(sim->config.framing, 0, segment->length);
+    sim->flow[connection->flow].resent += segment->again;
+    vb_world_send(sim->world, sim->host[connection->source]->node, packet);
+}
+
+static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connection,
+                     const struct vb_tcp_ack *ack)
+{
+    uint32_t flags = IS_ACK | (ack->echo ? HAS_ECHO : 0) | (uint32_t)ack->blocks << BLOCKS_SHIFT;
+    uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
+    struct vb_sim_packet *made = make(sim, connection, ack->next, flags, &packet);
+
+    if (!made)
+        return;
+    for (uint32_t i = 0; i < ack->blocks; ++i) {
+        uint8_t *at = made->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+
+        vb_put32(at, (uint32_t)(ack->block[i].begin - ack->next));
+        vb_put32(at + 4, (uint32_t)(ack->block[i].end - ack->next));
+    }
+    made->source = connection->target;
+    made->target = connection->source;
+    made->payload = 0;
+    made->bytes = (uint16_t)wire_bytes(sim->config.framing, options, 0);
+    vb_world_send(sim->world, sim->host[connection->target]->node, packet);
+}
+
+/* One event for both ends; it may come too early, and never too late. */
+static void plan(struct vb_sim *sim, struct vb_sim_connection *connection)
+{
+    uint64_t due = connection->sender.deadline;
+
+    if (connection->receiver.deadline < due)
+        due = connection->receiver.deadline;
+    if (due >= connection->timer_at)
+        return;
+    connection->timer_at = due;
+    vb_world_call(sim->world, due, VB_SIM_CALL_TCP | connection->generation << VB_SIM_CALL_BITS,
+                  connection->slot);
+}
+
+uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_connection *connection;
+    struct vb_tcp_segment segment;
+
+    while ((connection = take_turn(host)) != NULL) {
+        struct vb_tcp_sender *sender = &connection->sender;
+
+        if (!vb_tcp_sender_has_more(sender, config_of(sim)))
+            continue;
+        if (vb_tcp_sender_next(sender, config_of(sim), sim->world->now, &segment)) {
+            sim->world->error = -ENOMEM;
+            return 0;
+        }
+        send_segment(sim, connection, &segment);
+        if (vb_tcp_sender_has_more(sender, config_of(sim)))
+            add_turn(host, connection);
+        plan(sim, connection);
+        return segment.length;
+    }
+    return 0;
+}
+
+/* ---- flows ----------------------------------------------------------------------------------- */
+
+void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_sim_connection *made = calloc(1, sizeof(*made));
+
+    if (!made || open_host(sim->host[flow->source]) || take_slot(sim, made)) {
+        free(made);
+        sim->world->error = -ENOMEM;
+        return;
+    }
+    made->flow = number;
+    made->source = (uint16_t)flow->source;
+    made->target = (uint16_t)flow->target;
+    made->level = flow->level;
+    made->back_level = flow->back_level;
+    made->timer_at = VB_SIM_NEVER;
+    vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
+    vb_tcp_receiver_open(&made->receiver, flow->opcode);
+    flow->slot = made->slot;
+    flow->state = VB_FLOW_RUNNING;
+    add_turn(sim->host[flow->source], made);
+    vb_sim_host_pump(sim->host[flow->source]);
+}
+
+static void end(struct vb_sim *sim, struct vb_sim_connection *connection, enum vb_flow_state state)
+{
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+
+    flow->state = (uint8_t)state;
+    flow->finish = sim->world->now;
+    sim->world->is_quiet = --sim->flows_left == 0;
+    remove_turn(sim->host[connection->source], connection);
+    sim->connection[connection->slot] = NULL;
+    sim->free_connection[sim->free_connections++] = connection->slot;
+    close_connection(connection);
+}
+
+void vb_sim_tcp_free(struct vb_sim *sim)
+{
+    for (uint32_t i = 0; i < sim->connections; ++i)
+        if (sim->connection[i])
+            close_connection(sim->connection[i]);
+    for (uint32_t i = 0; i < sim->hosts; ++i)
+        free(sim->host[i]->tcp);
+    free(sim->connection);
+    free(sim->free_connection);
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connection,
+                         const struct vb_sim_packet *packet)
+{
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+    uint64_t word = vb_get64(packet->header + 8);
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+    bool marked = packet->level_marks & VB_SIM_CE;
+    struct vb_tcp_segment segment = {.number = word & NUMBER,
+                                     .length = packet->payload,
+                                     .last = flags & IS_LAST,
+                                     .reduced = flags & IS_REDUCED};
+    struct vb_tcp_ack ack[2];
+    int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
+                                    sim->world->now, ack);
+
+    if (acks < 0)
+        sim->world->error = acks;
+    flow->marked += marked;
+    if (connection->receiver.next == connection->sender.segments)
+        vb_sim_after_release(sim, flow);
+    for (int i = 0; i < acks; ++i)
+        send_ack(sim, connection, &ack[i]);
+    plan(sim, connection);
+}
+
+static struct vb_tcp_ack ack_of(const struct vb_sim_packet *packet)
+{
+    uint64_t word = vb_get64(packet->header + 8);
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+    struct vb_tcp_ack ack = {
+        .next = word & NUMBER, .blocks = flags >> BLOCKS_SHIFT & 3, .echo = flags & HAS_ECHO};
+
+    for (uint32_t i = 0; i < ack.blocks; ++i) {
+        const uint8_t *at = packet->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+
+        ack.block[i].begin = ack.next + vb_get32(at);
+        ack.block[i].end = ack.next + vb_get32(at + 4);
+    }
+    return ack;
+}
+
+static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
+                     const struct vb_sim_packet *packet)
+{
+    struct vb_tcp_ack ack = ack_of(packet);
+    struct vb_tcp_sender *sender = &connection->sender;
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+
+    flow->notices += ack.echo;
+    vb_tcp_sender_acked(sender, config_of(sim), &ack, sim->world->now);
+    flow->done = vb_tcp_sender_done(sender, config_of(sim));
+    if (vb_tcp_sender_is_done(sender)) {
+        end(sim, connection, VB_FLOW_DONE);
+        return;
+    }
+    if (vb_tcp_sender_has_more(sender, config_of(sim)))
+        add_turn(sim->host[connection->source], connection);
+    plan(sim, connection);
+}
+
+void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_packet came = *vb_world_packet(sim->world, packet);
+    struct vb_sim_connection *connection =
+        find(sim, vb_get24(came.header + 5), vb_get24(came.header + 1));
+
+    vb_sim_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
+    if (connection && (came.header[9] & IS_ACK))
+        take_ack(sim, connection, &came);
+    else if (connection)
+        take_segment(sim, connection, &came);
+    vb_sim_host_pump(host);
+}
+
+void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_connection *connection = find(sim, slot, generation);
+    uint64_t now = sim->world->now;
+    struct vb_tcp_ack ack;
+
+    if (!connection || connection->timer_at != now)
+        return; /* an earlier one came in its place */
+    connection->timer_at = VB_SIM_NEVER;
+    if (connection->receiver.deadline <= now) {
+        vb_tcp_receiver_expire(&connection->receiver, &ack);
+        send_ack(sim, connection, &ack);
+    }
+    if (connection->sender.deadline <= now) {
+        if (!vb_tcp_sender_expire(&connection->sender, config_of(sim), now)) {
+            sim->flow[connection->flow].status = IBV_WC_RETRY_EXC_ERR;
+            end(sim, connection, VB_FLOW_FAILED);
+            return;
+        }
+        sim->flow[connection->flow].timeouts = connection->sender.timeouts;
+        add_turn(sim->host[connection->source], connection);
+    }
+    plan(sim, connection);
+    vb_sim_host_pump(sim->host[connection->source]);
+}

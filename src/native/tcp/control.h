@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Congestion control: how a window grows, and by how much it shrinks. Windows are in segments. */
+#ifndef VB_TCP_CONTROL_H
+#define VB_TCP_CONTROL_H
+
+#include "tcp/config.h"
+
+struct vb_tcp_cubic {
+    double most;     /* W_max */
+    double estimate; /* W_est: Reno's window */
+    double prior;    /* the window before the last reduction */
+    double period;   /* K, in seconds */
+    double from;     /* the window at which the epoch began */
+    uint64_t began;  /* ps; VB_TCP_NEVER: no epoch */
+};
+
+struct vb_tcp_dctcp {
+    double alpha;
+    uint64_t acked, marked; /* segments of this window */
+    uint64_t ends;          /* with this segment */
+};
+
+struct vb_tcp_control {
+    uint8_t kind; /* enum vb_tcp_kind */
+    union {
+        struct vb_tcp_cubic cubic;
+        struct vb_tcp_dctcp dctcp;
+    };
+};
+
+/* What a window grows by, in congestion avoidance. */
+struct vb_tcp_growth {
+    double window, acked; /* segments */
+    uint64_t round_trip;  /* ps; 0: not known */
+    uint64_t now;
+};
+
+void vb_tcp_control_open(struct vb_tcp_control *control, enum vb_tcp_kind kind);
+double vb_tcp_control_grown(struct vb_tcp_control *control, const struct vb_tcp_growth *growth);
+/* The window that is left of `window` after a loss, or a mark; and from then on ssthresh. */
+double vb_tcp_control_lost(struct vb_tcp_control *control, double window);
+double vb_tcp_control_marked(struct vb_tcp_control *control, double window);
+
+/* cubic.c (RFC 9438) */
+void vb_tcp_cubic_open(struct vb_tcp_cubic *cubic);
+double vb_tcp_cubic_grown(struct vb_tcp_cubic *cubic, const struct vb_tcp_growth *growth);
+double vb_tcp_cubic_reduced(struct vb_tcp_cubic *cubic, double window);
+
+/* dctcp.c (RFC 8257, 3.3): so many were acknowledged, up to before `first`; `next` is sent next. */
+void vb_tcp_dctcp_open(struct vb_tcp_dctcp *dctcp);
+void vb_tcp_dctcp_acked(struct vb_tcp_dctcp *dctcp, double gain, uint32_t acked, bool marked,
+                        uint64_t first, uint64_t next);
+
+#endif

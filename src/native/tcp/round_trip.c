@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/round_trip.h"
+
+static void set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config, uint64_t to)
+{
+    if (to < config->least_rto)
+        to = config->least_rto;
+    trip->timeout = to > config->most_rto ? config->most_rto : to;
+}
+
+void vb_tcp_round_trip_open(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config)
+{
+    *trip = (struct vb_tcp_round_trip){0};
+    set(trip, config, config->first_rto);
+}
+
+/* RFC 6298, 2.2 and 2.3: alpha 1/8, beta 1/4, K 4. */
+void vb_tcp_round_trip_add(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config,
+                           uint64_t measured)
+{
+    if (!trip->smoothed) {
+        trip->smoothed = measured;
+        trip->variation = measured / 2;
+    } else {
+        uint64_t off =
+            trip->smoothed > measured ? trip->smoothed - measured : measured - trip->smoothed;
+
+        trip->variation = trip->variation - trip->variation / 4 + off / 4;
+        trip->smoothed = trip->smoothed - trip->smoothed / 8 + measured / 8;
+    }
+    set(trip, config, trip->smoothed + 4 * trip->variation);
+}
+
+void vb_tcp_round_trip_back_off(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config)
+{
+    set(trip, config, 2 * trip->timeout);
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp/sender.h"
+
+#include <errno.h>
+#include <math.h>
+
+void vb_tcp_sender_open(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                        enum vb_tcp_kind kind, uint64_t bytes)
+{
+    *sender = (struct vb_tcp_sender){
+        .bytes = bytes,
+        .segments = (bytes + config->mss - 1) / config->mss,
+        .window = config->initial_window,
+        .threshold = INFINITY,
+        .timed = VB_TCP_NONE,
+        .deadline = VB_TCP_NEVER,
+    };
+    vb_tcp_control_open(&sender->control, kind);
+    vb_tcp_round_trip_open(&sender->round_trip, config);
+}
+
+void vb_tcp_sender_close(struct vb_tcp_sender *sender)
+{
+    vb_tcp_board_free(&sender->board);
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static bool has_room(const struct vb_tcp_sender *sender)
+{
+    return (double)sender->board.pipe + 1 <= sender->window;
+}
+
+static bool may_send_new(const struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
+{
+    uint64_t taken = (sender->board.next - sender->board.first + 1) * config->mss;
+
+    return sender->board.next < sender->segments && taken <= config->window;
+}
+
+bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
+{
+    bool lost = vb_tcp_board_lost(&sender->board) != VB_TCP_NONE;
+
+    if (!lost && !may_send_new(sender, config))
+        return false;
+    if (has_room(sender) || (lost && sender->owed))
+        return true;
+    sender->full = sender->board.next;
+    return false;
+}
+
+static int send_new(struct vb_tcp_sender *sender, uint64_t now, struct vb_tcp_segment *segment)
+{
+    segment->number = sender->board.next;
+    segment->reduced = sender->reduced; /* on new data only (RFC 3168, 6.1.5) */
+    sender->reduced = false;
+    if (sender->timed == VB_TCP_NONE) {
+        sender->timed = segment->number;
+        sender->timed_at = now;
+    }
+    return vb_tcp_board_send(&sender->board);
+}
+
+/* A measurement that a retransmission might spoil is none (RFC 6298, 3: Karn's algorithm). */
+static void send_again(struct vb_tcp_sender *sender, uint64_t lost, struct vb_tcp_segment *segment)
+{
+    segment->number = lost;
+    segment->again = true;
+    sender->owed = false;
+    sender->timed = VB_TCP_NONE;
+    ++sender->resent;
+    if (sender->state == VB_TCP_RECOVERY)
+        sender->deadline = VB_TCP_NEVER; /* it begins anew (RFC 6675, 6) */
+    vb_tcp_board_resend(&sender->board, lost);
+}
+
+int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                       uint64_t now, struct vb_tcp_segment *segment)
+{
+    uint64_t lost = vb_tcp_board_lost(&sender->board);
+
+    *segment = (struct vb_tcp_segment){0};
+    if (lost != VB_TCP_NONE)
+        send_again(sender, lost, segment);
+    else if (send_new(sender, now, segment))
+        return -ENOMEM;
+    segment->last = segment->number + 1 == sender->segments;
+    segment->length =
+        segment->last ? (uint32_t)(sender->bytes - segment->number * config->mss) : config->mss;
+    if (sender->deadline == VB_TCP_NEVER)
+        sender->deadline = now + sender->round_trip.timeout;
+    return 0;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+/* FlightSize (RFC 5681) is at most the window, however much a limited transmit has added. */
+static double in_use(const struct vb_tcp_sender *sender)
+{
+    double flight = (double)(sender->board.next - sender->board.first);
+
+    return flight < sender->window ? flight : sender->window;
+}
+
+static void enter(struct vb_tcp_sender *sender, enum vb_tcp_state state)
+{
+    sender->state = (uint8_t)state;
+    sender->recover = sender->board.next;
+}
+
+static void recover(struct vb_tcp_sender *sender)
+{
+    if (sender->state == VB_TCP_OPEN)
+        sender->window = sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
+    enter(sender, VB_TCP_RECOVERY);
+    sender->owed = sender->reduced = true;
+}
+
+static void take_mark(struct vb_tcp_sender *sender)
+{
+    sender->reduced = true;
+    if (sender->state != VB_TCP_OPEN)
+        return;
+    sender->window = sender->threshold = vb_tcp_control_marked(&sender->control, sender->window);
+    enter(sender, VB_TCP_REDUCED);
+}
+
+/*
+ * Slow start counts bytes, up to two segments for an acknowledgement, after a timeout one (RFC
+ * 3465, 2.2 and 2.3). A window that does not hold the sender back does not grow.
+ */
+static void grow(struct vb_tcp_sender *sender, double acked, uint64_t now)
+{
+    struct vb_tcp_growth growth = {
+        .acked = acked, .round_trip = sender->round_trip.smoothed, .now = now};
+
+    if (sender->window < sender->threshold) {
+        double most = sender->state == VB_TCP_LOSS ? 1 : 2;
+
+        sender->window += acked < most ? acked : most;
+        if (sender->window > sender->threshold)
+            sender->window = sender->threshold;
+        return;
+    }
+    growth.window = sender->window;
+    sender->window = vb_tcp_control_grown(&sender->control, &growth);
+}
+
+static void measure(struct vb_tcp_sender *sender, const struct vb_tcp_config *config, uint64_t now)
+{
+    if (sender->timed == VB_TCP_NONE || sender->board.first <= sender->timed)
+        return;
+    vb_tcp_round_trip_add(&sender->round_trip, config, now - sender->timed_at);
+    sender->timed = VB_TCP_NONE;
+}
+
+/* RFC 6298, 5.2 and 5.3. */
+static void restart_timer(struct vb_tcp_sender *sender, uint64_t now)
+{
+    bool idle = sender->board.first == sender->board.next;
+
+    sender->deadline = idle ? VB_TCP_NEVER : now + sender->round_trip.timeout;
+}
+
+static bool has_ecn(const struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
+{
+    return config->ecn || sender->control.kind == VB_TCP_DCTCP;
+}
+
+/* What was sent before a reduction still tells of the mark; the first segment after it does not. */
+static bool has_ended(const struct vb_tcp_sender *sender)
+{
+    return sender->board.first >= sender->recover + (sender->state == VB_TCP_REDUCED);
+}
+
+void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                         const struct vb_tcp_ack *ack, uint64_t now)
+{
+    uint64_t before = sender->board.first;
+    uint32_t acked = vb_tcp_board_acked(&sender->board, ack->next);
+    bool marked = ack->echo && has_ecn(sender, config);
+
+    for (uint32_t i = 0; i < ack->blocks; ++i)
+        vb_tcp_board_sacked(&sender->board, ack->block[i].begin, ack->block[i].end);
+    if (acked) {
+        sender->in_vain = 0;
+        measure(sender, config, now);
+        restart_timer(sender, now);
+    }
+    if (has_ended(sender))
+        sender->state = VB_TCP_OPEN;
+    if (sender->control.kind == VB_TCP_DCTCP)
+        vb_tcp_dctcp_acked(&sender->control.dctcp, config->dctcp_gain, acked, marked,
+                           sender->board.first, sender->board.next);
+    if (marked)
+        take_mark(sender);
+    if (sender->state <= VB_TCP_REDUCED && vb_tcp_board_lost(&sender->board) != VB_TCP_NONE)
+        recover(sender);
+    else if (acked && before < sender->full &&
+             (sender->state == VB_TCP_OPEN || sender->state == VB_TCP_LOSS))
+        grow(sender, acked, now);
+}
+
+bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                          uint64_t now)
+{
+    /* Once for what was under way, and not again when the timer backs off (RFC 5681, 3.1). */
+    if (sender->state != VB_TCP_LOSS)
+        sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
+    if (sender->in_vain++ == config->retries)
+        return false;
+    ++sender->timeouts;
+    sender->window = 1;
+    sender->owed = false;
+    sender->timed = VB_TCP_NONE;
+    vb_tcp_board_lose_all(&sender->board);
+    enter(sender, VB_TCP_LOSS);
+    vb_tcp_round_trip_back_off(&sender->round_trip, config);
+    sender->deadline = now + sender->round_trip.timeout;
+    return true;
+}
