@@ -18,7 +18,9 @@ from verbena.sim import Scenario, ScenarioError, World, build
 P, A, H = 2, 4, 2
 HOSTS, GROUPS = 72, 9
 PACKET, SER = 4096, 4096 * 80
-VALIANT = (GROUPS - 2) / (2 * A * P)  # a group has 7 cables to others than its goal, each used twice
+VALIANT = (GROUPS - 2) / (
+    2 * A * P
+)  # a group has 7 cables to others than its goal, each used twice
 BEST = (1 + (GROUPS - 2) / 2) / (A * P)  # the direct cable too, once for each of its packets
 
 
@@ -230,7 +232,7 @@ size = "64 KiB"
     assert scenario.routes.detours.gap == 50 * 10**6
     result = scenario.run()
     assert (result.flows["done"] == 64 << 10).all()
-    with pytest.raises(ScenarioError, match="line 11: .*per"):
+    with pytest.raises(ScenarioError, match=r"line 11: .*per"):
         Scenario.parse(text.replace('"flow"\nthr', '"message"\nthr'))
     with pytest.raises(ScenarioError, match="threshold"):
         Scenario.parse(text.replace('"ugal"', '"valiant"'))
@@ -246,7 +248,7 @@ def test_what_cannot_be_is_refused() -> None:
     world = made(routes("ugal"))
     with pytest.raises(ValueError, match="already"):
         world.set_detours(np.zeros(world.nodes, int))
-    with pytest.raises(ValueError, match="take different ways|one way"):
+    with pytest.raises(ValueError, match="one way"):
         world.add_flows(0, 20, MIB, reserve=10**9)
     other = World()
     build(other, routes("dragonfly"))

@@ -26,9 +26,7 @@ BEST = (1 + (GROUPS - 2) / 2) / (A * P)  # that one too, once
 @cache
 def routes(engine: str = "dragonfly", per: str = "packet") -> Routes:
     options = {} if engine == "dragonfly" else {"per": per}
-    return fabrics.route(
-        fabrics.dragonfly(P, A, H, rate="100GbE", delay_ns=100), engine, **options
-    )
+    return fabrics.route(fabrics.dragonfly(P, A, H, rate="100GbE", delay_ns=100), engine, **options)
 
 
 def worst(size: int) -> float:
@@ -155,8 +153,8 @@ ROW = Row(
     "uniform traffic.",
     fails="the minimal route is another one, or the one cable is not shared evenly.",
     meaning="Minimal routing uses one cable of 32 when it matters most; a detour for each packet "
-    "costs half of the network when it does not matter. A switch that looks at its own queues knows "
-    "which is which, and a transport that wants packets in order cannot have it for each of them.",
+    "costs half of the network when it does not matter. A switch that looks at its own queues "
+    "knows which is which, and a transport that wants packets in order cannot have it for each.",
     measure=measure,
     seconds=600,
 )

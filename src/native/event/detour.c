@@ -19,8 +19,8 @@ enum {
 struct vb_sim_detours {
     struct vb_sim_detour_config config;
     uint64_t salt;
-    uint16_t *group;   /* of each host */
-    uint32_t *gate;    /* a host of each group: what is for the group goes towards it */
+    uint16_t *group; /* of each host */
+    uint32_t *gate;  /* a host of each group: what is for the group goes towards it */
     uint32_t groups, hosts;
 };
 
@@ -39,14 +39,21 @@ static uint64_t flow_of(const struct vb_sim_packet *packet)
            vb_get24(packet->header + 5);
 }
 
+/* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
+static uint32_t number_of(const struct vb_sim_packet *packet)
+{
+    return packet->header[4] & VB_SIM_TCP ? vb_get32(packet->header + 12)
+                                          : vb_get24(packet->header + 9);
+}
+
 /* One of the groups that are neither the source's nor the target's. */
 static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
     uint64_t hash = mix(flow_of(packet) ^ all->salt);
 
-    if (all->config.by_packet) /* its PSN: what is sent again goes the same way */
-        hash = mix(hash + vb_get24(packet->header + 9));
+    if (all->config.by_packet)
+        hash = mix(hash + number_of(packet));
     chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
     chosen += chosen >= (one < other ? one : other);
     return chosen + (chosen >= (one < other ? other : one));

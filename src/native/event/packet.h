@@ -25,6 +25,7 @@ enum vb_sim_mark {
 enum {
     VB_SIM_PROMISED = 2, /* its way keeps buffer for it */
     VB_SIM_AROUND = 4,   /* it goes by way of a third group, and has not been there (detour.h) */
+    VB_SIM_TCP = 8,      /* it has no BTH (port/sim/tcp.h) */
 };
 
 struct vb_sim_packet {

@@ -14,7 +14,7 @@
 static bool is_steady(const struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
 {
     return !sw->detour && (sw->balance == VB_SIM_BY_FLOW || packet->target >= sw->targets ||
-           sw->table[packet->target] < VB_SIM_PORT_SET);
+                           sw->table[packet->target] < VB_SIM_PORT_SET);
 }
 
 static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,

@@ -178,8 +178,7 @@ static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packe
 uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                          const struct vb_sim_packet *packet)
 {
-    return sw->config.line ? vb_switch_through(world, sw, in)
-                           : route(sw, packet, packet->target);
+    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet, packet->target);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */

@@ -71,8 +71,8 @@ struct vb_sim_group {
 };
 
 struct vb_sim_switch {
-    uint16_t *table;  /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
-    uint32_t *port;   /* the node's */
+    uint16_t *table; /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
+    uint32_t *port;  /* the node's */
     struct vb_sim_detour *detour; /* NULL: none; all packets take the ways of the table */
     uint32_t targets;             /* length of the table */
     uint32_t lanes, fecn;

@@ -116,7 +116,7 @@ struct vb_world {
     uint64_t watching; /* of these, those that only look (sample.h) */
     struct vb_sim_sampler **sampler;
     uint32_t samplers;
-    struct vb_sim_detours *detours; /* detour.h; NULL: packets take the ways of the tables */
+    struct vb_sim_detours *detours;    /* detour.h; NULL: packets take the ways of the tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */

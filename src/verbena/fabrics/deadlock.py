@@ -146,8 +146,8 @@ def _around(routes: Routes, detours: Detours, channels: int) -> list[NDArray[np.
     where the group is entered to one host of each switch."""
     tables, group = routes.tables, detours.group
     ends = np.nonzero(tables.end_switch >= 0)[0]
-    _, first = np.unique(group[tables.end_switch[ends]], return_index=True)
-    starts = _Packets.at(routes, tables.leaves, ends[first])
+    _, gates = np.unique(group[tables.end_switch[ends]], return_index=True)
+    starts = _Packets.at(routes, tables.leaves, ends[gates])
     starts = starts[group[starts.switch] != group[tables.end_switch[starts.end]]]
     key, stopped = _followed(routes, starts, channels, group)
     found = [key]

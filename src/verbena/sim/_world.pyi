@@ -17,7 +17,6 @@ GATES: dict[str, int]
 BALANCES: dict[str, int]
 FECN_AT: dict[str, int]
 LANES_BY: dict[str, int]
-PER: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 CONTROLS: dict[str, int]
@@ -104,7 +103,7 @@ class World:
         adaptive: bool = True,
         per: str = "flow",
         threshold: int = 0,
-        gap: int = 100_000_000,
+        gap: int = ...,
     ) -> None: ...
     def add_group(self, members: Iterable[int], ports: Mapping[int, Iterable[int]]) -> int: ...
     def add_flows(

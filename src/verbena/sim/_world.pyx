@@ -21,7 +21,6 @@ GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUS
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
 FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
 LANES_BY = {"level": 0, "lane": 1}
-PER = {"flow": 0, "packet": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD, "tcp": VB_SIM_FLOW_TCP}
 ENDS = {
@@ -486,26 +485,8 @@ cdef class World:
         PSN, and they overtake each other. Packets on VL15 make no detours. Lanes are the caller's
         (see set_lanes; fabrics.route has them). ValueError: there are detours already.
         """
-        cdef vb_sim_detour_config config
-        cdef const uint16_t[::1] row
         self._idle()
-        given = np.asarray(group)
-        if given.dtype.kind not in "iu" or given.ndim != 1 or not given.size:
-            raise ValueError("groups are to be a whole number for each node")
-        if given.min() < 0 or given.max() > 65534:
-            raise ValueError("numbers of groups are 0 to 65534")
-        config.adaptive = adaptive
-        config.by_packet = _choice(PER, "per", per)
-        config.threshold = _count("threshold", threshold, 0, 2**32 - 1)
-        config.gap = _count("gap", gap, 0, 2**63)
-        row = np.ascontiguousarray(given, dtype=np.uint16)
-        error = vb_world_set_detours(self._world, &config, &row[0], len(row))
-        if error == -EBUSY:
-            raise ValueError("there are detours already")
-        if error == -EINVAL:
-            raise ValueError(f"{len(row)} nodes have groups, of {self._world.nodes}, or a group "
-                             "has no host")
-        _check(error, "detours")
+        _set_detours(self._world, group, adaptive, per, threshold, gap)
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.
@@ -909,3 +890,4 @@ cdef int _check(int error, str what) except -1:
 
 include "_world_programs.pxi"
 include "_world_far.pxi"
+include "_world_detours.pxi"

@@ -261,15 +261,6 @@ cdef extern from "event/sample.h" nogil:
                         uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_sampler_stop(vb_sim_sampler *sampler)
 
-cdef extern from "event/detour.h" nogil:
-    struct vb_sim_detour_config:
-        bint adaptive
-        bint by_packet
-        uint32_t threshold
-        uint64_t gap
-    int vb_world_set_detours(vb_world *world, const vb_sim_detour_config *config,
-                             const uint16_t *group, uint32_t count)
-
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names
 

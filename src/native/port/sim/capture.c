@@ -48,7 +48,7 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
     uint32_t pad = vb_bth_read(packet->header).pad;
 
     memcpy(header, packet->header, VB_SIM_HEADER);
-    header[4] &= (uint8_t) ~(VB_SIM_PROMISED | VB_SIM_AROUND);
+    header[4] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_AROUND);
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);

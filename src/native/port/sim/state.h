@@ -222,9 +222,9 @@ uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32
 
 /*
  * jack.c: what the world has for the host's program. The packets of programs are known by a bit of
- * the fifth byte of their headers in the fabric, which the BTH reserves; those of TCP by another.
+ * the fifth byte of their headers in the fabric, which the BTH reserves.
  */
-enum { VB_SIM_LETTER = 1, VB_SIM_TCP = 8 };
+enum { VB_SIM_LETTER = 1 };
 
 void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_jack_ready(struct vb_sim_host *host);
