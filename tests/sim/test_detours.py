@@ -127,6 +127,17 @@ def test_many_flows_keep_their_ways() -> None:
     assert world.flows()["resent"].sum() == 0
 
 
+@pytest.mark.parametrize(("per", "cables"), [("flow", 2), ("packet", 2 * (GROUPS - 2))])
+def test_segments_of_tcp_go_around_too(per: str, cables: int) -> None:
+    """They have no PSN: their place in the stream says by which group."""
+    world = made(routes("valiant", per=per))
+    world.add_flows(0, P * A, 200 * PACKET, transport="tcp")
+    finish(world)
+    assert world.flows()["done"][0] == 200 * PACKET
+    _, packets = global_cables(world)
+    assert (packets > 0).sum() == 2 * cables  # there, and acknowledgements back
+
+
 def test_two_runs_are_the_same() -> None:
     one, other = (made(routes("ugal", per="packet"), seed=3) for _ in range(2))
     for world in (one, other):

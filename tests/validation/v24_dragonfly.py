@@ -151,7 +151,8 @@ ROW = Row(
     "of a link for any traffic: exactly 31/64 to the next group, since 31 of 32 cables are crossed "
     "by two ways each; UGAL as VAL there, and up to 33/64 with the direct cable, and as MIN for "
     "uniform traffic.",
-    fails="the minimal route is another one, or the one cable is not shared evenly.",
+    fails="the minimal route is another one, the one cable is not shared evenly, or detours are "
+    "taken where they cost more than they bring.",
     meaning="Minimal routing uses one cable of 32 when it matters most; a detour for each packet "
     "costs half of the network when it does not matter. A switch that looks at its own queues "
     "knows which is which, and a transport that wants packets in order cannot have it for each.",
