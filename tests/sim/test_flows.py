@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, credits, finish, star
+from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, CheckedWorld, credits, finish, star
 from verbena import fabrics
 from verbena.sim import World
 
@@ -259,3 +259,30 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         world.add_flows([0, 1, 2], 3, 1, **given)
     assert len(world.flows()) == world.flows_left == 0
+
+
+@pytest.mark.parametrize("operation", ["write", "send"])
+def test_go_back_0_repeats_the_message_that_lost_a_packet(operation: str) -> None:
+    """Every message arrives in the end, and a loss costs it from its first packet on."""
+    results = {}
+    for recovery in ("go-back-n", "go-back-0"):
+        world = CheckedWorld(3, framing="bare", mtu=1024, timeout=8, recovery=recovery)
+        link = {"rate": 40 * 10**9, "delay": 1000, "bit_error_rate": 2e-6}
+        world.connect(world.add_host(), 0, world.add_host(), 0, **link)
+        world.add_flows(0, 1, 64 << 16, message=1 << 16, operation=operation)
+        finish(world)
+        results[recovery] = world.flows()[0]
+        assert results[recovery]["done"] == 64 << 16
+        assert world.counters(1)["payload_received"] >= 64 << 16
+    assert results["go-back-0"]["resent"] > 10 * results["go-back-n"]["resent"] > 0
+
+
+def test_a_lossless_wire_knows_no_difference_of_recovery() -> None:
+    ends = []
+    for recovery in ("go-back-n", "go-back-0"):
+        world = CheckedWorld(framing="bare", recovery=recovery)
+        star(world, 3)
+        world.add_flows([0, 1], 2, MIB, message=1 << 14, depth=8)
+        finish(world)
+        ends.append(world.flows().tobytes())
+    assert ends[0] == ends[1]

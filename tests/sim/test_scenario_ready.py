@@ -216,6 +216,21 @@ def test_bad_cable() -> None:
     assert replaced.goodput("bad") == pytest.approx(replaced.goodput("good"), rel=0.01)
 
 
+def test_pause_storm() -> None:
+    """One adapter stops all; a switch's watchdog gives up on its flows, its own on none."""
+    alone, switch, adapter = (run("pause-storm", name) for name in ("storm", "switch", "adapter"))
+    assert alone.flows["done"].sum() < 0.5 * alone.flows["bytes"].sum()
+    assert alone.packets["dropped"] == 0
+    assert len(alone.blocked) > 0
+    to_broken = switch.flows["target"] == 0
+    assert set(switch.flows["state"][~to_broken & (switch.flows["source"] != 0)]) == {2}
+    assert set(switch.flows["state"][to_broken]) == {3}
+    assert switch.dropped["watchdog"] == switch.packets["dropped"] > 0
+    assert switch.links["storms"][switch.link("e0", "h0")] == 1
+    assert set(adapter.flows["state"]) == {2}
+    assert adapter.packets["dropped"] == adapter.links["storms"].sum() == 0
+
+
 def test_shared_wire() -> None:
     """The lossy class takes the memory, and with it a part of what the lossless one may send."""
     names = ("alone", "beside", "reserved", "strict")

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.support import ROOT
-from tests.validation.page import Result, is_as_known, page, word
+from tests.validation.page import Result, is_as_known, merged, page, word
 from tests.validation.row import Figure, Row, Scope
 from tests.validation.rows import row, rows
 from verbena import __version__
@@ -31,6 +31,7 @@ PAGE = ROOT / "docs" / "validation.md"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make validate VALIDATE=…", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="ROW", help="V3 P7 …; writes no page")
+    parser.add_argument("--merge", action="store_true", help="writes those into the page")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -128,6 +129,9 @@ def main() -> int:
         text = page(everything, results, facts(options.seed, time.monotonic() - start))
         options.page.write_text(text)
         print(f"written: {options.page}")
+    elif options.merge:
+        options.page.write_text(merged(options.page.read_text(), everything, results))
+        print(f"merged into: {options.page}")
     print(f"{good} as known, {len(results) - good} failed")
     return 0 if good == len(results) else 1
 

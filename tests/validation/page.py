@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.validation.missing import OPEN, Open
 from tests.validation.row import Confidence, Figure, Row
 
 
@@ -65,43 +65,66 @@ SOURCES = {
 
 
 def page(rows: Sequence[Row], results: Mapping[str, Result], facts: Mapping[str, str]) -> str:
+    table = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    lines = {row.number: summary_line(row, results[row.number]) for row in rows}
+    sections = {row.number: section(row, results[row.number]) for row in rows}
+    return _whole(rows, table, lines, sections)
+
+
+def merged(old: str, rows: Sequence[Row], results: Mapping[str, Result]) -> str:
+    """The old page with the results of some rows in it; its facts stay those of the whole run.
+
+    Raises ValueError when a row that was not measured is not on the old page.
+    """
+    facts = re.search(r"\| \| \|\n\|---\|---\|\n((?:\| .*\n)+)", old)
+    lines = {found[2]: found[1] for found in re.finditer(r"^(\| \[([VP]\d+)\]\(.*)$", old, re.M)}
+    text = {
+        found[2]: found[1]
+        for found in re.finditer(r"^(### ([VP]\d+): .*?\n)(?=\n##|\Z)", old, re.M | re.S)
+    }
+    for row in rows:
+        if row.number in results:
+            lines[row.number] = summary_line(row, results[row.number])
+            text[row.number] = section(row, results[row.number])
+        elif row.number not in text or row.number not in lines:
+            raise ValueError(f"{row.number} is not on the page yet: it is to be measured as well")
+    return _whole(rows, facts[1].rstrip() if facts else "", lines, text)
+
+
+def _whole(
+    rows: Sequence[Row], facts: str, lines: Mapping[str, str], sections: Mapping[str, str]
+) -> str:
+    sources = "\n".join(f"* **{one.value}**: {text}" for one, text in SOURCES.items())
+    said = [lines[row.number] for row in rows]
+    table = ["| | | Figures | Took | |", "|---|---|--:|--:|---|", *said, ""]
     parts = [
-        HEAD.format(
-            sources="\n".join(f"* **{one.value}**: {text}" for one, text in SOURCES.items()),
-            facts="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-            verdict=verdict(rows, results),
-        ),
-        summary(rows, results),
+        HEAD.format(sources=sources, facts=facts, verdict=verdict(said)),
+        "\n".join(table),
     ]
     for letter, heading in (("V", "Laws"), ("P", "Published results")):
-        chosen = [row for row in rows if row.number[0] == letter]
         parts.append(f"## {heading}\n")
-        parts += [section(row, results[row.number]) for row in chosen]
-    return "\n".join([*parts, not_measured(OPEN)])
+        parts += [sections[row.number] for row in rows if row.number[0] == letter]
+    return "\n".join(parts)
 
 
-def verdict(rows: Sequence[Row], results: Mapping[str, Result]) -> str:
-    figures = [figure for row in rows for figure in results[row.number].figures]
-    good = sum(results[row.number].passed for row in rows)
-    within = sum(figure.passed for figure in figures)
-    known = sum(word(row, results[row.number]) == "differs" for row in rows)
+def verdict(lines: Sequence[str]) -> str:
+    """What the lines of the summary come to."""
+    cells = [line.strip(" |").split(" | ") for line in lines]
+    counts = [tuple(map(int, cell[2].split("/"))) for cell in cells]
+    words = [cell[4] for cell in cells]
     return (
-        f"{good} of {len(rows)} rows pass and {known} differ for a known reason, with "
-        f"{within} of {len(figures)} figures as expected; {len(OPEN)} rows are "
-        "[not measured](#not-measured)."
+        f"{words.count('pass')} of {len(lines)} rows pass and {words.count('differs')} differ for "
+        f"a known reason, with {sum(good for good, _ in counts)} of "
+        f"{sum(count for _, count in counts)} figures as expected."
     )
 
 
-def summary(rows: Sequence[Row], results: Mapping[str, Result]) -> str:
-    lines = ["| | | Figures | Took | |", "|---|---|--:|--:|---|"]
-    for row in rows:
-        result = results[row.number]
-        good = sum(figure.passed for figure in result.figures)
-        lines.append(
-            f"| [{row.number}](#{anchor(row)}) | {row.title} | {good}/{len(result.figures)} | "
-            f"{result.seconds:.1f} s | {word(row, result)} |"
-        )
-    return "\n".join([*lines, ""])
+def summary_line(row: Row, result: Result) -> str:
+    good = sum(figure.passed for figure in result.figures)
+    return (
+        f"| [{row.number}](#{anchor(row)}) | {row.title} | {good}/{len(result.figures)} | "
+        f"{result.seconds:.1f} s | {word(row, result)} |"
+    )
 
 
 def anchor(row: Row) -> str:
@@ -153,9 +176,3 @@ def number(value: float, unit: str) -> str:
     else:
         text = f"{value:,.6g}" if abs(value) >= 1e-3 else f"{value:.4g}"
     return f"{text} {unit}".strip()
-
-
-def not_measured(rows: Sequence[Open]) -> str:
-    lines = ["## Not measured\n", "| | | Expected | Why |", "|---|---|---|---|"]
-    lines += [f"| {row.number} | {row.title} | {row.expected} | {row.why} |" for row in rows]
-    return "\n".join([*lines, ""])

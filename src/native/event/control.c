@@ -6,6 +6,7 @@
 
 #include "event/lanes.h"
 #include "event/link.h"
+#include "event/watchdog.h"
 
 static struct vb_sim_control *control_at(const struct vb_sim_lanes *lanes, uint32_t n)
 {
@@ -95,6 +96,8 @@ void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
         const struct vb_sim_control *word = control_at(lanes, 0);
 
         vb_lane_take_in(&lanes->lane[word->lane], word, port->rate);
+        if (__builtin_expect(lanes->watchdog && word->word == VB_SIM_WORD_PAUSE, 0))
+            vb_watchdog_note(lanes, word);
         lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
         if (--lanes->control_count)
             lanes->control_next = control_at(lanes, 0)->at;

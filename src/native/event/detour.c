@@ -42,8 +42,8 @@ static uint64_t flow_of(const struct vb_sim_packet *packet)
 /* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
 static uint32_t number_of(const struct vb_sim_packet *packet)
 {
-    return packet->header[4] & VB_SIM_TCP ? vb_get32(packet->header + 12)
-                                          : vb_get24(packet->header + 9);
+    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_get32(packet->header + 12)
+                                                        : vb_get24(packet->header + 9);
 }
 
 /* One of the groups that are neither the source's nor the target's. */
@@ -212,7 +212,7 @@ static void choose(struct vb_world *world, struct vb_sim_switch *sw, struct vb_s
     if (config->adaptive)
         around = config->by_packet ? is_better(world, sw, packet) : goes_around(world, sw, packet);
     if (around)
-        packet->header[4] |= VB_SIM_AROUND;
+        packet->header[VB_SIM_FLAGS_AT] |= VB_SIM_AROUND;
 }
 
 uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
@@ -223,12 +223,12 @@ uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint
 
     if (!world->port[in].to_switch && may_detour(detour->all, packet))
         choose(world, sw, packet);
-    if (!(packet->header[4] & VB_SIM_AROUND))
+    if (!(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_AROUND))
         return packet->target;
     middle = middle_of(detour->all, packet);
     if (detour->group != middle)
         return detour->all->gate[middle];
-    packet->header[4] &= (uint8_t)~VB_SIM_AROUND;
+    packet->header[VB_SIM_FLAGS_AT] &= (uint8_t)~VB_SIM_AROUND;
     return packet->target;
 }
 

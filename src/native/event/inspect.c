@@ -13,6 +13,18 @@ static bool is_blocked(const struct vb_sim_port *port)
     return port->lanes && port->lanes->waiting && port->flight_first == VB_SIM_NONE;
 }
 
+/* Does a packet that came by `input` wait here? */
+static bool has_packet_of(const struct vb_world *world, const struct vb_sim_switch *sw,
+                          const struct vb_sim_lanes *lanes, uint32_t lane, uint32_t input)
+{
+    bool by_input = sw->config.turns == VB_SIM_BY_INPUT;
+    uint32_t packet = lanes->line[lane * lanes->inputs + (by_input ? input : 0)].first;
+
+    while (!by_input && packet != VB_SIM_NONE && vb_world_packet(world, packet)->input != input)
+        packet = vb_world_packet(world, packet)->next;
+    return packet != VB_SIM_NONE;
+}
+
 /* The port of `node` for which most of what came by `input` waits; VB_SIM_NONE: none. */
 static uint32_t waits_at(const struct vb_world *world, const struct vb_sim_node *node,
                          uint32_t input)
@@ -24,7 +36,7 @@ static uint32_t waits_at(const struct vb_world *world, const struct vb_sim_node 
             continue;
         lanes = world->port[node->port[i]].lanes;
         for (uint32_t lane = 0; lane < lanes->count; ++lane)
-            if (lanes->line[lane * lanes->inputs + input].first != VB_SIM_NONE)
+            if (has_packet_of(world, node->sw, lanes, lane, input))
                 return node->port[i];
     }
     return VB_SIM_NONE;
@@ -192,9 +204,11 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_SIM_HOST)
             return end->host == host ? 0 : -EHOSTUNREACH;
+        if (next_port(world, port, host) == VB_SIM_NONE && end->sw->config.floods)
+            return 0; /* it may be anywhere */
         port = next_port(world, port, host);
     }
-    return -ELOOP;
+    return world->hop_limit ? 0 : -ELOOP;
 }
 
 /* ---- multicast ------------------------------------------------------------------------------- */

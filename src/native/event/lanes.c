@@ -6,6 +6,8 @@
 
 #include "event/link.h"
 #include "event/switch.h"
+#include "event/trail.h"
+#include "event/watchdog.h"
 
 enum { WAKE_IDLE = 1 };
 
@@ -54,6 +56,7 @@ void vb_lanes_destroy(struct vb_sim_lanes *lanes)
         return;
     vb_arbiter_free(&lanes->arbiter);
     free(lanes->control);
+    free(lanes->watchdog);
     free(lanes);
 }
 
@@ -175,34 +178,48 @@ static void send(struct vb_world *world, uint32_t number, uint32_t lane)
     vb_link_send(world, number, packet, world->now);
     if (node->kind != VB_SIM_SWITCH)
         return;
+    if (__builtin_expect(world->traces, 0))
+        vb_trail_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
     if (__builtin_expect(copy, 0))
         vb_switch_copy_left(world, node->sw, packet, port->free_at);
     else
         vb_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
 }
 
+void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum vb_sim_drop reason)
+{
+    struct vb_sim_port *port = &world->port[number];
+    struct vb_sim_node *node = &world->node[port->node];
+    uint32_t packet = take(world, port->lanes, lane);
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
+        vb_switch_copy_left(world, node->sw, packet, world->now);
+    else if (node->kind == VB_SIM_SWITCH)
+        vb_switch_left(world, node->sw, at->input, at->lane, at->bytes,
+                       at->header[VB_SIM_FLAGS_AT] & VB_SIM_PROMISED, world->now);
+    vb_world_drop(world, port, packet, reason);
+}
+
 /* Who waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
 static void age(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_lanes *lanes = port->lanes;
-    struct vb_sim_node *node = &world->node[port->node];
+    struct vb_sim_lanes *lanes = world->port[number].lanes;
 
     for (uint32_t i = 0; i < lanes->count; ++i) {
         struct vb_sim_lane *lane = &lanes->lane[i];
 
-        while (lane->packets && world->now - lane->head_since >= lanes->lifetime) {
-            uint32_t packet = take(world, lanes, i);
-            struct vb_sim_packet *at = vb_world_packet(world, packet);
-
-            if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
-                vb_switch_copy_left(world, node->sw, packet, world->now);
-            else if (node->kind == VB_SIM_SWITCH)
-                vb_switch_left(world, node->sw, at->input, at->lane, at->bytes,
-                               at->header[4] & VB_SIM_PROMISED, world->now);
-            vb_world_drop(world, port, packet, VB_SIM_DROP_LIFETIME);
-        }
+        while (lane->packets && world->now - lane->head_since >= lanes->lifetime)
+            vb_lanes_drop(world, number, i, VB_SIM_DROP_LIFETIME);
     }
+}
+
+static void guard(struct vb_world *world, uint32_t number)
+{
+    if (world->port[number].lanes->lifetime)
+        age(world, number);
+    if (world->port[number].lanes->watchdog)
+        vb_watchdog_look(world, number);
 }
 
 static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_port *port,
@@ -236,6 +253,11 @@ static void wait(struct vb_world *world, uint32_t number)
             expires = lane->paused_until;
         if (lanes->lifetime && lane->head_since + lanes->lifetime < dies)
             dies = lane->head_since + lanes->lifetime;
+        if (lanes->watchdog) {
+            uint64_t due = vb_watchdog_due(world, lanes, (uint32_t)__builtin_ctz(left));
+
+            dies = due < dies ? due : dies;
+        }
     }
     if (lanes->control_count)
         vb_lanes_plan(world, number, lanes->control_next, false);
@@ -268,8 +290,8 @@ static void serve(struct vb_world *world, uint32_t number)
             vb_lanes_plan(world, number, port->free_at, false);
         return;
     }
-    if (lanes->lifetime && lanes->waiting)
-        age(world, number);
+    if (lanes->is_guarded && lanes->waiting)
+        guard(world, number);
     lane = lanes->waiting ? choose(world, port) : VB_ARBITER_NONE;
     if (lane != VB_ARBITER_NONE) {
         send(world, number, (uint32_t)lane);

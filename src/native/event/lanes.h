@@ -41,6 +41,12 @@ struct vb_sim_lane_config {
     uint32_t room; /* credits: bytes of each port's input buffer */
 };
 
+/* watchdog.h: ps of a pause after which it acts, and without one after which it stops acting. */
+struct vb_sim_watchdog_config {
+    uint64_t detect, restore;
+    bool forward; /* sends in spite of the pause; otherwise drops */
+};
+
 /* Packets of one input that wait for one lane of one port. */
 struct vb_sim_line {
     uint32_t first, last;
@@ -82,9 +88,11 @@ struct vb_sim_lanes {
     uint32_t inputs;
     uint32_t waiting; /* bit: a lane with packets */
     bool wanted;      /* by a host: to be asked when the port is free */
+    bool is_guarded;  /* there is a lifetime, or a watchdog */
     uint64_t wake_at; /* VB_SIM_NEVER: no event is pending */
     uint64_t stalled_since;
-    uint64_t lifetime; /* ps at the head of a queue; 0: no limit (IBA: HOQLife) */
+    uint64_t lifetime;                /* ps at the head of a queue; 0: no limit (IBA: HOQLife) */
+    struct vb_sim_watchdog *watchdog; /* NULL: none */
     struct vb_sim_arbiter arbiter;
     struct vb_sim_control *control;
     uint64_t control_next, control_last; /* times of the first and the last, if there are any */
@@ -118,6 +126,8 @@ void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t
 void vb_lanes_wake(struct vb_world *world, uint32_t port);
 /* The host at this port has more to send. */
 void vb_lanes_want(struct vb_world *world, uint32_t port);
+/* The first packet of this lane goes nowhere. */
+void vb_lanes_drop(struct vb_world *world, uint32_t port, uint32_t lane, enum vb_sim_drop reason);
 /* Could the first packet of this lane leave, if the port were free? */
 bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes);
 

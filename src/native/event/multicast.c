@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "event/switch.h"
+#include "event/trail.h"
 #include "wire/bytes.h"
 
 /* A datagram's headers end before: how many copies are there still, or who counts. */
 enum { COUNT_AT = VB_SIM_HEADER - 4 };
 
-_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "only datagrams go to groups");
+_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "datagrams go to groups");
+_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_RETH + VB_IMM), "and any packet is flooded");
 
 int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
                         uint32_t count)
@@ -71,6 +73,8 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
         return copy;
     }
     *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
+    if (world->traces)
+        vb_trail_copy(world, copy, packet);
     world->copied += another;
     if (world->on_host->copied)
         world->on_host->copied(world->hosts_context, packet, copy, another);
@@ -120,12 +124,11 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
     }
 }
 
-void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         uint32_t packet)
+static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
+                      const struct vb_sim_group *group, uint32_t in, uint32_t packet)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
     const struct vb_sim_port *port = &world->port[in];
-    const struct vb_sim_group *group = at->target < sw->groups ? &sw->group[at->target] : NULL;
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
     uint32_t through = vb_switch_through(world, sw, in);
@@ -133,11 +136,25 @@ void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint3
     if (through != VB_SIM_NONE)
         vb_switch_pass_on(world, sw, in, through, packet);
     else if (!count)
-        vb_switch_drop_unrouted(world, &world->port[in], packet);
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
     else
         spread(world, sw, group, in, packet, count);
+}
+
+void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                         uint32_t packet)
+{
+    uint32_t target = vb_world_packet(world, packet)->target;
+
+    replicate(world, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
+}
+
+void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t packet)
+{
+    vb_world_packet(world, packet)->header[VB_SIM_FLAGS_AT] |= VB_SIM_FLOODED;
+    replicate(world, sw, &sw->everywhere, in, packet);
 }
 
 void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,

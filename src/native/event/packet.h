@@ -10,6 +10,9 @@
 enum {
     VB_SIM_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
     VB_SIM_LANES = 16,                     /* virtual lanes, or traffic classes */
+    VB_SIM_FLAGS_AT = 4,   /* the byte of the BTH whose reserved bits are enum vb_sim_flag */
+    VB_SIM_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit… */
+    VB_SIM_HOPS_MAX = 127, /* …which IP's header has */
 };
 
 static const uint32_t VB_SIM_NONE = UINT32_MAX;
@@ -21,11 +24,12 @@ enum vb_sim_mark {
     VB_SIM_MANAGEMENT = 8, /* it goes on VL15, where there is one */
 };
 
-/* In the fifth byte of the header, where the BTH reserves it. */
-enum {
+enum vb_sim_flag {
+    VB_SIM_LETTER = 1,   /* a program's: there are bytes to it (jack.h) */
     VB_SIM_PROMISED = 2, /* its way keeps buffer for it */
-    VB_SIM_AROUND = 4,   /* it goes by way of a third group, and has not been there (detour.h) */
-    VB_SIM_TCP = 8,      /* it has no BTH (port/sim/tcp.h) */
+    VB_SIM_FLOODED = 4,  /* a switch did not know the way: only its target's host may take it */
+    VB_SIM_TCP = 8,      /* a segment of a TCP connection */
+    VB_SIM_AROUND = 16,  /* it goes by way of a third group, and has not been there (detour.h) */
 };
 
 struct vb_sim_packet {

@@ -7,7 +7,21 @@
 
 #include "event/detour.h"
 #include "event/link.h"
+#include "event/trail.h"
 #include "wire/bytes.h"
+
+static int make_everywhere(struct vb_sim_switch *sw)
+{
+    uint32_t ports = sw->config.ports;
+
+    sw->everywhere.port = malloc(ports * sizeof(*sw->everywhere.port));
+    if (!sw->everywhere.port)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < ports; ++i)
+        sw->everywhere.port[i] = (uint16_t)i;
+    sw->everywhere.count = ports;
+    return 0;
+}
 
 int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
 {
@@ -27,6 +41,10 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
     made->mark = config->mark;
     made->fecn = config->fecn;
     made->balance = config->balance;
+    if (config->floods && make_everywhere(made)) {
+        vb_switch_destroy(made);
+        return -ENOMEM;
+    }
     *sw = made;
     return 0;
 }
@@ -40,6 +58,7 @@ void vb_switch_destroy(struct vb_sim_switch *sw)
     for (uint32_t i = 0; i < sw->groups; ++i)
         free(sw->group[i].port);
     free(sw->group);
+    free(sw->everywhere.port);
     free(sw);
 }
 
@@ -258,6 +277,8 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
+    if (__builtin_expect(world->traces, 0)) /* as it was when the packet came */
+        vb_trail_add(world, out, packet, queue, queue + at->bytes);
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -360,11 +381,11 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
         notify(at, port);
     at->input = in->number;
-    vb_lanes_put(world, out, lane, in->number, packet);
+    vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
 }
 
-/* What cannot go on was let in nevertheless. */
-void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet)
+void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                       enum vb_sim_drop reason)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
@@ -372,7 +393,7 @@ void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uin
         vb_lanes_arrived(world, in, at->lane, at->bytes);
         vb_lanes_released(world, in, at->lane, at->bytes, world->now);
     }
-    vb_world_drop(world, in, packet, VB_SIM_DROP_ROUTE);
+    vb_world_drop(world, in, packet, reason);
 }
 
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
@@ -384,12 +405,56 @@ void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_
         forward(world, sw, out, packet);
 }
 
+/* A router takes one of the hop limit, and passes nothing on of which none is left (RFC 1812). */
+static bool may_hop(struct vb_sim_packet *packet)
+{
+    return (--packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX) != 0;
+}
+
+/* One that was flooded has not this switch's address, as long as that is a router. */
+static bool is_for_others(const struct vb_sim_packet *packet)
+{
+    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED;
+}
+
+static void go_nowhere(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                       uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+
+    if (sw->config.floods && !(at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER))
+        vb_switch_flood(world, sw, in, packet);
+    else
+        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+}
+
+/* True: it was dropped. An extender is part of a link, and no router. */
+static bool is_turned_away(struct vb_world *world, const struct vb_sim_switch *sw, uint32_t in,
+                           uint32_t packet)
+{
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    enum vb_sim_drop reason = VB_SIM_DROPS;
+
+    if (sw->config.line)
+        return false;
+    if (world->hop_limit && !may_hop(at))
+        reason = VB_SIM_DROP_HOPS;
+    else if (is_for_others(at))
+        reason = VB_SIM_DROP_ROUTE;
+    if (reason != VB_SIM_DROPS)
+        vb_switch_discard(world, &world->port[in], packet, reason);
+    return reason != VB_SIM_DROPS;
+}
+
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet)
 {
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t out, target = at->target;
 
+    if (__builtin_expect(world->hop_limit || world->floods, 0) &&
+        is_turned_away(world, sw, in, packet))
+        return;
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
         vb_switch_replicate(world, sw, in, packet);
         return;
@@ -400,7 +465,7 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
     if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
         out = vb_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
-        vb_switch_drop_unrouted(world, &world->port[in], packet);
+        go_nowhere(world, sw, in, packet);
     else
         vb_switch_pass_on(world, sw, in, out, packet);
 }

@@ -17,6 +17,11 @@ enum vb_sim_balance {
     VB_SIM_BY_PACKET, /* each packet to the next port in turn */
 };
 
+enum vb_sim_turns {
+    VB_SIM_BY_INPUT = 0, /* an output takes a packet of each input in turn (a crossbar) */
+    VB_SIM_BY_ARRIVAL,   /* an output has one queue, whoever its packets came by (shared memory) */
+};
+
 /*
  * What is looked at before a packet gets FECN. At the root of a congestion a lane has credits, and
  * its victims have none (IBA A10.2.1.1.1).
@@ -49,6 +54,7 @@ struct vb_sim_switch_config {
     struct vb_sim_class_config lane[VB_SIM_LANES];
     struct vb_arbiter_tables tables;
     enum vb_sim_balance balance;
+    enum vb_sim_turns turns;
     uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
@@ -59,7 +65,9 @@ struct vb_sim_switch_config {
      * credits for all of them: between the two FCCL's window does not hold. 0: a switch.
      */
     uint32_t line;
+    bool floods; /* what has no port in the table leaves by all ports but the one it came by */
     uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
+    struct vb_sim_watchdog_config watchdog; /* of lanes with pauses; detect 0: there is none */
 };
 
 enum { VB_SIM_NO_PORT = 0xffff, VB_SIM_PORT_SET = 0x8000 };
@@ -90,6 +98,7 @@ struct vb_sim_switch {
     bool by_lane;     /* …with the lane that it came by in place of its level */
     struct vb_sim_group *group;
     uint32_t groups;
+    struct vb_sim_group everywhere; /* all ports, of a switch that floods */
     struct vb_sim_switch_config config;
 };
 
@@ -146,6 +155,9 @@ void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint3
 /* multicast.c: a packet for a group that came by port `in`. */
 void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                          uint32_t packet);
+/* multicast.c: nobody knows where its target is. */
+void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                     uint32_t packet);
 /* Bytes of the shared buffer that are neither promised nor hold promised packets. */
 static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
 {
@@ -160,6 +172,8 @@ void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_
 /* False: there is no room, and the packet was dropped. */
 bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
                      struct vb_sim_port *out, uint32_t queue, uint32_t packet);
-void vb_switch_drop_unrouted(struct vb_world *world, struct vb_sim_port *in, uint32_t packet);
+/* It goes no further, and was let in nevertheless. */
+void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                       enum vb_sim_drop reason);
 
 #endif

@@ -10,6 +10,7 @@
 #include "event/link.h"
 #include "event/sample.h"
 #include "event/switch.h"
+#include "event/watchdog.h"
 
 enum { HOSTS_MAX = 1 << 16 };
 
@@ -62,6 +63,8 @@ void vb_world_destroy(struct vb_world *world)
         free(world->node[i].port);
     }
     vb_samplers_free(world);
+    free(world->storm);
+    free(world->trail);
     vb_agenda_free(&world->agenda);
     vb_sim_pool_free(&world->pool);
     free(world->port);
@@ -127,6 +130,7 @@ int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32
     node->kind = VB_SIM_SWITCH;
     node->sw = sw;
     sw->port = node->port;
+    world->floods |= sw->config.floods;
     *number = world->nodes - 1;
     sw->salt = vb_world_random(world);
     return 0;
@@ -192,6 +196,12 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
     if (!port->lanes)
         return -ENOMEM;
     port->lanes->lifetime = node->sw ? config->lifetime : 0; /* hosts wait */
+    if (node->sw && config->watchdog.detect) {
+        port->lanes->watchdog = vb_watchdog_create(&config->watchdog, port->lanes->count);
+        if (!port->lanes->watchdog)
+            return -ENOMEM;
+    }
+    port->lanes->is_guarded = port->lanes->lifetime || port->lanes->watchdog;
     for (uint32_t i = 0; i < config->lanes; ++i) {
         struct vb_sim_lane *lane = &port->lanes->lane[i];
         const struct vb_sim_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
@@ -378,6 +388,11 @@ static void happen(struct vb_world *world, uint64_t what)
         break;
     case VB_SIM_SAMPLE:
         vb_sampler_look(world, index);
+        break;
+    case VB_SIM_STORM:
+        world->idle -= detail;
+        world->watching -= detail;
+        vb_storm_blow(world, index);
         break;
     }
 }

@@ -28,6 +28,8 @@ struct vb_sim_switch;
 struct vb_sim_lanes;
 struct vb_sim_tap;
 struct vb_sim_sampler;
+struct vb_sim_storm;
+struct vb_sim_trail;
 struct vb_sim_detours;
 struct vb_world;
 
@@ -52,6 +54,8 @@ enum vb_sim_drop {
     VB_SIM_DROP_DOWN,     /* the link was down */
     VB_SIM_DROP_LIFETIME, /* waited too long at the head of its queue */
     VB_SIM_DROP_HEADROOM, /* a lossless lane ran over: its headroom is too small */
+    VB_SIM_DROP_HOPS,     /* its hop limit ran out */
+    VB_SIM_DROP_WATCHDOG, /* its lane was paused for too long */
     VB_SIM_DROPS
 };
 
@@ -62,6 +66,7 @@ struct vb_sim_traffic {
     uint64_t stalled; /* ps in which it had packets and no credit, or was paused (XmitWait) */
     uint64_t marked;
     uint64_t pauses; /* frames sent to stop the other end */
+    uint64_t storms; /* how often the watchdog had to act */
     uint64_t dropped[VB_SIM_DROPS];
 };
 
@@ -108,14 +113,19 @@ struct vb_world {
     struct vb_sim_port *port;
     struct vb_sim_node *node;
     uint32_t ports, nodes, hosts;
+    bool floods;        /* one of the switches does */
+    bool traces;        /* switches write trails (trail.h) */
+    uint32_t hop_limit; /* of packets, 0: none; with one the tables may lead round */
     const struct vb_sim_hosts *on_host;
     void *hosts_context;
     uint64_t random;
     uint64_t events;
     uint64_t idle; /* pending events that move no packet by themselves: timers, refreshed pauses */
-    uint64_t watching; /* of these, those that only look (sample.h) */
+    uint64_t watching; /* of these, those that nobody waits for: a look (sample.h), a storm */
     struct vb_sim_sampler **sampler;
-    uint32_t samplers;
+    struct vb_sim_storm *storm;
+    struct vb_sim_trail *trail; /* by packet */
+    uint32_t samplers, storms, trails;
     struct vb_sim_detours *detours;    /* detour.h; NULL: packets take the ways of the tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* more of them, made by switches for multicast */
@@ -164,7 +174,7 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
 
 /*
  * Do the tables lead from this node, a host, to that host? Of several ways the first is followed.
- * 0, -EHOSTUNREACH, -ELOOP.
+ * 0, -EHOSTUNREACH; -ELOOP: they lead round, and packets have no hop limit.
  */
 int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
 
@@ -217,6 +227,7 @@ enum vb_sim_event {
     VB_SIM_LINK_DOWN,
     VB_SIM_CALL,   /* the hosts' own */
     VB_SIM_SAMPLE, /* a sampler looks at its queues */
+    VB_SIM_STORM,  /* a host that is broken sends another pause */
 };
 
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,

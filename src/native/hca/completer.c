@@ -37,7 +37,8 @@ static bool acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
         }
         progress = true;
         if (vb_psn_diff(upto, last) < 0) {
-            r->una = vb_psn_add(upto, 1);
+            if (VB_LIKELY(!ep->engine->config.restart)) /* which keeps nothing of a part */
+                r->una = vb_psn_add(upto, 1);
             break;
         }
         r->una = vb_psn_add(last, 1);

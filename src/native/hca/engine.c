@@ -71,6 +71,8 @@ static uint32_t window_of(const struct vb_engine *engine, uint32_t mtu)
 {
     uint32_t packets = engine->config.window_bytes / mtu;
 
+    if (engine->config.restart)
+        return VB_WINDOW_MAX;
     if (packets > VB_WINDOW_MAX / 2) /* a READ may go beyond, by as much again */
         packets = VB_WINDOW_MAX / 2;
     return packets ? packets : 1;

@@ -636,6 +636,25 @@ static const struct vb_record *find_repeated(struct work *work, uint32_t *index)
                : NULL;
 }
 
+/* Go-back-0: what has come of the message under way is forgotten. */
+static VB_COLD void restart(struct work *work)
+{
+    uint32_t packets = work->r->received / work->ep->path.mtu;
+
+    work->r->epsn = vb_psn_add(work->r->epsn, (0 - packets) & VB_PSN_MASK);
+    work->r->received = 0;
+    work->r->expect = VB_EXPECT_ANY;
+}
+
+/* Its sender has begun the message under way anew. */
+static bool begins_again(const struct work *work)
+{
+    const struct vb_responder *r = work->r;
+
+    return work->in->engine->config.restart && r->received &&
+           vb_psn_add(work->in->bth.psn, r->received / work->ep->path.mtu) == r->epsn;
+}
+
 /* Not carried out again: acknowledged, or answered from what was kept (IBA 9.7.4.1.4). */
 static enum vb_responder_state duplicate(struct work *work)
 {
@@ -643,6 +662,10 @@ static enum vb_responder_state duplicate(struct work *work)
     const struct vb_record *record;
     uint32_t index;
 
+    if (VB_UNLIKELY(begins_again(work))) {
+        restart(work); /* this packet comes once more, when the next one shows that it is missing */
+        return VB_RESPONDER_DONE;
+    }
     ++counters->duplicate_requests;
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) {
         if (work->in->bth.ack_request)
@@ -663,6 +686,8 @@ static enum vb_responder_state out_of_sequence(struct work *work)
         ++work->in->engine->counters.drop_after_nak;
         return VB_RESPONDER_DONE;
     }
+    if (VB_UNLIKELY(work->in->engine->config.restart))
+        restart(work);
     work->r->nak_sent = true;
     vb_replies_owe_nak(work->ep, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
     return VB_RESPONDER_DONE;

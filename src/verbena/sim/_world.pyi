@@ -15,6 +15,7 @@ UNLIMITED: int
 FRAMINGS: dict[str, int]
 GATES: dict[str, int]
 BALANCES: dict[str, int]
+TURNS: dict[str, int]
 FECN_AT: dict[str, int]
 LANES_BY: dict[str, int]
 OPERATIONS: dict[str, int]
@@ -57,6 +58,8 @@ class World:
         bus_rate: int = 0,
         receive_latency: int = 0,
         tcp: Mapping[str, Any] | None = None,
+        hop_limit: int = 0,
+        recovery: str = "go-back-n",
     ) -> None: ...
     def add_host(self) -> int: ...
     def add_switch(
@@ -76,6 +79,9 @@ class World:
         fecn: int = 0,
         fecn_at: str = "root",
         management: int = 0,
+        turns: str = "input",
+        watchdog: Mapping[str, Any] | None = None,
+        floods: bool = False,
     ) -> int: ...
     def connect(
         self,
@@ -135,6 +141,9 @@ class World:
         start: int | None = None,
         limit: int | None = None,
     ) -> Samples: ...
+    def pause_storm(
+        self, host: int, start: int | None = None, end: int | None = None, *, lane: int = 0
+    ) -> None: ...
     def run(
         self, until: int | None = None, progress: Callable[[World], object] | None = None
     ) -> str: ...

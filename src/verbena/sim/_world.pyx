@@ -18,7 +18,9 @@ include "_world_abi.pxi"
 
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
 GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
+TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
 FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
 LANES_BY = {"level": 0, "lane": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
@@ -29,7 +31,7 @@ ENDS = {
     VB_SIM_END_STUCK: "deadlock",
 }
 STATES = ("waiting", "running", "done", "failed", "refused")
-DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom")
+DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
@@ -40,6 +42,7 @@ LINK = np.dtype([
     ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
     ("delay", "u8"), ("packets", "u8"), ("bytes", "u8"), ("busy", "u8"), ("stalled", "u8"),
     ("queued_max", "u8"), ("marked", "u8"), ("pauses", "u8"),
+    ("storms", "u8"),
     *(("dropped_" + reason, "u8") for reason in DROPS),
 ])
 QUEUE = np.dtype([("node", "u4"), ("port", "u4"), ("lane", "u4"), ("link", "u4")])
@@ -99,13 +102,8 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     return 0
 
 
-cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) except -1:
-    if len(given) > VB_ARBITER_ENTRIES:
-        raise ValueError(f"an arbitration table has at most {VB_ARBITER_ENTRIES} entries")
-    for i, (lane, weight) in enumerate(given):
-        entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
-        entry[i].weight = _count("a weight", weight, 0, 255)
-    return len(given)
+include "_world_switches.pxi"
+include "_world_congestion.pxi"
 
 
 def _codes(str name, object given, dict table):
@@ -168,10 +166,15 @@ cdef class World:
     the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight),
     ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
     connection's turn): of every connection.
+    ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
     "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``;
     None: that of their connection's acknowledgements.
+    {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by what switches say of themselves.
+
+    ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
+    none is left; tables may then lead in a circle. 0: no limit, and such flows are refused.
 
     ``tcp``: of flows over TCP: {"mss" (1460, at most the mtu), "initial_window" (10 segments),
     "window" (16 MiB), "least_rto" (200 ms), "most_rto" (60 s), "first_rto" (as least_rto),
@@ -192,7 +195,8 @@ cdef class World:
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, tcp=None):
+                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, tcp=None,
+                  hop_limit=0, recovery="go-back-n"):
         cdef vb_sim_config config = vb_sim_defaults()
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = _choice(FRAMINGS, "framing", framing)
@@ -208,6 +212,8 @@ cdef class World:
         config.engine.burst = _count("burst", burst, 1, 2**16)
         config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
             _count("notice_level", notice_level, 0, 15)
+        config.engine.restart = _choice(RECOVERIES, "recovery", recovery)
+        config.hop_limit = _count("hop_limit", hop_limit, 0, VB_SIM_HOPS_MAX)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
@@ -230,9 +236,12 @@ cdef class World:
             self._fill_dcqcn(&to.dcqcn, given)
         elif kind == "cct":
             to.kind = VB_CONGESTION_CCT
-            self._fill_cct(&to.cct, given)
+            _fill_cct(&to.cct, given)
+        elif kind == "hpcc":
+            to.kind = VB_CONGESTION_HPCC
+            _fill_hpcc(&to.hpcc, given)
         else:
-            raise ValueError(f"congestion: kind is {kind!r}, and neither 'dcqcn' nor 'cct'")
+            raise ValueError(f"congestion: kind is {kind!r}, and none of dcqcn, cct, hpcc")
         if given:
             raise ValueError(f"congestion: unknown keys {', '.join(sorted(given))}")
         return 0
@@ -259,17 +268,6 @@ cdef class World:
                              "gain and least_factor at most 1")
         return 0
 
-    cdef int _fill_cct(self, vb_cct_config *to, dict given) except -1:
-        gaps = [float(gap) for gap in given.pop("gaps")]
-        if not 1 <= len(gaps) <= VB_CCT_ENTRIES or min(gaps) < 0:
-            raise ValueError(f"congestion: gaps are to be 1 to {VB_CCT_ENTRIES} numbers from 0")
-        for i, gap in enumerate(gaps):
-            to.gap[i] = gap
-        to.limit = _count("limit", given.pop("limit", len(gaps) - 1), 0, len(gaps) - 1)
-        to.increase = _count("increase", given.pop("increase", 1), 1, VB_CCT_ENTRIES)
-        to.timer = _count("timer", given.pop("timer", 150 * 1_024_000), 1, 2**63)
-        return 0
-
     cdef int _idle(self) except -1:
         """A world has one thread at a time: run() lets go of the interpreter's lock."""
         if self._busy:
@@ -287,7 +285,8 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, fecn_at="root", management=0):
+                   fecn=0, fecn_at="root", management=0, turns="input", watchdog=None,
+                   floods=False):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -297,6 +296,12 @@ cdef class World:
         xoff, xon, headroom); any may have a "mark". Lanes send by the tables ``high`` and ``low``
         of (lane, weight) and ``high_limit`` (IBA 7.6.9); ETS is a low table that ``remembers``.
         A packet takes the lane of its level modulo the number of lanes (see set_lanes).
+        ``turns``: an output of a switch with lanes takes packets of each "input" in turn, as a
+        crossbar does, or in the order of their "arrival", as one queue in shared memory.
+        ``watchdog``: {"detect", "restore" (ps), "action"}: a lane that is paused and has sent
+        nothing for so long drops ("drop") or sends ("forward") all, until it was free for
+        "restore".
+        ``floods``: what has no port in the table leaves by all but the one it came by.
         ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
         bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
@@ -328,6 +333,9 @@ cdef class World:
         config.tables.high_limit = _count("high_limit", high_limit, 0, 255)
         config.tables.remembers = remembers
         config.balance = _choice(BALANCES, "balance", balance)
+        config.floods = bool(floods)
+        _fill_watchdog(&config.watchdog, watchdog)
+        config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
@@ -523,6 +531,15 @@ cdef class World:
         cdef uint16_t[::1] ports = np.array(row or [0], dtype=np.uint16)
         return _check(vb_switch_set_group(self._switch_of(node), group, &ports[0], len(row)),
                       "a group")
+
+    def pause_storm(self, host, start=None, end=None, *, lane=0):
+        """The adapter of this host (a node) breaks, and sends pauses for a lane on and on.
+
+        From ``start`` (now) up to ``end`` (None: for ever), in ps. ValueError: no host, a lane that
+        is not one of its switch's with pauses, or a time in the past.
+        """
+        self._idle()
+        return _storm(self._world, host, start, end, lane)
 
     # ---- what happens -----------------------------------------------------------------------
 
@@ -807,8 +824,8 @@ cdef class World:
                 port.node, port.number, peer.node, peer.number, port.rate, port.delay,
                 port.traffic.packets, port.traffic.bytes, port.traffic.busy,
                 port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
-                port.traffic.pauses, *[port.traffic.dropped[reason]
-                                       for reason in range(VB_SIM_DROPS)],
+                port.traffic.pauses, port.traffic.storms,
+                *[port.traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
             )
         return made
 

@@ -43,9 +43,12 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_FECN_INPUT
         VB_SIM_BY_FLOW
         VB_SIM_BY_PACKET
+        VB_SIM_BY_INPUT
+        VB_SIM_BY_ARRIVAL
         VB_SIM_SWITCH
         VB_SIM_HOST
         VB_SIM_DROPS
+        VB_SIM_HOPS_MAX
         VB_SIM_END_TIME
         VB_SIM_END_EVENTS
         VB_SIM_END_EMPTY
@@ -53,6 +56,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_NONE
         VB_CONGESTION_DCQCN
         VB_CONGESTION_CCT
+        VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
@@ -92,6 +96,10 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t low_count
         uint8_t high_limit
         bint remembers
+    struct vb_sim_watchdog_config:
+        uint64_t detect
+        uint64_t restore
+        bint forward
     struct vb_sim_switch_config:
         uint32_t ports
         uint32_t lanes
@@ -100,12 +108,15 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_sim_class_config *lane
         vb_arbiter_tables tables
         int balance
+        int turns
         uint32_t cut_through
         uint64_t lifetime
         uint32_t fecn
         int fecn_at
         uint32_t line
+        bint floods
         uint32_t management
+        vb_sim_watchdog_config watchdog
     struct vb_sim_switch:
         vb_sim_switch_config config
     struct vb_sim_traffic:
@@ -116,6 +127,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t queued_max
         uint64_t marked
         uint64_t pauses
+        uint64_t storms
         uint64_t *dropped
     struct vb_sim_lanes:
         uint32_t count
@@ -171,6 +183,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t window_bytes
         uint32_t ack_bytes
         uint32_t burst
+        bint restart
     struct vb_dcqcn_config:
         double gain
         uint64_t alpha_interval
@@ -188,11 +201,17 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t limit
         uint32_t increase
         uint64_t timer
+    struct vb_hpcc_config:
+        uint64_t base_rtt
+        double target
+        double add
+        uint32_t stages
     struct vb_congestion:
         int kind
         uint64_t notice_interval
         vb_dcqcn_config dcqcn
         vb_cct_config cct
+        vb_hpcc_config hpcc
     struct vb_sim_config:
         uint64_t seed
         int framing
@@ -203,6 +222,7 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_engine_config engine
         vb_congestion congestion
         uint8_t notice_level
+        uint8_t hop_limit
         uint64_t doorbell
         uint64_t bus_rate
         uint64_t receive_latency
@@ -243,6 +263,7 @@ cdef extern from "port/sim/sim.h" nogil:
     vb_sim_config vb_sim_defaults()
     vb_dcqcn_config vb_dcqcn_paper()
     vb_dcqcn_config vb_dcqcn_adapter()
+    vb_hpcc_config vb_hpcc_paper()
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
@@ -260,6 +281,10 @@ cdef extern from "event/sample.h" nogil:
     int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
                         uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_sampler_stop(vb_sim_sampler *sampler)
+
+cdef extern from "event/watchdog.h" nogil:
+    int vb_world_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
+                       uint64_t end)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names

@@ -56,6 +56,7 @@ LINKS = np.dtype(
         ("queue_max", "u8"),
         ("marks", "u8"),
         ("pauses", "u8"),
+        ("storms", "u8"),
         *((f"dropped_{reason}", "u8") for reason in DROPS),
     ]
 )

@@ -27,6 +27,7 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
+from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.units import time_text
@@ -103,7 +104,8 @@ class Scenario:
         memory = root.take("memory", kinds.size(1), None)
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        lists = {name: root.sections(name) for name in ("link", "event", "group", "traffic")}
+        names = ("link", "event", "storm", "group", "traffic")
+        lists = {name: root.sections(name) for name in names}
         root.close()
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
@@ -130,6 +132,7 @@ class Scenario:
         )
         self._check_extenders(lists["link"])
         self.groups = read_groups(lists["group"], self.fabric)
+        self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
             lists["traffic"],
             self.fabric,
@@ -257,6 +260,8 @@ class Scenario:
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
             made.set_link(node, port, event.up, event.at)
+        for storm in self.storms:
+            made.pause_storm(storm.host, storm.at, storm.until, lane=storm.lane)
         self._add_flows(made)
         return made
 
@@ -386,7 +391,7 @@ class Scenario:
     def _links(self, world: World) -> NDArray[np.void]:
         """In the order of Tables.links. A link with range extenders is its part up to the first."""
         seen, links = world.links()[self._rows(world)], self.routes.tables.links
-        same = ("packets", "bytes", "stalled", "pauses", "rate", "node")
+        same = ("packets", "bytes", "stalled", "pauses", "storms", "rate", "node")
         columns: dict[str, Any] = {name: seen[name] for name in same}
         columns |= {
             name: seen[name] for name in seen.dtype.names or () if name.startswith("dropped_")

@@ -67,6 +67,8 @@ def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
         ("ack_bytes", kinds.size()),
         ("burst", kinds.anything),
         ("notice_level", kinds.anything),
+        ("hop_limit", kinds.anything),
+        ("recovery", kinds.anything),
     ):
         if (value := adapter.take(name, kind, None)) is not None:
             made[name] = value
@@ -89,12 +91,17 @@ _RATES = ("add_rate", "fast_add_rate", "least_rate")
 
 
 def _read_congestion(section: Section) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct")))}
+    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct", "hpcc")))}
     known = {
         "dcqcn": ("set", "gain", "raise_bytes", "fast_steps", "least_factor", "target_clamped"),
         "cct": ("gaps", "limit", "increase"),
+        "hpcc": ("target", "stages", "add"),
     }[made["kind"]]
-    times = _TIMES[:4] if made["kind"] == "dcqcn" else ("notice_interval", "timer")
+    times = {
+        "dcqcn": _TIMES[:4],
+        "cct": ("notice_interval", "timer"),
+        "hpcc": ("base_rtt",),
+    }[made["kind"]]
     for name in times:
         if (value := section.take(name, kinds.time, None)) is not None:
             made[name] = value
@@ -102,7 +109,7 @@ def _read_congestion(section: Section) -> dict[str, Any]:
         if (rate := section.take(name, kinds.rate, None)) is not None:
             made[name] = float(rate.bits_per_second)
     for name in known:
-        kind = kinds.size() if name == "raise_bytes" else kinds.anything
+        kind = kinds.size() if name in ("raise_bytes", "add") else kinds.anything
         if (value := section.take(name, kind, None)) is not None:
             made[name] = value
     if made["kind"] == "cct" and "gaps" not in made:
@@ -199,6 +206,8 @@ def _read_switch(
         "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
         "lifetime": section.take("lifetime", kinds.time, 0),
         "fecn": section.take("fecn", _BYTES, 0),
+        "watchdog": _watchdog(section.section("watchdog")),
+        "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
         "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
     }
     if "own" in section.key:  # of all: [routing]
@@ -240,6 +249,18 @@ def _mark(section: Section) -> tuple[int, int, float] | None:
     inner.close()
     if made[0] > made[1] or not made[1]:
         raise inner.error("high", "is less than low")
+    return made
+
+
+def _watchdog(section: Section) -> dict[str, Any] | None:
+    if not section.table:
+        return None
+    made: dict[str, Any] = {"detect": section.take("detect", kinds.time)}
+    made["restore"] = section.take("restore", kinds.time, made["detect"])
+    made["action"] = section.take("action", kinds.one_of(("drop", "forward")), "drop")
+    if not made["detect"]:
+        raise section.error("detect", "is 0: each pause would be a storm")
+    section.close()
     return made
 
 

@@ -48,7 +48,8 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
     uint32_t pad = vb_bth_read(packet->header).pad;
 
     memcpy(header, packet->header, VB_SIM_HEADER);
-    header[4] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_AROUND);
+    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED | VB_SIM_AROUND);
+    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
@@ -58,6 +59,7 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
         vb_sim_write_group(frame->dgid, packet->target);
     else
         vb_sim_write_gid(frame->dgid, packet->target);
+    frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
     vb_frame_add(frame, header, header_length(packet));
     vb_frame_add(frame, ZEROS, packet->payload + pad);
 }
@@ -82,9 +84,9 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
     uint8_t header[VB_SIM_HEADER];
 
-    if (packet->header[4] & VB_SIM_TCP)
+    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP)
         return; /* a frame here is RoCE */
-    if (packet->header[4] & VB_SIM_LETTER)
+    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
         fill(&frame, packet, header);

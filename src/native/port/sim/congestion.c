@@ -8,6 +8,8 @@
 double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
                           uint32_t bytes, uint64_t now)
 {
+    if (congestion->kind == VB_CONGESTION_HPCC)
+        return rate->hpcc ? vb_hpcc_rate(rate->hpcc, &congestion->hpcc) : line;
     if (congestion->kind != VB_CONGESTION_DCQCN)
         return line * vb_cct_rate(&rate->cct, &congestion->cct, now);
     vb_dcqcn_sent(&rate->dcqcn, &congestion->dcqcn, line, bytes, now);
@@ -25,7 +27,8 @@ void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate
 
 bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at, uint64_t now)
 {
-    if (!congestion->kind || (*noticed_at && now < *noticed_at + congestion->notice_interval))
+    if (!congestion->kind || congestion->kind == VB_CONGESTION_HPCC ||
+        (*noticed_at && now < *noticed_at + congestion->notice_interval))
         return false;
     *noticed_at = now ? now : 1;
     return true;

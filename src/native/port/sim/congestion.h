@@ -5,9 +5,15 @@
 
 #include "port/sim/cct.h"
 #include "port/sim/dcqcn.h"
+#include "port/sim/hpcc.h"
 #include "wire/headers.h"
 
-enum vb_congestion_kind { VB_CONGESTION_NONE = 0, VB_CONGESTION_DCQCN, VB_CONGESTION_CCT };
+enum vb_congestion_kind {
+    VB_CONGESTION_NONE = 0,
+    VB_CONGESTION_DCQCN,
+    VB_CONGESTION_CCT,
+    VB_CONGESTION_HPCC,
+};
 
 struct vb_congestion {
     enum vb_congestion_kind kind;
@@ -15,6 +21,7 @@ struct vb_congestion {
     union {
         struct vb_dcqcn_config dcqcn;
         struct vb_cct_config cct;
+        struct vb_hpcc_config hpcc;
     };
 };
 
@@ -22,6 +29,7 @@ struct vb_rate {
     union {
         struct vb_dcqcn dcqcn;
         struct vb_cct cct;
+        struct vb_hpcc *hpcc; /* NULL: of a program, which does not react to telemetry */
     };
 };
 

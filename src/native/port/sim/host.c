@@ -67,6 +67,43 @@ static void release(struct vb_sim_qp *qp)
         vb_engine_hold(&qp->qp, false);
 }
 
+/* The packets that HPCC lets a connection have under way: those that its window begins. */
+static void set_window(struct vb_sim_qp *qp)
+{
+    const struct vb_sim_config *config = &qp->host->sim->config;
+    uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    uint32_t most = config->engine.window_bytes / config->mtu;
+    double packets = qp->rate.hpcc->window / frame + 1;
+
+    if (!most)
+        most = 1;
+    qp->qp.endpoint->window = packets < most ? (uint32_t)packets : most;
+}
+
+/* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
+static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
+{
+    struct vb_world *world = host->sim->world;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_sim_trail *trail = vb_trail_of(world, packet);
+    struct vb_hpcc *state = qp->rate.hpcc;
+    struct vb_sim_port *port;
+
+    if (!trail || vb_sim_is_unreliable(qp))
+        return;
+    at->bytes += VB_HPCC_BYTES;
+    if (!at->payload) {
+        *trail = state->received;
+        return;
+    }
+    trail->hops = 0;
+    host_line(host, &port);
+    if (state->window > 0 || !port)
+        return;
+    vb_hpcc_start(state, &host->sim->config.congestion.hpcc, (double)port->rate);
+    set_window(qp);
+}
+
 /* The connection's next packet may leave when this one would have been sent at its rate. */
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
@@ -128,6 +165,7 @@ static void fill(struct vb_sim_host *host, struct vb_sim_packet *to, const struc
     uint32_t headers = from->header_length + from->pad;
 
     memcpy(to->header, from->header, VB_SIM_HEADER);
+    to->header[VB_SIM_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)wire_bytes(host->sim->config.framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
@@ -159,8 +197,10 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
+    if (VB_UNLIKELY(world->traces))
+        trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
-        at->header[4] |= VB_SIM_PROMISED;
+        at->header[VB_SIM_FLAGS_AT] |= VB_SIM_PROMISED;
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -343,6 +383,7 @@ static void send_notice(struct vb_sim_qp *qp)
     at = vb_world_packet(sim->world, packet);
     vb_congestion_write_notice(at->header, vb_engine_pkey(qp->host->engine),
                                qp->shared.dest_qp_num);
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->payload = 0;
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)qp->host->number;
@@ -393,6 +434,45 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
                          host->sim->world->now);
 }
 
+static void take_trail(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_qp *found = vb_engine_find(host->engine, vb_get24(at->header + 5));
+    const struct vb_sim_trail *trail = vb_trail_of(sim->world, packet);
+    uint32_t psn = vb_get24(at->header + 9);
+    struct vb_sim_port *port;
+    struct vb_sim_qp *qp;
+    bool newer;
+
+    host_line(host, &port);
+    if (!found || !trail || !port || found->ibv.qp_type != IBV_QPT_RC)
+        return;
+    qp = vb_sim_qp_of(found);
+    if (at->payload) {
+        qp->rate.hpcc->received = *trail;
+        return;
+    }
+    if (at->header[0] != (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) || qp->rate.hpcc->window <= 0)
+        return;
+    newer = vb_psn_diff(psn, qp->rate.hpcc->update_psn) >= 0;
+    vb_hpcc_acknowledged(qp->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate, trail,
+                         newer);
+    if (newer)
+        qp->rate.hpcc->update_psn = found->endpoint->requester.sent_psn;
+    set_window(qp);
+}
+
+/* It was flooded, and is for another host. */
+static void ignore(struct vb_sim *sim, uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+
+    if (at->header[0] & VB_TRANSPORT_MASK)
+        vb_sim_unreliable_dropped(sim, at);
+    vb_sim_pool_give(&sim->world->pool, packet);
+}
+
 static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
     struct vb_sim_host *host = sim->host[number];
@@ -404,12 +484,20 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
                                  .hop_limit = 64};
     uint64_t accepted;
 
-    if (__builtin_expect(at->header[4] & (VB_SIM_LETTER | VB_SIM_TCP), 0)) {
-        if (at->header[4] & VB_SIM_TCP)
-            vb_sim_tcp_arrive(host, packet);
-        else
+    if (__builtin_expect(
+            at->header[VB_SIM_FLAGS_AT] & (VB_SIM_LETTER | VB_SIM_FLOODED | VB_SIM_TCP), 0)) {
+        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER) {
             vb_sim_jack_arrive(host, packet);
-        return;
+            return;
+        }
+        if (at->target != number) {
+            ignore(sim, packet);
+            return;
+        }
+        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+            vb_sim_tcp_arrive(host, packet);
+            return;
+        }
     }
     vb_sim_write_gid(arrival.sgid, at->source);
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0))
@@ -418,6 +506,8 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
         vb_sim_write_gid(arrival.dgid, at->target);
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    if (VB_UNLIKELY(sim->world->traces))
+        take_trail(host, packet);
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);

@@ -168,6 +168,7 @@ static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
     at->source = (uint16_t)jack->host;
     at->target = target;
     at->header[4] |= VB_SIM_LETTER;
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
     vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
     return bytes;

@@ -291,6 +291,14 @@ static size_t qp_size(const struct vb_sim *sim)
                                        : offsetof(struct vb_sim_qp, rate);
 }
 
+static void free_qp(struct vb_sim_qp *qp)
+{
+    if (qp->host->sim->config.congestion.kind == VB_CONGESTION_HPCC)
+        free(qp->rate.hpcc);
+    free(qp->qp.sq_store);
+    free(qp);
+}
+
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
                      struct vb_sim_qp **qp)
 {
@@ -299,13 +307,12 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     if (!made)
         return -ENOMEM;
     fill_qp(made, host, type);
-    if (depth && make_queue(&made->qp, depth)) {
-        free(made);
-        return -ENOMEM;
-    }
-    if (take_slot(host->sim, made) || take_number(host, &made->qp)) {
-        free(made->qp.sq_store);
-        free(made);
+    if (host->sim->config.congestion.kind == VB_CONGESTION_HPCC)
+        made->rate.hpcc = calloc(1, sizeof(*made->rate.hpcc));
+    if ((host->sim->config.congestion.kind == VB_CONGESTION_HPCC && !made->rate.hpcc) ||
+        (depth && make_queue(&made->qp, depth)) || take_slot(host->sim, made) ||
+        take_number(host, &made->qp)) {
+        free_qp(made);
         return -ENOMEM;
     }
     made->shared.qp_num = made->qp.ibv.qp_num;
@@ -362,8 +369,7 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
     host->sim->qp[qp->slot] = NULL;
     host->sim->free_slot[host->sim->free_slots++] = qp->slot;
-    free(qp->qp.sq_store);
-    free(qp);
+    free_qp(qp);
 }
 
 /* ---- the port's calls ------------------------------------------------------------------------ */

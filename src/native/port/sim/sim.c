@@ -35,6 +35,10 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     error = vb_world_create(config->seed, &vb_sim_host_calls, made, &made->world);
     if (!error)
         error = vb_sim_common_create(made);
+    if (!error)
+        made->world->hop_limit = config->hop_limit;
+    if (!error)
+        made->world->traces = config->congestion.kind == VB_CONGESTION_HPCC;
     if (error) {
         vb_sim_destroy(made);
         return error;

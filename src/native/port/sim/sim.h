@@ -45,6 +45,7 @@ struct vb_sim_config {
     struct vb_congestion congestion;
     uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
     struct vb_tcp_config tcp;
+    uint8_t hop_limit; /* of all packets, up to VB_SIM_HOPS_MAX; 0: none, and loops are refused */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
     uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */

@@ -220,12 +220,7 @@ void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 
-/*
- * jack.c: what the world has for the host's program. The packets of programs are known by a bit of
- * the fifth byte of their headers in the fabric, which the BTH reserves.
- */
-enum { VB_SIM_LETTER = 1 };
-
+/* jack.c: what the world has for the host's program; its packets have VB_SIM_LETTER. */
 void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_jack_ready(struct vb_sim_host *host);
 void vb_sim_jack_expire(struct vb_sim_host *host);

@@ -170,9 +170,10 @@ static struct vb_sim_packet *make(struct vb_sim *sim, const struct vb_sim_connec
     made = vb_world_packet(sim->world, *packet);
     memset(made->header, 0, sizeof(made->header));
     vb_put24(made->header + 1, connection->generation);
-    made->header[4] = VB_SIM_TCP;
+    made->header[VB_SIM_FLAGS_AT] = VB_SIM_TCP;
     vb_put24(made->header + 5, connection->slot);
     vb_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
+    made->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit; /* above the flags */
     made->level_marks =
         (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
     return made;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * HPCC's sender (Li et al., SIGCOMM 2019): each acknowledgement tells what the links of the way had
+ * sent and queued when the packet passed, and the window follows the busiest of them.
+ */
+#ifndef VB_PORT_SIM_HPCC_H
+#define VB_PORT_SIM_HPCC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "event/trail.h"
+
+enum { VB_HPCC_BYTES = 42 }; /* of telemetry in packets and acknowledgements: five hops */
+
+struct vb_hpcc_config {
+    uint64_t base_rtt; /* T, ps: without queues */
+    double target;     /* eta: utilisation of the busiest link */
+    double add;        /* W_AI, bytes */
+    uint32_t stages;   /* maxStage: additive steps before the next multiplicative one */
+};
+
+struct vb_hpcc {
+    double window;    /* W, bytes; 0: nothing was sent yet */
+    double reference; /* W_c */
+    double used;      /* U */
+    uint32_t stage;
+    uint32_t update_psn;          /* acknowledged: the reference follows again */
+    struct vb_sim_trail last;     /* of the last acknowledgement */
+    struct vb_sim_trail received; /* of the last packet that came, for acknowledgements */
+};
+
+struct vb_hpcc_config vb_hpcc_paper(void);
+
+/* The window that fills a link of `line` bits/s for a round trip. */
+void vb_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line);
+/* An acknowledgement: `newer` when it is for a packet sent after the reference was last set. */
+void vb_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
+                          const struct vb_sim_trail *trail, bool newer);
+/* bits/s: the window in a round trip. */
+double vb_hpcc_rate(const struct vb_hpcc *state, const struct vb_hpcc_config *config);
+
+#endif

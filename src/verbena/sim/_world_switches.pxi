@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# What World.add_switch takes besides lanes; and adapters that break.
+
+cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) except -1:
+    if len(given) > VB_ARBITER_ENTRIES:
+        raise ValueError(f"an arbitration table has at most {VB_ARBITER_ENTRIES} entries")
+    for i, (lane, weight) in enumerate(given):
+        entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
+        entry[i].weight = _count("a weight", weight, 0, 255)
+    return len(given)
+
+
+cdef int _fill_watchdog(vb_sim_watchdog_config *to, object given) except -1:
+    if given is None:
+        return 0
+    rest = dict(given)
+    to.detect = _count("watchdog: detect", rest.pop("detect", 0), 1, 2**62)
+    to.restore = _count("watchdog: restore", rest.pop("restore", to.detect), 0, 2**62)
+    action = rest.pop("action", "drop")
+    if action not in ("drop", "forward"):
+        raise ValueError(f"watchdog: action is {action!r}, and neither 'drop' nor 'forward'")
+    to.forward = action == "forward"
+    if rest:
+        raise ValueError(f"watchdog: unknown keys {', '.join(sorted(rest))}")
+    return 0
+
+
+cdef object _storm(vb_world *world, object host, object start, object end, object lane):
+    cdef uint64_t first, last
+    first = _count("start", world.now if start is None else start, 0, 2**62)
+    last = VB_SIM_NEVER if end is None else _count("end", end, 0, 2**62)
+    if first < world.now or last <= first:
+        raise ValueError(f"a storm from {start} to {end} ps: it is {world.now} ps")
+    number = _count("lane", lane, 0, VB_SIM_LANES - 1)
+    if not 0 <= host < world.nodes or world.node[<uint32_t>host].kind != VB_SIM_HOST:
+        raise ValueError(f"node {host!r} is no host")
+    error = vb_world_storm(world, host, number, first, last)
+    if error == -EINVAL:
+        raise ValueError(f"lane {lane} of node {host} has no pauses")
+    _check(error, "a storm")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HPCC: what switches say of themselves, and what a sender makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, CheckedWorld, chain, star
+from verbena.sim import World
+
+# Two links of 1 us each way, packets of 1 KiB.
+HPCC: dict[str, Any] = {"kind": "hpcc", "base_rtt": 5 * MICROSECOND}
+LANES: dict[str, Any] = {"lanes": [{"flow": "pauses", "stop": 1 << 20, "go": 1 << 19,
+                                    "spare": 1 << 20}]}  # fmt: skip
+FRAME = 1024 + 12 + 62 + 42  # with the telemetry
+PART = 0.95 * 1024 / FRAME
+
+
+@pytest.mark.parametrize("switch", [{}, LANES])
+@pytest.mark.parametrize("flows", [1, 16])
+def test_flows_share_a_port_almost_without_a_queue(flows: int, switch: dict[str, Any]) -> None:
+    """The target utilisation, fairly, and after the start few packets wait."""
+    world = CheckedWorld(mtu=1024, timeout=0, window=MIB, congestion=HPCC)
+    center = star(world, flows + 1, **switch)
+    world.add_flows(np.arange(1, flows + 1), 0, 1 << 40, message=1 << 16, depth=16)
+    samples = world.sample(MICROSECOND, [(center, 0)])
+    world.run(until=300 * MICROSECOND)
+    before = world.flows()["done"].astype(float)
+    world.run(until=1000 * MICROSECOND)
+    rates = (world.flows()["done"] - before) * 8 / 700 / 1000
+    assert rates.sum() == pytest.approx(100 * PART, rel=0.04)
+    assert rates.sum() ** 2 / (flows * (rates**2).sum()) > 0.97
+    queue = samples.data["bytes"][300:, 0]
+    assert queue.mean() < 5 * FRAME
+    assert queue.max() < 20 * FRAME
+
+
+def test_the_slowest_link_of_several_decides() -> None:
+    congestion = {**HPCC, "base_rtt": 9 * MICROSECOND}
+    world = CheckedWorld(mtu=1024, timeout=0, window=MIB, congestion=congestion)
+    nodes = [world.add_switch(2) for _ in range(3)]
+    world.connect(world.add_host(), 0, nodes[0], 0, **LINK)
+    for at, rate in ((0, 100), (1, 25)):
+        link = {"rate": rate * GIGABIT, "delay": MICROSECOND}
+        world.connect(nodes[at], 1, nodes[at + 1], 0, **link)
+    world.connect(world.add_host(), 0, nodes[2], 1, **LINK)
+    for node in nodes:
+        world.set_routes(node, [0, 1])
+    world.add_flows(0, 1, 1 << 40, message=1 << 16, depth=16)
+    world.run(until=300 * MICROSECOND)
+    before = int(world.flows()["done"][0])
+    world.run(until=1000 * MICROSECOND)
+    rate = (int(world.flows()["done"][0]) - before) * 8 / 700 / 1000
+    assert rate == pytest.approx(25 * PART, rel=0.05)
+
+
+def test_more_than_seven_switches_are_passed() -> None:
+    world = CheckedWorld(mtu=1024, timeout=0, congestion={**HPCC, "base_rtt": 40 * MICROSECOND})
+    chain(world, [1, *[0] * 10, 1])
+    world.add_flows([0, 1], [1, 0], MIB)
+    assert world.run() == "done"
+
+
+def test_the_telemetry_is_on_the_wire() -> None:
+    sizes = {}
+    for name, congestion in (("without", None), ("with", HPCC)):
+        world = CheckedWorld(mtu=1024, timeout=0, congestion=congestion)
+        star(world, 2)
+        world.add_flows(0, 1, 100 * 1024)
+        assert world.run() == "done"
+        links = world.links()
+        sizes[name] = int(links["bytes"].sum()), int(links["packets"].sum())
+    more = sizes["with"][0] - sizes["without"][0]
+    assert sizes["with"][1] == sizes["without"][1] == 400
+    # An acknowledgement fills a frame of the least length up before it takes more room.
+    assert more == 400 * 42
+
+
+def test_every_kind_of_flow_runs_beside() -> None:
+    """READs, datagrams and lost packets: nothing is told of them, or told again."""
+    world = World(mtu=1024, timeout=6, congestion=HPCC)
+    star(world, 5, {**LINK, "bit_error_rate": 1e-7}, buffer=1 << 16)
+    world.add_flows([0, 1, 2], 4, MIB, operation=["write", "read", "send"])
+    world.add_flows([0, 1], 3, MIB, transport=["uc", "ud"], operation="send", message=1024)
+    assert world.run() == "done"
+    assert world.flows()["state"].tolist() == [2] * 5
+    assert world.check(at_rest=True) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "needs the base_rtt"),
+        ({"base_rtt": 0}, "base_rtt is 0"),
+        ({"base_rtt": 1, "target": 0}, "target is to be above 0"),
+        ({"base_rtt": 1, "eta": 0.9}, "unknown keys eta"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        World(congestion={"kind": "hpcc", **given})
