@@ -13,8 +13,7 @@ set -eu
 demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
     qperf
-    qemu-system-x86 busybox-static cpio kmod # the Linux guest of tests/roce
-    opensm ibsim-utils infiniband-diags)     # the oracle of tests/fabrics
+    qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
 compatibility_packages=(libfabric-bin)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
@@ -23,7 +22,6 @@ declare -A evidence=(
     [python3-pyverbs]=/usr/lib/python3/dist-packages/pyverbs [ucx-utils]=ucx_perftest
     [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace [tshark]=tshark
     [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod
-    [opensm]=opensm [ibsim-utils]=ibsim [infiniband-diags]=ibnetdiscover
     [qperf]=qperf [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
     [pkg-config]=pkg-config [python3-dev]=python3-config)

@@ -82,6 +82,8 @@ def cell(made: fabrics.Fabric, engine: str) -> str:
         if more := re.search(r"more than (\d+) lanes", str(error)):
             return f"more than {more[1]} VLs"
         return "not for it"
+    if routes.detours is not None:  # packets choose: no table says what they get
+        return f"by detours ({routes.lanes.lanes} VLs)"
     hosts = routes.tables.end_count
     random = np.random.default_rng(1)
     shares = []

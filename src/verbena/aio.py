@@ -553,7 +553,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Atomic write of eight bytes; arguments as ``QP.atomic_write``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.atomic_write(
                 local,
@@ -577,7 +577,7 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """FLUSH of what was written before; arguments as ``QP.flush``."""
-        signaled = flags | SendFlags.SIGNALED
+        signaled = flags | _SIGNALED
         return self._start(
             lambda token: self.qp.flush(
                 remote_addr,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,30 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fabrics import opensm_tools
 from verbena import fabrics
 from verbena.fabrics import Fabric, Routes, ibnetdiscover
 
-PROGRAMS = ("ibsim", "opensm", "ibnetdiscover", "unshare")
-PRELOAD = sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))
-PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-MISSING = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+pytestmark = pytest.mark.debian
 
-pytestmark = [
-    pytest.mark.debian,
-    pytest.mark.skipif(
-        bool(MISSING) or not PRELOAD,
-        reason=f"not installed: {', '.join(MISSING) or 'libumad2sim.so'} "
-        "(Debian: opensm ibsim-utils infiniband-diags)",
-    ),
-    # ibsim listens on abstract sockets of one name: each run has a network namespace of its own.
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace"),
-]
-
+# ibsim listens on abstract sockets of one name: each run has a network namespace of its own.
 SCRIPT = """
 ibsim -s -n -N 4096 -S 1024 -P 32768 fabric.net > ibsim.log 2>&1 &
 simulator=$!
 trap 'kill $simulator' EXIT
-export LD_PRELOAD={preload} OSM_CACHE_DIR=$PWD OSM_TMP_DIR=$PWD SIM_HOST={host}
+export LD_PRELOAD=$UMAD2SIM OSM_CACHE_DIR=$PWD OSM_TMP_DIR=$PWD SIM_HOST={host}
 for _ in $(seq 100); do
     ibnetdiscover > discovered.txt 2> discover.log && break
     sleep 0.1
@@ -50,9 +37,12 @@ ibnetdiscover -f > discovered.txt 2> discover.log
 def simulated(made: Fabric, engine: str, folder: Path) -> Iterator[None]:
     (folder / "fabric.net").write_text(ibnetdiscover.write(made))
     host = f"H-{made.guid(made.hosts[0]):016x}"
-    script = SCRIPT.format(preload=PRELOAD[0], engine=engine, host=host)
+    script = SCRIPT.format(engine=engine, host=host)
+    tools = opensm_tools.environment()
+    if isinstance(tools, str):
+        pytest.skip(tools)
     process = subprocess.Popen(
-        ["unshare", "--net", "bash", "-c", script], cwd=folder, env={**os.environ, "PATH": PATH}
+        ["unshare", "--net", "bash", "-c", script], cwd=folder, env=os.environ | tools
     )
     try:
         process.wait(timeout=90)

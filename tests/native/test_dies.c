@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -119,6 +120,25 @@ static void a_sender_to_a_sleeper_that_is_killed_gets_its_error(void)
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 8), 0); /* waits: no receive there */
     kill(pair.victim, SIGKILL);
     CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_RETRY_EXC_ERR);
+    close_pair(&pair);
+}
+
+/* Its queue is still there to look at, and nobody has said yet that its process is not. */
+static void who_has_died_is_not_unready(void)
+{
+    struct pair pair;
+    siginfo_t ended;
+
+    open_pair(&pair, "asleep", (struct end_options){0});
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    pair.end.qp->attr.rnr_retry = 1;
+    pthread_mutex_lock(&pair.end.direct->links_mutex); /* the service thread notices nothing */
+    kill(pair.victim, SIGKILL);
+    CHECK_EQ(waitid(P_PID, (id_t)pair.victim, &ended, WEXITED | WNOWAIT), 0);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 8), 0);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_RETRY_EXC_ERR);
+    pthread_mutex_unlock(&pair.end.direct->links_mutex);
     close_pair(&pair);
 }
 
@@ -435,6 +455,7 @@ int main(int argc, char **argv)
     alarm(60); /* a hang is a failure */
     RUN(a_sleeper_wakes_when_its_peer_is_killed);
     RUN(a_sender_to_a_sleeper_that_is_killed_gets_its_error);
+    RUN(who_has_died_is_not_unready);
     RUN(a_shared_request_in_hand_is_flushed);
     RUN(a_datagram_in_hand_costs_no_request);
     RUN(the_lock_of_a_shared_queue_is_released);

@@ -5,7 +5,7 @@ An unmodified Debian kernel with rdma_rxe, and Debian's pingpongs and perftest. 
 bridge in a network namespace that is made here and removed again; the host's network is not
 touched. Kernel and programs are fetched from Debian once and kept in the user's cache folder.
 
-    python tests/roce/linux_guest.py      assemble it now, so that the first test need not
+    python -m tests.roce.linux_guest      assemble it now, so that the first test need not
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "verbena" / "linux-guest"
+from tests import debian_packages
+
+CACHE = debian_packages.CACHE / "linux-guest"
 PACKAGES = (
     "ibverbs-utils libibverbs1 ibverbs-providers librdmacm1 perftest libibumad3 iproute2 "
     "libnl-3-200 libnl-route-3-200 libmnl0 libelf1 libbpf1 libcap2 libpci3 libtirpc3 libbsd0 "
@@ -100,14 +102,9 @@ def kernel_package() -> str:
     return next(w for w in depends.split() if w.startswith(prefix) and w[len(prefix)].isdigit())
 
 
-def unpack(package: str, folder: Path, work: Path) -> None:
-    done = subprocess.run(["apt-get", "download", package], cwd=work, capture_output=True)
-    if done.returncode:
+def take(package: str, folder: Path, work: Path) -> None:
+    if not debian_packages.unpack(package, folder, work):
         print(f"{package} is not available: left out of the guest", file=sys.stderr)
-        return
-    for deb in work.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", deb, folder], check=True)
-        deb.unlink()
 
 
 def keep_modules(kernel: Path, root: Path, release: str) -> None:
@@ -146,9 +143,9 @@ def build() -> tuple[Path, Path]:
         for path in (work, root, image):
             path.mkdir()
         package = kernel_package()
-        unpack(package, image, work)
+        take(package, image, work)
         for name in PACKAGES.split():
-            unpack(name, root, work)
+            take(name, root, work)
         release = package.removeprefix("linux-image-")
         shutil.copy(image / "boot" / f"vmlinuz-{release}", kernel)
         keep_modules(image, root, release)

@@ -29,6 +29,7 @@ enum vb_sim_flag {
     VB_SIM_PROMISED = 2, /* its way keeps buffer for it */
     VB_SIM_FLOODED = 4,  /* a switch did not know the way: only its target's host may take it */
     VB_SIM_TCP = 8,      /* a segment of a TCP connection */
+    VB_SIM_AROUND = 16,  /* it goes by way of a third group, and has not been there (detour.h) */
 };
 
 struct vb_sim_packet {

@@ -13,8 +13,8 @@
 /* Does the switch at the end of this port send like packets by one port? */
 static bool is_steady(const struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
 {
-    return sw->balance == VB_SIM_BY_FLOW || packet->target >= sw->targets ||
-           sw->table[packet->target] < VB_SIM_PORT_SET;
+    return !sw->detour && (sw->balance == VB_SIM_BY_FLOW || packet->target >= sw->targets ||
+                           sw->table[packet->target] < VB_SIM_PORT_SET);
 }
 
 static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
@@ -69,15 +69,6 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_sw
     return above(vb_switch_open(sw), sw->used + headroom(sw));
 }
 
-/* The lane on the link of that port, where it was `lane` on the one before. */
-static uint32_t next_lane(const struct vb_sim_switch *sw, const struct vb_sim_port *in,
-                          const struct vb_sim_port *out, uint32_t lane, uint8_t level)
-{
-    if (!sw->lane_of)
-        return lane;
-    return sw->lane_of[((size_t)in->number * sw->config.ports + out->number) * 16 + level];
-}
-
 /* Is there room in each switch, in lanes of which it could be promised? */
 static int check_buffer(const struct vb_world *world, const struct vb_sim_way *way,
                         const struct vb_sim_packet *packet, uint64_t bytes)
@@ -96,7 +87,7 @@ static int check_buffer(const struct vb_world *world, const struct vb_sim_way *w
         if (buffer_left(world, sw, out) < bytes)
             error = -EBUSY;
         if (sw->lanes)
-            lane = next_lane(sw, in, out, lane, packet->level_marks >> 4);
+            lane = vb_switch_lane(sw, in->number, out->number, lane, packet->level_marks >> 4);
     }
     return error;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "event/detour.h"
 #include "event/link.h"
 #include "event/trail.h"
 #include "wire/bytes.h"
@@ -145,7 +146,7 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
     return error;
 }
 
-int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes)
+int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane)
 {
     size_t count = (size_t)sw->config.ports * sw->config.ports * 16;
     uint8_t *copy;
@@ -159,6 +160,7 @@ int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes)
     memcpy(copy, lanes, count);
     free(sw->lane_of);
     sw->lane_of = copy;
+    sw->by_lane = by_lane;
     return 0;
 }
 
@@ -182,9 +184,10 @@ static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_s
     return member[(uint32_t)(mix(flow ^ sw->salt) >> 32) % n];
 }
 
-static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet,
+                             uint32_t target)
 {
-    uint32_t port = packet->target < sw->targets ? sw->table[packet->target] : VB_SIM_NO_PORT;
+    uint32_t port = target < sw->targets ? sw->table[target] : VB_SIM_NO_PORT;
 
     if (port != VB_SIM_NO_PORT && port >= VB_SIM_PORT_SET)
         port = one_of(sw, port - VB_SIM_PORT_SET, packet);
@@ -194,7 +197,7 @@ static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packe
 uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                          const struct vb_sim_packet *packet)
 {
-    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet);
+    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet, packet->target);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -367,11 +370,9 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint32_t lane = at->lane, queue;
+    uint32_t lane = vb_switch_lane(sw, in->number, port->number, at->lane, at->level_marks >> 4);
+    uint32_t queue;
 
-    if (sw->lane_of && lane < sw->lanes)
-        lane = sw->lane_of[((size_t)in->number * sw->config.ports + port->number) * 16 +
-                           (at->level_marks >> 4)];
     queue = port->lanes->lane[lane].bytes;
     if (!(at->level_marks & VB_SIM_COPY) && !vb_switch_admit(world, sw, in, port, queue, packet))
         return;
@@ -448,8 +449,8 @@ static bool is_turned_away(struct vb_world *world, const struct vb_sim_switch *s
 void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
                       uint32_t packet)
 {
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint32_t out;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t out, target = at->target;
 
     if (__builtin_expect(world->hop_limit || world->floods, 0) &&
         is_turned_away(world, sw, in, packet))
@@ -458,7 +459,9 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
         vb_switch_replicate(world, sw, in, packet);
         return;
     }
-    out = route(sw, at);
+    if (__builtin_expect(sw->detour != NULL, 0))
+        target = vb_detour_target(world, sw, in, at);
+    out = route(sw, at, target);
     if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
         out = vb_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_SIM_NONE, 0))

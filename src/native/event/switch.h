@@ -9,6 +9,8 @@
 
 #include "event/lanes.h"
 
+struct vb_sim_detour;
+
 enum vb_sim_balance {
     VB_SIM_BY_FLOW =
         0,            /* a hash of source, target and queue pair: the packets of a flow together */
@@ -77,9 +79,10 @@ struct vb_sim_group {
 };
 
 struct vb_sim_switch {
-    uint16_t *table;  /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
-    uint32_t *port;   /* the node's */
-    uint32_t targets; /* length of the table */
+    uint16_t *table; /* by host: a port, VB_SIM_NO_PORT, or VB_SIM_PORT_SET + a set of ports */
+    uint32_t *port;  /* the node's */
+    struct vb_sim_detour *detour; /* NULL: none; all packets take the ways of the table */
+    uint32_t targets;             /* length of the table */
     uint32_t lanes, fecn;
     enum vb_sim_balance balance;
     uint64_t buffer;
@@ -92,6 +95,7 @@ struct vb_sim_switch {
     uint32_t sets, turn;
     uint64_t salt;
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
+    bool by_lane;     /* …with the lane that it came by in place of its level */
     struct vb_sim_group *group;
     uint32_t groups;
     struct vb_sim_group everywhere; /* all ports, of a switch that floods */
@@ -107,8 +111,22 @@ void vb_switch_destroy(struct vb_sim_switch *sw);
  */
 int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                          uint32_t width);
-/* `lanes`: [input][output][16] of them. -EINVAL: no such lane. */
-int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes);
+/*
+ * `lanes`: [input][output][16] of them, by level, or by the lane that a packet came by. -EINVAL: no
+ * such lane.
+ */
+int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
+
+/* The lane on the next link, for ports with these numbers of the switch. */
+static inline uint32_t vb_switch_lane(const struct vb_sim_switch *sw, uint32_t input,
+                                      uint32_t output, uint32_t lane, uint32_t level)
+{
+    size_t row = ((size_t)input * sw->config.ports + output) * 16;
+
+    if (!sw->lane_of || lane >= sw->lanes)
+        return lane;
+    return sw->lane_of[row + (__builtin_expect(sw->by_lane, 0) ? lane : level)];
+}
 
 /*
  * The port of the world by which the switch passes a packet on that came by port `in` of the world;

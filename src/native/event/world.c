@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "event/detour.h"
 #include "event/lanes.h"
 #include "event/link.h"
 #include "event/sample.h"
@@ -55,6 +56,7 @@ void vb_world_destroy(struct vb_world *world)
 {
     for (uint32_t i = 0; i < world->ports; ++i)
         vb_lanes_destroy(world->port[i].lanes);
+    vb_detours_free(world);
     for (uint32_t i = 0; i < world->nodes; ++i) {
         if (world->node[i].sw)
             vb_switch_destroy(world->node[i].sw);

@@ -30,6 +30,7 @@ struct vb_sim_tap;
 struct vb_sim_sampler;
 struct vb_sim_storm;
 struct vb_sim_trail;
+struct vb_sim_detours;
 struct vb_world;
 
 /* What the hosts do. `context` is vb_world.hosts_context, `host` a host's number. */
@@ -125,6 +126,7 @@ struct vb_world {
     struct vb_sim_storm *storm;
     struct vb_sim_trail *trail; /* by packet */
     uint32_t samplers, storms, trails;
+    struct vb_sim_detours *detours;    /* detour.h; NULL: packets take the ways of the tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */

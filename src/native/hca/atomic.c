@@ -6,7 +6,9 @@
 #include "hca/lock.h"
 #include "hca/mr.h"
 
-enum { PATIENCE = 1000 };
+/* Rounds, most of which yield: on a busy machine each of these may take a scheduler's slice, and
+ * who asked waits a second at most (port/direct/bounce.c). */
+enum { PATIENCE = 350 };
 
 int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op op,
                      uint64_t compare_add, uint64_t swap_value, uint64_t *result)

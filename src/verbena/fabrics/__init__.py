@@ -43,10 +43,10 @@ from .patterns import (
     tree_all_reduce,
 )
 from .rates import Rate, ethernet, infiniband, rate
-from .routes import Hop, PortGroups, Routes
+from .routes import Detours, Hop, PortGroups, Routes
 from .sizes import PUBLISHED, Distribution, distribution, read_distribution
 from .sssp import dfsssp, sssp
-from .structured import dimension_order, dragonfly_minimal
+from .structured import dimension_order, dragonfly_minimal, dragonfly_ugal, dragonfly_valiant
 from .tables import LINK, Tables
 from .topologies import (
     chain,
@@ -67,6 +67,7 @@ from .topologies import (
 __all__ = [
     "Cable",
     "CreditLoop",
+    "Detours",
     "Distribution",
     "ENGINES",
     "FLOW",
@@ -127,6 +128,8 @@ ENGINES: dict[str, Callable[..., Routes]] = {
     "ftree": d_mod_k,
     "dor": dimension_order,
     "dragonfly": dragonfly_minimal,
+    "valiant": dragonfly_valiant,
+    "ugal": dragonfly_ugal,
     "sssp": sssp,
     "dfsssp": dfsssp,
     "ecmp": ecmp,

@@ -9,14 +9,14 @@ circle, no traffic can deadlock a network with credits or pauses.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .hops import MinimalHops
-from .routes import Routes
+from .routes import Detours, Routes
 from .tables import Tables
 
 __all__ = ["CreditLoop", "credit_loop", "dependencies", "find_cycle"]
@@ -50,7 +50,8 @@ def credit_loop(routes: Routes) -> CreditLoop | None:
     """A circle in the channel dependency graph of the routes, or None if there is none.
 
     Every pair of hosts counts, in both directions: acknowledgements too, if they have the level of
-    their own way (see ``sim.levels``). With equal-cost sets, every choice does.
+    their own way (see ``sim.levels``). With equal-cost sets, every choice does; with detours, the
+    way by each group.
     """
     before, after = dependencies(routes)
     cycle = find_cycle(before, after)
@@ -65,7 +66,10 @@ def dependencies(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _of_paths(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Follows every path, from each switch with hosts to each destination, all at once."""
+    """Follows every path, from each switch with hosts to each destination, all at once.
+
+    A detour is two of them: towards a group, and from where that is entered to each destination.
+    """
     tables = routes.tables
     leaves = tables.leaves
     found = [np.zeros(0, np.int64)]
@@ -73,38 +77,90 @@ def _of_paths(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     channels = LANES * len(tables.links)
     for first in range(0, tables.end_count, span):
         ends = np.arange(first, min(first + span, tables.end_count))
-        found += [_followed(routes, leaves, ends, channels)]
+        starts = _Packets.at(routes, leaves, ends)
+        found += [_followed(routes, starts, channels)[0]]
+    if routes.detours is not None:
+        found += _around(routes, routes.detours, channels)
     key = np.unique(np.concatenate(found))
     return key // channels, key % channels
 
 
+@dataclass(frozen=True)
+class _Packets:
+    """Packets in switches: where, to which ends, by which kind of port and channel (-1: from a
+    host) they came."""
+
+    switch: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sl: NDArray[np.int64]
+    enter: NDArray[np.int64]
+    before: NDArray[np.int64]
+
+    @classmethod
+    def at(cls, routes: Routes, leaves: NDArray[Any], ends: NDArray[np.int64]) -> _Packets:
+        """From hosts at each of the switches to each of the ends."""
+        switch, end = (a.ravel().astype(np.int64) for a in np.meshgrid(leaves, ends, indexing="ij"))
+        sl = np.zeros(len(end), np.int64) if routes.sl is None else routes.sl[switch, end]
+        return cls(switch, end, sl, np.zeros(len(end), np.int64), np.full(len(end), -1, np.int64))
+
+    def __getitem__(self, which: NDArray[Any]) -> _Packets:
+        return _Packets(*(part[which] for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[NDArray[np.int64], ...]:
+        return self.switch, self.end, self.sl, self.enter, self.before
+
+
 def _followed(
-    routes: Routes, leaves: NDArray[np.int32], ends: NDArray[np.int64], channels: int
-) -> NDArray[np.int64]:
+    routes: Routes, packets: _Packets, channels: int, stop: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], list[_Packets]]:
+    """Pairs of channels as one number. ``stop`` [S]: packets that come to a switch whose number
+    there is that of their end's switch are returned, and followed no further."""
     tables, lanes = routes.tables, routes.lanes
-    switch, end = (a.ravel() for a in np.meshgrid(leaves, ends, indexing="ij"))
-    sl = np.zeros(len(end), np.int64) if routes.sl is None else routes.sl[switch, end]
-    enter = np.zeros(len(end), np.int64)
-    before = np.full(len(end), -1, np.int64)
-    found = [np.zeros(0, np.int64)]
+    found, stopped = [np.zeros(0, np.int64)], list[_Packets]()
     for _ in range(tables.switch_count + 1):
-        port = routes.out[switch, end]
-        live = port != routes.none
-        switch, end, sl, enter, before, port = (
-            a[live] for a in (switch, end, sl, enter, before, port)
-        )
-        link = tables.out_link[switch, port].astype(np.int64)
-        channel = LANES * link + lanes.lane[enter, lanes.kind[switch, port], sl]
-        waits = before >= 0
-        found.append(np.unique(before[waits] * channels + channel[waits]))
-        following = tables.neighbour[switch, port]
+        packets = packets[routes.out[packets.switch, packets.end] != routes.none]
+        port = routes.out[packets.switch, packets.end]
+        link = tables.out_link[packets.switch, port].astype(np.int64)
+        waits = packets.before >= 0
+        key = np.where(waits, packets.before % LANES, 0) if lanes.by_lane else packets.sl
+        kind = lanes.kind[packets.switch, port]
+        channel = LANES * link + lanes.lane[packets.enter, kind, key]
+        found.append(np.unique(packets.before[waits] * channels + channel[waits]))
+        following = tables.neighbour[packets.switch, port].astype(np.int64)
         live = following >= 0
         if not live.any():
             break
-        back = tables.links["dst_port"][link[live]]
-        switch, end, sl, before = following[live], end[live], sl[live], channel[live]
+        switch, back = following[live], tables.links["dst_port"][link[live]]
         enter = lanes.kind[switch, back].astype(np.int64)
-    return np.concatenate(found)
+        packets = _Packets(switch, packets.end[live], packets.sl[live], enter, channel[live])
+        if stop is not None:
+            here = stop[packets.switch] == stop[tables.end_switch[packets.end]]
+            stopped.append(packets[here])
+            packets = packets[~here]
+    return np.concatenate(found), stopped
+
+
+def _around(routes: Routes, detours: Detours, channels: int) -> list[NDArray[np.int64]]:
+    """The same of the ways by each group: towards its first host, as the simulator has it, and from
+    where the group is entered to one host of each switch."""
+    tables, group = routes.tables, detours.group
+    ends = np.nonzero(tables.end_switch >= 0)[0]
+    _, gates = np.unique(group[tables.end_switch[ends]], return_index=True)
+    starts = _Packets.at(routes, tables.leaves, ends[gates])
+    starts = starts[group[starts.switch] != group[tables.end_switch[starts.end]]]
+    key, stopped = _followed(routes, starts, channels, group)
+    found = [key]
+    _, last = np.unique(tables.end_switch[ends], return_index=True)
+    goals = ends[last]
+    span = max(1, CHUNK // len(goals))
+    for entered in stopped:
+        _, which = np.unique(entered.before, return_index=True)
+        for first in range(0, len(which), span):
+            again = np.repeat(which[first : first + span], len(goals))
+            onward = replace(entered[again], end=np.tile(goals, len(again) // len(goals)))
+            found.append(_followed(routes, onward, channels)[0])
+    return found
 
 
 def _of_sets(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -21,11 +21,12 @@ class LaneMap:
 
     ``kind`` [S, P+1] uint8 is the kind of each switch port; ``lane`` [kinds, kinds, 16] uint8 the
     VL by kind of the input port, kind of the output port, and SL. Hosts send on VL
-    ``lane[0, 0, SL]``.
+    ``lane[0, 0, SL]``. With ``by_lane`` the VL that a packet came by takes the place of the SL.
     """
 
     kind: NDArray[np.uint8]
     lane: NDArray[np.uint8]
+    by_lane: bool = False
 
     @property
     def lanes(self) -> int:

@@ -15,7 +15,7 @@ from .fabric import Fabric
 from .lanes import LaneMap, identity
 from .tables import Tables
 
-__all__ = ["Hop", "PortGroups", "Routes"]
+__all__ = ["Detours", "Hop", "PortGroups", "Routes"]
 
 MAX_LID = 0xBFFF  # the last unicast LID (IBA 4.1.3)
 
@@ -51,13 +51,29 @@ class PortGroups:
 
 
 @dataclass(frozen=True)
+class Detours:
+    """Ways by a third group of switches, beside those of the tables (see sim.World.set_detours).
+
+    ``group`` [S]: each switch's, counted from 0. ``adaptive``: by the queues of the first switch;
+    otherwise always. ``per``: "flow" or "packet". ``threshold``: bytes times links. ``gap``: ps.
+    """
+
+    group: NDArray[np.int64]
+    adaptive: bool
+    per: str
+    threshold: int
+    gap: int
+
+
+@dataclass(frozen=True)
 class Routes:
     """Routes of a fabric of S switches to its D end ports.
 
     ``out`` [S, D] uint8, or uint16 for switches of more than 254 ports: the port to a destination,
     or ``none`` (255, 65535). ``sl`` [S, D] uint8: the SL of packets from hosts at a switch to a
     destination; None means 0. ``lanes`` has the VLs. ``groups`` are the equal-cost sets, for
-    Ethernet; ``out`` is then one choice from each.
+    Ethernet; ``out`` is then one choice from each. ``detours``: packets also take other ways, which
+    ``links``, ``path`` and the loads do not show.
     """
 
     fabric: Fabric
@@ -67,6 +83,7 @@ class Routes:
     sl: NDArray[np.uint8] | None
     lanes: LaneMap
     groups: PortGroups | None = None
+    detours: Detours | None = None
 
     @property
     def none(self) -> int:
@@ -218,7 +235,8 @@ class Routes:
             switch = tables.links["src"][after] - tables.host_count
             enter = self.lanes.kind[switch, tables.links["dst_port"][before]]
             leave = self.lanes.kind[switch, tables.links["src_port"][after]]
-            lanes[live, step] = self.lanes.lane[enter, leave, sl[live]]
+            key = lanes[live, step - 1] if self.lanes.by_lane else sl[live]
+            lanes[live, step] = self.lanes.lane[enter, leave, key]
         return lanes
 
     # ---- load ----------------------------------------------------------------------------------

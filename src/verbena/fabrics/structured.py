@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from .engines import empty
 from .errors import FabricError
 from .fabric import Fabric
 from .lanes import SLS, LaneMap, identity
-from .routes import Routes
+from .routes import Detours, Routes
 from .tables import Tables
 
-__all__ = ["dimension_order", "dragonfly_minimal"]
+__all__ = ["dimension_order", "dragonfly_minimal", "dragonfly_ugal", "dragonfly_valiant"]
 
 MAX_DIMENSIONS = 4  # an SL has a bit for each
 
@@ -142,6 +143,51 @@ def dragonfly_minimal(fabric: Fabric) -> Routes:
     lane = np.zeros((3, 3, SLS), np.uint8)
     lane[2, 1] = 1
     return Routes(fabric, tables, "dragonfly", out, None, LaneMap(kind, lane))
+
+
+def dragonfly_valiant(fabric: Fabric, *, per: str = "flow") -> Routes:
+    """From group to group by way of a third one, by chance (VAL of Kim et al., ISCA 2008).
+
+    So no traffic between groups is worse than any other, at twice the load of the global cables.
+    All packets of a flow go by one group, which is the order that reliable connections ask for; or
+    with ``per`` = "packet" each by its own. Within a group they take its one cable. The VL counts
+    the global cables that a packet has crossed: three VLs, no credit loop. Raises FabricError as
+    dragonfly_minimal does.
+    """
+    return _detoured(fabric, "valiant", Detours(np.zeros(0, np.int64), False, per, 0, 0))
+
+
+def dragonfly_ugal(
+    fabric: Fabric, *, per: str = "flow", threshold: int = 0, gap: int = 100_000_000
+) -> Routes:
+    """Minimal, or by way of a third group where the first switch's queues say so (UGAL-L, ibid.).
+
+    The queue towards the minimal way, times its links, is to be longer by ``threshold`` bytes than
+    the one towards the other, times its own. A flow's packets go together, until it pauses for
+    ``gap`` ps; with ``per`` = "packet" each is asked about by itself. Otherwise as
+    dragonfly_valiant.
+    """
+    detours = Detours(np.zeros(0, np.int64), True, per, threshold, gap)
+    return _detoured(fabric, "ugal", detours)
+
+
+def _detoured(fabric: Fabric, engine: str, detours: Detours) -> Routes:
+    if detours.per not in ("flow", "packet"):
+        raise FabricError(f"{engine}: per is 'flow' or 'packet', and not {detours.per!r}")
+    if detours.threshold < 0 or detours.gap < 0:
+        raise FabricError(f"{engine}: threshold and gap are not below 0")
+    short = dragonfly_minimal(fabric)
+    tables = short.tables
+    group = _groups(fabric, tables).astype(np.int64)
+    ends = np.unique(group[tables.end_switch[tables.end_switch >= 0]])
+    if len(ends) <= group.max():
+        lost = int(np.argmax(~np.isin(group, ends)))
+        raise FabricError(f"{engine}: the group of {tables.switch_name(lost)} has no hosts")
+    crossed = np.arange(SLS, dtype=np.uint8)
+    lane = np.zeros((3, 3, SLS), np.uint8)
+    lane[1], lane[2] = np.minimum(crossed, 2), np.minimum(crossed + 1, 2)
+    lanes = LaneMap(short.lanes.kind, lane, by_lane=True)
+    return replace(short, engine=engine, lanes=lanes, detours=replace(detours, group=group))
 
 
 def _groups(fabric: Fabric, tables: Tables) -> NDArray[Any]:

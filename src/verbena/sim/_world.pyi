@@ -17,6 +17,7 @@ GATES: dict[str, int]
 BALANCES: dict[str, int]
 TURNS: dict[str, int]
 FECN_AT: dict[str, int]
+LANES_BY: dict[str, int]
 OPERATIONS: dict[str, int]
 TRANSPORTS: dict[str, int]
 CONTROLS: dict[str, int]
@@ -100,7 +101,16 @@ class World:
     @property
     def captures_lost(self) -> int: ...
     def set_routes(self, switch: int, ports: ArrayLike) -> None: ...
-    def set_lanes(self, switch: int, lanes: ArrayLike) -> None: ...
+    def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None: ...
+    def set_detours(
+        self,
+        group: ArrayLike,
+        *,
+        adaptive: bool = True,
+        per: str = "flow",
+        threshold: int = 0,
+        gap: int = ...,
+    ) -> None: ...
     def add_group(self, members: Iterable[int], ports: Mapping[int, Iterable[int]]) -> int: ...
     def add_flows(
         self,

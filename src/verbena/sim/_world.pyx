@@ -22,6 +22,7 @@ TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
 BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
 RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
 FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
+LANES_BY = {"level": 0, "lane": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD, "tcp": VB_SIM_FLOW_TCP}
 ENDS = {
@@ -103,55 +104,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
 
 include "_world_switches.pxi"
 include "_world_congestion.pxi"
-
-
-def _codes(str name, object given, dict table):
-    """Words, one or an array of them, as the numbers that the table has for them."""
-    words = np.atleast_1d(np.asarray(given))
-    if words.dtype.kind != "U":
-        raise ValueError(f"{name} is to be one of {', '.join(table)}, or an array of them")
-    found, where = np.unique(words, return_inverse=True)
-    codes = np.array([_choice(table, name, str(word)) for word in found], dtype=np.uint64)
-    return codes[where].reshape(words.shape)
-
-
-cdef vb_sim_after *_after_array(object after, uint64_t count) except? NULL:
-    """The caller frees it."""
-    cdef const uint64_t[:, :] pairs = after
-    cdef uint64_t i
-    cdef vb_sim_after *made = <vb_sim_after *>calloc(count if count else 1, sizeof(vb_sim_after))
-    if made is NULL:
-        raise MemoryError
-    for i in range(count):
-        made[i].first, made[i].then = <uint32_t>pairs[i, 0], <uint32_t>pairs[i, 1]
-    return made
-
-
-cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
-    """One C flow for each row of the columns; the caller frees it."""
-    cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
-    cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer
-    cdef uint64_t i
-    if flows is NULL:
-        raise MemoryError
-    source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve, back_level, buffer = columns[9:]
-    for i in range(count):
-        flows[i].source = <uint32_t>source[i]
-        flows[i].target = <uint32_t>target[i]
-        flows[i].bytes = size[i]
-        flows[i].start = start[i]
-        flows[i].message = message[i]
-        flows[i].level, flows[i].back_level = <uint8_t>level[i], <uint8_t>back_level[i]
-        flows[i].depth = <uint8_t>depth[i]
-        flows[i].opcode = <uint8_t>opcode[i]
-        flows[i].type = <uint8_t>kind[i]
-        flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
-        flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
-    return flows
-
-
+include "_world_flows.pxi"
 include "_world_samples.pxi"
 
 
@@ -460,8 +413,11 @@ cdef class World:
         rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
         _check(vb_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
 
-    def set_lanes(self, switch, lanes):
-        """SL to VL: uint8 of shape (ports in, ports out, 16 levels)."""
+    def set_lanes(self, switch, lanes, by="level"):
+        """SL to VL: uint8 of shape (ports in, ports out, 16 levels).
+
+        With ``by`` = "lane" the last index is the lane by which a packet came.
+        """
         cdef vb_sim_switch *sw = self._switch_of(switch)
         table = np.asarray(lanes)
         cdef const uint8_t[:, :, ::1] cells
@@ -472,9 +428,25 @@ cdef class World:
         if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
             raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
         cells = np.ascontiguousarray(table, dtype=np.uint8)
-        if vb_switch_set_lanes(sw, &cells[0, 0, 0]) == -EINVAL:
+        by_lane = _choice(LANES_BY, "by", by)
+        if vb_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
             raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
                              f"and no lane {table.max()}")
+
+    def set_detours(self, group, *, adaptive=True, per="flow", threshold=0, gap=100_000_000):
+        """Packets to another group of switches go by way of a third one, by chance.
+
+        ``group``: the number of each node's group, but for range extenders, which are behind all
+        others; each group has a host. Not ``adaptive``: always (Valiant and Brebner, 1981).
+        Otherwise the first switch compares its queues towards both, each times the links of the
+        way: the queue of the short way is to be longer by ``threshold`` (UGAL-L, Kim, ISCA 2008).
+        A queue is what waits there and what has no credit back. ``per``: all packets of a "flow"
+        go one way, until for ``gap`` ps none of them has come; or each "packet" its own, by its
+        PSN, and they overtake each other. Packets on VL15 make no detours. Lanes are the caller's
+        (see set_lanes; fabrics.route has them). ValueError: there are detours already.
+        """
+        self._idle()
+        _set_detours(self._world, group, adaptive, per, threshold, gap)
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.
@@ -887,3 +859,4 @@ cdef int _check(int error, str what) except -1:
 
 include "_world_programs.pxi"
 include "_world_far.pxi"
+include "_world_detours.pxi"

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from verbena.sim._world import World
 
 if TYPE_CHECKING:
-    from verbena.fabrics import Fabric, Routes
+    from verbena.fabrics import Detours, Fabric, Routes
     from verbena.fabrics.routes import PortGroups
 
 __all__ = ["add_group", "build", "levels"]
@@ -51,7 +51,8 @@ def build(
     for number in range(tables.switch_count):
         node = world.add_switch(ports, **(own or {}).get(number, settings))
         if lanes and routes.lanes.lanes > 1:
-            world.set_lanes(node, routes.lanes.table(number))
+            by = "lane" if routes.lanes.by_lane else "level"
+            world.set_lanes(node, routes.lanes.table(number), by)
     cables = tables.links[0::2].tolist()
     errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
     boxes = np.broadcast_to(np.asarray(extender, np.int64), len(cables)).tolist()
@@ -66,6 +67,19 @@ def build(
         )
     for number in range(tables.switch_count):
         world.set_routes(tables.host_count + number, _ways(routes, number))
+    if routes.detours is not None:
+        _detour(world, routes, routes.detours)
+
+
+def _detour(world: World, routes: Routes, detours: Detours) -> None:
+    group = np.concatenate([detours.group[routes.tables.end_switch], detours.group])
+    world.set_detours(
+        group,
+        adaptive=detours.adaptive,
+        per=detours.per,
+        threshold=detours.threshold,
+        gap=detours.gap,
+    )
 
 
 def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.uint8]:

@@ -68,12 +68,15 @@ NODES: dict[str, Callable[[dict[str, Any]], float]] = {
         math.prod(given.get(part, 1) ** 2 for part in "ah") * given.get("p", 1)
     ),
 }
+_PER = kinds.one_of(("flow", "packet"))
 FORMATS = ("ibnetdiscover", "dot")
 ENGINES: dict[str, Kinds] = {
     **{name: {} for name in fabrics.ENGINES},
     "updn": {"roots": kinds.list_of(kinds.text)},
     "dor": {"dateline": kinds.flag},
     "dfsssp": {"lanes": kinds.whole(1, 15)},
+    "valiant": {"per": _PER},
+    "ugal": {"per": _PER, "threshold": kinds.size(0, (1 << 32) - 1), "gap": kinds.time},
 }
 _METRES = kinds.number(0, 2e8)
 _ERRORS = kinds.number(0, 0.01)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Retries, as time: how long a request waits for a receiver or a peer before it ends in error. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "hca/delays.h"
@@ -28,6 +29,15 @@ static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check
                      &evidence, outcome);
 }
 
+/* The service thread may not have noticed yet that a peer's process has ended, whose queues are
+ * still there to look at: then it is not the receiver that was not ready. */
+static bool has_ended(const struct vb_peer *peer)
+{
+    struct pollfd socket = {.fd = atomic_load(&peer->socket)};
+
+    return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLHUP | POLLERR));
+}
+
 int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     uint64_t since = waited(qp, VB_WAIT_RNR);
@@ -36,7 +46,9 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 
     if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
-    return give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
+    return has_ended(qp->peer)
+               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->attr.retry_cnt, since, outcome)
+               : give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
 /* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */

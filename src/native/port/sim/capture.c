@@ -48,7 +48,7 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
     uint32_t pad = vb_bth_read(packet->header).pad;
 
     memcpy(header, packet->header, VB_SIM_HEADER);
-    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED);
+    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED | VB_SIM_AROUND);
     header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
 
     /* The level as a class selector (RFC 2474), then ECN. */

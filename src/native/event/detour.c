@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "event/detour.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "wire/bytes.h"
+
+enum {
+    FEWEST_GROUPS = 3,
+    LONGEST_WAY = 64, /* links that are counted */
+    FIRST_ROOM = 64,  /* flows; a power of two */
+};
+
+#define USED   (1ull << 63)
+#define AROUND (1ull << 62)
+
+/* What all switches have in common. */
+struct vb_sim_detours {
+    struct vb_sim_detour_config config;
+    uint64_t salt;
+    uint16_t *group; /* of each host */
+    uint32_t *gate;  /* a host of each group: what is for the group goes towards it */
+    uint32_t groups, hosts;
+};
+
+/* ---- which group ----------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+static uint64_t flow_of(const struct vb_sim_packet *packet)
+{
+    return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
+           vb_get24(packet->header + 5);
+}
+
+/* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
+static uint32_t number_of(const struct vb_sim_packet *packet)
+{
+    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_get32(packet->header + 12)
+                                                        : vb_get24(packet->header + 9);
+}
+
+/* One of the groups that are neither the source's nor the target's. */
+static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
+{
+    uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
+    uint64_t hash = mix(flow_of(packet) ^ all->salt);
+
+    if (all->config.by_packet)
+        hash = mix(hash + number_of(packet));
+    chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
+    chosen += chosen >= (one < other ? one : other);
+    return chosen + (chosen >= (one < other ? other : one));
+}
+
+static bool may_detour(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
+{
+    return all->groups >= FEWEST_GROUPS && !(packet->level_marks & VB_SIM_MANAGEMENT) &&
+           packet->target < all->hosts && all->group[packet->source] != all->group[packet->target];
+}
+
+/* ---- by queues ------------------------------------------------------------------------------- */
+
+/* The port of the world towards a host; of several the first. */
+static uint32_t port_to(const struct vb_sim_switch *sw, uint32_t host)
+{
+    uint32_t port = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
+
+    if (port == VB_SIM_NO_PORT)
+        return VB_SIM_NONE;
+    if (port >= VB_SIM_PORT_SET)
+        port = sw->member[sw->set[port - VB_SIM_PORT_SET]];
+    return sw->port[port];
+}
+
+/* The switch behind a port, and behind a line between two range extenders; NULL: a host. */
+static const struct vb_sim_switch *behind(const struct vb_world *world, uint32_t port)
+{
+    const struct vb_sim_switch *next = world->port[port].to_switch;
+
+    while (next && next->config.line) {
+        port = vb_switch_through(world, next, world->port[port].peer);
+        next = port == VB_SIM_NONE ? NULL : world->port[port].to_switch;
+    }
+    return next;
+}
+
+/* Links from a switch to the last one before a host, or to the first one in `group`, which *sw is
+ * then. */
+static uint32_t links_to(const struct vb_world *world, const struct vb_sim_switch **sw,
+                         uint32_t host, uint32_t group)
+{
+    uint32_t links = 0;
+
+    while (links < LONGEST_WAY && (*sw)->detour->group != group) {
+        uint32_t port = port_to(*sw, host);
+        const struct vb_sim_switch *next = port == VB_SIM_NONE ? NULL : behind(world, port);
+
+        if (!next)
+            break;
+        *sw = next;
+        ++links;
+    }
+    return links;
+}
+
+/* What waits here, and what the other end has not said to be gone. */
+static uint64_t queue_before(struct vb_world *world, uint32_t number)
+{
+    struct vb_sim_port *port = &world->port[number];
+    uint64_t bytes = 0;
+
+    if (!port->lanes)
+        return vb_sim_backlog(world, port);
+    vb_lanes_absorb(world, port);
+    for (uint32_t i = 0; i < port->lanes->data; ++i) {
+        const struct vb_sim_lane *lane = &port->lanes->lane[i];
+
+        bytes += lane->bytes;
+        if (lane->gate == VB_SIM_CREDITS)
+            bytes += (lane->sent - lane->released) * VB_SIM_BLOCK;
+    }
+    return bytes;
+}
+
+/* Is the way around shorter in time, as far as can be seen here? */
+static bool is_better(struct vb_world *world, struct vb_sim_switch *sw,
+                      const struct vb_sim_packet *packet)
+{
+    const struct vb_sim_detours *all = sw->detour->all;
+    uint32_t middle = middle_of(all, packet), near, far, links;
+    uint32_t direct = port_to(sw, packet->target), around = port_to(sw, all->gate[middle]);
+    const struct vb_sim_switch *at = sw;
+
+    if (direct == VB_SIM_NONE || around == VB_SIM_NONE || direct == around)
+        return false;
+    near = links_to(world, &at, packet->target, VB_SIM_NONE);
+    at = sw;
+    links = links_to(world, &at, all->gate[middle], middle);
+    far = links + links_to(world, &at, packet->target, VB_SIM_NONE);
+    return queue_before(world, direct) * near >
+           queue_before(world, around) * far + all->config.threshold;
+}
+
+/* ---- flows ----------------------------------------------------------------------------------- */
+
+static struct vb_sim_chosen *place_of(const struct vb_sim_detour *detour, uint64_t key)
+{
+    uint32_t at = (uint32_t)mix(key) & (detour->room - 1);
+
+    while (detour->flow[at].key && (detour->flow[at].key & ~AROUND) != key)
+        at = (at + 1) & (detour->room - 1);
+    return &detour->flow[at];
+}
+
+/* Twice the room, and only the flows whose choice still counts. */
+static int grow(struct vb_sim_detour *detour, uint64_t now)
+{
+    struct vb_sim_detour grown = *detour;
+
+    grown.room = detour->room ? 2 * detour->room : FIRST_ROOM;
+    grown.flows = 0;
+    grown.flow = calloc(grown.room, sizeof(*grown.flow));
+    if (!grown.flow)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < detour->room; ++i) {
+        const struct vb_sim_chosen *flow = &detour->flow[i];
+
+        if (flow->key && now - flow->seen <= detour->all->config.gap) {
+            *place_of(&grown, flow->key & ~AROUND) = *flow;
+            ++grown.flows;
+        }
+    }
+    free(detour->flow);
+    *detour = grown;
+    return 0;
+}
+
+/* As the flow's last packet, unless that is long ago: then nothing that it could overtake is left.
+ */
+static bool goes_around(struct vb_world *world, struct vb_sim_switch *sw,
+                        const struct vb_sim_packet *packet)
+{
+    struct vb_sim_detour *detour = sw->detour;
+    uint64_t key = flow_of(packet) | USED;
+    struct vb_sim_chosen *flow;
+
+    if (2 * detour->flows >= detour->room && grow(detour, world->now)) {
+        world->error = -ENOMEM;
+        return false;
+    }
+    flow = place_of(detour, key);
+    if (!flow->key || world->now - flow->seen > detour->all->config.gap) {
+        detour->flows += !flow->key;
+        flow->key = key | (is_better(world, sw, packet) ? AROUND : 0);
+    }
+    flow->seen = world->now;
+    return flow->key & AROUND;
+}
+
+static void choose(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_packet *packet)
+{
+    const struct vb_sim_detour_config *config = &sw->detour->all->config;
+    bool around = true;
+
+    if (config->adaptive)
+        around = config->by_packet ? is_better(world, sw, packet) : goes_around(world, sw, packet);
+    if (around)
+        packet->header[VB_SIM_FLAGS_AT] |= VB_SIM_AROUND;
+}
+
+uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                          struct vb_sim_packet *packet)
+{
+    const struct vb_sim_detour *detour = sw->detour;
+    uint32_t middle;
+
+    if (!world->port[in].to_switch && may_detour(detour->all, packet))
+        choose(world, sw, packet);
+    if (!(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_AROUND))
+        return packet->target;
+    middle = middle_of(detour->all, packet);
+    if (detour->group != middle)
+        return detour->all->gate[middle];
+    packet->header[VB_SIM_FLAGS_AT] &= (uint8_t)~VB_SIM_AROUND;
+    return packet->target;
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static void free_all(struct vb_sim_detours *all)
+{
+    if (!all)
+        return;
+    free(all->group);
+    free(all->gate);
+    free(all);
+}
+
+static struct vb_sim_detours *make(uint32_t hosts, uint32_t groups)
+{
+    struct vb_sim_detours *all = calloc(1, sizeof(*all));
+
+    if (!all)
+        return NULL;
+    all->hosts = hosts;
+    all->groups = groups;
+    all->group = malloc((hosts + 1) * sizeof(*all->group));
+    all->gate = malloc((groups + 1) * sizeof(*all->gate));
+    if (all->group && all->gate)
+        return all;
+    free_all(all);
+    return NULL;
+}
+
+/* Each group has a host? */
+static bool find_gates(const struct vb_world *world, struct vb_sim_detours *all,
+                       const uint16_t *group, uint32_t count)
+{
+    for (uint32_t i = 0; i < all->groups; ++i)
+        all->gate[i] = VB_SIM_NONE;
+    for (uint32_t i = count; i-- > 0;)
+        if (world->node[i].kind == VB_SIM_HOST) {
+            all->group[world->node[i].host] = group[i];
+            all->gate[group[i]] = world->node[i].host;
+        }
+    for (uint32_t i = 0; i < all->groups; ++i)
+        if (all->gate[i] == VB_SIM_NONE)
+            return false;
+    return true;
+}
+
+static int join(const struct vb_sim_detours *all, struct vb_sim_switch *sw, uint16_t group)
+{
+    if (sw->config.line)
+        return 0;
+    sw->detour = calloc(1, sizeof(*sw->detour));
+    if (!sw->detour)
+        return -ENOMEM;
+    sw->detour->all = all;
+    sw->detour->group = group;
+    return 0;
+}
+
+int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_config *config,
+                         const uint16_t *group, uint32_t count)
+{
+    struct vb_sim_detours *all;
+    uint32_t groups = 0;
+    int error = 0;
+
+    if (world->detours)
+        return -EBUSY;
+    for (uint32_t i = 0; i < count; ++i)
+        groups = group[i] >= groups ? group[i] + 1u : groups;
+    for (uint32_t i = count; i < world->nodes; ++i)
+        if (world->node[i].kind == VB_SIM_HOST || !world->node[i].sw->config.line)
+            return -EINVAL;
+    all = count <= world->nodes ? make(world->hosts, groups) : NULL;
+    if (!all)
+        return count <= world->nodes ? -ENOMEM : -EINVAL;
+    world->detours = all;
+    all->config = *config;
+    all->salt = vb_world_random(world);
+    if (!find_gates(world, all, group, count))
+        error = -EINVAL;
+    for (uint32_t i = 0; i < count && !error; ++i)
+        if (world->node[i].sw)
+            error = join(all, world->node[i].sw, group[i]);
+    if (error)
+        vb_detours_free(world);
+    return error;
+}
+
+void vb_detour_destroy(struct vb_sim_detour *detour)
+{
+    if (detour)
+        free(detour->flow);
+    free(detour);
+}
+
+void vb_detours_free(struct vb_world *world)
+{
+    for (uint32_t i = 0; i < world->nodes; ++i)
+        if (world->node[i].sw) {
+            vb_detour_destroy(world->node[i].sw->detour);
+            world->node[i].sw->detour = NULL;
+        }
+    free_all(world->detours);
+    world->detours = NULL;
+}
