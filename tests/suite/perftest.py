@@ -183,7 +183,10 @@ def modes() -> Iterator[Mode]:
 
 # What perftest itself does not do, or not here: the pattern of its words, and the reason.
 REFUSALS = (
-    (r"QP failed to accept HW rate limit", "perftest asks that of connected queue pairs on InfiniBand links"),
+    (
+        r"QP failed to accept HW rate limit",
+        "perftest asks that of connected queue pairs on InfiniBand links",
+    ),
     (r"Unable to query port 2 attributes", "it wants a second port"),
     (r"Please configure hugepages", "the machine has no huge pages set aside"),
     (r"is not supported for \w+ transport", "on-demand paging is not offered for it"),
