@@ -31,7 +31,7 @@ def chosen() -> list[Mode]:
 
 @pytest.mark.parametrize("mode", chosen(), ids=str)
 def test_mode(mode: Mode) -> None:
-    outcome = perftest.judge(mode, perftest.run(mode))
+    outcome = perftest.outcome(mode)
     assert outcome.status in ("passed", "skipped"), str(outcome)
     if outcome.status == "skipped":
         pytest.skip(outcome.reason)
