@@ -28,7 +28,7 @@ from tests.model.reference.world import World
 from tests.model.worker import SIZE
 
 ARENAS = ("own", "heap", "dm")
-SETTLE_SECONDS = {"direct": 2.0, "roce": 10.0}
+SETTLE_SECONDS = {"direct": 2.0, "roce": 10.0, "sim": 10.0}
 _CORES: dict[Setting, Core] = {}
 
 

@@ -27,7 +27,7 @@ GROUPS = ipaddress.IPv6Address("ff0e::77:0:0:0")
 
 @dataclass(frozen=True)
 class Setting:
-    """A port, and whether A and B are one process or two.
+    """A port, and whether A and B are one process or two; on a simulated fabric they are one.
 
     ``timeout`` and ``retry_cnt`` decide how long a request to nobody takes. Packets need a time in
     which a busy machine answers for sure, and so does an ATOMIC_WRITE to what only the other
@@ -51,8 +51,10 @@ class CoreFailed(Exception):
 class Worker:
     def __init__(self, port: str) -> None:
         here, there = socket.socketpair()
-        command = [sys.executable, "-m", "tests.model.worker", str(there.fileno())]
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "VERBENA_PORT": port}
+        command = [sys.executable, "-m", "tests.model.worker", str(there.fileno()), port]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        if port != "sim":
+            environment["VERBENA_PORT"] = port
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]
         )

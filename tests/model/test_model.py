@@ -25,6 +25,7 @@ EXAMPLES = int(os.environ.get("VERBENA_MODEL_EXAMPLES", "0"))
 
 UD_ATTRIBUTES = {"PKEY_INDEX", "PORT", "QKEY"}
 SETTINGS = [Setting("direct", 1), Setting("direct", 2), Setting("roce", 1), Setting("roce", 2)]
+SETTINGS += [Setting("sim", 1)]
 
 
 def profile(examples: int, steps: int) -> settings:

@@ -22,9 +22,9 @@ PEERS = Access(15)
 FLUSHED = PEERS | Access.FLUSH_GLOBAL
 
 
-@pytest.fixture(scope="module", params=["direct", "roce"])
+@pytest.fixture(scope="module", params=["direct", "roce", "sim"])
 def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
-    made = Setting(request.param, 2)
+    made = Setting(request.param, 1 if request.param == "sim" else 2)
     yield made
     forget_core(made)
 

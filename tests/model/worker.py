@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process in which the core carries out what the model predicts.
 
-python -m tests.model.worker DESCRIPTOR
+python -m tests.model.worker DESCRIPTOR PORT
 
 It reads lists of calls ``(party, name, arguments)`` and answers each list with a list of results. A
 party has a device, arenas of memory, and objects by name. Addresses come as (arena, offset).
@@ -16,11 +16,13 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from multiprocessing.connection import Connection
 from typing import Any
 
-from verbena import verbs
+from tests.sim.fabrics import star
+from verbena import sim, verbs
 from verbena.verbs import PlacementType, QPAttrMask, QPType, SendFlags, WROpcode
 
 SIZE = 2048
@@ -346,7 +348,46 @@ def mask_of(names: list[str]) -> int:
     return mask
 
 
-def answer(parties: dict[str, Party], party: str, name: str, args: tuple[Any, ...]) -> Any:
+class Place:
+    """Where both parties are: this machine."""
+
+    def of(self, party: str) -> AbstractContextManager[object]:
+        """Within it devices are the party's."""
+        return nullcontext()
+
+    def pass_time(self) -> None:
+        """Somebody looks whether something has happened."""
+
+
+class SimulatedFabric(Place):
+    """Where each is on a host of its own; time passes while somebody looks."""
+
+    LOOK = 1_000_000_000  # picoseconds
+
+    def __init__(self) -> None:
+        world = sim.World(seed=1)
+        star(world, 2)
+        self.hosts = sim.Hosts(world, ["A", "B"])
+
+    def of(self, party: str) -> AbstractContextManager[object]:
+        return self.hosts[party].here()
+
+    def pass_time(self) -> None:
+        world = self.hosts.world
+        world.run(until=world.now + self.LOOK)
+
+
+def answer(
+    where: Place, parties: dict[str, Party], party: str, name: str, args: tuple[Any, ...]
+) -> Any:
+    """("ok", value), ("errno", name, posted), or ("bug", text)."""
+    if name == "observe":
+        where.pass_time()
+    with where.of(party):
+        return answer_of(parties, party, name, args)
+
+
+def answer_of(parties: dict[str, Party], party: str, name: str, args: tuple[Any, ...]) -> Any:
     """("ok", value), ("errno", name, posted), or ("bug", text)."""
     try:
         if name == "open":
@@ -359,15 +400,15 @@ def answer(parties: dict[str, Party], party: str, name: str, args: tuple[Any, ..
         return "bug", traceback.format_exc()
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, where: Place) -> None:
     parties: dict[str, Party] = {}
     while True:
         try:
             calls = pipe.recv()
         except EOFError:
             return
-        pipe.send([answer(parties, *call) for call in calls])
+        pipe.send([answer(where, parties, *call) for call in calls])
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(Connection(int(sys.argv[1])), SimulatedFabric() if sys.argv[2] == "sim" else Place())
