@@ -146,6 +146,26 @@ def ucx(transports: str, test: str) -> Callable[[], Outcome]:
     return run
 
 
+# ---- libfabric: datagrams made reliable by its own provider, without a connection manager ------
+
+
+def fabric_pingpong() -> Outcome:
+    port = str(free_port())
+    command = ("fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-I", "100", "-S", "all")
+    server = start(*command, "-B", port)
+    try:
+        wait_listening(server, int(port))
+        client = start(*command, "-P", port, HOST)
+        try:
+            ran = Pair(finish("server", server, LIMIT), finish("client", client, LIMIT))
+        finally:
+            end_group(client)
+    finally:
+        end_group(server)
+    largest = re.search(r"^\S+ +100 +=100 ", ran.client.output, re.MULTILINE)
+    return of_pair(ran, "" if largest else "it did not exchange 100 messages of each size")
+
+
 # ---- qperf: one server, a client for each test -------------------------------------------------
 
 QPERF_TESTS = (
@@ -204,6 +224,8 @@ def programs() -> list[Program]:
         Program("ibverbs-utils", f"ibv_xsrq_pingpong -c {n}", "ibv_xsrq_pingpong", xrc_clients(n))
         for n in CLIENTS
     ]
+    words = "fi_pingpong -p 'verbs;ofi_rxd' -e rdm"
+    made.append(Program("libfabric", words, "fi_pingpong", fabric_pingpong))
     made += [
         Program("UCX", f"ucx_perftest -t {test}, {tls}", "ucx_perftest", ucx(tls, test))
         for tls in ("rc_verbs,ud_verbs:aux", "ud_verbs")
