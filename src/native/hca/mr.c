@@ -236,8 +236,7 @@ int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t len
     int error = check_access(pd->context, access);
 
     if (error || dm->context != pd->context || (access & ~allowed) ||
-        !(access & IBV_ACCESS_ZERO_BASED) || !length || length > dm->length ||
-        offset > dm->length - length)
+        !(access & IBV_ACCESS_ZERO_BASED) || length > dm->length || offset > dm->length - length)
         return -EINVAL;
     error = new_mr(pd, VB_MR_DM, mr, &key);
     if (error)

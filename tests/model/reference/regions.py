@@ -3,8 +3,8 @@
 
 A registration gives a range of memory a key, in one protection domain, with access flags. Peers may
 write or change only what this process may write too: REMOTE_WRITE or REMOTE_ATOMIC without
-LOCAL_WRITE is refused, and so is a range of no bytes (ibv_reg_mr(3), IBA 10.6.3). No memory here is
-persistent: FLUSH_PERSISTENT is refused.
+LOCAL_WRITE is refused, and so is a range of no bytes, but of device memory (ibv_reg_mr(3), IBA
+10.6.3). No memory here is persistent: FLUSH_PERSISTENT is refused.
 
 A key opens memory if it names a region that exists, in the queue pair's protection domain, with the
 access that is needed, and if the whole range lies inside. For no bytes at all the key is not looked
@@ -201,7 +201,7 @@ def registration_error(place: Place, length: int, access: Access) -> str | None:
     no_device_memory = not access & Access.ZERO_BASED or access & Access.MW_BIND
     if place.arena == "dm" and no_device_memory:
         return "EINVAL"
-    if length == 0 or access & Access.FLUSH_PERSISTENT:
+    if (length == 0 and place.arena != "dm") or access & Access.FLUSH_PERSISTENT:
         return "EINVAL"
     return "EINVAL" if remote and not access & Access.LOCAL_WRITE else None
 
