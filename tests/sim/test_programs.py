@@ -9,9 +9,11 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -630,3 +632,13 @@ def test_nobody_listens_or_is_called_so() -> None:
         return asyncio.get_running_loop().time()
 
     assert sim.run({"h0": program}, FABRIC).returned["h0"] == pytest.approx(20e-6)
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+def test_what_programs_leave_open_ends_with_the_interpreter() -> None:
+    """The garbage collector, which takes it all at once, destroys adapters before their places."""
+    child = Path(__file__).with_name("exit_child.py")
+    done = subprocess.run([sys.executable, str(child)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -3,6 +3,7 @@
 # cython: embedsignature=False, freethreading_compatible=False
 """The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run."""
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -28,6 +28,9 @@ cdef enum:
 cdef class Jacks
 
 
+# Adapters leave their jacks whenever they are destroyed, also by the garbage collector: until then
+# what they need for it is not cleared.
+@cython.no_gc_clear
 cdef class Jack:
     """A host's place for the adapter of a program: what ``verbena.verbs`` plugs a device into."""
 
@@ -50,6 +53,7 @@ cdef class Jack:
         self.jacks.unwatch(fd)
 
 
+@cython.no_gc_clear
 cdef class Jacks:
     """What the programs on a world's hosts have in common.
 
