@@ -43,32 +43,34 @@ cdef class Jack:
         """Of the struct vb_jack."""
         return <size_t>self._jack
 
-    def add_fd(self, int fd):
-        """A program may wait for this descriptor."""
-        self.jacks.fds.add(fd)
+    def add_fd(self, int fd, channel=None):
+        """A program may wait for this descriptor, of the CompChannel if it is one's."""
+        self.jacks.fds[fd] = None if channel is None else weakref.ref(channel)
 
     def remove_fd(self, int fd):
         """It will be closed."""
-        self.jacks.fds.discard(fd)
         self.jacks.unwatch(fd)
+        self.jacks.fds.pop(fd, None)
 
 
 @cython.no_gc_clear
 cdef class Jacks:
     """What the programs on a world's hosts have in common.
 
-    ``fds`` are the descriptors that they may wait for: those of their completion channels and of
-    their adapters' asynchronous events. Only the world's events make one readable.
+    ``fds`` are the descriptors that they may wait for: those of their completion channels, with
+    a reference to the CompChannel, and of their adapters' asynchronous events, with None. Only the
+    world's events make one readable. A channel that is watched keeps its events: then it needs no
+    system call, from the event to the reader.
     """
 
     cdef readonly World world
-    cdef readonly set fds
+    cdef readonly dict fds
     cdef set _watched
     cdef dict _maybe  # of them, those that may be readable, in the order in which that was said
 
     def __init__(self, World world not None):
         self.world = world
-        self.fds = set()
+        self.fds = {}
         self._watched = set()
         self._maybe = {}
         vb_sim_set_patience(world._sim, ALONE)
@@ -96,14 +98,24 @@ cdef class Jacks:
         return self.world._world.now
 
     def watch(self, int fd):
-        """Somebody waits for this descriptor."""
+        """Somebody waits for this descriptor. Raises VerbsError: ENOMEM."""
+        self._keep(fd, True)
         self._watched.add(fd)
-        self._maybe[fd] = None
+        self._maybe[fd] = self.fds[fd]
 
     def unwatch(self, int fd):
         """Nobody does any more."""
+        if fd in self._watched:
+            self._keep(fd, False)
         self._watched.discard(fd)
         self._maybe.pop(fd, None)
+
+    cdef int _keep(self, int fd, bint keep) except -1:
+        reference = self.fds[fd]
+        channel = reference() if reference is not None else None
+        if channel is not None and not channel.closed:
+            channel.keep_events(keep)
+        return 0
 
     def readable(self):
         """The watched descriptors that have something to read."""
@@ -117,9 +129,9 @@ cdef class Jacks:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):
                 if told[i] in self._watched:
-                    self._maybe[told[i]] = None
-        for fd in list(self._maybe):
-            if _has_input(fd):
+                    self._maybe[told[i]] = self.fds[told[i]]
+        for fd, reference in list(self._maybe.items()):
+            if _has_events(reference) if reference is not None else _has_input(fd):
                 found.append(fd)
             else:
                 del self._maybe[fd]
@@ -148,6 +160,11 @@ cdef class Jacks:
         if why == VB_SIM_END_EMPTY and until is not None:
             return "time"
         return ENDS[why]
+
+
+cdef bint _has_events(reference) except -1:
+    channel = reference()
+    return channel is not None and channel.has_kept
 
 
 cdef bint _has_input(int fd):

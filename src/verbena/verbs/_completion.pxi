@@ -205,6 +205,24 @@ cdef class CompChannel(Resource):
         self.pending.clear()
         return count
 
+    def keep_events(self, bint keep):
+        """Have events of a simulated host not pass through the descriptor, or again so.
+
+        For the world's own loop, which is told of them. Raises VerbsError: ENOMEM.
+        """
+        self._check()
+        cdef int code = self.context.library.call.keep_events(self.channel, keep)
+        if code:
+            raise failed("keep_events", -code)
+
+    @property
+    def has_kept(self):
+        """Whether there are events that were kept."""
+        return (
+            self.channel is not NULL
+            and self.context.library.call.kept_events(self.channel) > 0
+        )
+
     cdef int _longest_sleep(self) noexcept:
         """In milliseconds; -1 for no limit."""
         return SHARED_CHANNEL_SLICE_MS if self.cqs > 1 else -1
@@ -247,7 +265,7 @@ cdef CompChannel _create_comp_channel(Context context):
         raise context._failed("create_comp_channel", errno)
     os.set_blocking(self.channel.fd, False)
     if context.simulated:
-        context.device.list.owner.add_fd(self.channel.fd)
+        context.device.list.owner.add_fd(self.channel.fd, self)
     return self
 
 
