@@ -74,15 +74,20 @@ class Wakeup:
                 self._waiters.remove(waiter)
 
     def one(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done() and not waiter.get_loop().is_closed():
-                waiter.set_result(None)
-                return
+        while self._waiters and not _wake(self._waiters.popleft()):
+            pass
 
     def all(self) -> None:
         while self._waiters:
             self.one()
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """False: nobody waits by it any more."""
+    if waiter.done() or waiter.get_loop().is_closed():
+        return False
+    waiter.set_result(None)
+    return True
 
 
 class Reader:
@@ -149,7 +154,7 @@ class AsyncCQ:
         self._ended = why
         self._reader.detach()
         for operation in list(self._pending.values()):
-            operation.fail(why)
+            operation.end(why)
         self._pending.clear()
         self._arrivals.all()
 
@@ -179,31 +184,23 @@ class AsyncCQ:
                 raise
             for wc in wcs:
                 found = True
-                self._dispatch(wc)
+                operation = self._pending.pop(wc.wr_id, None)
+                if operation is not None:
+                    operation.end(wc)
+                elif not wc.wr_id & TOKEN_BIT:
+                    self._unclaimed.append(wc)
+                    self._arrivals.one()
             if len(wcs) < _BATCH:  # that was all
                 return found
-
-    def _dispatch(self, wc: WC) -> None:
-        token = wc.wr_id
-        if token & TOKEN_BIT:
-            operation = self._pending.pop(token, None)
-            if operation is not None:
-                operation.complete(wc)
-        else:
-            self._unclaimed.append(wc)
-            self._arrivals.one()
 
     def _on_event(self) -> None:
         try:
             self._channel.drain()
             self.poll()
-            if self._is_awaited():
+            if self._awaited or self._arrivals:
                 self._arm()
         except VerbsError as error:
             self._end(error)
-
-    def _is_awaited(self) -> bool:
-        return bool(self._awaited or self._arrivals)
 
     def _arm(self) -> None:
         """After this, whatever has not been taken yet makes an event."""
@@ -249,91 +246,84 @@ class Operation:
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
     could not be posted. It may be awaited late, more than once, or never."""
 
-    __slots__ = ("_acq", "_aqp", "_error", "_post", "_waiting", "_wakeup", "_wc", "posted")
+    __slots__ = ("_acq", "_aqp", "_outcome", "_post", "_waiters", "posted")
 
     def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, post: Callable[[int], None]) -> None:
         self._acq = acq
         self._aqp = aqp
-        self._post = post
-        self._wakeup: Wakeup | None = None  # made by who has to wait
-        self._waiting = 0  # how many suspended for it, of acq._awaited
-        self._wc: WC | None = None
-        self._error: Exception | None = None
+        self._post = post  # keeps the memory, too, that the request is about
         self.posted = False
+        self._waiters: tuple[asyncio.Future[None], ...] = ()  # of acq._awaited
+        self._outcome: WC | Exception | None = None
 
     @property
     def done(self) -> bool:
         """True once its completion was taken."""
-        return self._wc is not None or self._error is not None
+        return self._outcome is not None
 
     def post(self) -> None:
         """Hand the request to the QP. Raises VerbsError, and the request is not in flight then."""
-        if self._acq._ended is not None:
-            raise self._acq._ended
+        acq = self._acq
+        if acq._ended is not None:
+            raise acq._ended
         token = next(_tokens)
-        self._acq._pending[token] = self
+        acq._pending[token] = self
         try:
             self._post(token)
         except BaseException:
-            del self._acq._pending[token]
+            del acq._pending[token]
             raise
         self.posted = True
 
-    def complete(self, wc: WC) -> None:
-        self._wc = wc
-        self._leave()
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._wakeup is not None:
-            self._acq._awaited -= self._waiting
-            self._waiting = 0
-            self._wakeup.all()
+    def end(self, outcome: WC | Exception) -> None:
+        """It has completed, or failed otherwise."""
+        self._outcome = outcome
+        if self._waiters:
+            self._acq._awaited -= len(self._waiters)
+            for waiter in self._waiters:
+                _wake(waiter)
+            self._waiters = ()
         if self._aqp is not None and self.posted:
             self._aqp._has_room()
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
-        if self._wc is None and self._error is None:
+        if self._outcome is None:
             self._acq.poll()
-        while self._wc is None and self._error is None:
+        if self._outcome is None:
             try:
-                yield from self._suspend()
+                loop = self._acq._start_waiting()
+                if self._outcome is None:
+                    yield from self._waiter(loop)
             except BaseException:
                 self._abandon()
                 raise
         return self._result()
 
-    def _suspend(self) -> Generator[asyncio.Future[None], None, None]:
-        if self._wakeup is None:
-            self._wakeup = Wakeup()
+    def _waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """For the running task, which suspends by it at once."""
+        waiter = loop.create_future()
+        self._waiters += (waiter,)
         self._acq._awaited += 1
-        self._waiting += 1
-        try:
-            loop = self._acq._start_waiting()
-            if not self.done:
-                yield from self._wakeup.wait(loop)
-        finally:
-            if not self.done:
-                self._acq._awaited -= 1
-                self._waiting -= 1
+        return waiter
 
     def _abandon(self) -> None:
-        """A request that is still queued here need not be posted when nobody wants its result."""
-        if not self.posted and not self.done and not self._wakeup and self._aqp is not None:
+        """A task gives up. A request that is still queued here need not be posted when nobody
+        wants its result."""
+        waiting = tuple(waiter for waiter in self._waiters if not waiter.done())
+        self._acq._awaited -= len(self._waiters) - len(waiting)
+        self._waiters = waiting
+        if not self.posted and not self.done and not waiting and self._aqp is not None:
             self._aqp._withdraw(self)
-            self._error = VerbsError(
+            self._outcome = VerbsError(
                 errno.ECANCELED, "the request was cancelled before it was posted"
             )
 
     def _result(self) -> WC:
-        if self._error is not None:
-            raise self._error
-        assert self._wc is not None
-        self._wc.raise_for_status()
-        return self._wc
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        self._outcome.raise_for_status()
+        return self._outcome
 
 
 class AsyncQP:
@@ -363,7 +353,8 @@ class AsyncQP:
         if self._room == 0 or self._backlog:
             self._queue(operation)
         else:
-            self._post(operation)
+            operation.post()
+            self._room -= 1
         return operation
 
     def _queue(self, operation: Operation) -> None:
@@ -377,22 +368,15 @@ class AsyncQP:
         self.send_cq._awaited -= 1
         return self._backlog.popleft()
 
-    def _post(self, operation: Operation) -> None:
-        self._room -= 1
-        try:
-            operation.post()
-        except BaseException:
-            self._room += 1
-            raise
-
     def _has_room(self) -> None:
         self._room += 1
         while self._backlog and self._room:
             operation = self._unqueue()
             try:
-                self._post(operation)
+                operation.post()
+                self._room -= 1
             except Exception as error:  # whose request it is finds out, and not who made the room
-                operation.fail(error)
+                operation.end(error)
 
     def _withdraw(self, operation: Operation) -> None:
         if operation in self._backlog:

@@ -45,34 +45,60 @@ cdef class Jack:
 
     def add_fd(self, int fd, channel=None):
         """A program may wait for this descriptor, of the CompChannel if it is one's."""
-        self.jacks.fds[fd] = None if channel is None else weakref.ref(channel)
+        self.jacks._descriptors[fd] = _new_descriptor(fd, channel)
 
     def remove_fd(self, int fd):
         """It will be closed."""
         self.jacks.unwatch(fd)
-        self.jacks.fds.pop(fd, None)
+        self.jacks._descriptors.pop(fd, None)
+
+
+@cython.final
+cdef class Descriptor:
+    """What a program may wait for."""
+
+    cdef int fd
+    cdef object channel  # reference to its CompChannel; None: of asynchronous events
+    cdef object reader   # of the program that waits
+    cdef bint doubtful   # it may be readable
+
+    cdef int keep(self, bint keep) except -1:
+        """A channel that is watched keeps its events: they need no system call then."""
+        channel = self.channel() if self.channel is not None else None
+        if channel is not None and not channel.closed:
+            channel.keep_events(keep)
+        return 0
+
+    cdef bint is_readable(self) except -1:
+        if self.channel is None:
+            return _has_input(self.fd)
+        channel = self.channel()
+        return channel is not None and channel.has_kept
+
+
+cdef Descriptor _new_descriptor(int fd, channel):
+    cdef Descriptor self = Descriptor.__new__(Descriptor)
+    self.fd = fd
+    self.channel = None if channel is None else weakref.ref(channel)
+    return self
 
 
 @cython.no_gc_clear
 cdef class Jacks:
     """What the programs on a world's hosts have in common.
 
-    ``fds`` are the descriptors that they may wait for: those of their completion channels, with
-    a reference to the CompChannel, and of their adapters' asynchronous events, with None. Only the
-    world's events make one readable. A channel that is watched keeps its events: then it needs no
-    system call, from the event to the reader.
+    Of the descriptors that they may wait for, those of their completion channels and of their
+    adapters' asynchronous events, only the world's events make one readable.
     """
 
     cdef readonly World world
-    cdef readonly dict fds
-    cdef set _watched
-    cdef dict _maybe  # of them, those that may be readable, in the order in which that was said
+    cdef dict _descriptors
+    cdef list _doubtful  # in the order in which the world told of them
 
     def __init__(self, World world not None):
         self.world = world
-        self.fds = {}
-        self._watched = set()
-        self._maybe = {}
+        self._descriptors = {}
+        self._doubtful = []
         vb_sim_set_patience(world._sim, ALONE)
 
     def at(self, host):
@@ -97,44 +123,56 @@ cdef class Jacks:
         """The world's time in ps."""
         return self.world._world.now
 
-    def watch(self, int fd):
-        """Somebody waits for this descriptor. Raises VerbsError: ENOMEM."""
-        self._keep(fd, True)
-        self._watched.add(fd)
-        self._maybe[fd] = self.fds[fd]
+    def watch(self, int fd, reader):
+        """From now on ``readable`` says ``reader`` for this descriptor.
+
+        KeyError: it is none that a program may wait for; VerbsError: ENOMEM.
+        """
+        cdef Descriptor one = self._descriptors[fd]
+        one.keep(True)
+        one.reader = reader
+        self._doubt(one)
 
     def unwatch(self, int fd):
-        """Nobody does any more."""
-        if fd in self._watched:
-            self._keep(fd, False)
-        self._watched.discard(fd)
-        self._maybe.pop(fd, None)
+        """Nobody waits for it any more; who did, or None."""
+        cdef Descriptor one = self._descriptors.get(fd)
+        if one is None or one.reader is None:
+            return None
+        one.keep(False)
+        reader = one.reader
+        one.reader = None
+        return reader
 
-    cdef int _keep(self, int fd, bint keep) except -1:
-        reference = self.fds[fd]
-        channel = reference() if reference is not None else None
-        if channel is not None and not channel.closed:
-            channel.keep_events(keep)
+    def watched(self):
+        """The descriptors that somebody waits for."""
+        return [fd for fd, one in self._descriptors.items() if (<Descriptor>one).reader is not None]
+
+    cdef int _doubt(self, Descriptor one) except -1:
+        if one is not None and one.reader is not None and not one.doubtful:
+            one.doubtful = True
+            self._doubtful.append(one)
         return 0
 
     def readable(self):
-        """The watched descriptors that have something to read."""
+        """The readers of the descriptors that have something to read."""
         cdef int[TOLD_ROOM] told
         cdef uint32_t count = TOLD_ROOM
         cdef uint32_t i
+        cdef Descriptor one
+        cdef list doubtful
         cdef list found = []
-        if not self._maybe and not vb_sim_told(self.world._sim):
+        if not self._doubtful and not vb_sim_told(self.world._sim):
             return found
         while count == TOLD_ROOM:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):
-                if told[i] in self._watched:
-                    self._maybe[told[i]] = self.fds[told[i]]
-        for fd, reference in list(self._maybe.items()):
-            if _has_events(reference) if reference is not None else _has_input(fd):
-                found.append(fd)
-            else:
-                del self._maybe[fd]
+                self._doubt(self._descriptors.get(told[i]))
+        doubtful, self._doubtful = self._doubtful, []
+        for one in doubtful:
+            one.doubtful = False
+            if one.reader is not None and one.is_readable():
+                found.append(one.reader)
+                self._doubt(one)
         return found
 
     def advance(self, until=None):
@@ -160,11 +198,6 @@ cdef class Jacks:
         if why == VB_SIM_END_EMPTY and until is not None:
             return "time"
         return ENDS[why]
-
-
-cdef bint _has_events(reference) except -1:
-    channel = reference()
-    return channel is not None and channel.has_kept
 
 
 cdef bint _has_input(int fd):

@@ -140,7 +140,7 @@ cdef class CompChannel(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.channel is not NULL:
-            if self.context.simulated:
+            if self.context.simulated and self.cqs == 0:  # else it stays
                 self.context.device.list.owner.remove_fd(self.channel.fd)
             with nogil:
                 code = self.context.library.call.destroy_comp_channel(self.channel)
