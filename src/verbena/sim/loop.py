@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, copy_context
+from heapq import heappop
 from itertools import count
 from math import ulp
 from pathlib import Path
@@ -52,6 +53,7 @@ class Loop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
     _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
     _stopping: bool
     _debug: bool
     _closed: bool
@@ -71,16 +73,25 @@ class Loop(asyncio.BaseEventLoop):
         return self.hosts.jacks.now / PS
 
     def _run_once(self) -> None:
-        """A turn. Without timers it is short: only the world and who is ready do anything."""
-        ready = self._ready
-        if self._scheduled or self._stopping or self._debug:
+        """A turn. What BaseEventLoop's does besides is only needed now and then."""
+        if self._timer_cancelled_count or self._debug:
             super()._run_once()  # type: ignore[misc]
             return
-        ready.extend(self._selector.select(0 if ready else None))
+        ready = self._ready
+        ready.extend(self._selector.select(0 if ready or self._stopping else None))
+        if self._scheduled:
+            self._take_due()
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+
+    def _take_due(self) -> None:
+        now = self.hosts.jacks.now
+        while self._scheduled and self._selector.next_timer() <= now:
+            handle = heappop(self._scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            self._ready.append(handle)
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
@@ -236,25 +247,39 @@ class _World:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._jacks = loop.hosts.jacks
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
-        readable = self._jacks.readable()
+        """What is ready now, or else first; [] when it is time for the loop's next timer.
+
+        ``timeout`` is that time, rounded, and matters only when it is 0.
+        """
+        jacks, until = self._jacks, None
+        readable = jacks.readable()
         if readable or (timeout is not None and timeout <= 0):
             return readable
-        why = self._jacks.advance(None if timeout is None else self._next_timer())
+        if self._loop._scheduled:
+            until = self.next_timer()
+            if until <= jacks.now:
+                return []
+        why = jacks.advance(until)
         if why == "told":
-            return self._jacks.readable()
+            return jacks.readable()
         if why != "time":
             raise Deadlock(_deadlock(self._loop, why))
         return []
 
-    def _next_timer(self) -> int:
-        """Of the loop, in ps; its ``timeout`` is the same, rounded.
+    def next_timer(self) -> int:
+        """When the loop's next timer is due, in ps.
 
         Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
         """
-        seconds, parts = self._loop._scheduled[0].when().as_integer_ratio()
-        return max(-(-seconds * PS // parts), self._jacks.now)
+        timer = self._loop._scheduled[0]
+        if timer is not self._timer:
+            seconds, parts = timer.when().as_integer_ratio()
+            self._timer, self._timer_at = timer, -(-seconds * PS // parts)
+        return self._timer_at
 
     def close(self) -> None:
         pass
