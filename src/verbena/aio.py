@@ -293,18 +293,14 @@ class Operation:
             try:
                 loop = self._acq._start_waiting()
                 if self._outcome is None:
-                    yield from self._waiter(loop)
+                    waiter = loop.create_future()
+                    self._waiters += (waiter,)
+                    self._acq._awaited += 1
+                    yield from waiter
             except BaseException:
                 self._abandon()
                 raise
         return self._result()
-
-    def _waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """For the running task, which suspends by it at once."""
-        waiter = loop.create_future()
-        self._waiters += (waiter,)
-        self._acq._awaited += 1
-        return waiter
 
     def _abandon(self) -> None:
         """A task gives up. A request that is still queued here need not be posted when nobody

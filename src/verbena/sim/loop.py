@@ -64,13 +64,14 @@ class Loop(asyncio.BaseEventLoop):
         _refuse_from_now_on()
         self.hosts = hosts
         self.network = Network(self, hosts, control_delay)
+        self._jacks = hosts.jacks
         self._selector = _World(self)
         self._task_numbers = count(1)
         hosts.jacks.set_looped(True)
 
     def time(self) -> float:
         """Virtual seconds since the world began."""
-        return self.hosts.jacks.now / PS
+        return self._jacks.now / PS
 
     def _run_once(self) -> None:
         """A turn. What BaseEventLoop's does besides is only needed now and then."""
@@ -78,7 +79,9 @@ class Loop(asyncio.BaseEventLoop):
             super()._run_once()  # type: ignore[misc]
             return
         ready = self._ready
-        ready.extend(self._selector.select(0 if ready or self._stopping else None))
+        ready.extend(self._jacks.readable())
+        if not ready and not self._stopping:
+            ready.extend(self._selector.wait())
         if self._scheduled:
             self._take_due()
         for _ in range(len(ready)):
@@ -87,7 +90,7 @@ class Loop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _take_due(self) -> None:
-        now = self.hosts.jacks.now
+        now = self._jacks.now
         while self._scheduled and self._selector.next_timer() <= now:
             handle = heappop(self._scheduled)
             handle._scheduled = False  # type: ignore[attr-defined]
@@ -119,9 +122,9 @@ class Loop(asyncio.BaseEventLoop):
         if self.is_closed():
             return
         super().close()
-        for fd in self.hosts.jacks.watched():
+        for fd in self._jacks.watched():
             self.remove_reader(fd)
-        self.hosts.jacks.set_looped(False)
+        self._jacks.set_looped(False)
 
     def create_task(self, coro: Any, *, name: Any = None, **options: Any) -> Any:
         """As ever; a task without a name is called after its host."""
@@ -143,7 +146,7 @@ class Loop(asyncio.BaseEventLoop):
         handle = asyncio.Handle(callback, args, self, None)
         self.remove_reader(number)
         try:
-            self.hosts.jacks.watch(number, handle)
+            self._jacks.watch(number, handle)
         except KeyError:
             raise NotSimulated(
                 f"descriptor {number} is none of a simulated adapter's: a program on a simulated"
@@ -154,7 +157,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def remove_reader(self, fd: Any) -> bool:
         number = fd if isinstance(fd, int) else fd.fileno()
-        handle = self.hosts.jacks.unwatch(number)
+        handle = self._jacks.unwatch(number)
         if handle is None:
             return False
         handle.cancel()
@@ -251,14 +254,13 @@ class _World:
         self._timer_at = 0
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
-        """What is ready now, or else first; [] when it is time for the loop's next timer.
+        """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
+        readable = self._jacks.readable()
+        return readable if readable or timeout == 0 else self.wait()
 
-        ``timeout`` is that time, rounded, and matters only when it is 0.
-        """
+    def wait(self) -> list[asyncio.Handle]:
+        """What is readable first; [] when it is time for the loop's next timer."""
         jacks, until = self._jacks, None
-        readable = jacks.readable()
-        if readable or (timeout is not None and timeout <= 0):
-            return readable
         if self._loop._scheduled:
             until = self.next_timer()
             if until <= jacks.now:
