@@ -162,7 +162,7 @@ cdef class Jacks:
         cdef list doubtful
         cdef list found = []
         if not self._doubtful and not vb_sim_told(self.world._sim):
-            return found
+            return ()
         while count == TOLD_ROOM:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):

@@ -14,7 +14,7 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from heapq import heappop
@@ -135,7 +135,7 @@ class Loop(asyncio.BaseEventLoop):
 
     # ---- descriptors of adapters ----
 
-    def _process_events(self, event_list: list[asyncio.Handle]) -> None:
+    def _process_events(self, event_list: Iterable[asyncio.Handle]) -> None:
         self._ready.extend(event_list)
 
     def _write_to_self(self) -> None:
@@ -253,24 +253,24 @@ class _World:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
 
-    def select(self, timeout: float | None) -> list[asyncio.Handle]:
+    def select(self, timeout: float | None) -> Sequence[asyncio.Handle]:
         """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
         readable = self._jacks.readable()
         return readable if readable or timeout == 0 else self.wait()
 
-    def wait(self) -> list[asyncio.Handle]:
-        """What is readable first; [] when it is time for the loop's next timer."""
+    def wait(self) -> Sequence[asyncio.Handle]:
+        """What is readable first; nothing when it is time for the loop's next timer."""
         jacks, until = self._jacks, None
         if self._loop._scheduled:
             until = self.next_timer()
             if until <= jacks.now:
-                return []
+                return ()
         why = jacks.advance(until)
         if why == "told":
             return jacks.readable()
         if why != "time":
             raise Deadlock(_deadlock(self._loop, why))
-        return []
+        return ()
 
     def next_timer(self) -> int:
         """When the loop's next timer is due, in ps.

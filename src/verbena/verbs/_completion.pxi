@@ -240,15 +240,22 @@ cdef class CompChannel(Resource):
         cdef void *token
         cdef int code
         while True:
-            with nogil:
-                code = self.context.library.call.get_cq_event(self.channel, &cq, &token)
-                if code == 0:
-                    self.context.library.call.ack_cq_events(cq, 1)
+            if self.context.simulated:  # which has one thread
+                code = self._take_event(&cq, &token)
+            else:
+                with nogil:
+                    code = self._take_event(&cq, &token)
             if code:
                 if errno == EAGAIN or errno == EINTR:
                     return 0
                 raise failed("get_cq_event", errno)
             self.pending.append(<size_t>token)
+
+    cdef int _take_event(self, ibv_cq **cq, void **token) noexcept nogil:
+        cdef int code = self.context.library.call.get_cq_event(self.channel, cq, token)
+        if code == 0:
+            self.context.library.call.ack_cq_events(cq[0], 1)
+        return code
 
     def __repr__(self):
         return f"<CompChannel fd={self.channel.fd}>" if self._is_open() else "<CompChannel closed>"
