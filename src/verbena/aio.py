@@ -188,8 +188,10 @@ class AsyncCQ:
             except VerbsError as error:
                 self._end(error)
                 raise
+            if not wcs:
+                return found
+            found = True
             for wc in wcs:
-                found = True
                 operation = self._pending.pop(wc.wr_id, None)
                 if operation is not None:
                     operation.end(wc)

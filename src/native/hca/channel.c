@@ -125,8 +125,7 @@ static bool empty_pipe(struct vb_channel *channel)
     struct vb_channel_record record;
 
     while (is_readable(channel)) {
-        if (!has_room(channel) ||
-            read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+        if (!has_room(channel) || read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
             return false;
         vb_channel_add(channel, record.cq, record.generation);
     }

@@ -24,6 +24,8 @@ cdef enum:
     ALONE = 16   # polls in vain that let time go on, without a loop…
     LOOPED = 1000  # …and in one (vb_sim_set_patience)
 
+cdef str TOLD = "told"
+
 
 cdef class Jacks
 
@@ -153,16 +155,30 @@ cdef class Jacks:
             self._doubtful.append(one)
         return 0
 
-    def readable(self):
-        """The readers of the descriptors that have something to read."""
+    def gather(self, ready, until=None):
+        """Append to ``ready`` the readers of descriptors that have something to read.
+
+        If it is empty even then, let the world's events happen until one of them has, or until
+        the time ``until`` in ps. Returns why it ended: "told"; "time"; "done", nothing is left to
+        happen; "deadlock", nor will packets that wait for each other move. Ctrl-C ends it between
+        two events.
+        """
+        cdef uint64_t limit = VB_SIM_NEVER if until is None else until
+        if self._doubtful or vb_sim_told(self.world._sim):
+            self._append_readable(ready)
+        while not ready and limit > self.world._world.now:
+            why = self._advance(limit)
+            if why is not TOLD:
+                return why
+            self._append_readable(ready)
+        return TOLD if ready else "time"
+
+    cdef int _append_readable(self, ready) except -1:
         cdef int[TOLD_ROOM] told
         cdef uint32_t count = TOLD_ROOM
         cdef uint32_t i
         cdef Descriptor one
         cdef list doubtful
-        cdef list found = []
-        if not self._doubtful and not vb_sim_told(self.world._sim):
-            return ()
         while count == TOLD_ROOM:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):
@@ -171,31 +187,25 @@ cdef class Jacks:
         for one in doubtful:
             one.doubtful = False
             if one.reader is not None and one.is_readable():
-                found.append(one.reader)
+                ready.append(one.reader)
                 self._doubt(one)
-        return found
+        return 0
 
-    def advance(self, until=None):
-        """Let the world's events happen until a program is told of something: "told".
-
-        "time": it is ``until`` (ps) now. "done": nothing is left to happen. "deadlock": nor will
-        packets that wait for each other move. Ctrl-C ends it between two events.
-        """
-        cdef uint64_t limit = VB_SIM_NEVER if until is None else until
+    cdef str _advance(self, uint64_t until):
         cdef vb_sim *sim = self.world._sim
         cdef int why = VB_SIM_END_EVENTS
         self.world._idle()
         while why == VB_SIM_END_EVENTS:
             self.world._busy = True
             with nogil:
-                why = vb_sim_advance(sim, limit, SLICE)
+                why = vb_sim_advance(sim, until, SLICE)
             self.world._busy = False
             PyErr_CheckSignals()
             if vb_sim_told(sim):
-                return "told"
+                return TOLD
         if why < 0:
             _check(why, "the run")
-        if why == VB_SIM_END_EMPTY and until is not None:
+        if why == VB_SIM_END_EMPTY and until != VB_SIM_NEVER:
             return "time"
         return ENDS[why]
 

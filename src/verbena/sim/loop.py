@@ -14,7 +14,7 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from heapq import heappop
@@ -32,6 +32,8 @@ __all__ = ["PS", "Loop"]
 
 PS = 1_000_000_000_000
 """Picoseconds in a second."""
+
+_MANY_TIMERS = 100  # from here on BaseEventLoop looks for cancelled ones among them
 
 
 class _Handle(asyncio.Handle):
@@ -53,7 +55,6 @@ class Loop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
     _scheduled: list[asyncio.TimerHandle]
-    _timer_cancelled_count: int
     _stopping: bool
     _debug: bool
     _closed: bool
@@ -75,14 +76,15 @@ class Loop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """A turn. What BaseEventLoop's does besides is only needed now and then."""
-        if self._timer_cancelled_count or self._debug:
+        ready, timers = self._ready, self._scheduled
+        if self._debug or (timers and (timers[0]._cancelled or len(timers) > _MANY_TIMERS)):
             super()._run_once()  # type: ignore[misc]
             return
-        ready = self._ready
-        ready.extend(self._jacks.readable())
-        if not ready and not self._stopping:
-            ready.extend(self._selector.wait())
-        if self._scheduled:
+        until = 0 if self._stopping else self._selector.next_timer() if timers else None
+        why = self._jacks.gather(ready, until)
+        if why != "told" and why != "time":
+            raise Deadlock(_deadlock(self, why))
+        if timers:
             self._take_due()
         for _ in range(len(ready)):
             handle = ready.popleft()
@@ -250,38 +252,27 @@ class _World:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._jacks = loop.hosts.jacks
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0
+        self._when, self._when_ps = 0.0, 0  # of the timer that was asked for last
 
-    def select(self, timeout: float | None) -> Sequence[asyncio.Handle]:
+    def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
-        readable = self._jacks.readable()
-        return readable if readable or timeout == 0 else self.wait()
-
-    def wait(self) -> Sequence[asyncio.Handle]:
-        """What is readable first; nothing when it is time for the loop's next timer."""
-        jacks, until = self._jacks, None
-        if self._loop._scheduled:
-            until = self.next_timer()
-            if until <= jacks.now:
-                return ()
-        why = jacks.advance(until)
-        if why == "told":
-            return jacks.readable()
-        if why != "time":
+        readable: list[asyncio.Handle] = []
+        until = 0 if timeout == 0 else self.next_timer() if self._loop._scheduled else None
+        why = self._jacks.gather(readable, until)
+        if why != "told" and why != "time":
             raise Deadlock(_deadlock(self._loop, why))
-        return ()
+        return readable
 
     def next_timer(self) -> int:
         """When the loop's next timer is due, in ps.
 
         Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
         """
-        timer = self._loop._scheduled[0]
-        if timer is not self._timer:
-            seconds, parts = timer.when().as_integer_ratio()
-            self._timer, self._timer_at = timer, -(-seconds * PS // parts)
-        return self._timer_at
+        when = self._loop._scheduled[0].when()
+        if when != self._when:
+            seconds, parts = when.as_integer_ratio()
+            self._when, self._when_ps = when, -(-seconds * PS // parts)
+        return self._when_ps
 
     def close(self) -> None:
         pass
