@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ibv_comp_channel;
 struct ibv_context;
 struct ibv_device;
 struct ibv_qp;
