@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, chain, credits, finish, star
+from tests.sim.fabrics import (
+    GIGABIT,
+    LINK,
+    MIB,
+    MICROSECOND,
+    chain,
+    credits,
+    finish,
+    star,
+    until,
+)
 from verbena.sim import World
 
 LOSSY: dict[str, Any] = {"buffer": 64 << 10, "mark": (8 << 10, 32 << 10, 0.5)}
@@ -128,6 +138,49 @@ def test_two_lanes_without_a_cycle_do_not_deadlock() -> None:
         world = ring(8 << 10, window=MIB, lanes=2)
         world.add_flows([0, 1, 2, 3], [3, 0, 1, 2], MIB, level=levels)
         finish(world, end)
+
+
+@pytest.mark.parametrize("switch", [{}, {"lanes": [{"flow": "lossy"}]}])
+@pytest.mark.parametrize("rate", [100 * GIGABIT, 96_969_697_000])  # ps for a byte: whole, and not
+def test_a_link_has_sent_what_has_left_and_not_what_waits(
+    switch: dict[str, Any], rate: int
+) -> None:
+    world, now = World(), 1000 * MICROSECOND
+    center = star(world, 3, {"rate": rate, "delay": MICROSECOND}, **switch)
+    world.add_flows([0, 1], 2, 100 * MIB, depth=8)
+    until(world, now)
+    links = world.links()
+    sent = links[(links["node"] == center) & (links["port"] == 2)][0]
+    came = links["packets"][links["to_node"] == center].sum()
+    assert came - sent["packets"] > 100  # there is a queue
+    assert 0.99 * now < sent["busy"] <= now
+    assert 0 <= sent["bytes"] - float(sent["busy"]) * rate / 8e12 < 4200  # one is on its way out
+    assert (links["busy"] <= now).all()
+
+
+def test_a_stall_counts_while_it_lasts() -> None:
+    world, now = World(), 2000 * MICROSECOND
+    lane = {"flow": "pauses", "stop": 1 << 20, "go": 1 << 19, "spare": 1 << 20}
+    center = star(world, 2, lanes=[lane])
+    world.pause_storm(2, 0, 2 * now)
+    world.add_flows(0, 1, MIB)
+    until(world, now)
+    links = world.links()
+    stalled = links["stalled"][(links["node"] == center) & (links["port"] == 1)][0]
+    assert now - 10 * MICROSECOND < stalled < now
+
+
+def test_a_stall_ends_when_nothing_waits_any_more() -> None:
+    world = World(timeout=0)
+    lane = {"flow": "pauses", "stop": 1 << 20, "go": 1 << 19, "spare": 1 << 20}
+    center = star(world, 2, lanes=[lane], lifetime=100 * MICROSECOND)
+    world.pause_storm(2, 0, 500 * MICROSECOND)
+    world.add_flows(0, 1, 4096, transport="uc")  # what waits is dropped after its lifetime
+    world.add_flows(0, 1, 4096, transport="uc", start=5000 * MICROSECOND)
+    assert world.run() == "done"
+    links = world.links()
+    stalled = links["stalled"][(links["node"] == center) & (links["port"] == 1)][0]
+    assert 99 * MICROSECOND < stalled < 101 * MICROSECOND
 
 
 def test_flows_over_equal_paths_spread_by_hash_or_by_packet() -> None:

@@ -761,24 +761,26 @@ cdef class World:
         return made
 
     def links(self):
-        """An array of LINK, one for each port that is plugged in: what it sent.
+        """An array of LINK, one for each port that is plugged in: what it has sent by now.
 
-        ``busy`` and ``stalled`` (packets waited, without a credit or paused) are in ps.
+        ``packets`` and ``bytes`` are those that have begun to leave; ``busy`` and ``stalled``
+        (packets waited, without a credit or paused) are in ps.
         """
         cdef uint32_t i
         cdef const vb_sim_port *port
         cdef const vb_sim_port *peer
+        cdef vb_sim_traffic traffic
         self._idle()
         made = np.zeros(self._world.ports, dtype=LINK)
         for i in range(self._world.ports):
             port = &self._world.port[i]
             peer = &self._world.port[port.peer]
+            traffic = vb_world_traffic(self._world, port)
             made[i] = (
                 port.node, port.number, peer.node, peer.number, port.rate, port.delay,
-                port.traffic.packets, port.traffic.bytes, port.traffic.busy,
-                port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
-                port.traffic.pauses, port.traffic.storms,
-                *[port.traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
+                traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
+                traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
+                *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
             )
         return made
 
