@@ -58,6 +58,7 @@ struct vb_qp {
     struct vb_xrc_target *target; /* of the QP itself, which no program sees */
     uint32_t number;
     uint32_t index;
+    uint32_t groups; /* that it is in, under adapter->groups */
     struct vb_terms terms;
     struct ibv_qp_cap cap;
 
@@ -88,7 +89,9 @@ struct vb_qp {
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
 
     /* ---- from here on not of a bare one ---- */
-    struct vb_peer *peer; /* this and the next nine: the direct port's */
+
+    /* the port's */
+    struct vb_peer *peer;
     struct vb_qp_shared *remote;
     enum ibv_qp_type remote_type;
     uint32_t remote_rq_seen; /* remote rq_posted as last read */
@@ -98,7 +101,7 @@ struct vb_qp {
     uint32_t rounds_seen;                 /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
     struct vb_qp *attend_next;
-    void *port_data; /* any port's */
+    void *port_data;
 
     struct vb_biased_lock rq_lock; /* posters */
     uint8_t *rq_ring;
@@ -106,7 +109,6 @@ struct vb_qp {
     void *sq_store;
     bool sq_store_own, sq_own; /* of a parent domain's allocator */
     atomic_bool polls_port;    /* counted in both CQs' `waiting`: who polls them makes progress */
-    uint32_t groups;           /* that it is in, under adapter->groups */
 
     /* XRC targets (xrc.h) */
     struct vb_qp *real; /* of a handle of it: that QP. A handle has little of all above */
