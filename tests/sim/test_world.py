@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -312,6 +313,7 @@ def test_routes_that_go_round_are_refused() -> None:
         ({"bit_error_rate": 1.0}, "bit_error_rate is 1.0"),
         ({"a_port": 1}, "node 0 has no port 1"),
         ({"b": 7}, "there is no node 7"),
+        ({"b": 1.0}, "there is no node 1.0"),
         ({"b": 0}, "do not go together"),
     ],
 )
@@ -338,6 +340,7 @@ def test_links_that_cannot_be_are_refused(link: dict[str, Any], message: str) ->
         {"ports": 2, "lanes": [{"flow": "credits", "room": 4096}]},
         {"ports": 2, "lanes": [{"flow": "pauses", "stop": 1000, "go": 2000}]},
         {"ports": 2, "lanes": [{"unknown": 1}]},
+        {"ports": 2, "lanes": [{"alpha": math.nan}]},
         {"ports": 2, "lanes": [{}, {}], "low": [(0, 1)]},
         {"ports": 2, "lanes": [{}], "low": [(1, 1)]},
         {"ports": 2, "mark": (5, 1, 0.5)},
@@ -358,3 +361,23 @@ def test_an_event_in_the_past_is_refused() -> None:
         world.run(until=99)
     with pytest.raises(ValueError, match="99 ps is in the past"):
         world.set_link(center, 0, up=False, at=99)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": "one"}, "seed is 'one', and not a whole number"),
+        ({"congestion": "dcqcn"}, "congestion is 'dcqcn', and not a dictionary"),
+        ({"congestion": {"kind": "bcn"}}, "kind is 'bcn', and none of dcqcn, cct, hpcc"),
+        ({"congestion": {"kind": "cct"}}, "cct needs gaps"),
+        ({"congestion": {"kind": "cct", "gaps": [0.0, math.nan]}}, "cct needs gaps"),
+        ({"congestion": {"kind": "dcqcn", "gain": 2}}, "gain and least_factor at most 1"),
+        ({"congestion": {"kind": "dcqcn", "raise_interval": 1}}, "are ps, from 1000"),
+        ({"congestion": {"kind": "dcqcn", "add_rate": 0}}, "are to be above 0"),
+        ({"congestion": {"kind": "dcqcn", "fast_add_rate": math.nan}}, "are to be above 0"),
+        ({"tcp": 1460}, "tcp is 1460, and not a dictionary"),
+    ],
+)
+def test_worlds_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        World(**given)

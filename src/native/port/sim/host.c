@@ -370,10 +370,18 @@ void vb_sim_kick(struct vb_qp *qp)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+/* A datagram's receiver is no connection, and knows its flow's. */
+static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    if (sim->config.notice_level != VB_SIM_OWN_LEVEL)
+        return sim->config.notice_level;
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
+}
+
 static void send_notice(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool), level = sim->config.notice_level;
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
     struct vb_sim_packet *at;
 
     if (packet == VB_SIM_NONE) {
@@ -388,9 +396,7 @@ static void send_notice(struct vb_sim_qp *qp)
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
-    if (level == VB_SIM_OWN_LEVEL)
-        level = qp->qp.endpoint->path.sl;
-    at->level_marks = (uint8_t)(level << 4);
+    at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
     vb_world_send(sim->world, vb_sim_qp_host(qp)->node, packet);
 }
 
@@ -409,8 +415,9 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
-    if (packet->payload && vb_congestion_tells(&host->sim->config.congestion,
-                                               &qp->reaction->noticed_at, host->sim->world->now))
+    if (packet->payload && qp->reaction &&
+        vb_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
+                            host->sim->world->now))
         send_notice(qp);
 }
 
