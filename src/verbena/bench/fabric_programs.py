@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python programs on simulated hosts, as fabric_scripts measures them.
 
-They are what ``docs/simulation.md`` shows: an AsyncCQ and an AsyncQP at each end, SENDs of 64 bytes.
+As in ``docs/simulation.md``: an AsyncCQ and an AsyncQP at each end, and SENDs of 64 bytes.
 """
 
 from __future__ import annotations

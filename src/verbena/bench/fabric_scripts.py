@@ -3,8 +3,8 @@
 
 W1: 64 hosts send to one through one switch. W2, W3, W4: a random permutation on a k-ary fat-tree,
 k = 8, 16, 32, with d-mod-k routes. 1 MiB for each flow, 100 Gb/s, 1 µs a link, MTU 4096. A hop is
-one packet, data or acknowledgement, over one link. Programs are in fabric_programs. ARGUMENTS is a JSON object; the result is
-printed as one line of JSON.
+one packet, data or acknowledgement, over one link. Programs are in fabric_programs. ARGUMENTS is
+a JSON object; the result is printed as one line of JSON.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def programs(seconds: float) -> dict[str, float]:
     """Messages a second between Python programs, and seconds for a callback: medians of runs."""
     values = {}
     for measure in (fabric_programs.ping_pong, fabric_programs.stream, fabric_programs.callbacks):
-        found = []
+        found: list[float] = []
         end = time.perf_counter() + seconds
         while not found or time.perf_counter() < end:
             found.append(measure())
