@@ -291,6 +291,7 @@ class Operation:
         if self._outcome is None:
             self._acq.poll()
         if self._outcome is None:
+            waiter: asyncio.Future[None] | None = None
             try:
                 loop = self._acq._start_waiting()
                 if self._outcome is None:
@@ -299,17 +300,17 @@ class Operation:
                     self._acq._awaited += 1
                     yield from waiter
             except BaseException:
-                self._abandon()
+                self._abandon(waiter)
                 raise
         return self._result()
 
-    def _abandon(self) -> None:
-        """A task gives up. A request that is still queued here need not be posted when nobody
-        wants its result."""
-        waiting = tuple(waiter for waiter in self._waiters if not waiter.done())
-        self._acq._awaited -= len(self._waiters) - len(waiting)
-        self._waiters = waiting
-        if not self.posted and not self.done and not waiting and self._aqp is not None:
+    def _abandon(self, waiter: asyncio.Future[None] | None) -> None:
+        """Who waits by it gives up. A request that is still queued here need not be posted when
+        nobody wants its result."""
+        if waiter in self._waiters:
+            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+            self._acq._awaited -= 1
+        if not self.posted and not self.done and not self._waiters and self._aqp is not None:
             self._aqp._withdraw(self)
             self._outcome = VerbsError(
                 errno.ECANCELED, "the request was cancelled before it was posted"

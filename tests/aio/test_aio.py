@@ -342,6 +342,28 @@ def test_a_queued_request_that_is_cancelled_is_not_posted(run: Run, make_ends: M
     assert far.mr.load_u64(0) == 2
 
 
+def test_a_queued_request_whose_coroutine_is_closed_is_not_posted(
+    run: Run, make_ends: MakeEnds
+) -> None:
+    ends = make_ends(max_send_wr=4)
+
+    async def program() -> None:
+        sent = [ends.qp.send(ends.near.mr, 0, 8) for _ in range(ends.near.qp.cap.max_send_wr)]
+        queued = ends.qp.send(ends.near.mr, 0, 8)
+        waiting = wait_for(queued)
+        waiting.send(None)
+        waiting.close()
+        assert queued.done
+        with pytest.raises(verbs.VerbsError) as caught:
+            await queued
+        assert caught.value.errno == errno.ECANCELED
+        for operation in sent:
+            await ends.peer.recv(ends.far.mr, 512, 8)
+            await operation
+
+    run(program())
+
+
 def test_closing_fails_what_is_in_flight(run: Run, ends: AsyncEnds) -> None:
     async def program() -> None:
         operation = ends.peer.recv(ends.far.mr)

@@ -129,7 +129,7 @@ static bool empty_pipe(struct vb_channel *channel)
             return false;
         vb_channel_add(channel, record.cq, record.generation);
     }
-    return has_room(channel);
+    return true;
 }
 
 int vb_channel_keep(struct vb_channel *channel, bool keep)
