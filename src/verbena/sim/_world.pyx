@@ -182,6 +182,8 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, _settings("congestion", congestion))
+            if config.congestion.kind == VB_CONGESTION_HPCC:
+                self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -288,12 +290,14 @@ cdef class World:
         config.buffer = _count("buffer", buffer, 0, 2**63)
         if mark is not None:
             config.mark = _marking(mark)
+        blocks = (self._frame + VB_SIM_BLOCK - 1) // VB_SIM_BLOCK
         for i in range(config.lanes):
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
-                    config.lane[i].flow.room < self._frame:
-                raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
-                                 f"{self._frame} bytes would wait for ever")
+                    config.lane[i].flow.room // VB_SIM_BLOCK < blocks:
+                raise ValueError(
+                    f"lane {i}: room is {config.lane[i].flow.room}: a packet of {self._frame} "
+                    f"bytes, in blocks of {VB_SIM_BLOCK}, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
@@ -747,6 +751,11 @@ cdef class World:
     def packets(self):
         return {"sent": self._world.made + self._world.copied,
                 "delivered": self._world.delivered, "dropped": self._world.dropped}
+
+    @property
+    def frame_bytes(self):
+        """What the longest packet of an adapter takes on the wire, and in a buffer."""
+        return self._frame
 
     @property
     def bytes_each(self):

@@ -58,6 +58,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_CCT
         VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
+        VB_HPCC_BYTES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
         VB_MAX_GROUPS

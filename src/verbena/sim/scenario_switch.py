@@ -16,7 +16,6 @@ from verbena.sim.document import Section
 
 __all__ = ["Switching", "read_adapter", "read_switch", "read_tcp"]
 
-FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
 FLOWS = ("lossy", "credits", "pauses")
@@ -225,7 +224,7 @@ def _read_switch(
     classes = [_read_class(part, is_switch=part is section) for part in parts]
     section.close()
     made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made)
+    _try(section, parts, made, adapter)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
         if lane["flow"] == "pauses":
@@ -315,19 +314,17 @@ def _lanes(
     return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
 
 
-def _try(section: Section, parts: list[Section], made: Switching) -> None:
+def _try(
+    section: Section, parts: list[Section], made: Switching, adapter: dict[str, Any]
+) -> None:
     """What World says of it; its errors about a lane begin with the lane's number."""
     try:
-        World().add_switch(1, **made.settings)
+        World(**adapter).add_switch(1, **made.settings)
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
             raise parts[min(int(words[1]), len(parts) - 1)].blame(error) from None
         raise section.blame(error) from None
-
-
-def _frame(adapter: dict[str, Any]) -> int:
-    return int(adapter["mtu"]) + (0 if adapter["framing"] == "bare" else FRAME_OVERHEAD)
 
 
 def _check_pauses(
@@ -339,7 +336,7 @@ def _check_pauses(
     may_lose: bool,
 ) -> None:
     """Enough headroom for what comes until a pause works: 2 d C + 2 frames + the pause."""
-    tables, frame = routes.tables, _frame(adapter)
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     if not lane.get("stop") and not (lane.get("alpha") and settings["buffer"]):
         raise part.error(None, "needs the key 'stop', or 'alpha' and a buffer of the switch")
     links = tables.links[tables.links["dst"] >= tables.host_count]
@@ -370,7 +367,7 @@ def _slow_links(
     lane: dict[str, Any], routes: Routes, adapter: dict[str, Any], extenders: NDArray[Any]
 ) -> list[str]:
     """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
-    tables, frame = routes.tables, _frame(adapter)
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     links = tables.links
     room = np.where(extenders > 0, extenders, min(lane["room"], max(CREDIT_WINDOW, frame)))
     seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)
