@@ -361,8 +361,9 @@ cdef class World:
     def capture(self, node, port, path, size=128):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
 
-        Packets are RoCE v2 frames, at the time at which they come to the link's end, with a
-        payload of zeros, and the first ``size`` bytes of each are kept. What leaves by this port
+        Packets are RoCE v2 frames, those of TCP flows TCP segments without a handshake, at the
+        time at which they come to the link's end, with a payload of zeros, and the first ``size``
+        bytes of each are kept. What leaves by this port
         is outbound. An earlier capture is overwritten; another file is an OSError. Programs that
         read the file meanwhile find it whole.
         """
