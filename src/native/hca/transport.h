@@ -116,7 +116,7 @@ struct vb_endpoint {
     struct vb_timer resume; /* when its rate limit lets it send again */
     uint32_t window;        /* packets */
     uint8_t base;           /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
-    uint8_t held;           /* VB_HELD_BY_*: no requests are sent */
+    uint8_t held;           /* VB_HELD_BY_*: no requests are sent (by the port: vb_engine_hold) */
     struct vb_path path;
     struct vb_requester requester;
     struct vb_responder responder;
