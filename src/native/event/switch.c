@@ -55,6 +55,7 @@ void vb_switch_destroy(struct vb_sim_switch *sw)
     free(sw->set);
     free(sw->member);
     free(sw->lane_of);
+    free(sw->victim);
     for (uint32_t i = 0; i < sw->groups; ++i)
         free(sw->group[i].port);
     free(sw->group);
@@ -164,6 +165,18 @@ int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_
     return 0;
 }
 
+int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
+{
+    if (port >= sw->config.ports)
+        return -EINVAL;
+    if (!sw->victim)
+        sw->victim = calloc(sw->config.ports, sizeof(*sw->victim));
+    if (!sw->victim)
+        return -ENOMEM;
+    sw->victim[port] = true;
+    return 0;
+}
+
 static uint64_t mix(uint64_t z)
 {
     z = (z ^ z >> 33) * 0xff51afd7ed558ccdull;
@@ -221,9 +234,14 @@ static void mark(struct vb_world *world, const struct vb_sim_marking *marking, u
     }
 }
 
-/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). */
-static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
+/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). Which of those that may get it do is by lot. */
+static void notify(struct vb_world *world, const struct vb_sim_switch *sw,
+                   struct vb_sim_packet *packet, struct vb_sim_port *out)
 {
+    uint32_t rate = sw->config.fecn_rate;
+
+    if (rate && vb_world_chance(world) * (rate + 1.0) >= 1)
+        return;
     packet->header[4] |= 0x80;
     ++out->traffic.marked;
 }
@@ -231,6 +249,11 @@ static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
 static uint64_t held_by(const struct vb_sim_lane *input)
 {
     return (uint64_t)input->held * (input->input_gate == VB_SIM_CREDITS ? VB_SIM_BLOCK : 1);
+}
+
+static bool is_in_victim_mask(const struct vb_sim_switch *sw, const struct vb_sim_port *out)
+{
+    return (sw->config.fecn_to_hosts && !out->to_switch) || (sw->victim && sw->victim[out->number]);
 }
 
 /* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
@@ -244,7 +267,7 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
         return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
     if (queue->bytes <= sw->fecn)
         return false;
-    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT)
+    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
     vb_lanes_absorb(world, out);
     return vb_lane_is_open(world, queue, packet->bytes);
@@ -273,7 +296,7 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
     }
     mark(world, &sw->mark, queue, at, port);
     if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
-        notify(at, port);
+        notify(world, sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
@@ -379,7 +402,7 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     if (lane < sw->lanes)
         mark(world, &sw->config.lane[lane].mark, queue, at, port);
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
-        notify(at, port);
+        notify(world, sw, at, port);
     at->input = in->number;
     vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
 }

@@ -27,7 +27,7 @@ enum vb_sim_turns {
  * its victims have none (IBA A10.2.1.1.1).
  */
 enum vb_sim_fecn {
-    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send */
+    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send or Victim_Mask has it */
     VB_SIM_FECN_OUTPUT,   /* that queue, of victims too: as with each bit of Victim_Mask set */
     VB_SIM_FECN_INPUT,    /* what its input holds, wherever it is to go */
 };
@@ -59,6 +59,8 @@ struct vb_sim_switch_config {
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
     enum vb_sim_fecn fecn_at;
+    uint32_t fecn_rate; /* Marking_Rate: the mean number of packets between two that get it */
+    bool fecn_to_hosts; /* VB_SIM_FECN_ROOT: at ports to hosts the packets of victims get it too */
     /*
      * A range extender: what comes by one of its two ports leaves by the other. These are the bytes
      * of buffer of each lane for what comes by port 1 from the other one of the pair, which has
@@ -96,6 +98,7 @@ struct vb_sim_switch {
     uint64_t salt;
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
     bool by_lane;     /* …with the lane that it came by in place of its level */
+    bool *victim;     /* Victim_Mask, by port; NULL: none is in it, but by fecn_to_hosts */
     struct vb_sim_group *group;
     uint32_t groups;
     struct vb_sim_group everywhere; /* all ports, of a switch that floods */
@@ -116,6 +119,9 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
  * such lane.
  */
 int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
+
+/* Puts a port into Victim_Mask. -EINVAL: there is no such port; -ENOMEM. */
+int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port);
 
 /* The lane on the next link, for ports with these numbers of the switch. */
 static inline uint32_t vb_switch_lane(const struct vb_sim_switch *sw, uint32_t input,

@@ -238,8 +238,8 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, fecn_at="root", management=0, turns="input", watchdog=None,
-                   floods=False):
+                   fecn=0, fecn_at="root", fecn_rate=0, fecn_victims=(), management=0,
+                   turns="input", watchdog=None, floods=False):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -260,6 +260,9 @@ cdef class World:
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
         of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
         victims' too; with "input" by the bytes of their input's buffer, wherever they go.
+        ``fecn_rate``: Marking_Rate, up to 65535: the mean number of packets that could get it
+        between two that do. ``fecn_victims``: Victim_Mask: "hosts", all ports to hosts, or a list
+        of ports, at which victims get it with "root" too.
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
@@ -291,10 +294,7 @@ cdef class World:
         config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
-        config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
-        config.fecn_at = _choice(FECN_AT, "fecn_at", fecn_at)
-        if config.fecn_at == VB_SIM_FECN_INPUT and not config.lanes:
-            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
+        victims = _fill_fecn(&config, fecn, fecn_at, fecn_rate, fecn_victims)
         config.management = _count("management", management, 0, 2**32 - 1)
         if config.management and not 0 < config.lanes < VB_SIM_LANES:
             raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
@@ -304,6 +304,8 @@ cdef class World:
             raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
         _check(vb_switch_create(&config, &sw), "a switch")
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
+        for port in victims:
+            _check(vb_switch_set_victim(sw, port), "a switch")
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,

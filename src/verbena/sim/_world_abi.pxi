@@ -113,6 +113,8 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t lifetime
         uint32_t fecn
         int fecn_at
+        uint32_t fecn_rate
+        bint fecn_to_hosts
         uint32_t line
         bint floods
         uint32_t management
@@ -169,6 +171,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                              uint32_t width)
     int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
+    int vb_switch_set_victim(vb_sim_switch *sw, uint32_t port)
     int vb_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                             uint32_t count)
     int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)

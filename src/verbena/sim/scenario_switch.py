@@ -209,6 +209,8 @@ def _read_switch(
         "watchdog": _watchdog(section.section("watchdog")),
         "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
         "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
+        "fecn_rate": section.take("fecn_rate", kinds.whole(0, 65535), 0),
+        "fecn_victims": section.take("fecn_victims", _victims, ()),
     }
     if "own" in section.key:  # of all: [routing]
         settings["balance"] = section.take("balance", kinds.one_of(("flow", "packet")), balance)
@@ -225,7 +227,7 @@ def _read_switch(
     classes = [_read_class(part, is_switch=part is section) for part in parts]
     section.close()
     made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made)
+    _try(section, parts, made, routes)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
         if lane["flow"] == "pauses":
@@ -235,6 +237,13 @@ def _read_switch(
     return Switching(
         made.settings, made.classes, made.by_route, tuple(notes), tuple(_plain(c) for c in classes)
     )
+
+
+def _victims(value: object) -> Any:
+    """Ports of Victim_Mask, by number."""
+    if isinstance(value, str):
+        return kinds.one_of(("hosts",))(value)
+    return kinds.list_of(kinds.whole(0, 32766))(value)
 
 
 def _mark(section: Section) -> tuple[int, int, float] | None:
@@ -315,10 +324,10 @@ def _lanes(
     return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
 
 
-def _try(section: Section, parts: list[Section], made: Switching) -> None:
+def _try(section: Section, parts: list[Section], made: Switching, routes: Routes) -> None:
     """What World says of it; its errors about a lane begin with the lane's number."""
     try:
-        World().add_switch(1, **made.settings)
+        World().add_switch(routes.tables.out_link.shape[1], **made.settings)
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
