@@ -306,6 +306,11 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
     return !sw->buffer || sw->used + bytes <= vb_switch_open(sw);
@@ -346,23 +351,55 @@ static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32
     return false;
 }
 
+/* Of the next `bytes` of an input so many that are no headroom's. */
+static uint32_t share(const struct vb_sim_switch *sw, const struct vb_sim_class_config *config,
+                      const struct vb_sim_lane *input, uint32_t bytes)
+{
+    uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
+    uint64_t open = sw->buffer ? vb_switch_open(sw) : UINT64_MAX;
+    uint64_t left = stop - smaller(stop, input->held - input->above);
+
+    left = smaller(left, open - smaller(open, sw->used));
+    return (uint32_t)smaller(left, bytes);
+}
+
+/*
+ * What does not fit below an input's threshold, or into the shared buffer, goes into the input's
+ * own headroom, and stays counted there: a threshold that shrinks takes nothing of it away (the
+ * headroom of each priority group in a shared-buffer switch). It is empty whenever a pause ends.
+ */
 static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
                          struct vb_sim_port *in, uint32_t packet)
 {
     const struct vb_sim_class_config *config = &sw->config.lane[lane];
     struct vb_sim_lane *input = &in->lanes->lane[lane];
-    uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
     uint32_t bytes = vb_world_packet(world, packet)->bytes;
+    uint32_t shared = share(sw, config, input, bytes);
 
-    if (!has_room(sw, bytes) || input->held + (uint64_t)bytes > stop + config->spare) {
+    if (input->above + (uint64_t)(bytes - shared) > config->spare) {
         vb_world_drop(world, in, packet, VB_SIM_DROP_HEADROOM);
         return false;
     }
-    sw->used += bytes;
+    sw->used += shared;
     input->held += bytes;
-    if (input->held > stop && !input->stopped)
+    input->above += bytes - shared;
+    if (input->above && !input->stopped)
         vb_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
     return true;
+}
+
+/* The headroom is free again before what is shared. */
+static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
+                           struct vb_sim_port *in, uint32_t bytes)
+{
+    struct vb_sim_lane *input = &in->lanes->lane[lane];
+    uint32_t own = (uint32_t)smaller(input->above, bytes);
+
+    sw->used -= bytes - own;
+    input->held -= bytes;
+    input->above -= own;
+    if (input->stopped && !input->above && input->held <= sw->config.lane[lane].go)
+        vb_lanes_pause(world, in, lane, 0);
 }
 
 bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
@@ -510,10 +547,8 @@ void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t i
         sw->kept -= bytes;
         return;
     }
-    sw->used -= bytes;
-    if (from->input_gate != VB_SIM_PAUSES)
-        return;
-    from->held -= bytes;
-    if (from->stopped && from->held <= sw->config.lane[lane].go)
-        vb_lanes_pause(world, in, lane, 0);
+    if (from->input_gate == VB_SIM_PAUSES)
+        release_paused(world, sw, lane, in, bytes);
+    else
+        sw->used -= bytes;
 }

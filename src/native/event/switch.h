@@ -40,10 +40,11 @@ struct vb_sim_marking {
 struct vb_sim_class_config {
     struct vb_sim_lane_config flow;
     struct vb_sim_marking mark;
-    double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
-    uint32_t stop;  /* pauses: bytes of one input at which it is stopped… */
-    uint32_t go;    /* …and at which it goes on */
-    uint32_t spare; /* headroom: bytes that may still come after `stop` */
+    double alpha;  /* lossy: at most so many times the free shared buffer in one queue; 0: any */
+    uint32_t stop; /* pauses: bytes of one input at which it is stopped… */
+    uint32_t go;   /* …and at which it goes on */
+    uint32_t
+        spare; /* headroom of each input, beside the buffer: bytes that may come after `stop` */
 };
 
 struct vb_sim_switch_config {
@@ -89,7 +90,7 @@ struct vb_sim_switch {
     enum vb_sim_balance balance;
     uint64_t buffer;
     struct vb_sim_marking mark;
-    uint64_t used;     /* bytes of the shared buffer */
+    uint64_t used;     /* bytes of the shared buffer, in which headroom has no part */
     uint64_t promised; /* of the buffer, to flows; without lanes of all ports' together */
     uint64_t kept;     /* with lanes: of packets in what was promised */
     uint32_t *set;     /* where each set begins in `member`; one more than there are sets */

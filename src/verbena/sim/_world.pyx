@@ -56,7 +56,7 @@ UNLIMITED = 2**32 - 1
 cdef enum:
     SAMPLES_DEFAULT = 1 << 28  # bytes of the records of one sampler
     SLICE = 200000  # events between two looks at signals
-    FRAME_OVERHEAD = 98  # the most that framing and headers add to a payload of data
+    FRAME_OVERHEAD = 106  # the most that framing and headers add to a payload of data
 
 
 cdef object _choice(dict table, str name, object value):
@@ -172,6 +172,8 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, dict(congestion))
+        if config.congestion.kind == VB_CONGESTION_HPCC:
+            self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, dict(tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -806,7 +808,9 @@ cdef class World:
         """Sentences about buffers that are too small for their links; empty: none is.
 
         Credits that do not last for a round trip keep a lane below its link's rate; headroom of
-        less than a round trip, two packets and the pause frame may lose what is not to be lost.
+        less than a round trip, three packets and a pause frame for each lane may lose what is not
+        to be lost: the packet that crosses the threshold, the one that the pause waits for, and
+        the one that has begun when it comes.
         """
         cdef uint32_t i, lane
         cdef const vb_sim_port *port
@@ -840,7 +844,10 @@ cdef class World:
             sw = self._world.node[port.node].sw
             is_line = sw.config.line and port.number == 1
             return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
-        return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
+        sw = self._world.node[port.node].sw
+        pauses = sum(sw.config.lane[lane].flow.gate == VB_SIM_PAUSES
+                     for lane in range(sw.config.lanes))
+        return trip + 3 * self._frame + pauses * VB_SIM_PAUSE_BYTES
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a
