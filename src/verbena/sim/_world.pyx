@@ -144,6 +144,7 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
+    cdef bint _waits, _detours_packets, _goes_down
     cdef int _framing
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
@@ -158,6 +159,7 @@ cdef class World:
         config.mtu = self._mtu = mtu
         self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
         config.timeout = _count("timeout", timeout, 0, 31)
+        self._waits = not timeout  # for ever
         config.retry_cnt = _count("retry_count", retry_count, 0, 7)
         config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
         config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
@@ -361,6 +363,7 @@ cdef class World:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
+        self._goes_down |= not up
 
     def capture(self, node, port, path, size=128):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
@@ -453,6 +456,7 @@ cdef class World:
         """
         self._idle()
         _set_detours(self._world, group, adaptive, per, threshold, gap)
+        self._detours_packets = per == "packet"
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.
@@ -689,7 +693,8 @@ cdef class World:
         """Until that time, or until nothing is left to do.
 
         ``progress(world)`` is called now and then; what it raises, and Ctrl-C, end the run, which
-        may be gone on with. Returns "time", "done", or "deadlock" (see blocked).
+        may be gone on with. Returns "time", "done", "deadlock" (see blocked), or "stalled": nothing
+        is left to do, and flows have not ended.
         """
         cdef uint64_t limit = VB_SIM_NEVER
         cdef int why = VB_SIM_END_EVENTS
@@ -708,6 +713,8 @@ cdef class World:
                 progress(self)
         if why < 0:
             _check(why, "the run")
+        if why == VB_SIM_END_EMPTY and self.flows_left:
+            return "stalled"
         return ENDS[why]
 
     # ---- what was seen ----------------------------------------------------------------------
@@ -805,18 +812,20 @@ cdef class World:
                 for i in range(count)]
 
     def advice(self):
-        """Sentences about buffers that are too small for their links; empty: none is.
+        """Sentences about buffers that are too small for their links, and about RC without a
+        timeout where it needs one; empty: there is nothing to say.
 
         Credits that do not last for a round trip keep a lane below its link's rate; headroom of
         less than a round trip, three packets and a pause frame for each lane may lose what is not
         to be lost: the packet that crosses the threshold, the one that the pause waits for, and
-        the one that has begun when it comes.
+        the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
+        ``timeout=0`` may leave the flow unfinished.
         """
         cdef uint32_t i, lane
         cdef const vb_sim_port *port
         cdef vb_sim_switch *sw
         self._idle()
-        found = []
+        found = _timeout_advice(self) if self._waits else []
         for i in range(self._world.ports):
             port = &self._world.port[i]
             sw = self._world.node[port.node].sw
@@ -868,6 +877,7 @@ cdef int _check(int error, str what) except -1:
     return 0
 
 
+include "_world_advice.pxi"
 include "_world_programs.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

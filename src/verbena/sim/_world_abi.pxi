@@ -121,6 +121,8 @@ cdef extern from "port/sim/sim.h" nogil:
         vb_sim_watchdog_config watchdog
     struct vb_sim_switch:
         vb_sim_switch_config config
+        uint32_t sets
+        uint8_t *lane_of
     struct vb_sim_traffic:
         uint64_t packets
         uint64_t bytes
@@ -140,6 +142,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t rate
         uint64_t delay
         uint64_t pause_response
+        double bit_error_rate
         vb_sim_lanes *lanes
         vb_sim_traffic traffic
     struct vb_sim_node:

@@ -14,7 +14,7 @@ from verbena.sim import kinds
 from verbena.sim._world import FECN_AT, World
 from verbena.sim.document import Section
 
-__all__ = ["Switching", "read_adapter", "read_switch", "read_tcp"]
+__all__ = ["Switching", "overflows", "read_adapter", "read_switch", "read_tcp"]
 
 FRAME_OVERHEAD = 106  # the most that headers and framing add to a payload
 TELEMETRY = 42  # bytes that HPCC adds to a packet
@@ -374,6 +374,14 @@ def _check_pauses(
             f"{need[worst]:.0f} bytes still come by {tables.link_name(index)}, and what does not "
             'fit would be lost (allow = ["loss"] lets it)',
         )
+
+
+def overflows(settings: dict[str, Any], levels: set[int]) -> bool:
+    """May a switch with these settings drop packets of these levels for lack of room?"""
+    lanes = settings.get("lanes", ())
+    if not settings["buffer"] or not lanes:
+        return bool(settings["buffer"])
+    return any(lanes[level % len(lanes)]["flow"] == "lossy" for level in levels)
 
 
 def _slow_links(

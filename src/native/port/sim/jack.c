@@ -268,7 +268,8 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet)
             plug->drop_damaged(plug->argument);
         else
             plug->arrive(plug->argument, &arrival);
-        host->jack->trail = NULL;
+        if (VB_UNLIKELY(letter->telemetry))
+            host->jack->trail = NULL;
     }
     vb_sim_pool_give(&sim->world->pool, packet);
     if (plug)
