@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -65,9 +66,18 @@ cdef object _choice(dict table, str name, object value):
     return table[value]
 
 
+cdef dict _settings(str name, object given):
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {given!r}, and not a dictionary of settings")
+    return dict(given)
+
+
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:
-    number = int(value)
-    if number != value or not least <= number <= most:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value or not least <= number <= most:
         raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
     return number
 
@@ -96,8 +106,8 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
         lane.mark = _marking(mark)
     if rest:
         raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
-    if lane.alpha < 0:
-        raise ValueError(f"lane {number}: alpha is {lane.alpha}, below 0")
+    if not 0 <= lane.alpha < 1e9:
+        raise ValueError(f"lane {number}: alpha is {lane.alpha}, and not a number from 0")
     if lane.flow.gate == VB_SIM_PAUSES and lane.go > lane.stop:
         raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
     return 0
@@ -173,10 +183,10 @@ cdef class World:
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
-            self._fill_congestion(&config.congestion, dict(congestion))
+            self._fill_congestion(&config.congestion, _settings("congestion", congestion))
         if config.congestion.kind == VB_CONGESTION_HPCC:
             self._frame += VB_HPCC_BYTES
-        _fill_tcp(&config.tcp, dict(tcp or {}), mtu)
+        _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
 
@@ -219,10 +229,15 @@ cdef class World:
         to.least_factor = given.pop("least_factor", to.least_factor)
         to.cut_interval = given.pop("cut_interval", to.cut_interval)
         to.target_clamped = given.pop("target_clamped", to.target_clamped)
-        if not (0 < to.gain <= 1 and to.alpha_interval and to.raise_interval and
-                to.raise_bytes and to.least_rate > 0 and 0 <= to.least_factor <= 1):
-            raise ValueError("congestion: intervals, bytes and least_rate are to be above 0, "
-                             "gain and least_factor at most 1")
+        if not (0 < to.gain <= 1 and to.raise_bytes and 0 < to.least_rate < 1e15 and
+                0 <= to.least_factor <= 1):
+            raise ValueError("congestion: bytes and least_rate are to be above 0, gain and "
+                             "least_factor at most 1")
+        if not (to.alpha_interval >= 1000 and to.raise_interval >= 1000):
+            raise ValueError("congestion: alpha_interval and raise_interval are ps, from 1000")
+        if not (0 < to.add_rate < 1e15 and 0 < to.fast_add_rate < 1e15):
+            raise ValueError("congestion: add_rate and fast_add_rate are to be above 0: bits/s "
+                             "by which a rate comes back to its line's")
         return 0
 
     cdef int _idle(self) except -1:
@@ -348,9 +363,10 @@ cdef class World:
         return _check(error, "a link")
 
     cdef int _port_of(self, object node, object port) except -1:
-        if not 0 <= node < self._world.nodes:
+        if not hasattr(node, "__index__") or not 0 <= node < self._world.nodes:
             raise ValueError(f"there is no node {node!r}")
-        if not 0 <= port < self._world.node[<uint32_t>node].ports:
+        if not hasattr(port, "__index__") or \
+                not 0 <= port < self._world.node[<uint32_t>node].ports:
             raise ValueError(f"node {node} has no port {port!r}: "
                              f"it has {self._world.node[<uint32_t>node].ports}")
         return 0
@@ -773,24 +789,26 @@ cdef class World:
         return made
 
     def links(self):
-        """An array of LINK, one for each port that is plugged in: what it sent.
+        """An array of LINK, one for each port that is plugged in: what it has sent by now.
 
-        ``busy`` and ``stalled`` (packets waited, without a credit or paused) are in ps.
+        ``packets`` and ``bytes`` are those that have begun to leave; ``busy`` and ``stalled``
+        (packets waited, without a credit or paused) are in ps.
         """
         cdef uint32_t i
         cdef const vb_sim_port *port
         cdef const vb_sim_port *peer
+        cdef vb_sim_traffic traffic
         self._idle()
         made = np.zeros(self._world.ports, dtype=LINK)
         for i in range(self._world.ports):
             port = &self._world.port[i]
             peer = &self._world.port[port.peer]
+            traffic = vb_world_traffic(self._world, port)
             made[i] = (
                 port.node, port.number, peer.node, peer.number, port.rate, port.delay,
-                port.traffic.packets, port.traffic.bytes, port.traffic.busy,
-                port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
-                port.traffic.pauses, port.traffic.storms,
-                *[port.traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
+                traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
+                traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
+                *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
             )
         return made
 
@@ -821,42 +839,8 @@ cdef class World:
         the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
         ``timeout=0`` may leave the flow unfinished.
         """
-        cdef uint32_t i, lane
-        cdef const vb_sim_port *port
-        cdef vb_sim_switch *sw
         self._idle()
-        found = _timeout_advice(self) if self._waits else []
-        for i in range(self._world.ports):
-            port = &self._world.port[i]
-            sw = self._world.node[port.node].sw
-            for lane in range(sw.config.lanes if sw is not NULL else 0):
-                need = self._need(port, sw.config.lane[lane].flow.gate)
-                kind = sw.config.lane[lane].flow.gate
-                has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
-                    sw.config.lane[lane].spare
-                if sw.config.line and port.number == 1:
-                    has = sw.config.line
-                if has < need and kind != VB_SIM_LOSSY:
-                    found.append(
-                        f"lane {lane} of port {port.number} of node {port.node} has a "
-                        f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
-                        f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
-        return found
-
-    cdef object _need(self, const vb_sim_port *port, int gate):
-        """Bytes of buffer that a lane takes behind this port."""
-        cdef vb_sim_switch *sw
-        delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
-        trip = -(-delay * port.rate // (8 * 10**12))
-        if gate == VB_SIM_CREDITS:  # in whole packets
-            need = (-(-trip // self._frame) + 2) * self._frame
-            sw = self._world.node[port.node].sw
-            is_line = sw.config.line and port.number == 1
-            return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
-        sw = self._world.node[port.node].sw
-        pauses = sum(sw.config.lane[lane].flow.gate == VB_SIM_PAUSES
-                     for lane in range(sw.config.lanes))
-        return trip + 3 * self._frame + pauses * VB_SIM_PAUSE_BYTES
+        return _buffer_advice(self) + (_timeout_advice(self) if self._waits else [])
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a

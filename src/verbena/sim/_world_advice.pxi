@@ -1,5 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of World.advice: RC flows that may never end.
+# What World.advice says: of buffers, and of RC flows that may never end.
+
+cdef list _buffer_advice(World world):
+    cdef vb_world *of = world._world
+    cdef uint32_t i, lane
+    cdef const vb_sim_port *port
+    cdef const vb_sim_switch *sw
+    found = []
+    for i in range(of.ports):
+        port = &of.port[i]
+        sw = of.node[port.node].sw
+        for lane in range(sw.config.lanes if sw is not NULL else 0):
+            kind = sw.config.lane[lane].flow.gate
+            need = _need(world, port, kind)
+            has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
+                sw.config.lane[lane].spare
+            if sw.config.line and port.number == 1:
+                has = sw.config.line
+            if has < need and kind != VB_SIM_LOSSY:
+                found.append(
+                    f"lane {lane} of port {port.number} of node {port.node} has a "
+                    f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
+                    f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
+    return found
+
+
+cdef object _need(World world, const vb_sim_port *port, int gate):
+    """Bytes of buffer that a lane takes behind this port."""
+    cdef const vb_sim_switch *sw = world._world.node[port.node].sw
+    delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
+    trip = -(-delay * port.rate // (8 * 10**12))
+    frame = world._frame
+    if gate == VB_SIM_CREDITS:  # in whole packets
+        need = (-(-trip // frame) + 2) * frame
+        is_line = sw.config.line and port.number == 1
+        return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
+    for lane in range(sw.config.lanes):
+        if sw.config.lane[lane].flow.gate == VB_SIM_PAUSES:
+            trip += VB_SIM_PAUSE_BYTES
+    return trip + 3 * frame
+
 
 cdef set _rc_levels(vb_sim *sim):
     """The levels of RC flows, both ways."""

@@ -2,9 +2,11 @@
 # What World(congestion=...) takes.
 
 cdef int _fill_cct(vb_cct_config *to, dict given) except -1:
-    gaps = [float(gap) for gap in given.pop("gaps")]
-    if not 1 <= len(gaps) <= VB_CCT_ENTRIES or min(gaps) < 0:
-        raise ValueError(f"congestion: gaps are to be 1 to {VB_CCT_ENTRIES} numbers from 0")
+    gaps = [float(gap) for gap in given.pop("gaps", ())]
+    if not 1 <= len(gaps) <= VB_CCT_ENTRIES or not all(0 <= gap < 1e9 for gap in gaps):
+        raise ValueError(
+            f"congestion: cct needs gaps, 1 to {VB_CCT_ENTRIES} numbers of packet times from 0"
+        )
     for i, gap in enumerate(gaps):
         to.gap[i] = gap
     to.limit = _count("limit", given.pop("limit", len(gaps) - 1), 0, len(gaps) - 1)

@@ -59,7 +59,7 @@ static void emit_cnp(struct vb_connect *connect, const struct vb_qp *qp, struct 
     _Static_assert((int)VB_CNP <= (int)VB_HEADERS_MAX, "a notification is all header");
     path.sl = connect->jack->notice_level;
     packet->path = &path;
-    packet->qp_num = qp->ibv.qp_num;
+    packet->qp_num = qp->number;
     packet->header_length = VB_CNP;
     vb_connect_emit(connect, packet, NULL);
 }
@@ -80,7 +80,7 @@ static struct vb_hpcc *hpcc_of(const struct vb_qp *qp)
 {
     struct vb_connect_place *place = vb_connect_place_of(qp);
 
-    if (qp->ibv.qp_type == IBV_QPT_UC)
+    if (qp->type == IBV_QPT_UC)
         return NULL;
     if (!place->rate.hpcc)
         place->rate.hpcc = calloc(1, sizeof(*place->rate.hpcc));

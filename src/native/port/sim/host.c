@@ -46,7 +46,7 @@ static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
 
 static bool sends_datagrams(const struct vb_sim_qp *qp)
 {
-    return qp->qp.ibv.qp_type == IBV_QPT_UD;
+    return qp->qp.type == IBV_QPT_UD;
 }
 
 static void hold(struct vb_sim_qp *qp)
@@ -70,11 +70,11 @@ static void release(struct vb_sim_qp *qp)
 /* The packets that HPCC lets a connection have under way; READ's data are only paced. */
 static void set_window(struct vb_sim_qp *qp)
 {
-    const struct vb_sim_config *config = &qp->host->sim->config;
+    const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
     uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
 
     qp->qp.endpoint->window =
-        vb_hpcc_packets(qp->rate.hpcc, frame, config->engine.window_bytes / config->mtu);
+        vb_hpcc_packets(qp->reaction->rate.hpcc, frame, config->engine.window_bytes / config->mtu);
 }
 
 /* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
@@ -83,7 +83,7 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
     struct vb_world *world = host->sim->world;
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     struct vb_sim_trail *trail = vb_trail_of(world, packet);
-    struct vb_hpcc *state = qp->rate.hpcc;
+    struct vb_hpcc *state = qp->reaction->rate.hpcc;
     struct vb_sim_port *port;
 
     if (!trail || vb_sim_is_unreliable(qp))
@@ -105,17 +105,17 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
 /* The connection's next packet may leave when this one would have been sent at its rate. */
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     const struct vb_congestion *congestion = &sim->config.congestion;
     struct vb_sim_port *port;
     double line, rate, promised = (double)sim->flow[qp->flow].reserve;
 
-    host_line(qp->host, &port);
+    host_line(vb_sim_qp_host(qp), &port);
     if (!port)
         return;
     line = (double)port->rate;
     rate = congestion->kind
-               ? vb_congestion_sent(congestion, &qp->rate, line, bytes, sim->world->now)
+               ? vb_congestion_sent(congestion, &qp->reaction->rate, line, bytes, sim->world->now)
                : line;
     if (promised > 0 && promised < rate)
         rate = promised;
@@ -135,8 +135,8 @@ static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, 
     hold(qp);
     qp->waits_for_lane = true;
     qp->lane = (uint8_t)lane;
-    qp->next = qp->host->held;
-    qp->host->held = qp;
+    qp->next = vb_sim_qp_host(qp)->held;
+    vb_sim_qp_host(qp)->held = qp;
 }
 
 static void release_held(struct vb_sim_host *host)
@@ -327,7 +327,7 @@ void vb_sim_host_pump(struct vb_sim_host *host)
 
 static void look(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = qp->host;
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
 
     if (!sends_datagrams(qp))
         vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host->sim));
@@ -344,7 +344,7 @@ static bool sleeps(const struct vb_sim_qp *qp)
 
 static void wait_for_bell(struct vb_sim_qp *qp)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
 
     if (qp->waits_for_bell || !sleeps(qp))
         return;
@@ -356,7 +356,7 @@ static void wait_for_bell(struct vb_sim_qp *qp)
 
 void vb_sim_ring(struct vb_sim_qp *qp)
 {
-    if (VB_UNLIKELY(qp->host->sim->config.doorbell))
+    if (VB_UNLIKELY(vb_sim_qp_host(qp)->sim->config.doorbell))
         wait_for_bell(qp);
     look(qp);
 }
@@ -368,11 +368,18 @@ void vb_sim_kick(struct vb_qp *qp)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+/* A datagram's receiver is no connection, and knows its flow's. */
+static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    if (sim->config.notice_level != VB_SIM_OWN_LEVEL)
+        return sim->config.notice_level;
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
+}
+
 /* A CNP of this connection, but for its header; NULL: no memory. */
 static struct vb_sim_packet *make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
 {
-    struct vb_sim *sim = qp->host->sim;
-    uint32_t level = sim->config.notice_level;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     struct vb_sim_packet *at;
 
     *packet = vb_sim_pool_take(&sim->world->pool);
@@ -383,20 +390,18 @@ static struct vb_sim_packet *make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
     at = vb_world_packet(sim->world, *packet);
     at->payload = 0;
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
-    at->source = (uint16_t)qp->host->number;
+    at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
-    if (level == VB_SIM_OWN_LEVEL)
-        level = qp->qp.endpoint->path.sl;
-    at->level_marks = (uint8_t)(level << 4);
+    at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
     return at;
 }
 
 static void send_cnp(struct vb_sim_qp *qp, struct vb_sim_packet *at, uint32_t packet)
 {
-    struct vb_world *world = qp->host->sim->world;
+    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
 
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)world->hop_limit;
-    vb_world_send(world, qp->host->node, packet);
+    vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static void send_notice(struct vb_sim_qp *qp)
@@ -406,7 +411,7 @@ static void send_notice(struct vb_sim_qp *qp)
 
     if (!at)
         return;
-    vb_congestion_write_notice(at->header, vb_engine_pkey(qp->host->engine),
+    vb_congestion_write_notice(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
                                qp->shared.dest_qp_num);
     send_cnp(qp, at, packet);
 }
@@ -415,13 +420,13 @@ static void send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
 {
     uint32_t packet;
     struct vb_sim_packet *at = make_cnp(qp, &packet);
-    struct vb_sim_trail *trail = at ? vb_trail_of(qp->host->sim->world, packet) : NULL;
+    struct vb_sim_trail *trail = at ? vb_trail_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
 
     if (!trail)
         return;
-    *trail = qp->rate.hpcc->received;
+    *trail = qp->reaction->rate.hpcc->received;
     at->bytes += VB_HPCC_BYTES;
-    vb_congestion_write_telemetry(at->header, vb_engine_pkey(qp->host->engine),
+    vb_congestion_write_telemetry(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
                                   qp->shared.dest_qp_num, psn);
     send_cnp(qp, at, packet);
 }
@@ -441,8 +446,9 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
-    if (packet->payload &&
-        vb_congestion_tells(&host->sim->config.congestion, &qp->noticed_at, host->sim->world->now))
+    if (packet->payload && qp->reaction &&
+        vb_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
+                            host->sim->world->now))
         send_notice(qp);
 }
 
@@ -463,19 +469,20 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].notices;
-    vb_congestion_notice(congestion, &qp->rate, (double)port->rate, host->sim->world->now);
+    vb_congestion_notice(congestion, &qp->reaction->rate, (double)port->rate,
+                         host->sim->world->now);
 }
 
 static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     struct vb_sim_port *port;
 
-    host_line(qp->host, &port);
-    if (!port || qp->rate.hpcc->window <= 0)
+    host_line(vb_sim_qp_host(qp), &port);
+    if (!port || qp->reaction->rate.hpcc->window <= 0)
         return;
-    vb_hpcc_acknowledged(qp->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate, trail,
-                         sim->world->now);
+    vb_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate,
+                         trail, sim->world->now);
     set_window(qp);
 }
 
@@ -487,7 +494,7 @@ static void take_trail(struct vb_sim_host *host, uint32_t packet)
     const struct vb_sim_trail *trail = vb_trail_of(sim->world, packet);
     struct vb_sim_qp *qp;
 
-    if (!found || !trail || found->ibv.qp_type != IBV_QPT_RC)
+    if (!found || !trail || found->type != IBV_QPT_RC)
         return;
     qp = vb_sim_qp_of(found);
     if (!at->payload) {
@@ -495,7 +502,7 @@ static void take_trail(struct vb_sim_host *host, uint32_t packet)
             follow_trail(qp, trail);
         return;
     }
-    qp->rate.hpcc->received = *trail;
+    qp->reaction->rate.hpcc->received = *trail;
     if (vb_congestion_is_read_data(at->header[0]))
         send_telemetry(qp, vb_get24(at->header + 9));
 }
@@ -602,7 +609,7 @@ static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
         return;
     qp->waits_for_rate = false;
     release(qp);
-    vb_sim_host_pump(qp->host);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
 static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
@@ -613,7 +620,7 @@ static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
         return;
     qp->waits_for_bell = false;
     release(qp);
-    vb_sim_host_pump(qp->host);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
 static void use_free_bus(struct vb_sim_host *host)
