@@ -78,6 +78,8 @@ class World:
         lifetime: int = 0,
         fecn: int = 0,
         fecn_at: str = "root",
+        fecn_rate: int = 0,
+        fecn_victims: str | Iterable[int] = (),
         management: int = 0,
         turns: str = "input",
         watchdog: Mapping[str, Any] | None = None,
