@@ -94,8 +94,8 @@ def ring_all_reduce(hosts: int, size: int) -> Workload:
 
 
 def _chunks(size: int, count: int) -> NDArray[np.int64]:
-    edges = np.arange(count + 1) * size // count
-    return np.diff(edges)
+    whole, more = divmod(size, count)
+    return np.diff(np.arange(count + 1) * more // count) + whole
 
 
 def tree_all_reduce(hosts: int, size: int) -> Workload:
