@@ -145,6 +145,22 @@ def test_mistakes_are_said_without_a_traceback(scenario: Path, tmp_path: Path) -
     assert "File exists" in before.stderr
 
 
+def test_what_cannot_be_written_is_named_and_the_rest_is(scenario: Path, tmp_path: Path) -> None:
+    folder = sim(scenario, "--timeline", tmp_path)
+    assert (folder.returncode, folder.stdout) == (1, "")  # not after the run
+    assert f"it is a folder: '{tmp_path}'" in folder.stderr
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "flows.parquet").mkdir()
+    done = sim(scenario, "--parquet", tmp_path / "out", "--timeline", tmp_path / "t.json")
+    assert done.returncode == 1
+    assert f"verbena sim: {tmp_path / 'out'} cannot be written: " in done.stderr
+    assert "net: done after" in done.stdout
+    assert f"wrote {tmp_path / 't.json'}" in done.stdout
+    full = sim(scenario, "--timeline", "/dev/full")
+    assert (full.returncode, "No space left" in full.stderr) == (1, True)
+    assert "verbena sim: /dev/full cannot be written" in full.stderr
+
+
 def test_a_deadlock_is_a_failure_unless_it_is_expected(tmp_path: Path) -> None:
     done = sim("deadlock", "--variant", "shortest", "--quiet")
     assert done.returncode == 0

@@ -60,7 +60,7 @@ class Scenario:
 
         found = ready.find(path) if isinstance(path, str) else None
         path = found or Path(path)
-        return cls.parse(path.read_text(), name=path.name, folder=path.parent)
+        return cls.parse(_decoded(path), name=path.name, folder=path.parent)
 
     @classmethod
     def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
@@ -231,6 +231,8 @@ class Scenario:
         section.close()
         if section.table and not self.every:
             raise section.error("every" if "every" in section else None, "needs a time above 0")
+        if links == []:
+            raise section.error("links", "is empty: without it all are sampled")
         self.sampled = None if links is None else tuple(links)
 
     def _links_named(self, value: object) -> list[int]:
@@ -329,6 +331,9 @@ class Scenario:
             end = "interrupted"
         wall = time.perf_counter() - begin
         made = self._result(world, end, wall, self.seed if seed is None else seed)
+        if lost := world.captures_lost:
+            note = f"{lost} packets could not be written to the captures: is there room?"
+            made = replace(made, notes=(*made.notes, note), captures_lost=lost)
         if samples is None:
             return made
         full = samples.stopped and end != "interrupted"
@@ -402,6 +407,17 @@ class Scenario:
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
         columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]
         return structured(results.LINKS, columns, len(seen))
+
+
+def _decoded(path: Path) -> str:
+    """TOML is UTF-8. Raises ScenarioError, OSError."""
+    whole = path.read_bytes()
+    try:
+        return whole.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = whole.count(b"\n", 0, error.start) + 1
+        what = f"byte 0x{whole[error.start]:02x} is not UTF-8"
+        raise ScenarioError(f"{path.name}, line {line}: {what}", line=line) from None
 
 
 PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")
