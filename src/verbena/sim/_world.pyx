@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 import os
+from numbers import Real
 
 import numpy as np
 
@@ -66,10 +67,19 @@ cdef object _choice(dict table, str name, object value):
 
 
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:
-    number = int(value)
-    if number != value or not least <= number <= most:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):  # a list, NaN, an infinity
+        number = None
+    if number is None or isinstance(value, bool) or number != value or not least <= number <= most:
         raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
     return number
+
+
+cdef double _real(str name, object value, double most) except? -1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= most:
+        raise ValueError(f"{name} is {value!r}, and not a number from 0 on and at most {most:g}")
+    return value
 
 
 cdef vb_sim_marking _marking(object mark) except *:
@@ -87,7 +97,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     rest = dict(given)
     lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
     lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
-    lane.alpha = rest.pop("alpha", 0.0)
+    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0), 1e18)
     lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
     lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
     lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
@@ -96,8 +106,6 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
         lane.mark = _marking(mark)
     if rest:
         raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
-    if lane.alpha < 0:
-        raise ValueError(f"lane {number}: alpha is {lane.alpha}, below 0")
     if lane.flow.gate == VB_SIM_PAUSES and lane.go > lane.stop:
         raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
     return 0
@@ -204,11 +212,18 @@ cdef class World:
         if named not in ("paper", "adapter"):
             raise ValueError(f"congestion: set is {named!r}, and neither 'paper' nor 'adapter'")
         to[0] = vb_dcqcn_paper() if named == "paper" else vb_dcqcn_adapter()
+        for name in ("alpha_interval", "raise_interval", "raise_bytes", "cut_interval"):
+            if name in given:
+                given[name] = _count(name, given[name], 0, 2**62)
+        for name, most in (("gain", 1), ("least_factor", 1), ("add_rate", 1e18),
+                           ("fast_add_rate", 1e18), ("least_rate", 1e18)):
+            if name in given:
+                given[name] = _real(name, given[name], most)
         to.gain = given.pop("gain", to.gain)
         to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
         to.raise_interval = given.pop("raise_interval", to.raise_interval)
         to.raise_bytes = given.pop("raise_bytes", to.raise_bytes)
-        to.fast_steps = given.pop("fast_steps", to.fast_steps)
+        to.fast_steps = _count("fast_steps", given.pop("fast_steps", to.fast_steps), 0, 2**31)
         to.add_rate = given.pop("add_rate", to.add_rate)
         to.fast_add_rate = given.pop("fast_add_rate", to.fast_add_rate)
         to.least_rate = given.pop("least_rate", to.least_rate)

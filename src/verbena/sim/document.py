@@ -50,7 +50,9 @@ class Document:
         """Raises ScenarioError for what is no TOML."""
         try:
             settings = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            raise ScenarioError(f"{name}: lists or tables are in each other too deeply") from None
+        except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
             found = _AT_LINE.fullmatch(str(error))
             if found is None:
                 raise ScenarioError(f"{name}: {error}") from None

@@ -208,7 +208,7 @@ def _from_file(section: Section, wiring: dict[str, Any], folder: Path) -> Fabric
         if format_ == "dot":
             return fabrics.dot.read(text, **wiring)
         return fabrics.ibnetdiscover.read(text, **wiring)
-    except (OSError, UnicodeDecodeError, FabricError) as error:
+    except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None
 
 
@@ -274,7 +274,7 @@ def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
     try:
         tables = fabrics.ibnetdiscover.read_lfts(fabric, path.read_text())
         routes = Routes.from_lft(fabric, tables)
-    except (OSError, UnicodeDecodeError, FabricError) as error:
+    except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None
     if loops := routes.loops():
         raise section.error("file", f"has a routing loop {loops[0]}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +64,9 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
     hosts = set(fabric.hosts)
 
     def host(value: object) -> str:
-        if value not in hosts:
+        if not isinstance(value, str) or value not in hosts:
             raise ValueError(f"there is no host {value!r}")
-        return str(value)
+        return value
 
     made: list[Group] = []
     for section in sections:
@@ -188,7 +189,9 @@ def _trace(place: _Place) -> Workload:
     path = place.folder / place.section.take("file", kinds.text)
     try:
         return fabrics.read_csv(path, place.numbers)
-    except OSError as error:
+    except FabricError as error:
+        raise place.section.error("file", f"is wrong: {error}") from None
+    except (OSError, ValueError) as error:
         raise place.section.error("file", f"cannot be read: {error}") from None
 
 
@@ -238,7 +241,8 @@ def _expected(section: Section, hosts: int) -> float:
         rate = fabrics.rate(section.table.get("link", "100GbE"))
     except (KeyError, TypeError, ValueError):
         return 0.0
-    return load * float(rate.bits_per_second) / (8 * mean) * hosts * lasts / 1e12
+    expected = load * float(rate.bits_per_second) / (8 * mean) * hosts * lasts / 1e12
+    return expected if math.isfinite(expected) else 0.0
 
 
 def read_traffic(
