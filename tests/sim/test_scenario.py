@@ -113,6 +113,21 @@ WRONG = {
     "no room for a packet": (
         "[fabric]", '[switch]\nflow = "credits"\nroom = 1024\n[fabric]', "switch.room",
         "would wait for ever"),
+    "room for a packet, but not for its blocks": (
+        "[fabric]", '[switch]\nflow = "credits"\nroom = 4194\n[fabric]', "switch.room",
+        "4224 in whole blocks"),
+    "no room for telemetry": (
+        "[fabric]", '[congestion]\nkind = "hpcc"\nbase_rtt = "5 us"\n[switch]\nflow = "credits"\n'
+        "room = 4224\n[fabric]", "switch.room", "4288 in whole blocks"),
+    "flows beyond time": (
+        'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 3000\nevery = "10000 s"', "traffic.0.every",
+        "the last of 3000 is too late"),
+    "a clos of far too many hosts": (
+        'topology = "one_switch"\nhosts = 4', 'topology = "clos3"\nradix = 128', "fabric",
+        "5.24e+05 nodes"),
+    "a parking lot of a million": (
+        'topology = "one_switch"\nhosts = 4', 'topology = "parking_lot"\nsenders = 1_000_000',
+        "fabric", "2e+06 nodes"),
     "a key of another flow control": (
         "[fabric]", '[switch]\nflow = "lossy"\nroom = 9000\n[fabric]', "switch.room",
         "only for flow = 'credits'"),
@@ -133,6 +148,11 @@ WRONG = {
     "too much memory": (
         'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 1_000_000_000', "traffic", "too many"),
 }  # fmt: skip
+
+
+def test_room_is_for_packets_of_the_mtu() -> None:
+    text = BASE + '[switch]\nflow = "credits"\nroom = 1024\n[adapter]\nmtu = 256\n'
+    assert Scenario.parse(text).run().end == "done"
 
 
 @pytest.mark.parametrize("what", WRONG)

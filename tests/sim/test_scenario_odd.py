@@ -100,7 +100,7 @@ fast_steps = 5
 least_factor = 0.5
 target_clamped = true
 notice_interval = "50 us"
-add_rate = "40 Mb/s"
+add_rate = "0.04 Gb/s"
 [tcp]
 mss = 1460
 initial_window = 10
@@ -138,7 +138,6 @@ link = "100GbE"
 pattern = "trace"
 file = "trace.csv"
 """
-WHOLE = WHOLE.replace("40 Mb/s", "0.04 Gb/s")
 ODD = (
     "-1", "nan", "inf", "1e308", "99999999999999999999999", "9223372036854775808", "[]", "[[1]]",
     "{}", "true", "1979-05-27", "07:32:00", '"1e999999999 s"', '"\\u0000"', '"."', '""',

@@ -180,6 +180,8 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, dict(congestion))
+            if config.congestion.kind == VB_CONGESTION_HPCC:
+                self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, dict(tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -236,6 +238,10 @@ cdef class World:
                              "gain and least_factor at most 1")
         return 0
 
+    cdef uint32_t _blocks(self):
+        """The bytes that a packet takes of credits, which are of whole blocks."""
+        return (self._frame + VB_SIM_BLOCK - 1) // VB_SIM_BLOCK * VB_SIM_BLOCK
+
     cdef int _idle(self) except -1:
         """A world has one thread at a time: run() lets go of the interpreter's lock."""
         if self._busy:
@@ -291,9 +297,10 @@ cdef class World:
         for i in range(config.lanes):
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
-                    config.lane[i].flow.room < self._frame:
+                    config.lane[i].flow.room < self._blocks():
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
-                                 f"{self._frame} bytes would wait for ever")
+                                 f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
+                                 "credit, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)

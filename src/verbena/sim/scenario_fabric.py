@@ -59,15 +59,33 @@ TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Kinds]] = {
 # About how many nodes the larger ones have, before they are made.
 NODES: dict[str, Callable[[dict[str, Any]], float]] = {
     "chain": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
+    "parking_lot": lambda given: 2 * given.get("senders", 0),
     "ring": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
     "torus": lambda given: math.prod(given.get("shape", [])) * (1 + given.get("hosts", 1)),
     "fat_tree": lambda given: given.get("k", 0) ** 3 / 4,
-    "clos3": lambda given: given.get("radix", 0) * given.get("pods", given.get("radix", 0)),
+    "clos2": lambda given: (
+        given.get("leaves", given.get("radix", 0) // max(given.get("parallel", 1), 1))
+        * _down(given, "oversubscription")
+    ),
+    "clos3": lambda given: (
+        given.get("pods", given.get("radix", 0))
+        * given.get("pod_leaves", _down(given, "core_oversubscription"))
+        * _down(given, "oversubscription")
+    ),
     "xgft": lambda given: math.prod(given.get("children", [])),
     "dragonfly": lambda given: (
-        math.prod(given.get(part, 1) ** 2 for part in "ah") * given.get("p", 1)
+        given.get("groups", given.get("a", 1) * given.get("h", 1) + 1)
+        * given.get("a", 1)
+        * (1 + given.get("p", 1))
     ),
 }
+
+
+def _down(given: dict[str, Any], ratio: str) -> float:
+    """Of a switch's ports."""
+    return float(given.get("radix", 0) * (1 - 1 / (1 + given.get(ratio, 1))))
+
+
 _PER = kinds.one_of(("flow", "packet"))
 FORMATS = ("ibnetdiscover", "dot")
 ENGINES: dict[str, Kinds] = {

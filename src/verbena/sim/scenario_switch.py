@@ -17,6 +17,7 @@ from verbena.sim.document import Section
 __all__ = ["Switching", "read_adapter", "read_switch", "read_tcp"]
 
 FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
+TELEMETRY = 42  # of HPCC, in each packet
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
 FLOWS = ("lossy", "credits", "pauses")
@@ -225,7 +226,7 @@ def _read_switch(
     classes = [_read_class(part, is_switch=part is section) for part in parts]
     section.close()
     made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made)
+    _try(section, parts, made, adapter)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
         if lane["flow"] == "pauses":
@@ -315,10 +316,10 @@ def _lanes(
     return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
 
 
-def _try(section: Section, parts: list[Section], made: Switching) -> None:
+def _try(section: Section, parts: list[Section], made: Switching, adapter: dict[str, Any]) -> None:
     """What World says of it; its errors about a lane begin with the lane's number."""
     try:
-        World().add_switch(1, **made.settings)
+        World(**adapter).add_switch(1, **made.settings)
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
@@ -327,7 +328,8 @@ def _try(section: Section, parts: list[Section], made: Switching) -> None:
 
 
 def _frame(adapter: dict[str, Any]) -> int:
-    return int(adapter["mtu"]) + (0 if adapter["framing"] == "bare" else FRAME_OVERHEAD)
+    told = TELEMETRY if adapter.get("congestion", {}).get("kind") == "hpcc" else 0
+    return int(adapter["mtu"]) + told + (0 if adapter["framing"] == "bare" else FRAME_OVERHEAD)
 
 
 def _check_pauses(

@@ -18,12 +18,14 @@ from verbena.sim import kinds
 from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
+from verbena.sim.units import time_text
 
 __all__ = ["Traffic", "count_flows", "read_traffic"]
 
 _COUNT = kinds.whole(1, 10**9)
 _SIZE = kinds.size(1)
 LONGEST_MESSAGE = 1 << 30
+LATEST = 1 << 61  # ps
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def _flows(place: _Place) -> Workload:
     size = section.take("size", kinds.list_of(_SIZE))
     repeat = section.take("repeat", _COUNT, 1)
     every = section.take("every", kinds.time, 0)
+    if repeat * every > LATEST:
+        raise section.error("every", f"= {time_text(every)}: the last of {repeat} is too late")
     many = {len(source), len(target), len(size)} - {1}
     if len(many) > 1:
         raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there are "
@@ -323,6 +327,8 @@ def _read(
         work.check(len(hosts))
     except FabricError as error:
         raise section.error(None, f"is wrong: {error}") from None
+    if len(work) and work.flows["start"].max() > LATEST:
+        raise section.error(None, f"has a flow that starts after {time_text(LATEST)}, too late")
     if start:
         first = np.ones(len(work), bool)
         first[work.after[:, 1]] = False
