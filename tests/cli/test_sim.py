@@ -137,6 +137,8 @@ def test_mistakes_are_said_without_a_traceback(scenario: Path, tmp_path: Path) -
     assert "no such file, and no ready scenario: bad-cable, " in missing.stderr
     scenario.write_text(TEXT)
     assert sim(scenario, "--pcapng", "x").returncode == 2
+    twice = sim(scenario, "--pcapng", "s0-h1=a", "--pcapng", "s0-h1=b")
+    assert (twice.returncode, "s0-h1 has the file a already" in twice.stderr) == (2, True)
     assert "no such link" in sim(scenario, "--pcapng", "h0-h1=x").stderr
     assert sim().returncode == 2
     (tmp_path / "file").write_text("")

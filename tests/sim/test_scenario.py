@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support import ROOT
 from verbena import fabrics
-from verbena.sim import Scenario, ScenarioError, World
+from verbena.sim import Scenario, ScenarioError, World, limits
 from verbena.sim.document import key_lines
 from verbena.sim.result import DONE, NEVER
 from verbena.sim.units import bytes_of, picoseconds, size_text, time_text
@@ -409,6 +410,18 @@ def test_control_c_ends_a_run() -> None:
 
 
 # ---- units --------------------------------------------------------------------------------------
+
+
+def test_what_a_process_may_have_is_limited_by_its_ulimit() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
+    try:
+        assert limits.available_memory() < 1.1 * (1 << 30)
+        with pytest.raises(ScenarioError, match=r"2e.07 flows are too many"):
+            Scenario.parse(BASE + "repeat = 10_000_000\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_units_are_exact() -> None:

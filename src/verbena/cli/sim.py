@@ -78,13 +78,12 @@ def main(arguments: list[str]) -> int:
             return 0
         if options.scenario is None:
             made.error("name a scenario; verbena sim --list has some")
-        captures = dict(_capture(made, word) for word in options.pcapng)
-        return run(options, captures)
+        return run(options, _captures(made, options.pcapng))
     except ModuleNotFoundError as error:
         print(f"verbena sim: {error}", file=sys.stderr)
         return 1
     except MemoryError as error:
-        print(f"verbena sim: no memory: {error}", file=sys.stderr)
+        print(f"verbena sim: there is not enough memory. {error}".rstrip(), file=sys.stderr)
         return 1
 
 
@@ -171,11 +170,16 @@ def listed() -> str:
 # ---- options -------------------------------------------------------------------------------------
 
 
-def _capture(made: argparse.ArgumentParser, word: str) -> tuple[str, str]:
-    link, equals, file = word.partition("=")
-    if not (link and equals and file):
-        made.error(f"--pcapng {word}: it is to be LINK=FILE, as in s0-h1=out.pcapng")
-    return link, file
+def _captures(made: argparse.ArgumentParser, words: list[str]) -> dict[str, str]:
+    """Files by link."""
+    captures: dict[str, str] = {}
+    for word in words:
+        link, equals, file = word.partition("=")
+        if not (link and equals and file):
+            made.error(f"--pcapng {word}: it is to be LINK=FILE, as in s0-h1=out.pcapng")
+        if captures.setdefault(link, file) != file:
+            made.error(f"--pcapng {word}: {link} has the file {captures[link]} already")
+    return captures
 
 
 def _change(word: str) -> tuple[str, Any]:

@@ -317,12 +317,11 @@ class Scenario:
         result, with what was measured, says so. ``seed``: of what is drawn by lot in the run;
         traffic that is drawn stays that of the scenario's seed.
 
-        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none,
-        OSError for a file that cannot be written.
+        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none
+        and for a link or a file that is there twice, OSError for a file that cannot be written.
         """
         world = self.world(seed)
-        for link, path in (captures or {}).items():
-            world.capture(*self.link_end(link), path)
+        self._capture(world, captures or {})
         samples = self._sample(world)
         begin = time.perf_counter()
         try:
@@ -341,6 +340,20 @@ class Scenario:
         numbers = np.zeros(len(world.links()), int)
         numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
+
+    def _capture(self, world: World, captures: Mapping[str, str | Path]) -> None:
+        cables: dict[int, str] = {}
+        files: dict[Path, str] = {}
+        for link, path in captures.items():
+            cable, file = Cables(self.fabric).link(link) // 2, Path(path).resolve()
+            other = cables.setdefault(cable, link)
+            if other != link:
+                raise ValueError(f"{link} is captured already: {other} has both directions of it")
+            other = files.setdefault(file, link)
+            if other != link:
+                raise ValueError(f"{path} is the file of {other} already, and cannot be {link}'s")
+        for link, path in captures.items():
+            world.capture(*self.link_end(link), path)
 
     def _sample(self, world: World) -> Any:
         if not self.every:
