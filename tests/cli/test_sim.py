@@ -11,6 +11,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_all_files_are_written(scenario: Path, tmp_path: Path) -> None:
     assert len(result.flows) == 2
     assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 5
     assert (tmp_path / "p.pcapng").stat().st_size > 8192
+
+
+def test_a_scenario_may_come_through_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_text(TEXT))
+    writer.start()
+    done = sim(path)
+    writer.join()
+    assert done.returncode == 0
+    assert "pipe: done after" in done.stdout
 
 
 def test_variants_have_files_of_their_own(scenario: Path, tmp_path: Path) -> None:

@@ -146,6 +146,9 @@ WRONG = {
         "traffic.0",
         "UC does not read",
     ),
+    "a variant whose files cannot be called so": (
+        'size = "64 KiB"', 'size = "64 KiB"\n[variants."a/b"]\nseed = 1', "variants.a/b",
+        "no name of a variant"),
     "too much memory": (
         'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 1_000_000_000', "traffic", "too many"),
 }  # fmt: skip

@@ -147,7 +147,7 @@ def load(name: str) -> Scenario:
     """A file or a ready scenario; OSError names what there is."""
     from verbena.sim import Scenario, ready
 
-    if ready.find(name) is None and not Path(name).is_file():
+    if ready.find(name) is None and (Path(name).is_dir() or not Path(name).exists()):
         known = ", ".join(ready.names())
         raise FileNotFoundError(f"{name}: no such file, and no ready scenario: {known}")
     return Scenario.load(name)

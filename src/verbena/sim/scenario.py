@@ -151,6 +151,8 @@ class Scenario:
     def _read_variants(self, section: Section) -> None:
         self._variants = {}
         for name in section.table:
+            if name in ("", ".", "..") or "/" in name:
+                raise section.error(name, "is no name of a variant: files are called after it")
             inner = section.section(name)
             self._variants[name] = inner.rest()
         section.close()
