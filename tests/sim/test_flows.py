@@ -286,3 +286,16 @@ def test_a_lossless_wire_knows_no_difference_of_recovery() -> None:
         finish(world)
         ends.append(world.flows().tobytes())
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("kind", ["dcqcn", "cct"])
+def test_notifications_for_datagrams_have_a_level_of_their_own(kind: str) -> None:
+    """Their queue pairs have no path whose level it could be."""
+    congestion = {"kind": kind, **({"gaps": [0.0, 1.0]} if kind == "cct" else {})}
+    world = CheckedWorld(congestion=congestion, notice_level=None)
+    lanes = [{"flow": "lossy", "mark": (0, 1, 1.0)}] * 2
+    star(world, 3, lanes=lanes, buffer=1 << 22, fecn=1)
+    world.add_flows([0, 1], 2, 1 << 18, transport="ud", level=0, back_level=1)
+    assert world.run() == "done"
+    assert (world.flows()["notices"] > 0).all()
+    assert world.check(at_rest=True) is None

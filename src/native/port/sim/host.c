@@ -388,8 +388,8 @@ static void send_notice(struct vb_sim_qp *qp)
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)qp->host->number;
     at->target = qp->peer;
-    if (level == VB_SIM_OWN_LEVEL)
-        level = qp->qp.endpoint->path.sl;
+    if (level == VB_SIM_OWN_LEVEL) /* a UD queue pair has no path of its own */
+        level = qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
     at->level_marks = (uint8_t)(level << 4);
     vb_world_send(sim->world, qp->host->node, packet);
 }
