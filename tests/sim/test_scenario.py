@@ -149,6 +149,8 @@ WRONG = {
     "a variant whose files cannot be called so": (
         'size = "64 KiB"', 'size = "64 KiB"\n[variants."a/b"]\nseed = 1', "variants.a/b",
         "no name of a variant"),
+    "a network that is too large": (
+        "[fabric]", 'memory = "10 KiB"\n[fabric]', "fabric", "with its traffic needs about"),
     "too much memory": (
         'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 1_000_000_000', "traffic", "too many"),
 }  # fmt: skip

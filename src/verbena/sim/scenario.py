@@ -180,7 +180,7 @@ class Scenario:
         )
         text = limits.refusal(needed, allowed, len(flows))
         if text:
-            raise root.document.error((), f"this {text}")
+            raise root.document.error(("fabric",), f"with its traffic {text}")
 
     def _active(self) -> int:
         """Flows at once, if each takes ten times as long as on an empty line, and 1 ms."""
