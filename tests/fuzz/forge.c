@@ -29,7 +29,7 @@ void forge_raw(struct input *input, const struct vb_qp *to, struct forged *forge
     if (length < VB_BTH)
         return;
     bth = vb_bth_read(forged->bytes);
-    bth.dest_qp = to->ibv.qp_num;
+    bth.dest_qp = to->number;
     bth.pkey = 0xffff;
     bth.version = 0;
     if (how & 2)
@@ -131,7 +131,7 @@ static struct vb_bth header(struct input *input, const struct vb_qp *to, bool re
         .migrated = true,
         .version = flags & WRONG_VERSION ? 1 : 0,
         .pkey = flags & WRONG_PKEY ? take16(input) : 0xffff,
-        .dest_qp = to->ibv.qp_num,
+        .dest_qp = to->number,
         .ack_request = flags & ASKS,
         .psn = psn & VB_PSN_MASK,
     };

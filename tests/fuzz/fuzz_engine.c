@@ -50,7 +50,7 @@ static void send_datagram(struct input *input, struct vb_qp *qp)
     wr.wr.ud.ah = &world.ah[side][how >> 1 & 1]->ibv;
     wr.wr.ud.remote_qpn = how & 4   ? VB_MULTICAST_QPN
                           : how & 8 ? take32(input) & VB_QPN_MASK
-                                    : world.victim[VICTIM_UD][!side]->ibv.qp_num;
+                                    : world.victim[VICTIM_UD][!side]->number;
     wr.wr.ud.remote_qkey = how & 16 ? take32(input) : QKEY;
     wr.send_flags = how & 32 ? IBV_SEND_SOLICITED : 0;
     world_send(&world, qp, &wr, offset, length);
@@ -73,7 +73,7 @@ static void send_one(struct input *input, struct vb_qp *qp)
     int peer = !fabric_side_of(&world.fabric, qp);
     uint32_t offset = take8(input) * 8u, length = take8(input) * 8u;
 
-    if (qp->ibv.qp_type == IBV_QPT_UD) {
+    if (qp->type == IBV_QPT_UD) {
         send_datagram(input, qp);
         return;
     }
@@ -94,7 +94,7 @@ static void send_one(struct input *input, struct vb_qp *qp)
         wr.wr.flush.level = kind >> 2 & 1;
         wr.wr.flush.length = length;
     }
-    if (qp->ibv.qp_type == IBV_QPT_XRC_SEND)
+    if (qp->type == IBV_QPT_XRC_SEND)
         wr.qp_type.xrc.remote_srqn = forge_srq(input, &world);
     world_send(&world, qp, &wr, offset, length);
 }

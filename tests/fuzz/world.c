@@ -107,8 +107,8 @@ static void make_xrc(struct world *world)
     world->other_srq = make_xrc_srq(world, world->other_xrcd);
     qp[0] = make(world, 0, IBV_QPT_XRC_SEND, false);
     CHECK_EQ(vb_qp_create(world->fabric.side[1].context, &attr, &qp[1]), 0);
-    fabric_ready(&world->fabric, qp[1], qp[0]->ibv.qp_num, &to);
-    fabric_ready(&world->fabric, qp[0], qp[1]->ibv.qp_num, &from);
+    fabric_ready(&world->fabric, qp[1], qp[0]->number, &to);
+    fabric_ready(&world->fabric, qp[0], qp[1]->number, &from);
 }
 
 static void make_pair(struct world *world, enum victim which, enum ibv_qp_type type, bool srq)
@@ -118,8 +118,8 @@ static void make_pair(struct world *world, enum victim which, enum ibv_qp_type t
 
     qp[0] = make(world, 0, type, srq);
     qp[1] = make(world, 1, type, srq);
-    fabric_ready(&world->fabric, qp[0], qp[1]->ibv.qp_num, &options);
-    fabric_ready(&world->fabric, qp[1], qp[0]->ibv.qp_num, &options);
+    fabric_ready(&world->fabric, qp[0], qp[1]->number, &options);
+    fabric_ready(&world->fabric, qp[1], qp[0]->number, &options);
 }
 
 void world_begin(struct world *world)

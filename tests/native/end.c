@@ -89,7 +89,7 @@ static void ready_datagrams(struct vb_qp *qp)
 
 void end_ready(struct vb_qp *qp, struct vb_qp *other)
 {
-    if (qp->ibv.qp_type == IBV_QPT_UD)
+    if (qp->type == IBV_QPT_UD)
         ready_datagrams(qp);
     else
         loopback_connect(qp, other, 7);
@@ -97,12 +97,12 @@ void end_ready(struct vb_qp *qp, struct vb_qp *other)
 
 void end_connect(struct end *end, struct vb_qp *qp, int socket)
 {
-    struct end_card mine = {qp->ibv.qp_num, end->mr->ibv.rkey, (uintptr_t)end->memory};
+    struct end_card mine = {qp->number, end->mr->ibv.rkey, (uintptr_t)end->memory};
     struct vb_qp stand_in = {0};
 
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(socket, &end->peer, sizeof(end->peer)), sizeof(end->peer));
-    stand_in.ibv.qp_num = end->peer.qp_num;
+    stand_in.number = end->peer.qp_num;
     end_ready(qp, &stand_in);
     end_meet(socket);
 }

@@ -615,8 +615,8 @@ void fabric_pair(struct fabric *fabric, struct qp_options options, struct vb_qp 
 {
     qp[0] = fabric_qp(fabric, 0, &options);
     qp[1] = fabric_qp(fabric, 1, &options);
-    fabric_ready(fabric, qp[0], qp[1]->ibv.qp_num, &options);
-    fabric_ready(fabric, qp[1], qp[0]->ibv.qp_num, &options);
+    fabric_ready(fabric, qp[0], qp[1]->number, &options);
+    fabric_ready(fabric, qp[1], qp[0]->number, &options);
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */

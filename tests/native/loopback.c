@@ -13,16 +13,16 @@ static void modify(struct vb_qp *qp, struct ibv_qp_attr attr, int mask)
 /* Of what RC needs, XRC_RECV needs the responder's half and XRC_SEND the requester's. */
 static int responds(const struct vb_qp *qp)
 {
-    bool needs = qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_RECV;
+    bool needs = qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_RECV;
 
     return needs ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
 }
 
 static int requests(const struct vb_qp *qp)
 {
-    if (qp->ibv.qp_type == IBV_QPT_XRC_RECV)
+    if (qp->type == IBV_QPT_XRC_RECV)
         return IBV_QP_TIMEOUT;
-    if (qp->ibv.qp_type != IBV_QPT_RC && qp->ibv.qp_type != IBV_QPT_XRC_SEND)
+    if (qp->type != IBV_QPT_RC && qp->type != IBV_QPT_XRC_SEND)
         return 0;
     return IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 }
@@ -41,7 +41,7 @@ static void to_rtr(struct vb_qp *qp, struct vb_qp *peer)
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = peer->ibv.qp_num,
+        .dest_qp_num = peer->number,
         .max_dest_rd_atomic = 1,
         .min_rnr_timer = 1,
         .ah_attr = {.is_global = 1, .port_num = 1},

@@ -54,7 +54,7 @@ struct vb_qp *station_qp(struct station *station, enum ibv_qp_type type)
 
 struct station_card station_card(const struct station *station, const struct vb_qp *qp)
 {
-    return (struct station_card){qp->ibv.qp_num, station->mr->ibv.rkey, (uintptr_t)station->memory};
+    return (struct station_card){qp->number, station->mr->ibv.rkey, (uintptr_t)station->memory};
 }
 
 struct ibv_ah_attr station_address(struct station *station, struct station_route route)
@@ -78,7 +78,7 @@ static int to_init(struct vb_qp *qp)
 
     return vb_qp_modify(qp, &attr,
                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                            (qp->ibv.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+                            (qp->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 }
 
 int station_to_rtr(struct station *station, struct vb_qp *qp, const struct station_card *peer,
@@ -93,9 +93,9 @@ int station_to_rtr(struct station *station, struct vb_qp *qp, const struct stati
                                .ah_attr = station_address(station, route)};
     int mask = IBV_QP_STATE;
 
-    if (qp->ibv.qp_type != IBV_QPT_UD)
+    if (qp->type != IBV_QPT_UD)
         mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_RECV)
+    if (qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_RECV)
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     if (vb_qp_state(qp) == IBV_QPS_RESET)
         CHECK_EQ(to_init(qp), 0);
@@ -114,9 +114,9 @@ void station_connect(struct station *station, struct vb_qp *qp, const struct sta
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
     CHECK_EQ(station_to_rtr(station, qp, peer, route), 0);
-    if (qp->ibv.qp_type == IBV_QPT_XRC_RECV)
+    if (qp->type == IBV_QPT_XRC_RECV)
         mask |= IBV_QP_TIMEOUT;
-    if (qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_SEND)
+    if (qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND)
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK_EQ(vb_qp_modify(qp, &attr, mask), 0);
 }

@@ -76,7 +76,7 @@ static int port_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_
 static int port_connect(struct vb_qp *qp)
 {
     struct subject *subject = subject_of(qp->context->adapter);
-    struct vb_path path = path_of(subject, qp->ibv.qp_num);
+    struct vb_path path = path_of(subject, qp->number);
 
     return vb_engine_connect(subject->engine, qp, &path);
 }
@@ -89,7 +89,7 @@ static void port_disconnect(struct vb_qp *qp)
 static int port_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     struct subject *subject = subject_of(qp->context->adapter);
-    struct vb_path path = path_of(subject, qp->ibv.qp_num);
+    struct vb_path path = path_of(subject, qp->number);
     struct vb_packet packet;
 
     CHECK_EQ(vb_engine_datagram(qp, wr, &path, &packet, outcome), 0);
@@ -302,7 +302,7 @@ static void add_qp(struct subject *subject, int n, bool with_srq)
     CHECK(connection->qp_num[0] && connection->qp_num[1]);
     subject->adapter.qp_pool.next = connection->qp_num[subject->side];
     CHECK_EQ(vb_qp_create(subject->context, &init, &subject->qp[n]), 0);
-    CHECK_EQ(subject->qp[n]->ibv.qp_num, connection->qp_num[subject->side]);
+    CHECK_EQ(subject->qp[n]->number, connection->qp_num[subject->side]);
     bring_up(subject, connection, subject->qp[n]);
     memcpy(to.grh.dgid.raw, connection->gid[!subject->side], 16);
     CHECK_EQ(vb_ah_create(subject->pd, &to, &subject->ah[n]), 0);

@@ -132,7 +132,7 @@ static void who_has_died_is_not_unready(void)
     open_pair(&pair, "asleep", (struct end_options){0});
     end_meet(pair.socket);
     end_meet(pair.socket);
-    pair.end.qp->attr.rnr_retry = 1;
+    pair.end.qp->terms.rnr_retry = 1;
     pthread_mutex_lock(&pair.end.direct->links_mutex); /* the service thread notices nothing */
     kill(pair.victim, SIGKILL);
     CHECK_EQ(waitid(P_PID, (id_t)pair.victim, &ended, WEXITED | WNOWAIT), 0);
@@ -178,7 +178,7 @@ static void lock_datagrams(struct end *end, struct vb_qp *as)
     CHECK(as->peer != NULL);
     as->remote = vb_peer_qp(as->peer, end->peer.qp_num);
     as->remote_rq_seen = atomic_load(&as->remote->rq_taken);
-    as->ibv.qp_type = IBV_QPT_UD;
+    as->type = IBV_QPT_UD;
     CHECK(vb_lock_unless(&as->remote->rq_lock, end->direct->adapter.instance, &as->peer->gone));
 }
 
@@ -228,7 +228,7 @@ static void after_a_death_with_a_datagram(struct end_options options, int reques
     end_meet(pair.socket);
     end_meet(pair.socket);
     for (int i = 0; i < requests; ++i)
-        send_datagram(&pair.end, address_of_self(&pair.end), pair.end.qp->ibv.qp_num, 8);
+        send_datagram(&pair.end, address_of_self(&pair.end), pair.end.qp->number, 8);
     for (int i = 0; i < 2 * requests; ++i) /* as many sends as receives */
         end_wait(pair.end.cq, 3);
     close_pair(&pair);
@@ -283,7 +283,7 @@ static void adds_by_the_ring(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){.force = VB_WAY_BOUNCE});
-    end.qp->attr.timeout = 0; /* for ever: the owner may be late */
+    end.qp->terms.timeout = 0; /* for ever: the owner may be late */
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 8), 0);
     CHECK_EQ(end_wait(end.cq, 4).status, IBV_WC_SUCCESS);
     end_meet(socket);
@@ -424,7 +424,7 @@ static void kill_datagram_senders(struct end_options options, unsigned us)
     count = received(&end);
     for (int tries = 0; count < END_DEPTH && tries < 200; ++tries) { /* a death is noticed later */
         for (unsigned i = count; i < END_DEPTH; ++i)
-            send_datagram(&end, address_of_self(&end), end.qp->ibv.qp_num, 8);
+            send_datagram(&end, address_of_self(&end), end.qp->number, 8);
         count += received(&end);
     }
     CHECK_EQ(count, END_DEPTH);

@@ -104,7 +104,7 @@ static void notify(struct cnp cnp)
     struct vb_bth bth = {.opcode = cnp.opcode,
                          .pkey = 0xffff,
                          .becn = true,
-                         .dest_qp = cnp.to ? qp[0]->ibv.qp_num : 0xabcdef,
+                         .dest_qp = cnp.to ? qp[0]->number : 0xabcdef,
                          .psn = cnp.psn};
     struct vb_arrival arrival = {.bytes = bytes, .length = VB_BTH + cnp.reserved};
 

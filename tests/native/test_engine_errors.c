@@ -247,7 +247,7 @@ static void inject(uint8_t operation, uint32_t psn, const struct vb_reth *reth, 
     struct vb_bth bth = {.opcode = operation,
                          .pad = -payload & 3,
                          .pkey = 0xffff,
-                         .dest_qp = qp[1]->ibv.qp_num,
+                         .dest_qp = qp[1]->number,
                          .ack_request = true,
                          .psn = psn};
 
@@ -410,7 +410,7 @@ static struct ibv_wc fails_locally(struct ibv_send_wr wr, struct ibv_sge *sge,
     wc = fabric_wait(&fabric, fabric.side[0].send_cq);
     CHECK_EQ(wc.status, status);
     CHECK_EQ(wc.wr_id, 1);
-    CHECK_EQ(vb_qp_state(qp[0]), qp[0]->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE);
+    CHECK_EQ(vb_qp_state(qp[0]), qp[0]->type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE);
     flushed = fabric_wait(&fabric, fabric.side[0].send_cq);
     CHECK_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(flushed.wr_id, 2);
@@ -497,7 +497,7 @@ static void answer(uint8_t operation, uint32_t psn, uint32_t payload)
     struct vb_bth bth = {.opcode = operation,
                          .pad = -payload & 3,
                          .pkey = 0xffff,
-                         .dest_qp = qp[0]->ibv.qp_num,
+                         .dest_qp = qp[0]->number,
                          .psn = psn};
     struct vb_aeth aeth = {VB_AETH_ACK, 31, 1};
 

@@ -288,7 +288,7 @@ static void inject(uint32_t feth, uint32_t length, uint32_t payload)
     uint8_t bytes[FABRIC_BYTES_MAX] = {0};
     struct vb_bth bth = {.opcode = VB_OP_FLUSH,
                          .pkey = 0xffff,
-                         .dest_qp = qp[1]->ibv.qp_num,
+                         .dest_qp = qp[1]->number,
                          .ack_request = true,
                          .psn = fabric_defaults().psn[0]};
     struct vb_reth reth = {(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, length};

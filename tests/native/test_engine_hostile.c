@@ -41,7 +41,7 @@ static struct forged good_write(void)
     struct forged forged = {
         .bth = {.opcode = VB_OP_WRITE_ONLY,
                 .pkey = 0xffff,
-                .dest_qp = qp[1]->ibv.qp_num,
+                .dest_qp = qp[1]->number,
                 .psn = fabric_defaults().psn[0]},
         .length = VB_BTH + VB_RETH + 64,
     };
@@ -160,7 +160,7 @@ static void noise_from_strangers(void)
 
             bth.version = 0;
             bth.pkey = 0xffff;
-            bth.dest_qp = qp[i / 2 % 2]->ibv.qp_num;
+            bth.dest_qp = qp[i / 2 % 2]->number;
             vb_bth_write(noise, &bth);
         }
         arrival.sgid[3] = 1;
@@ -179,7 +179,7 @@ static enum verdict mutate(struct fabric *f, struct flight *flight)
 {
     uint32_t dest = vb_bth_read(flight->bytes).dest_qp;
 
-    if (dest == qp[0]->ibv.qp_num || dest == qp[1]->ibv.qp_num)
+    if (dest == qp[0]->number || dest == qp[1]->number)
         return PASS;
     if (fabric_random(f) % 4)
         return PASS;

@@ -481,7 +481,7 @@ static void an_old_read_that_is_kept_no_more_is_not_answered(void)
         post(IBV_WR_RDMA_READ, 64);
         wait_send(IBV_WC_SUCCESS);
     }
-    bth.dest_qp = qp[1]->ibv.qp_num;
+    bth.dest_qp = qp[1]->number;
     reth = (struct vb_reth){(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, 64};
     for (uint32_t n = 0; n < 20; ++n) {
         bth.psn = psn(n);

@@ -36,8 +36,8 @@ static void the_first_request_establishes(void)
     fabric_open(&fabric, (struct fabric_options){.seed = 1});
     qp[0] = fabric_qp(&fabric, 0, &options);
     qp[1] = fabric_qp(&fabric, 1, &options);
-    fabric_ready(&fabric, qp[0], qp[1]->ibv.qp_num, &options);
-    fabric_to_rtr(qp[1], qp[0]->ibv.qp_num, &options);
+    fabric_ready(&fabric, qp[0], qp[1]->number, &options);
+    fabric_to_rtr(qp[1], qp[0]->number, &options);
     for (int i = 0; i < 2; ++i) {
         fabric_post_recv(&fabric, qp[1], 5, 0, 64);
         post(0, 1, IBV_WR_SEND, 8);
@@ -182,8 +182,8 @@ static void reset_in_the_middle(int sides)
         CHECK_EQ(atomic_load(&srq->posted) - atomic_load(&srq->taken), sides != 1);
         if (sides == 1)
             fabric_post_recv(&fabric, qp[1], 30, 0, 200000);
-        fabric_ready(&fabric, qp[0], qp[1]->ibv.qp_num, &options);
-        fabric_ready(&fabric, qp[1], qp[0]->ibv.qp_num, &options);
+        fabric_ready(&fabric, qp[0], qp[1]->number, &options);
+        fabric_ready(&fabric, qp[1], qp[0]->number, &options);
         post(0, 4, IBV_WR_SEND, 150000);
         next_is(fabric.side[0].send_cq, 4, IBV_WC_SUCCESS);
         next_is(fabric.side[1].recv_cq, 30, IBV_WC_SUCCESS);
@@ -250,7 +250,7 @@ static void an_idle_connection_is_small(void)
 /* Each connection keeps as many as its own limit says, and more when that is raised. */
 static void room_for_reads_is_what_the_connection_asked_for(void)
 {
-    static const uint8_t limits[][2] = {{0, 1}, {1, 1}, {5, 8}, {16, 16}, {128, 128}};
+    static const uint8_t limits[][2] = {{0, 0}, {1, 1}, {5, 8}, {16, 16}, {128, 128}};
     struct qp_options options = fabric_defaults();
     struct ibv_qp_attr raised = {.max_dest_rd_atomic = 33};
     struct vb_qp *pair[2];

@@ -146,7 +146,7 @@ static void post_datagram(struct vb_ah *ah, uint32_t qkey, uint32_t length, bool
                              .send_flags = IBV_SEND_SIGNALED};
 
     wr.wr.ud.ah = &ah->ibv;
-    wr.wr.ud.remote_qpn = qp[1]->ibv.qp_num;
+    wr.wr.ud.remote_qpn = qp[1]->number;
     wr.wr.ud.remote_qkey = qkey;
     CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, length), 0);
 }
@@ -170,7 +170,7 @@ static void a_datagram_arrives_behind_its_header(void)
         wc = fabric_wait(&fabric, fabric.side[1].recv_cq);
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
         CHECK_EQ(wc.byte_len, GRH + length);
-        CHECK_EQ(wc.src_qp, qp[0]->ibv.qp_num);
+        CHECK_EQ(wc.src_qp, qp[0]->number);
         CHECK_EQ(wc.wc_flags, IBV_WC_GRH | (i & 1 ? IBV_WC_WITH_IMM : 0));
         CHECK_EQ(wc.sl, 0xa);
         if (i & 1)
@@ -252,7 +252,7 @@ static void a_multicast_goes_to_the_members(void)
     CHECK_EQ(counters->drop_no_qp, 1);
     CHECK_EQ(vb_multicast_attach(qp[1], group), 0);
     CHECK_EQ(vb_multicast_attach(others[1], group), 0);
-    post_to_group(group, qp[1]->ibv.qp_num); /* a group's address and one QP's number */
+    post_to_group(group, qp[1]->number); /* a group's address and one QP's number */
     post_to_group(fabric.side[1].gid, VB_MULTICAST_QPN);
     CHECK_EQ(counters->drop_no_qp, 3);
     CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
@@ -282,8 +282,8 @@ static void who_blocks_its_own_gets_no_copy(void)
     vb_engine_set_own(fabric.side[1].engine, is_own, fabric.side[0].gid); /* as if it looped */
     fabric_post_recv(&fabric, qp[1], 9, 0, GRH + 64);
     qp[1]->blocks_self = true;
-    if (qp[0]->ibv.qp_num != qp[1]->ibv.qp_num)
-        qp[1]->ibv.qp_num = qp[0]->ibv.qp_num;
+    if (qp[0]->number != qp[1]->number)
+        qp[1]->number = qp[0]->number;
     post_to_group(group, VB_MULTICAST_QPN);
     CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
     vb_engine_set_own(fabric.side[1].engine, is_own, fabric.side[1].gid);

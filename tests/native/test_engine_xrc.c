@@ -22,8 +22,8 @@ static void make_ends(void)
     of_target.type = IBV_QPT_XRC_RECV;
     initiator = fabric_qp(&fabric, FROM, &options);
     CHECK_EQ(vb_qp_create(to->context, &attr, &target), 0);
-    fabric_ready(&fabric, target, initiator->ibv.qp_num, &of_target);
-    fabric_ready(&fabric, initiator, target->ibv.qp_num, &options);
+    fabric_ready(&fabric, target, initiator->number, &of_target);
+    fabric_ready(&fabric, initiator, target->number, &options);
 }
 
 static struct vb_srq *new_srq(void)
@@ -138,7 +138,7 @@ static void a_bad_channel(void)
         wc = fabric_wait(&fabric, fabric.side[TO].recv_cq);
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
         CHECK_EQ(wc.wr_id, i);
-        CHECK_EQ(wc.qp_num, target->ibv.qp_num);
+        CHECK_EQ(wc.qp_num, target->number);
         CHECK_EQ(memcmp(fabric.side[FROM].memory, fabric.side[TO].memory, 2 * MTU + i), 0);
         post(IBV_WR_RDMA_READ, 3 * MTU);
         CHECK_EQ(sent().status, IBV_WC_SUCCESS);
@@ -162,16 +162,16 @@ static void what_does_not_belong_is_dropped(void)
     to = fabric_counters(&fabric, TO);
     fabric_pair(&fabric, rc, pair);
     bth.opcode = VB_TRANSPORT_XRC | VB_OP_WRITE_ONLY;
-    bth.dest_qp = initiator->ibv.qp_num;
+    bth.dest_qp = initiator->number;
     vb_bth_write(packet, &bth);
     fabric_inject(&fabric, FROM, packet, sizeof(packet));
     CHECK_EQ(from->drop_transport, 1);
-    bth.dest_qp = pair[TO]->ibv.qp_num;
+    bth.dest_qp = pair[TO]->number;
     vb_bth_write(packet, &bth);
     fabric_inject(&fabric, TO, packet, sizeof(packet));
     CHECK_EQ(to->drop_transport, 1);
     bth.opcode = VB_TRANSPORT_RC | VB_OP_WRITE_ONLY;
-    bth.dest_qp = target->ibv.qp_num;
+    bth.dest_qp = target->number;
     vb_bth_write(packet, &bth);
     fabric_inject(&fabric, TO, packet, sizeof(packet) - VB_XRCETH);
     CHECK_EQ(to->drop_transport, 2);
@@ -246,7 +246,7 @@ static void a_target_goes_amid_a_message(void)
     wc = fabric_wait(&fabric, fabric.side[TO].recv_cq);
     CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(wc.wr_id, 1);
-    CHECK_EQ(wc.qp_num, target->ibv.qp_num);
+    CHECK_EQ(wc.qp_num, target->number);
     fabric_close(&fabric);
     begin_half_a_message();
     fabric_set_state(target, IBV_QPS_RESET);

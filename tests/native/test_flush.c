@@ -129,7 +129,7 @@ static void the_queue_pair(void)
     refused(flush(IBV_FLUSH_RANGE, 8), IBV_WC_REM_INV_REQ_ERR, "qp_access_flags");
 
     begin(IBV_QPT_RC);
-    loop.qp[0]->attr.max_rd_atomic = 0;
+    loop.qp[0]->terms.max_rd_atomic = 0;
     refused(flush(IBV_FLUSH_RANGE, 8), IBV_WC_LOC_QP_OP_ERR, "max_rd_atomic");
 
     begin(IBV_QPT_RC);

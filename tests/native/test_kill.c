@@ -72,7 +72,7 @@ static struct vb_qp *make_qp(enum ibv_qp_type type)
 
 static struct card connect_over(struct vb_qp *qp, int socket)
 {
-    struct card mine = {.qp_num = qp->ibv.qp_num,
+    struct card mine = {.qp_num = qp->number,
                         .rkey = here.mr->ibv.rkey,
                         .srq_num = here.srq ? here.srq->srq_num : 0,
                         .addr = (uintptr_t)here.memory},
@@ -81,7 +81,7 @@ static struct card connect_over(struct vb_qp *qp, int socket)
 
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(socket, &peer, sizeof(peer)), sizeof(peer));
-    stand_in.ibv.qp_num = peer.qp_num;
+    stand_in.number = peer.qp_num;
     loopback_connect(qp, &stand_in, 7);
     CHECK_EQ(write(socket, &mine, 1), 1); /* both are connected before either goes on */
     CHECK_EQ(read(socket, &mine, 1), 1);

@@ -171,7 +171,7 @@ enum { NOBODY = 65534, CONNECTIONS = 40 };
 
 static uint32_t slot_of(const struct end *end)
 {
-    return end->qp->ibv.qp_num / VB_QPS_PER_SLOT;
+    return end->qp->number / VB_QPS_PER_SLOT;
 }
 
 static void connect_and_stay(uint32_t slot, int socket)
@@ -237,7 +237,7 @@ static void a_stopped_peer_holds_nobody_up(void)
     kill(child, SIGSTOP);
     usleep(20000);
     qp = end_add_qp(&end);
-    other.ibv.qp_num = card.qp_num;
+    other.number = card.qp_num;
     start = vb_direct_now();
     end_ready(qp, &other);
     CHECK(seconds_since(start) < 10);

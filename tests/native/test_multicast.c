@@ -179,7 +179,7 @@ static void members_in_the_senders_process(void)
     end_post_recv(&end, qp[0], 0);
     end_post_recv(&end, qp[1], 1);
     send_as(&end, qp[2], make_ah(&end, group), VB_MULTICAST_QPN, 18);
-    send_as(&end, qp[2], make_ah(&end, group), qp[0]->ibv.qp_num, 17);
+    send_as(&end, qp[2], make_ah(&end, group), qp[0]->number, 17);
     group[15] ^= 1;
     send_to_group(&end, qp[2], group);
     group[15] ^= 1;

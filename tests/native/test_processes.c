@@ -81,12 +81,12 @@ static void close_side(struct side *side)
 
 static void swap_cards(struct side *side, int socket)
 {
-    struct card mine = {side->qp->ibv.qp_num, side->mr->ibv.rkey, (uintptr_t)side->memory};
+    struct card mine = {side->qp->number, side->mr->ibv.rkey, (uintptr_t)side->memory};
     struct vb_qp stand_in = {0};
 
     CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(socket, &side->peer, sizeof(side->peer)), sizeof(side->peer));
-    stand_in.ibv.qp_num = side->peer.qp_num;
+    stand_in.number = side->peer.qp_num;
     loopback_connect(side->qp, &stand_in, 7);
 }
 

@@ -179,7 +179,7 @@ static struct ibv_qp_attr offered(int from, int to)
         .qkey = 0x1234,
         .rq_psn = 77,
         .sq_psn = 78,
-        .dest_qp_num = loop.qp[1]->ibv.qp_num,
+        .dest_qp_num = loop.qp[1]->number,
         .qp_access_flags = IBV_ACCESS_REMOTE_READ,
         .ah_attr = {.is_global = 1, .port_num = 1, .sl = 3},
         .alt_ah_attr = {.is_global = 1, .port_num = 1},
@@ -209,7 +209,7 @@ static int modify(int from, int to, int mask)
 
 static void step(int from, int to)
 {
-    CHECK_EQ(modify(from, to, IBV_QP_STATE | expectation(qp()->ibv.qp_type, from, to).required), 0);
+    CHECK_EQ(modify(from, to, IBV_QP_STATE | expectation(qp()->type, from, to).required), 0);
 }
 
 /* RC never meets SQE, and how the others do is not this test's matter: it is put there. */

@@ -168,7 +168,7 @@ static void local_region_for_reading(struct ibv_send_wr *wr)
 static void no_reads_outstanding(struct ibv_send_wr *wr)
 {
     (void)wr;
-    loop.qp[0]->attr.max_rd_atomic = 0;
+    loop.qp[0]->terms.max_rd_atomic = 0;
 }
 
 static void longer_than_a_message(struct ibv_send_wr *wr)

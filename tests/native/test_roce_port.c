@@ -128,14 +128,14 @@ static void test_datagrams(void)
         struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
 
         wr.wr.ud.ah = &ah->ibv;
-        wr.wr.ud.remote_qpn = pair[1]->ibv.qp_num;
+        wr.wr.ud.remote_qpn = pair[1]->number;
         wr.wr.ud.remote_qkey = 0x1234;
         CHECK_EQ(vb_post_send(pair[0], &wr, &bad), 0);
     }
     wc = station_wait(here.cq, 5);
     expect(wc, IBV_WC_RECV);
     CHECK_EQ(wc.byte_len, 1040);
-    CHECK_EQ(wc.src_qp, pair[0]->ibv.qp_num);
+    CHECK_EQ(wc.src_qp, pair[0]->number);
     CHECK(has_arrived(1000));
     station_close(&here);
 }

@@ -128,7 +128,7 @@ static void an_error_flushes_what_was_taken(void)
     wc = end_wait(scene.end.cq, 2);
     CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(wc.wr_id, IN_HAND);
-    CHECK_EQ(wc.qp_num, scene.a[1]->ibv.qp_num);
+    CHECK_EQ(wc.qp_num, scene.a[1]->number);
     CHECK_EQ(scene.end.srq->free_count, WR);
     end_close(&scene.end);
 }

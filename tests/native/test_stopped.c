@@ -107,7 +107,7 @@ static void a_request_that_may_wait_for_ever_is_carried_out_later(void)
 
     open_pair(&pair, "waits", by_the_ring);
     end_meet(pair.socket);
-    pair.end.qp->attr.timeout = 0;
+    pair.end.qp->terms.timeout = 0;
     stop(&pair);
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_READ, LARGE), 0);
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 8), 0);
@@ -118,7 +118,7 @@ static void a_request_that_may_wait_for_ever_is_carried_out_later(void)
     CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
     CHECK_EQ(pair.end.memory[LARGE - 1], 5);
     CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
-    pair.end.qp->attr.timeout = 8;
+    pair.end.qp->terms.timeout = 8;
     /* the atomic was carried out once */
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_READ, 8), 0);
     CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_SUCCESS);
@@ -147,7 +147,7 @@ static void a_shared_receive_is_taken_once(void)
 
     open_pair(&pair, "waits_with_srq", by_the_ring);
     end_meet(pair.socket);
-    pair.end.qp->attr.timeout = 0;
+    pair.end.qp->terms.timeout = 0;
     stop(&pair);
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 1000), 0);
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 1000), 0);

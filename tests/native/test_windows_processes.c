@@ -65,7 +65,7 @@ static void connect_patiently(int socket)
 {
     end_add_qp(&end);
     end_connect(&end, end.qp, socket);
-    end.qp->attr.timeout = 0;
+    end.qp->terms.timeout = 0;
 }
 
 /* ---- the writer ---- */

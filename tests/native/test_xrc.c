@@ -106,7 +106,7 @@ static struct ibv_wc sent(void)
 {
     struct ibv_wc wc = station_wait(here.cq, 5);
 
-    CHECK_EQ(wc.qp_num, initiator->ibv.qp_num);
+    CHECK_EQ(wc.qp_num, initiator->number);
     return wc;
 }
 
@@ -126,7 +126,7 @@ static void received(int at, uint64_t id, enum ibv_wc_opcode opcode, uint32_t le
     CHECK_EQ(wc.opcode, opcode);
     CHECK_EQ(wc.wr_id, id);
     CHECK_EQ(wc.byte_len, length);
-    CHECK_EQ(wc.qp_num, target->ibv.qp_num);
+    CHECK_EQ(wc.qp_num, target->number);
     CHECK_EQ(wc.wc_flags, imm ? IBV_WC_WITH_IMM : 0);
     CHECK_EQ(wc.src_qp, 0);
     if (imm)
@@ -327,7 +327,7 @@ static void a_message_that_is_too_long(void)
     wc = station_wait(recv_cq[0], 5);
     CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
     CHECK_EQ(wc.wr_id, 11);
-    CHECK_EQ(wc.qp_num, target->ibv.qp_num);
+    CHECK_EQ(wc.qp_num, target->number);
     CHECK_EQ(vb_cq_poll(recv_cq[0], 1, &wc), 0);
     CHECK_EQ(vb_qp_state(target), IBV_QPS_ERR);
     end();
@@ -340,7 +340,7 @@ static void completions_belong_to_the_srq(void)
     uint32_t number;
 
     begin((struct station_route){0});
-    number = target->ibv.qp_num;
+    number = target->number;
     for (int i = 0; i < 3; ++i)
         post_recv(srq[0], (uint64_t)i, 0, 64);
     post_recv(srq[1], 9, 0, 64);
@@ -402,19 +402,19 @@ static void a_target_qp_has_handles(void)
     struct vb_qp *second, *third;
 
     begin((struct station_route){0});
-    CHECK_EQ(open_handle(xrcd, target->ibv.qp_num, &second), 0);
-    CHECK_EQ(second->ibv.qp_num, target->ibv.qp_num);
-    CHECK_EQ(open_handle(other_xrcd, target->ibv.qp_num, &third), -EINVAL);
-    CHECK_EQ(open_handle(xrcd, initiator->ibv.qp_num, &third), -EINVAL);
-    CHECK_EQ(open_handle(xrcd, target->ibv.qp_num + 9, &third), -EINVAL);
-    CHECK_EQ(open_handle(xrcd, target->ibv.qp_num ^ 1 << 20, &third), -EOPNOTSUPP);
+    CHECK_EQ(open_handle(xrcd, target->number, &second), 0);
+    CHECK_EQ(second->number, target->number);
+    CHECK_EQ(open_handle(other_xrcd, target->number, &third), -EINVAL);
+    CHECK_EQ(open_handle(xrcd, initiator->number, &third), -EINVAL);
+    CHECK_EQ(open_handle(xrcd, target->number + 9, &third), -EINVAL);
+    CHECK_EQ(open_handle(xrcd, target->number ^ 1 << 20, &third), -EOPNOTSUPP);
     vb_qp_destroy(target);
     target = second;
     post_recv(srq[0], 1, 0, 64);
     post(IBV_WR_SEND, srq[0]->srq_num, 64, 0);
     sent_well(IBV_WC_SEND);
     received(0, 1, IBV_WC_RECV, 64, false);
-    CHECK_EQ(open_handle(xrcd, target->ibv.qp_num, &third), 0);
+    CHECK_EQ(open_handle(xrcd, target->number, &third), 0);
     CHECK_EQ(vb_qp_modify(third, &error, IBV_QP_STATE), 0);
     CHECK_EQ(vb_qp_query(second, &attr, -1, NULL), 0);
     CHECK_EQ(attr.qp_state, IBV_QPS_ERR);

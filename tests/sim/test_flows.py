@@ -38,13 +38,16 @@ def test_what_comes_back_has_a_lane_of_its_own(operation: str) -> None:
     assert used.tolist() == [True, False, False, True]
 
 
+@pytest.mark.parametrize("transport", ["uc", "ud"])
 @pytest.mark.parametrize(("level", "lane"), [(0, 0), (None, 1)])
-def test_notices_have_a_level_or_that_of_their_connection(level: int | None, lane: int) -> None:
+def test_notices_have_a_level_or_that_of_their_flow(
+    level: int | None, lane: int, transport: str
+) -> None:
     """As an acknowledgement, a notification may not close a circle that the routing has opened."""
     congestion = {"kind": "cct", "gaps": [0.0, 1.0]}
     world = World(framing="bare", congestion=congestion, notice_level=level)
     center = star(world, 3, fecn=1, **credits(64 << 10, 2))
-    world.add_flows([1, 2], 0, MIB, level=0, back_level=1, transport="uc")
+    world.add_flows([1, 2], 0, MIB, level=0, back_level=1, transport=transport)
     queues = [(center + 1, 0, lane) for lane in (0, 1)]
     samples = world.sample(MICROSECOND // 10, queues)
     finish(world)
@@ -286,16 +289,3 @@ def test_a_lossless_wire_knows_no_difference_of_recovery() -> None:
         finish(world)
         ends.append(world.flows().tobytes())
     assert ends[0] == ends[1]
-
-
-@pytest.mark.parametrize("kind", ["dcqcn", "cct"])
-def test_notifications_for_datagrams_have_a_level_of_their_own(kind: str) -> None:
-    """Their queue pairs have no path whose level it could be."""
-    congestion = {"kind": kind, **({"gaps": [0.0, 1.0]} if kind == "cct" else {})}
-    world = CheckedWorld(congestion=congestion, notice_level=None)
-    lanes = [{"flow": "lossy", "mark": (0, 1, 1.0)}] * 2
-    star(world, 3, lanes=lanes, buffer=1 << 22, fecn=1)
-    world.add_flows([0, 1], 2, 1 << 18, transport="ud", level=0, back_level=1)
-    assert world.run() == "done"
-    assert (world.flows()["notices"] > 0).all()
-    assert world.check(at_rest=True) is None

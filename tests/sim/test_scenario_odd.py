@@ -181,7 +181,7 @@ def test_an_adapter_s_numbers_are_whole(value: str) -> None:
 @pytest.mark.parametrize("gaps", ["[nan]", "[inf]", "[-1.0]"])
 def test_gaps_of_a_congestion_control_table_are_numbers(gaps: str) -> None:
     text = WHOLE[: WHOLE.index("[congestion]")] + f'[congestion]\nkind = "cct"\ngaps = {gaps}\n'
-    with pytest.raises(ScenarioError, match="gaps are to be"):
+    with pytest.raises(ScenarioError, match="gap"):
         Scenario.parse(text + WHOLE[WHOLE.index("[[traffic]]") :])
 
 

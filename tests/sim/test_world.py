@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, chain, credits, finish, star
+from tests.sim.fabrics import (
+    GIGABIT,
+    LINK,
+    MIB,
+    MICROSECOND,
+    chain,
+    credits,
+    finish,
+    star,
+    until,
+)
 from verbena.sim import World
 
 LOSSY: dict[str, Any] = {"buffer": 64 << 10, "mark": (8 << 10, 32 << 10, 0.5)}
@@ -128,6 +139,49 @@ def test_two_lanes_without_a_cycle_do_not_deadlock() -> None:
         world = ring(8 << 10, window=MIB, lanes=2)
         world.add_flows([0, 1, 2, 3], [3, 0, 1, 2], MIB, level=levels)
         finish(world, end)
+
+
+@pytest.mark.parametrize("switch", [{}, {"lanes": [{"flow": "lossy"}]}])
+@pytest.mark.parametrize("rate", [100 * GIGABIT, 96_969_697_000])  # ps for a byte: whole, and not
+def test_a_link_has_sent_what_has_left_and_not_what_waits(
+    switch: dict[str, Any], rate: int
+) -> None:
+    world, now = World(), 1000 * MICROSECOND
+    center = star(world, 3, {"rate": rate, "delay": MICROSECOND}, **switch)
+    world.add_flows([0, 1], 2, 100 * MIB, depth=8)
+    until(world, now)
+    links = world.links()
+    sent = links[(links["node"] == center) & (links["port"] == 2)][0]
+    came = links["packets"][links["to_node"] == center].sum()
+    assert came - sent["packets"] > 100  # there is a queue
+    assert 0.99 * now < sent["busy"] <= now
+    assert 0 <= sent["bytes"] - float(sent["busy"]) * rate / 8e12 < 4200  # one is on its way out
+    assert (links["busy"] <= now).all()
+
+
+def test_a_stall_counts_while_it_lasts() -> None:
+    world, now = World(), 2000 * MICROSECOND
+    lane = {"flow": "pauses", "stop": 1 << 20, "go": 1 << 19, "spare": 1 << 20}
+    center = star(world, 2, lanes=[lane])
+    world.pause_storm(2, 0, 2 * now)
+    world.add_flows(0, 1, MIB)
+    until(world, now)
+    links = world.links()
+    stalled = links["stalled"][(links["node"] == center) & (links["port"] == 1)][0]
+    assert now - 10 * MICROSECOND < stalled < now
+
+
+def test_a_stall_ends_when_nothing_waits_any_more() -> None:
+    world = World(timeout=0)
+    lane = {"flow": "pauses", "stop": 1 << 20, "go": 1 << 19, "spare": 1 << 20}
+    center = star(world, 2, lanes=[lane], lifetime=100 * MICROSECOND)
+    world.pause_storm(2, 0, 500 * MICROSECOND)
+    world.add_flows(0, 1, 4096, transport="uc")  # what waits is dropped after its lifetime
+    world.add_flows(0, 1, 4096, transport="uc", start=5000 * MICROSECOND)
+    assert world.run() == "done"
+    links = world.links()
+    stalled = links["stalled"][(links["node"] == center) & (links["port"] == 1)][0]
+    assert 99 * MICROSECOND < stalled < 101 * MICROSECOND
 
 
 def test_flows_over_equal_paths_spread_by_hash_or_by_packet() -> None:
@@ -259,6 +313,7 @@ def test_routes_that_go_round_are_refused() -> None:
         ({"bit_error_rate": 1.0}, "bit_error_rate is 1.0"),
         ({"a_port": 1}, "node 0 has no port 1"),
         ({"b": 7}, "there is no node 7"),
+        ({"b": 1.0}, "there is no node 1.0"),
         ({"b": 0}, "do not go together"),
     ],
 )
@@ -285,6 +340,7 @@ def test_links_that_cannot_be_are_refused(link: dict[str, Any], message: str) ->
         {"ports": 2, "lanes": [{"flow": "credits", "room": 4096}]},
         {"ports": 2, "lanes": [{"flow": "pauses", "stop": 1000, "go": 2000}]},
         {"ports": 2, "lanes": [{"unknown": 1}]},
+        {"ports": 2, "lanes": [{"alpha": math.nan}]},
         {"ports": 2, "lanes": [{}, {}], "low": [(0, 1)]},
         {"ports": 2, "lanes": [{}], "low": [(1, 1)]},
         {"ports": 2, "mark": (5, 1, 0.5)},
@@ -305,3 +361,23 @@ def test_an_event_in_the_past_is_refused() -> None:
         world.run(until=99)
     with pytest.raises(ValueError, match="99 ps is in the past"):
         world.set_link(center, 0, up=False, at=99)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": "one"}, "seed is 'one', and not a whole number"),
+        ({"congestion": "dcqcn"}, "congestion is 'dcqcn', and not a dictionary"),
+        ({"congestion": {"kind": "bcn"}}, "kind is 'bcn', and none of dcqcn, cct, hpcc"),
+        ({"congestion": {"kind": "cct"}}, "cct needs gaps"),
+        ({"congestion": {"kind": "cct", "gaps": [0.0, math.nan]}}, "cct needs gaps"),
+        ({"congestion": {"kind": "dcqcn", "gain": 2}}, "gain and least_factor at most 1"),
+        ({"congestion": {"kind": "dcqcn", "raise_interval": 1}}, "are ps, from 1000"),
+        ({"congestion": {"kind": "dcqcn", "add_rate": 0}}, "are to be above 0"),
+        ({"congestion": {"kind": "dcqcn", "fast_add_rate": math.nan}}, "are to be above 0"),
+        ({"tcp": 1460}, "tcp is 1460, and not a dictionary"),
+    ],
+)
+def test_worlds_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        World(**given)

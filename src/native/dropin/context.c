@@ -22,12 +22,12 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-    return -vb_post_send((struct vb_qp *)qp, wr, bad_wr);
+    return -vb_post_send(vb_qp_of(qp), wr, bad_wr);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-    return -vb_post_recv((struct vb_qp *)qp, wr, bad_wr);
+    return -vb_post_recv(vb_qp_of(qp), wr, bad_wr);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
@@ -61,12 +61,12 @@ static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 
 static int told_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-    return told(qp->context, "ibv_post_send", vb_post_send((struct vb_qp *)qp, wr, bad_wr));
+    return told(qp->context, "ibv_post_send", vb_post_send(vb_qp_of(qp), wr, bad_wr));
 }
 
 static int told_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-    return told(qp->context, "ibv_post_recv", vb_post_recv((struct vb_qp *)qp, wr, bad_wr));
+    return told(qp->context, "ibv_post_recv", vb_post_recv(vb_qp_of(qp), wr, bad_wr));
 }
 
 static int told_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,

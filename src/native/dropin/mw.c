@@ -17,7 +17,7 @@ struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
     return vb_result(qp->context, "ibv_bind_mw",
-                     vb_core(qp->context) ? vb_mw_bind((struct vb_qp *)qp, (struct vb_mw *)mw, bind)
+                     vb_core(qp->context) ? vb_mw_bind(vb_qp_of(qp), (struct vb_mw *)mw, bind)
                                           : -VB_ERROR_FORKED);
 }
 

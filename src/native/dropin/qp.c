@@ -94,14 +94,14 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
     if (!error && (mask & IBV_QP_AV))
         error = vb_check_source(qp->context, &attr->ah_attr);
     if (!error)
-        error = vb_qp_modify((struct vb_qp *)qp, attr, mask_for(qp->qp_type, mask));
+        error = vb_qp_modify(vb_qp_of(qp), attr, mask_for(qp->qp_type, mask));
     return vb_result(qp->context, "ibv_modify_qp", error);
 }
 
 int vb_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 {
     return vb_result(qp->context, "ibv_modify_qp_rate_limit",
-                     vb_core(qp->context) ? vb_qp_limit_rate((struct vb_qp *)qp, attr)
+                     vb_core(qp->context) ? vb_qp_limit_rate(vb_qp_of(qp), attr)
                                           : -VB_ERROR_FORKED);
 }
 
@@ -109,7 +109,7 @@ VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask
                            struct ibv_qp_init_attr *init_attr)
 {
     return vb_result(qp->context, "ibv_query_qp",
-                     vb_core(qp->context) ? vb_qp_query((struct vb_qp *)qp, attr, mask, init_attr)
+                     vb_core(qp->context) ? vb_qp_query(vb_qp_of(qp), attr, mask, init_attr)
                                           : -VB_ERROR_FORKED);
 }
 
@@ -125,7 +125,7 @@ VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
 {
     (void)lid;
     return vb_result(qp->context, "ibv_attach_mcast",
-                     vb_core(qp->context) ? vb_multicast_attach((struct vb_qp *)qp, gid->raw)
+                     vb_core(qp->context) ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
                                           : -VB_ERROR_FORKED);
 }
 
@@ -134,18 +134,18 @@ VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
 {
     (void)lid;
     return vb_core(qp->context) ? vb_result(qp->context, "ibv_detach_mcast",
-                                            vb_multicast_detach((struct vb_qp *)qp, gid->raw))
+                                            vb_multicast_detach(vb_qp_of(qp), gid->raw))
                                 : 0;
 }
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct ibv_context *context = qp->context; /* it is read when the QP is gone */
-    struct vb_qp *own = (struct vb_qp *)qp;
+    struct vb_qp *own = vb_qp_of(qp);
 
     if (vb_core(context))
         return vb_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
     if (vb_open_of(context)->ended)
         free(own->staging);
-    return vb_bury(context, qp);
+    return vb_bury(context, own);
 }

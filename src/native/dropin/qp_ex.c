@@ -34,19 +34,19 @@ struct vb_staging {
 
 static inline struct vb_staging *of(struct ibv_qp_ex *ex)
 {
-    return ((struct vb_qp *)ex)->staging;
+    return vb_qp_of(&ex->qp_base)->staging;
 }
 
 /* What ibv_wr_complete will fail with, and why. */
 static VB_COLD void spoil(struct ibv_qp_ex *ex, int error, const char *because, uint64_t number,
                           uint64_t limit)
 {
-    const struct vb_qp *qp = (struct vb_qp *)ex;
+    const struct vb_qp *qp = vb_qp_of(&ex->qp_base);
 
     if (of(ex)->error)
         return;
     of(ex)->error = error;
-    vb_decline(qp->context, -error, because, number, limit, qp->ibv.qp_num, qp->ibv.qp_type);
+    vb_decline(qp->context, -error, because, number, limit, qp->number, qp->type);
 }
 
 /* ---- start, complete, abort ---- */
@@ -76,7 +76,7 @@ static VB_COLD int decline_room(const struct vb_qp *qp, const struct vb_staging 
         "the send queue is full: the list has {0} requests, QP {1x} was created for "
         "{2}, and completions are not polled yet; poll the CQ, or create it with more "
         "room",
-        staging->count, qp->ibv.qp_num, qp->cap.max_send_wr);
+        staging->count, qp->number, qp->cap.max_send_wr);
 }
 
 static int post(struct vb_qp *qp, struct vb_staging *staging)
@@ -99,7 +99,7 @@ static int post(struct vb_qp *qp, struct vb_staging *staging)
 static int wr_complete(struct ibv_qp_ex *ex)
 {
     struct vb_staging *staging = of(ex);
-    int error = post((struct vb_qp *)ex, staging);
+    int error = post(vb_qp_of(&ex->qp_base), staging);
 
     vb_biased_release(&staging->lock);
     return error;
@@ -235,7 +235,7 @@ static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, 
 VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t length,
                                  uint8_t type, uint8_t level)
 {
-    struct vb_qp *own = (struct vb_qp *)qp;
+    struct vb_qp *own = vb_qp_of(qp);
     struct ibv_send_wr staged = *wr, *bad;
     int error = 0;
 
@@ -404,7 +404,7 @@ static struct vb_staging *new_staging(const struct vb_qp *qp)
     if (!made)
         return NULL;
     made->holder = qp->context->adapter->instance;
-    made->opcodes = opcodes(qp->ibv.qp_type);
+    made->opcodes = opcodes(qp->type);
     made->max_sge = (uint32_t)sges;
     made->max_inline = qp->cap.max_inline_data;
     made->room = qp->cap.max_send_wr;
@@ -452,7 +452,7 @@ int vb_send_ops_init(struct vb_qp *qp)
 
 VB_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-    struct vb_qp *own = (struct vb_qp *)qp;
+    struct vb_qp *own = vb_qp_of(qp);
 
     return own->staging ? &own->ex : NULL;
 }

@@ -8,6 +8,39 @@
 #include "event/lanes.h"
 #include "event/switch.h"
 
+/* Of a queue that has its times already, those whose time has not come. */
+static void take_off_queue(const struct vb_world *world, const struct vb_sim_port *port,
+                           struct vb_sim_traffic *traffic)
+{
+    uint32_t packet = port->flight_first;
+
+    for (; packet != VB_SIM_NONE; packet = vb_world_packet(world, packet)->next) {
+        const struct vb_sim_packet *at = vb_world_packet(world, packet);
+        uint64_t time = (uint64_t)((unsigned __int128)at->bytes * 8 * VB_SIM_SECOND / port->rate);
+        bool is_early = port->early && port->early < at->bytes;
+        uint64_t early = is_early ? (uint64_t)(at->bytes - port->early) * port->byte_time : 0;
+
+        if (at->at + early - port->delay - time <= world->now)
+            continue;
+        --traffic->packets;
+        traffic->bytes -= at->bytes;
+    }
+}
+
+struct vb_sim_traffic vb_world_traffic(const struct vb_world *world, const struct vb_sim_port *port)
+{
+    struct vb_sim_traffic traffic = port->traffic;
+
+    if (port->free_at > world->now) {
+        traffic.busy -= port->free_at - world->now;
+        if (!port->lanes)
+            take_off_queue(world, port, &traffic);
+    }
+    if (port->lanes && port->lanes->stalled_since != VB_SIM_NEVER)
+        traffic.stalled += world->now - port->lanes->stalled_since;
+    return traffic;
+}
+
 static bool is_blocked(const struct vb_sim_port *port)
 {
     return port->lanes && port->lanes->waiting && port->flight_first == VB_SIM_NONE;

@@ -193,6 +193,8 @@ void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum 
     uint32_t packet = take(world, port->lanes, lane);
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
+    if (!port->lanes->waiting)
+        count_stall(world, port);
     if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
         vb_switch_copy_left(world, node->sw, packet, world->now);
     else if (node->kind == VB_SIM_SWITCH)

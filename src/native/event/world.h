@@ -213,6 +213,14 @@ int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_
 void vb_world_release(struct vb_world *world, struct vb_sim_way *way,
                       const struct vb_sim_promise *promise);
 
+/*
+ * What the port has sent by now: packets that have begun to leave, the time up to now, and with it
+ * a stall that goes on. (Its own figures are ahead of that: a port without lanes counts what
+ * waits.)
+ */
+struct vb_sim_traffic vb_world_traffic(const struct vb_world *world,
+                                       const struct vb_sim_port *port);
+
 /* What must hold: NULL, or a sentence about what does not. At rest: nothing is in the fabric. */
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size);
 

@@ -75,7 +75,7 @@ static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, s
     struct vb_evidence evidence = {
         .check = VB_CHECK_RECV_MEMORY_GONE,
         .wr_opcode = IBV_WR_SEND,
-        .qp_num = qp->ibv.qp_num,
+        .qp_num = qp->number,
         .addr = wqe->sge[0].addr,
         .length = entry->byte_len,
     };
@@ -143,7 +143,7 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
         if (is_unplaced(entry))
             error = place(qp, entry);
     }
-    to_wc(entry, qp->ibv.qp_num, wc);
+    to_wc(entry, qp->number, wc);
     wc->slid = adapter->lid; /* who is addressed by a LID is on this host */
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);

@@ -132,9 +132,9 @@ static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
         .pad = packet->pad,
         .pkey = vb_engine_pkey(qp->context->adapter->engine),
         .dest_qp = wr->wr.ud.remote_qpn & VB_QPN_MASK,
-        .psn = vb_psn_add(qp->attr.sq_psn, qp->sq_next),
+        .psn = vb_psn_add(qp->terms.sq_psn, qp->sq_next),
     };
-    struct vb_deth deth = {vb_qp_datagram_qkey(qp, wr), qp->ibv.qp_num};
+    struct vb_deth deth = {vb_qp_datagram_qkey(qp, wr), qp->number};
 
     vb_bth_write(packet->header, &bth);
     vb_deth_write(packet->header + VB_BTH, &deth);
@@ -152,7 +152,7 @@ int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const str
 
     *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
     packet->path = path;
-    packet->qp_num = qp->ibv.qp_num;
+    packet->qp_num = qp->number;
     packet->header_length = 0;
     packet->reason = VB_PACKET_NEW;
     packet->payload_length = 0;

@@ -81,7 +81,8 @@ static uint32_t window_of(const struct vb_engine *engine, uint32_t mtu)
 static void free_endpoint(struct vb_endpoint *ep)
 {
     free(ep->replies.record);
-    free(ep);
+    if (!ep->lent)
+        free(ep);
 }
 
 static uint8_t transport_of(enum ibv_qp_type type)
@@ -101,7 +102,7 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
 {
     int error = vb_timer_join(&engine->timers, &ep->timer, VB_TIMER_RETRY);
 
-    if (error)
+    if (error || ep->qp->bare)
         return error;
     error = vb_timer_join(&engine->timers, &ep->resume, VB_TIMER_RESUME);
     if (error)
@@ -109,29 +110,24 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
     return error;
 }
 
-int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
+/* Packets under way keep their size. */
+static void change_path(struct vb_endpoint *ep, const struct vb_path *path)
 {
-    struct vb_endpoint *ep = qp->endpoint;
+    uint16_t mtu = ep->path.mtu;
+
+    ep->path = *path;
+    ep->path.mtu = mtu;
+}
+
+static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
+                         struct vb_endpoint *ep)
+{
     int error;
 
-    if (!vb_qp_connected_type(qp->ibv.qp_type))
-        return 0;
-    if (!is_mtu(path->mtu))
-        return -EINVAL;
-    if (ep) { /* another path; packets under way keep their size */
-        uint16_t mtu = ep->path.mtu;
-
-        ep->path = *path;
-        ep->path.mtu = mtu;
-        return 0;
-    }
-    ep = calloc(1, sizeof(*ep));
-    if (!ep)
-        return -ENOMEM;
     ep->engine = engine;
     ep->qp = qp;
     ep->path = *path;
-    ep->base = transport_of(qp->ibv.qp_type);
+    ep->base = transport_of(qp->type);
     error = vb_replies_fit(ep);
     if (!error)
         error = join_timers(engine, ep);
@@ -140,10 +136,35 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
         return error;
     }
     ep->window = window_of(engine, path->mtu);
-    ep->responder.epsn = qp->attr.rq_psn;
+    ep->responder.epsn = qp->terms.rq_psn;
     qp->endpoint = ep;
     qp->by_packets = true;
     return 0;
+}
+
+int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
+{
+    struct vb_endpoint *ep;
+
+    if (!vb_qp_connected_type(qp->type))
+        return 0;
+    if (!is_mtu(path->mtu))
+        return -EINVAL;
+    if (qp->endpoint) {
+        change_path(qp->endpoint, path);
+        return 0;
+    }
+    ep = calloc(1, sizeof(*ep));
+    return ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+}
+
+int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
+                         struct vb_endpoint *ep)
+{
+    if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu))
+        return -EINVAL;
+    ep->lent = true;
+    return open_endpoint(engine, qp, path, ep);
 }
 
 void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
@@ -152,11 +173,11 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
 
     if (!ep)
         return;
-    vb_ready_remove(&ep->replying);
+    vb_ready_remove(&ep->replying); /* or &ep->finishing */
     vb_ready_remove(&ep->requesting);
-    vb_ready_remove(&ep->finishing);
     vb_timer_leave(&engine->timers, &ep->timer);
-    vb_timer_leave(&engine->timers, &ep->resume);
+    if (!qp->bare)
+        vb_timer_leave(&engine->timers, &ep->resume);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
     qp->by_packets = false;
@@ -281,7 +302,7 @@ struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
     for (uint32_t i = qp_num % VB_QPS_PER_SLOT; i < limit; i += VB_QPS_PER_SLOT) {
         struct vb_qp *qp = __atomic_load_n(&qps[i], __ATOMIC_ACQUIRE);
 
-        if (qp && qp->ibv.qp_num == qp_num)
+        if (qp && qp->number == qp_num)
             return qp;
     }
     return NULL;
@@ -340,7 +361,7 @@ static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;
 
-    return qp->blocks_self && vb_deth_read(in->extended).source_qp == qp->ibv.qp_num &&
+    return qp->blocks_self && vb_deth_read(in->extended).source_qp == qp->number &&
            engine->is_own && engine->is_own(engine->own_context, in->arrival->sgid);
 }
 
@@ -431,7 +452,7 @@ static void receive_unicast(struct vb_incoming *in)
     } else if (qp->endpoint) {
         in->endpoint = qp->endpoint;
         receive_connected(in);
-    } else if (qp->ibv.qp_type != IBV_QPT_UD) {
+    } else if (qp->type != IBV_QPT_UD) {
         ++counters->drop_state;
     } else if (is_cnp(in)) {
         ++counters->cnp_received;

@@ -18,6 +18,7 @@
 #include "hca/packet.h"
 #include "hca/port.h"
 
+struct vb_endpoint;
 struct vb_engine;
 struct vb_qp;
 
@@ -47,6 +48,12 @@ void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *con
 
 /* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);
+/*
+ * The same for a bare queue pair that is not connected yet, in memory of the caller's, of
+ * VB_BARE_ENDPOINT_BYTES zeros, until it is disconnected.
+ */
+int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
+                         struct vb_endpoint *ep);
 /* To RESET, or destroyed. After it the engine holds nothing of the QP. */
 void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp);
 /* Requests were posted, or the QP's state or attributes changed. */

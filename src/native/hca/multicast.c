@@ -186,10 +186,9 @@ int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
     struct vb_adapter *adapter = qp->context->adapter;
     int error;
 
-    if (qp->ibv.qp_type != IBV_QPT_UD)
+    if (qp->type != IBV_QPT_UD)
         return vb_decline(qp->context, -EINVAL,
-                          "only a UD QP can be in a multicast group, and this is {0t}",
-                          qp->ibv.qp_type);
+                          "only a UD QP can be in a multicast group, and this is {0t}", qp->type);
     if (!vb_gid_is_multicast(gid))
         return vb_decline(qp->context, -EINVAL,
                           "the GID is no multicast group: ff…, or ::ffff:224.0.0.0/4 for IPv4");

@@ -136,7 +136,7 @@ static void fill_bind(const struct ibv_mw_bind_info *info, uint32_t rkey, struct
 /* An XRC target has no send queue. */
 static bool takes_bindings(const struct vb_qp *qp)
 {
-    return vb_qp_connected_type(qp->ibv.qp_type) && !vb_xrc_is_target(qp);
+    return vb_qp_connected_type(qp->type) && !vb_xrc_is_target(qp);
 }
 
 int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,

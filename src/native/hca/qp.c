@@ -113,7 +113,7 @@ static int alloc_send_queue(struct vb_qp *qp)
 {
     size_t count = (size_t)qp->sq_mask + 1;
     size_t sges = qp->cap.max_send_sge ? qp->cap.max_send_sge : 1;
-    size_t address = qp->ibv.qp_type == IBV_QPT_UD ? sizeof(struct vb_ah) : 0;
+    size_t address = qp->type == IBV_QPT_UD ? sizeof(struct vb_ah) : 0;
     size_t each = sges * sizeof(struct ibv_sge) + address + ((qp->cap.max_inline_data + 7u) & ~7u);
     uint8_t *at;
 
@@ -158,7 +158,7 @@ static int take_number(struct vb_adapter *adapter, struct vb_qp *qp)
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->qp_pool, &qp->index);
     if (!error) {
-        error = adapter->port->number(adapter, qp->index, &qp->ibv.qp_num);
+        error = adapter->port->number(adapter, qp->index, &qp->number);
         if (error)
             vb_pool_return(&adapter->qp_pool, qp->index);
     }
@@ -196,8 +196,8 @@ static void share(struct vb_qp *qp)
 
     memset(shared, 0, sizeof(*shared));
     shared->epoch = epoch;
-    shared->qp_num = qp->ibv.qp_num;
-    shared->type = (uint8_t)qp->ibv.qp_type;
+    shared->qp_num = qp->number;
+    shared->type = (uint8_t)qp->type;
     shared->pd = qp->pd ? qp->pd->number : 0;
     shared->recv_cq = qp->recv_cq ? qp->recv_cq->index : 0;
     shared->srq = qp->srq ? qp->srq->index + 1 : 0;
@@ -262,6 +262,7 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     if (!qp)
         return NULL;
     qp->context = context;
+    qp->type = attr->qp_type;
     qp->pd = (struct vb_pd *)attr->pd;
     qp->send_cq = (struct vb_cq *)attr->send_cq;
     qp->recv_cq = (struct vb_cq *)attr->recv_cq;
@@ -293,6 +294,7 @@ int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *att
         free_qp(made);
         return error;
     }
+    made->ibv.qp_num = made->number;
     share(made);
     use(made, 1);
     set_table(adapter, made->index, made);
@@ -332,7 +334,7 @@ static void withdraw(struct vb_qp *qp)
 
     vb_sq_lock(qp);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
-    qp->ibv.state = IBV_QPS_RESET;
+    vb_qp_show_state(qp);
     if (qp->counted_waiting)
         atomic_fetch_sub(&qp->send_cq->waiting, 1);
     qp->counted_waiting = false;
@@ -382,6 +384,7 @@ void vb_qp_reset(struct vb_qp *qp)
     ++shared->epoch;
     __atomic_store_n(&shared->dest_qp_num, 0, __ATOMIC_RELAXED);
     memset(&qp->attr, 0, sizeof(qp->attr));
+    memset(&qp->terms, 0, sizeof(qp->terms));
     qp->paced = false;
     if (qp->target)
         leave_srq(qp);

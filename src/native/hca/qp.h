@@ -3,6 +3,8 @@
 #ifndef VB_HCA_QP_H
 #define VB_HCA_QP_H
 
+#include <stddef.h>
+
 #include "hca/adapter.h"
 #include "hca/cq.h"
 #include "hca/mr.h"
@@ -34,53 +36,59 @@ struct vb_wait {
     uint64_t last_try;
 };
 
+/* What modify_qp set for the transport: of struct ibv_qp_attr, what each packet looks at. */
+struct vb_terms {
+    uint32_t sq_psn, rq_psn;
+    uint8_t timeout, retry_cnt, rnr_retry;
+    uint8_t max_rd_atomic;
+};
+
+/*
+ * First what every transport needs. That is all that there is of a bare one, a simulated flow's,
+ * of which a world may have a million (port/sim/light.c).
+ */
 struct vb_qp {
-    union {
-        struct ibv_qp ibv;
-        struct ibv_qp_ex ex;
-    };
-    struct vb_object object;
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_cq *send_cq, *recv_cq;
     struct vb_srq *srq; /* XRC target: as vb_xrc_follow found it, with pd and recv_cq */
     struct vb_qp_shared *shared;
+    struct vb_endpoint *endpoint; /* of the packet engine, if it carries the QP */
+    struct vb_pace *pace;         /* NULL: it never had a rate limit */
+    struct vb_xrc_target *target; /* of the QP itself, which no program sees */
+    uint32_t number;
     uint32_t index;
-    bool sq_sig_all;
-    bool blocks_self; /* UD: gets no copy of what it sends to a group that it is in */
-    uint32_t groups;  /* that it is in, under adapter->groups */
+    uint32_t groups; /* that it is in, under adapter->groups */
+    struct vb_terms terms;
     struct ibv_qp_cap cap;
-    struct ibv_qp_attr attr; /* what was set, for query_qp */
-    void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
 
     /* send queue, under shared->sq_lock */
+    struct vb_sq_wqe *sq;
+    uint32_t sq_mask;
     uint32_t sq_posted;          /* next position */
     uint32_t sq_next;            /* first that has not been carried out */
     _Atomic uint32_t sq_retired; /* places before this one are free again */
-    uint32_t sq_mask;
-    struct vb_sq_wqe *sq;
-    void *sq_store;
-    bool sq_store_own, sq_own; /* of a parent domain's allocator */
     struct vb_wait wait;
-    _Atomic bool counted_waiting; /* in send_cq->waiting */
-    bool by_packets;              /* carried by the packet engine, not by the poster */
-    bool paced;                   /* it has a rate limit */
-    atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
-    bool settling;          /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
-    bool drain_event;       /* SQD entered with notification, not yet raised */
-    bool failed_by_program; /* modify_qp to ERR */
-    struct vb_pace *pace;   /* NULL: it never had a rate limit */
 
     /* receive queue */
-    struct vb_biased_lock rq_lock; /* posters */
     uint32_t rq_posted;
+    uint32_t rq_flushed;             /* ERR: requests before this position have their flush entry */
+    _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
+
+    uint8_t type; /* enum ibv_qp_type */
+    bool bare;
+    bool sq_sig_all;
+    bool by_packets;              /* carried by the packet engine, not by the poster */
+    bool paced;                   /* it has a rate limit */
+    _Atomic bool counted_waiting; /* in send_cq->waiting */
+    bool settling;           /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
+    bool drain_event;        /* SQD entered with notification, not yet raised */
+    bool failed_by_program;  /* modify_qp to ERR */
+    bool blocks_self;        /* UD: gets no copy of what it sends to a group that it is in */
     atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
-    uint32_t rq_flushed;     /* ERR: requests before this position have their flush entry */
-    uint8_t *rq_ring;
-    uint8_t *rq_stage;
 
-    struct vb_endpoint *endpoint; /* of the packet engine, if it carries the QP */
+    /* ---- from here on not of a bare one ---- */
 
     /* the port's */
     struct vb_peer *peer;
@@ -90,21 +98,42 @@ struct vb_qp {
     uint32_t remote_epoch;   /* of the queue that this QP has sent to, 0 before the first request */
     uint32_t unplaced_cq_position;        /* last inline payload sent… */
     uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
-    void *port_data;
-    struct vb_qp *attend_next;
+    uint32_t rounds_seen;                 /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
-    uint32_t rounds_seen;            /* of send_cq, when the retry thread last looked */
-    _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
+    struct vb_qp *attend_next;
+    void *port_data;
+
+    struct vb_biased_lock rq_lock; /* posters */
+    uint8_t *rq_ring;
+    uint8_t *rq_stage;
+    void *sq_store;
+    bool sq_store_own, sq_own; /* of a parent domain's allocator */
+    atomic_bool polls_port;    /* counted in both CQs' `waiting`: who polls them makes progress */
 
     /* XRC targets (xrc.h) */
-    struct vb_xrc_target *target; /* of the QP itself, which no program sees */
-    struct vb_qp *real;           /* of a handle of it: that QP. A handle has little of all above */
+    struct vb_qp *real; /* of a handle of it: that QP. A handle has little of all above */
     union {
         struct vb_qp *next_handle;
         struct vb_qp *origin; /* of what stands for a QP at a door (port/direct/door.h): that one */
     };
     struct vb_xrcd *xrcd; /* that the handle was made with */
+
+    /* what a program sees */
+    union {
+        struct ibv_qp ibv;
+        struct ibv_qp_ex ex;
+    };
+    struct vb_object object;
+    struct ibv_qp_attr attr; /* what was set, for query_qp */
+    void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
 };
+
+enum { VB_BARE_QP_BYTES = offsetof(struct vb_qp, peer) };
+
+static inline struct vb_qp *vb_qp_of(const struct ibv_qp *ibv)
+{
+    return (struct vb_qp *)((char *)(uintptr_t)ibv - offsetof(struct vb_qp, ibv));
+}
 
 /* A QP that belongs to no context's objects, and its end. */
 int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
@@ -161,6 +190,13 @@ static inline bool vb_qp_connected_type(uint32_t type)
 {
     return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND ||
            type == IBV_QPT_XRC_RECV;
+}
+
+/* The state as a program sees it in its object, without a call. */
+static inline void vb_qp_show_state(struct vb_qp *qp)
+{
+    if (!qp->bare)
+        qp->ibv.state = vb_qp_state(qp);
 }
 
 /* A datagram's Q_Key: one with its top bit set stands for the sending QP's own (IBA 10.2.5). */

@@ -49,11 +49,11 @@ static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *tr
     if (missing)
         return vb_decline(qp->context, -EINVAL,
                           "from {1s} to {2s} a QP of type {0t} needs {3m}, which the mask lacks",
-                          qp->ibv.qp_type, transition->from, transition->to, missing);
+                          qp->type, transition->from, transition->to, missing);
     return vb_decline(qp->context, -EINVAL,
                       "from {1s} to {2s} a QP of type {0t} does not take {3m}, which the mask "
                       "has",
-                      qp->ibv.qp_type, transition->from, transition->to, mask & ~allowed);
+                      qp->type, transition->from, transition->to, mask & ~allowed);
 }
 
 /* The transition that is asked for, or NULL and -errno. */
@@ -63,7 +63,7 @@ static const struct vb_transition *find(struct vb_qp *qp, const struct ibv_qp_at
     enum ibv_qp_state now = vb_qp_state(qp);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
-    const struct vb_transition *transition = vb_qp_transition(qp->ibv.qp_type, from, to);
+    const struct vb_transition *transition = vb_qp_transition(qp->type, from, to);
 
     if ((mask & IBV_QP_CUR_STATE) && (from != now || now < IBV_QPS_RTR || now > IBV_QPS_SQE))
         *error = vb_decline(qp->context, -EINVAL,
@@ -75,7 +75,7 @@ static const struct vb_transition *find(struct vb_qp *qp, const struct ibv_qp_at
             vb_decline(qp->context, -EINVAL,
                        "{2s} does not follow {1s} for a QP of type {0t}: the way is RESET, INIT, "
                        "RTR, RTS; every state leads to RESET, and every other than RESET to ERR",
-                       qp->ibv.qp_type, from, to);
+                       qp->type, from, to);
     else if (!vb_qp_mask_fits(transition, mask))
         *error = decline_mask(qp, transition, mask);
     else
@@ -123,6 +123,20 @@ static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
         kept->max_rd_atomic = attr->max_rd_atomic;
     if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
         kept->en_sqd_async_notify = attr->en_sqd_async_notify;
+}
+
+static void take_terms(struct vb_qp *qp)
+{
+    const struct ibv_qp_attr *attr = &qp->attr;
+
+    qp->terms = (struct vb_terms){
+        .sq_psn = attr->sq_psn,
+        .rq_psn = attr->rq_psn,
+        .timeout = attr->timeout,
+        .retry_cnt = attr->retry_cnt,
+        .rnr_retry = attr->rnr_retry,
+        .max_rd_atomic = attr->max_rd_atomic,
+    };
 }
 
 /* As they are now. */
@@ -175,7 +189,7 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
 {
     atomic_store(&qp->shared->state, state);
-    qp->ibv.state = state;
+    vb_qp_show_state(qp);
 }
 
 /* Unless a peer, or a request, has put the QP in an error state meanwhile. */
@@ -184,7 +198,7 @@ static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
     uint32_t expected = from;
 
     atomic_compare_exchange_strong(&qp->shared->state, &expected, to);
-    qp->ibv.state = vb_qp_state(qp);
+    vb_qp_show_state(qp);
 }
 
 static void fail(struct vb_qp *qp)
@@ -225,7 +239,7 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         break;
     case IBV_QPS_RTR:
         error = qp->context->adapter->port->connect(qp);
-        if (!error && vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets)
+        if (!error && vb_qp_connected_type(qp->type) && !qp->by_packets)
             vb_qp_stage(qp);
         if (!error)
             set_state(qp, IBV_QPS_RTR);
@@ -263,6 +277,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     read_responder(qp, &responder);
     keep_path(qp, attr, mask);
     keep_requester(qp, attr, mask);
+    take_terms(qp);
     error = move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
@@ -272,6 +287,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     }
     if (error) {
         qp->attr = before;
+        take_terms(qp);
         share_responder(qp, &responder, mask);
         if (paces)
             set_rate(qp, before.rate_limit, 0);
@@ -293,7 +309,7 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
         error = modify(qp, transition, attr, mask);
         vb_qp_kick(qp);
         if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
-            of->ibv.state = vb_qp_state(qp);
+            vb_qp_show_state(of);
     }
     pthread_mutex_unlock(&qp->ibv.mutex);
     return error;
@@ -310,8 +326,8 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
                           limit->comp_mask);
     if (vb_qp_state(qp) != IBV_QPS_RTS)
         return vb_decline(qp->context, -EINVAL,
-                          "QP {0x} is in {1s}: its rate is limited once it is in RTS",
-                          qp->ibv.qp_num, vb_qp_state(qp));
+                          "QP {0x} is in {1s}: its rate is limited once it is in RTS", qp->number,
+                          vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
     if (!error && limit->max_burst_sz) {
         pthread_mutex_lock(&qp->ibv.mutex);
@@ -329,7 +345,7 @@ static void describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
         .recv_cq = qp->ibv.recv_cq,
         .srq = qp->ibv.srq,
         .cap = qp->cap,
-        .qp_type = qp->ibv.qp_type,
+        .qp_type = qp->type,
         .sq_sig_all = qp->sq_sig_all,
     };
 }

@@ -122,7 +122,7 @@ bool vb_receive_complete(struct vb_qp *qp, const struct vb_receive *taken, struc
     entry->wqe = taken->position;
     entry->kind = VB_CQE_RECV;
     if (VB_UNLIKELY(qp->target != NULL))
-        vb_cqe_name_xrc(entry, qp->srq->index, qp->ibv.qp_num);
+        vb_cqe_name_xrc(entry, qp->srq->index, qp->number);
     memcpy(slot, entry, offsetof(struct vb_cqe, seq));
     vb_cq_end(qp->recv_cq, slot, solicited);
     if (qp->srq)

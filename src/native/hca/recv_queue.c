@@ -18,7 +18,7 @@ static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position
     };
 
     if (qp->target)
-        vb_cqe_name_xrc(&entry, qp->srq->index, qp->ibv.qp_num);
+        vb_cqe_name_xrc(&entry, qp->srq->index, qp->number);
     vb_cq_complete(qp->recv_cq, &entry, true);
 }
 
@@ -106,21 +106,29 @@ void vb_rq_put_back(struct vb_qp *qp)
     leave_srq(qp);
 }
 
+static void flush(struct vb_qp *qp)
+{
+    qp->rq_draining = true;
+    if (qp->srq || qp->target) {
+        finish_srq_inflight(qp);
+        vb_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+    } else {
+        qp->rq_flushed = first_unfinished(qp);
+        flush_posted(qp);
+    }
+}
+
 void vb_rq_flush(struct vb_qp *qp)
 {
     if (qp->rq_draining)
         return;
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
-    if (!qp->rq_draining) {
-        qp->rq_draining = true;
-        if (qp->srq || qp->target) {
-            finish_srq_inflight(qp);
-            vb_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-        } else {
-            qp->rq_flushed = first_unfinished(qp);
-            flush_posted(qp);
-        }
+    if (qp->bare) { /* no posters: one thread has it */
+        flush(qp);
+        return;
     }
+    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
+    if (!qp->rq_draining)
+        flush(qp);
     vb_biased_release(&qp->rq_lock);
 }
 
@@ -133,7 +141,7 @@ static VB_COLD int decline_receive(const struct vb_qp *qp)
         qp->context, -ENOMEM,
         "the receive queue is full: QP {0x} has room for {1} requests; poll the CQ so "
         "that used ones leave it, or create it with more room",
-        qp->ibv.qp_num, qp->cap.max_recv_wr);
+        qp->number, qp->cap.max_recv_wr);
 }
 
 static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
@@ -142,7 +150,7 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
         return vb_decline(qp->context, -EINVAL,
                           "there are too many SGEs: num_sge is {0i} and QP {1x} was created with "
                           "max_recv_sge {2}",
-                          (uint64_t)wr->num_sge, qp->ibv.qp_num, qp->cap.max_recv_sge);
+                          (uint64_t)wr->num_sge, qp->number, qp->cap.max_recv_sge);
     if (VB_UNLIKELY(qp->rq_posted -
                         atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
@@ -156,10 +164,9 @@ static VB_COLD int decline_state(const struct vb_qp *qp)
 {
     if (qp->srq)
         return vb_decline(qp->context, -EINVAL,
-                          "QP {0x} uses an SRQ: post to that (ibv_post_srq_recv)", qp->ibv.qp_num);
+                          "QP {0x} uses an SRQ: post to that (ibv_post_srq_recv)", qp->number);
     return vb_decline(qp->context, -EINVAL,
-                      "QP {0x} is in RESET: receive requests are taken from INIT on",
-                      qp->ibv.qp_num);
+                      "QP {0x} is in RESET: receive requests are taken from INIT on", qp->number);
 }
 
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

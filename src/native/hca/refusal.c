@@ -27,17 +27,17 @@ static void note_packets(const struct vb_requester *r, struct vb_evidence *evide
 /* The QP at this moment. */
 static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
 {
-    evidence->qp_num = qp->ibv.qp_num;
+    evidence->qp_num = qp->number;
     evidence->peer_qp_num = qp->shared->dest_qp_num;
     evidence->status = (uint8_t)status;
-    evidence->next_state = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
-    evidence->type = (uint8_t)qp->ibv.qp_type;
-    evidence->timeout = qp->attr.timeout;
-    evidence->retry_cnt = qp->attr.retry_cnt;
-    evidence->rnr_retry = qp->attr.rnr_retry;
+    evidence->next_state = vb_qp_reliable_type(qp->type) ? IBV_QPS_ERR : IBV_QPS_SQE;
+    evidence->type = (uint8_t)qp->type;
+    evidence->timeout = qp->terms.timeout;
+    evidence->retry_cnt = qp->terms.retry_cnt;
+    evidence->rnr_retry = qp->terms.rnr_retry;
     evidence->sq_used = (uint16_t)(qp->sq_posted - atomic_load(&qp->sq_retired));
     evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
-    if (qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
+    if (!qp->bare && qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
         note_receive_queue(qp->remote, evidence);
     if (qp->by_packets && qp->endpoint)
         note_packets(&qp->endpoint->requester, evidence);
@@ -143,7 +143,7 @@ VB_COLD uint32_t vb_flush_evidence(struct vb_qp *qp)
     uint32_t id = atomic_load(&qp->flush_evidence), failed = atomic_load(&qp->shared->failed);
     struct vb_evidence evidence = {
         .check = VB_CHECK_FLUSHED,
-        .qp_num = qp->ibv.qp_num,
+        .qp_num = qp->number,
         .peer_qp_num = qp->shared->dest_qp_num,
         .key = failed,
         .count = failed                  ? VB_FLUSH_FAILED

@@ -24,9 +24,9 @@ int vb_replies_fit(struct vb_endpoint *ep)
     struct vb_replies *old = &ep->replies, grown = *old;
     uint8_t wanted = ep->qp->shared->max_dest_rd_atomic;
 
-    if (vb_endpoint_is_uc(ep) || (old->room && wanted <= old->room))
+    if (vb_endpoint_is_uc(ep) || wanted <= old->room)
         return 0;
-    grown.room = vb_round_up_pow2(wanted);
+    grown.room = (uint8_t)vb_round_up_pow2(wanted);
     grown.record = calloc(grown.room, sizeof(*grown.record));
     if (!grown.record)
         return -ENOMEM;
@@ -200,7 +200,7 @@ void vb_replies_tell_credits(struct vb_endpoint *ep)
 static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     packet->path = &ep->path;
-    packet->qp_num = ep->qp->ibv.qp_num;
+    packet->qp_num = ep->qp->number;
     packet->header_length = VB_BTH;
     packet->pad = 0;
     packet->reason = VB_PACKET_NEW;

@@ -51,7 +51,7 @@ static bool lacks_credit(struct vb_endpoint *ep)
 static bool must_wait(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
     const struct vb_requester *r = &ep->requester;
-    uint8_t limit = ep->qp->attr.max_rd_atomic;
+    uint8_t limit = ep->qp->terms.max_rd_atomic;
 
     if (vb_endpoint_is_uc(ep))
         return false;
@@ -89,7 +89,7 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
     uint64_t length = vb_elements_length(wr);
 
-    if (reads && !ep->qp->attr.max_rd_atomic) {
+    if (reads && !ep->qp->terms.max_rd_atomic) {
         vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
         return false;
     }
@@ -227,7 +227,7 @@ static uint32_t window_of(const struct vb_endpoint *ep)
 
 static uint32_t reads_of(const struct vb_endpoint *ep)
 {
-    return VB_UNLIKELY(ep->requester.probing) ? 1 : ep->qp->attr.max_rd_atomic;
+    return VB_UNLIKELY(ep->requester.probing) ? 1 : ep->qp->terms.max_rd_atomic;
 }
 
 /* At its rate limit the QP has sent for so long that the timer would expire without an answer. */
@@ -236,7 +236,7 @@ static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
     const struct vb_qp *qp = ep->qp;
     uint64_t bits = (uint64_t)ep->requester.unasked * 8;
 
-    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->attr.timeout) / 4;
+    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
 }
 
 /*
@@ -271,8 +271,8 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
     if (ep->timer.due != VB_NEVER)
         return;
     r->since = now;
-    if (ep->qp->attr.timeout)
-        vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_ack_timeout(ep->qp->attr.timeout));
+    if (ep->qp->terms.timeout)
+        vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_ack_timeout(ep->qp->terms.timeout));
 }
 
 static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
@@ -298,7 +298,7 @@ static void open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     const struct vb_requester *r = &ep->requester;
 
     packet->path = &ep->path;
-    packet->qp_num = ep->qp->ibv.qp_num;
+    packet->qp_num = ep->qp->number;
     packet->header_length = VB_BTH;
     packet->pad = 0;
     packet->reason = VB_PACKET_NEW;
@@ -609,7 +609,7 @@ static void start(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
 
-    r->sent_psn = ep->qp->attr.sq_psn;
+    r->sent_psn = ep->qp->terms.sq_psn;
     forget_requests(ep);
     r->started = true;
 }
@@ -631,8 +631,8 @@ void vb_requester_sync(struct vb_endpoint *ep, uint64_t now)
     else if ((int32_t)(ep->qp->sq_next - r->position) > 0) /* flushed in SQE */
         forget_requests(ep);
     if (!vb_requester_outstanding(r)) {
-        r->retry_left = ep->qp->attr.retry_cnt;
-        r->rnr_left = ep->qp->attr.rnr_retry;
+        r->retry_left = ep->qp->terms.retry_cnt;
+        r->rnr_left = ep->qp->terms.rnr_retry;
         r->since = now;
     }
 }

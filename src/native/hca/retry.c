@@ -7,7 +7,7 @@
 
 static void restart_timer(struct vb_endpoint *ep, uint64_t now)
 {
-    uint8_t code = ep->qp->attr.timeout;
+    uint8_t code = ep->qp->terms.timeout;
     bool runs = code && vb_requester_outstanding(&ep->requester);
 
     vb_timer_set(&ep->engine->timers, &ep->timer, runs ? now + vb_ack_timeout(code) : VB_NEVER);
@@ -17,8 +17,8 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
 
-    r->retry_left = ep->qp->attr.retry_cnt;
-    r->rnr_left = ep->qp->attr.rnr_retry;
+    r->retry_left = ep->qp->terms.retry_cnt;
+    r->rnr_left = ep->qp->terms.rnr_retry;
     r->naks = r->timeouts = 0;
     r->since = now;
     r->implied = r->probing = false;
@@ -60,11 +60,11 @@ VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
 static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     struct vb_evidence evidence = {.check = (uint16_t)check,
-                                   .count = ep->qp->attr.retry_cnt,
+                                   .count = ep->qp->terms.retry_cnt,
                                    .microseconds = (now - ep->requester.since) / 1000};
 
     if (check == VB_CHECK_RNR) {
-        evidence.count = ep->qp->attr.rnr_retry;
+        evidence.count = ep->qp->terms.rnr_retry;
         ++ep->engine->counters.rnr_retries_exhausted;
     } else {
         ++ep->engine->counters.retries_exhausted;
@@ -114,9 +114,9 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 
     if (r->rnr_wait)
         return;
-    r->retry_left = ep->qp->attr.retry_cnt; /* it counts what is not answered, and this is */
+    r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
     r->probing = false;
-    if (ep->qp->attr.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
+    if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
         if (r->rnr_left == 0) {
             give_up(ep, VB_CHECK_RNR, now);
             return;

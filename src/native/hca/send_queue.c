@@ -69,7 +69,7 @@ static bool inline_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 
 static bool can_flush(const struct vb_qp *qp)
 {
-    return qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_XRC_SEND;
+    return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND;
 }
 
 static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -78,7 +78,7 @@ static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *
         return vb_decline(qp->context, -EINVAL,
                           "there are too many SGEs: num_sge is {0i} and QP {1x} was created with "
                           "max_send_sge {2}",
-                          (uint64_t)wr->num_sge, qp->ibv.qp_num, qp->cap.max_send_sge);
+                          (uint64_t)wr->num_sge, qp->number, qp->cap.max_send_sge);
     if (wr->opcode == IBV_WR_FLUSH && can_flush(qp))
         return vb_decline(
             qp->context, -EINVAL,
@@ -86,7 +86,7 @@ static VB_COLD int decline_wr(const struct vb_qp *qp, const struct ibv_send_wr *
             "a QP that was created with IBV_QP_EX_WITH_FLUSH");
     return vb_decline(qp->context, -EINVAL,
                       "opcode {0} ({0o}) does not suit its type: QP {1x} is {2t}", wr->opcode,
-                      qp->ibv.qp_num, qp->ibv.qp_type);
+                      qp->number, qp->type);
 }
 
 static VB_COLD int decline_inline(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -102,7 +102,7 @@ static VB_COLD int decline_inline(const struct vb_qp *qp, const struct ibv_send_
     return vb_decline(qp->context, -EINVAL,
                       "the inline data is too long: the {0o} has {1} bytes and QP {2x} was created "
                       "with max_inline_data {3}",
-                      wr->opcode, length, qp->ibv.qp_num, qp->cap.max_inline_data);
+                      wr->opcode, length, qp->number, qp->cap.max_inline_data);
 }
 
 static VB_COLD int decline_state(const struct vb_qp *qp)
@@ -111,7 +111,7 @@ static VB_COLD int decline_state(const struct vb_qp *qp)
         qp->context, -EINVAL,
         "QP {0x} is in {1s}, not in RTS: requests are taken once modify_qp has brought "
         "it there",
-        qp->ibv.qp_num, vb_qp_state(qp));
+        qp->number, vb_qp_state(qp));
 }
 
 /* One that was never connected to anything lacks more than the address. */
@@ -126,11 +126,11 @@ static VB_COLD int decline_address(const struct vb_qp *qp)
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_send_sge ||
-                    !opcode_fits(qp->ibv.qp_type, wr->opcode)))
+                    !opcode_fits(qp->type, wr->opcode)))
         return decline_wr(qp, wr);
     if (VB_UNLIKELY((wr->send_flags & IBV_SEND_INLINE) && !inline_fits(qp, wr)))
         return decline_inline(qp, wr);
-    if (VB_UNLIKELY(qp->ibv.qp_type == IBV_QPT_UD && !wr->wr.ud.ah))
+    if (VB_UNLIKELY(qp->type == IBV_QPT_UD && !wr->wr.ud.ah))
         return decline_address(qp);
     return 0;
 }
@@ -184,12 +184,12 @@ static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr 
 /* Not from ERR back to SQE: a poll may have put it there, whose receive request had no memory. */
 static void enter_error(struct vb_qp *qp)
 {
-    uint32_t to = vb_qp_reliable_type(qp->ibv.qp_type) ? IBV_QPS_ERR : IBV_QPS_SQE;
+    uint32_t to = vb_qp_reliable_type(qp->type) ? IBV_QPS_ERR : IBV_QPS_SQE;
     uint32_t state = vb_qp_state(qp);
 
     while (state != IBV_QPS_ERR && !atomic_compare_exchange_weak(&qp->shared->state, &state, to))
         ;
-    qp->ibv.state = vb_qp_state(qp);
+    vb_qp_show_state(qp);
 }
 
 /* The state first: who polls the error finds the QP in it. */
@@ -236,7 +236,7 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
     wqe->wr = *wr;
     wqe->wr.next = NULL;
     wqe->wr.sg_list = wqe->sge;
-    if (VB_UNLIKELY(qp->ibv.qp_type == IBV_QPT_UD)) {
+    if (VB_UNLIKELY(qp->type == IBV_QPT_UD)) {
         *wqe->ah = *(const struct vb_ah *)wr->wr.ud.ah;
         wqe->wr.wr.ud.ah = &wqe->ah->ibv;
     }
@@ -343,7 +343,7 @@ void vb_qp_fail(struct vb_qp *qp)
 {
     enter_error(qp);
     flush_queue(qp);
-    if (qp->ibv.state == IBV_QPS_ERR && !qp->by_packets)
+    if (vb_qp_state(qp) == IBV_QPS_ERR && !qp->by_packets)
         qp->context->adapter->port->attend(qp);
 }
 
@@ -372,7 +372,7 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
         "the send queue is full: QP {0x} has room for {1} requests, of which {2} wait "
         "and the others' completions are not polled yet; poll the CQ (unsignalled "
         "requests leave with the next signalled one), or create it with more room",
-        qp->ibv.qp_num, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
+        qp->number, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
 }
 
 static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)

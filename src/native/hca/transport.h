@@ -72,18 +72,18 @@ struct vb_record {
 
 /* What is owed to the peer; in PSN order: the records' responses, then one NAK or ACK. */
 struct vb_replies {
-    struct vb_record *record;    /* by number modulo… */
-    uint32_t room;               /* …this, a power of two (UC has none) */
-    uint32_t count;              /* records ever made */
-    uint32_t kept;               /* the last so many are there */
-    uint32_t next, end;          /* numbers of those to be sent */
+    struct vb_record *record; /* by number modulo… */
+    uint8_t room;             /* …this, a power of two (UC has none) */
+    uint8_t nak;              /* the syndrome; 0: none */
+    bool ack;
+    bool ack_limited;   /* not beyond ack_psn: a record that is not answered again lies there */
+    uint32_t count;     /* records ever made */
+    uint32_t kept;      /* the last so many are there */
+    uint32_t next, end; /* numbers of those to be sent */
     uint32_t first_index, index; /* packets of the next one: from, and now */
     uint32_t unanswered;
     uint32_t ack_psn;
     uint32_t nak_psn;
-    uint8_t nak; /* the syndrome; 0: none */
-    bool ack;
-    bool ack_limited; /* not beyond ack_psn: a record that is not answered again lies there */
 };
 
 /* Which packets may follow (packets.md 6.2). */
@@ -92,15 +92,15 @@ enum vb_expect { VB_EXPECT_ANY = 0, VB_EXPECT_SEND, VB_EXPECT_WRITE };
 struct vb_responder {
     uint32_t epsn;
     uint32_t msn;
+    struct vb_reth write;
+    const struct vb_recv_wqe *wqe; /* the one in hand */
+    uint32_t wqe_position;
+    uint32_t received; /* bytes of the message under way */
     uint8_t expect;    /* enum vb_expect */
     bool nak_sent;     /* nothing more is said until the expected packet comes */
     bool skipping;     /* UC: until the next message */
     bool has_taken;    /* a receive request is in hand */
     bool dying;        /* in ERR; the NAK that says so has not left yet */
-    uint32_t received; /* bytes of the message under way */
-    struct vb_reth write;
-    const struct vb_recv_wqe *wqe; /* the one in hand */
-    uint32_t wqe_position;
 };
 
 enum { VB_HELD_BY_PORT = 1, VB_HELD_BY_RATE = 2 };
@@ -111,17 +111,25 @@ enum { VB_TIMER_RETRY, VB_TIMER_RESUME };
 struct vb_endpoint {
     struct vb_engine *engine;
     struct vb_qp *qp;
-    struct vb_link replying, requesting, finishing;
+    union {
+        struct vb_link replying;
+        struct vb_link finishing; /* UC, which replies to nothing */
+    };
+    struct vb_link requesting;
     struct vb_timer timer;
-    struct vb_timer resume; /* when its rate limit lets it send again */
-    uint32_t window;        /* packets */
-    uint8_t base;           /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
-    uint8_t held;           /* VB_HELD_BY_*: no requests are sent */
+    uint32_t window; /* packets */
+    uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
+    uint8_t held;    /* VB_HELD_BY_*: no requests are sent */
+    bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
     struct vb_path path;
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
+    /* not of a bare queue pair's, which has no rate limit of its own */
+    struct vb_timer resume; /* when that lets it send again */
 };
+
+enum { VB_BARE_ENDPOINT_BYTES = offsetof(struct vb_endpoint, resume) };
 
 enum { VB_PATH_STEPS = 16 };
 

@@ -36,7 +36,7 @@ static struct found find_qps(struct vb_adapter *adapter, uses *is_user, const vo
         const struct vb_qp *qp = adapter->qps[i];
 
         if (qp && is_user(qp, object) && ++found.count == 1)
-            found.first = qp->ibv.qp_num;
+            found.first = qp->number;
     }
     pthread_mutex_unlock(&adapter->mutex);
     return found;

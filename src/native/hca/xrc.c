@@ -285,7 +285,7 @@ static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, st
     made->xrcd = xrcd;
     made->ibv.context = context->ibv;
     made->ibv.qp_context = qp_context;
-    made->ibv.qp_type = IBV_QPT_XRC_RECV;
+    made->type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
     pthread_mutex_init(&made->ibv.mutex, NULL);
     pthread_cond_init(&made->ibv.cond, NULL);
     return made;
@@ -303,9 +303,9 @@ static void stand_for(struct vb_qp *handle, struct vb_qp *real)
     handle->real = real;
     handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
     handle->index = real->index;
-    handle->ibv.qp_num = real->ibv.qp_num;
+    handle->number = handle->ibv.qp_num = real->number;
     handle->ibv.handle = real->index;
-    handle->ibv.state = vb_qp_state(real);
+    vb_qp_show_state(handle);
     atomic_fetch_add(&handle->xrcd->users, 1);
     vb_object_add(handle->context, &handle->object, handle_release);
 }
@@ -344,8 +344,8 @@ static int find_real(struct vb_context *context, const struct vb_xrcd *xrcd, uin
 
         if (!qp)
             continue;
-        same_slot |= qp->ibv.qp_num / VB_QPS_PER_SLOT == qp_num / VB_QPS_PER_SLOT;
-        if (qp->ibv.qp_num != qp_num)
+        same_slot |= qp->number / VB_QPS_PER_SLOT == qp_num / VB_QPS_PER_SLOT;
+        if (qp->number != qp_num)
             continue;
         *real = qp;
         if (vb_xrc_is_target(qp) && qp->target->handles && qp->shared->xrcd == xrcd->domain)

@@ -80,12 +80,12 @@ void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type);
 /* Those who are at work in its queue hold its rq_lock. */
 static inline bool vb_is_taken_in_turns(const struct vb_qp *qp)
 {
-    return qp->ibv.qp_type == IBV_QPT_UD || (qp->target && qp->target->is_door);
+    return qp->type == IBV_QPT_UD || (qp->target && qp->target->is_door);
 }
 
 static inline bool vb_xrc_is_target(const struct vb_qp *qp)
 {
-    return qp->ibv.qp_type == IBV_QPT_XRC_RECV;
+    return qp->type == IBV_QPT_XRC_RECV;
 }
 
 #endif

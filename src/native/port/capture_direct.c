@@ -114,7 +114,7 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     struct vb_path path = {
         .flow_label = ah->grh.flow_label & 0xfffff,
-        .source_port = vb_roce_source_port(ah->grh.flow_label, qp->ibv.qp_num, dest_qp_num),
+        .source_port = vb_roce_source_port(ah->grh.flow_label, qp->number, dest_qp_num),
         .mtu = LARGEST_MTU,
         .traffic_class = ah->grh.traffic_class,
         .hop_limit = ah->grh.hop_limit > 1 ? ah->grh.hop_limit : HOP_LIMIT,
@@ -129,7 +129,7 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
     if (vb_addresses_get(direct->addresses, ah->grh.sgid_index, &source) &&
         vb_gid_is_ipv4(source.raw) == vb_gid_is_ipv4(path.dgid))
         memcpy(path.sgid, source.raw, sizeof(path.sgid));
-    if (qp->ibv.qp_type != IBV_QPT_UD)
+    if (qp->type != IBV_QPT_UD)
         path.mtu = (uint16_t)(128 << qp->attr.path_mtu);
     return path;
 }
@@ -195,12 +195,12 @@ static void set_ends(const struct vb_qp *qp, const struct ibv_send_wr *wr, struc
 {
     const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
 
-    message->transport = transport_of(qp->ibv.qp_type);
-    if (qp->ibv.qp_type == IBV_QPT_XRC_SEND)
+    message->transport = transport_of(qp->type);
+    if (qp->type == IBV_QPT_XRC_SEND)
         message->srq_num = wr->qp_type.xrc.remote_srqn;
-    message->qp_num = qp->ibv.qp_num;
+    message->qp_num = qp->number;
     message->dest_qp_num = qp->shared->dest_qp_num;
-    if (qp->ibv.qp_type == IBV_QPT_UD) {
+    if (qp->type == IBV_QPT_UD) {
         ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
         message->dest_qp_num = wr->wr.ud.remote_qpn;
         message->qkey = vb_qp_datagram_qkey(qp, wr);
@@ -265,7 +265,7 @@ static void write_request(struct vb_capture_direct *capture, const struct vb_qp 
     set_ends(qp, wr, &path, &message);
     set_operation(wr, payload, &message);
     if (!sequence->begun)
-        *sequence = (struct sequence){.psn = qp->attr.sq_psn, .begun = true};
+        *sequence = (struct sequence){.psn = qp->terms.sq_psn, .begun = true};
     message.psn = sequence->psn;
     message.msn = sequence->msn + (status == IBV_WC_SUCCESS);
     count = vb_capture_message(capture->capture, &message, vb_roce_now());

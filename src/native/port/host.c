@@ -49,8 +49,7 @@ static int connect_qp(struct vb_qp *qp)
 
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
-    if (vb_qp_connected_type(qp->ibv.qp_type) && !qp->by_packets &&
-        is_direct(host, &qp->attr.ah_attr))
+    if (vb_qp_connected_type(qp->type) && !qp->by_packets && is_direct(host, &qp->attr.ah_attr))
         return vb_direct_port.connect(qp);
     return host->roce ? vb_roce_connect(host->roce, qp) : 0;
 }
@@ -98,7 +97,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
 {
     struct vb_host *host = of(qp);
 
-    if (VB_LIKELY(qp->ibv.qp_type != IBV_QPT_UD) || is_direct(host, ah_of(wr)))
+    if (VB_LIKELY(qp->type != IBV_QPT_UD) || is_direct(host, ah_of(wr)))
         return vb_direct_port.execute(qp, wr, outcome);
     if (VB_UNLIKELY(to_group(wr)))
         return execute_group(qp, wr, outcome);
@@ -111,7 +110,7 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_host *host = of(qp);
 
-    if (qp->ibv.qp_type != IBV_QPT_UD || is_direct(host, ah_of(wr)))
+    if (qp->type != IBV_QPT_UD || is_direct(host, ah_of(wr)))
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
     if (to_group(wr))
         return execute_group(qp, wr, outcome);
@@ -120,7 +119,7 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 
 static bool has_packets(const struct vb_qp *qp)
 {
-    return qp->by_packets || qp->ibv.qp_type == IBV_QPT_UD;
+    return qp->by_packets || qp->type == IBV_QPT_UD;
 }
 
 static void settle(struct vb_qp *qp)

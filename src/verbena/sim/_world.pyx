@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 import os
+from collections.abc import Mapping
 from numbers import Real
 
 import numpy as np
@@ -66,6 +67,12 @@ cdef object _choice(dict table, str name, object value):
     return table[value]
 
 
+cdef dict _settings(str name, object given):
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {given!r}, and not a dictionary of settings")
+    return dict(given)
+
+
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:
     try:
         number = int(value)
@@ -76,9 +83,9 @@ cdef uint64_t _count(str name, object value, object least, object most) except? 
     return number
 
 
-cdef double _real(str name, object value, double most) except? -1:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= most:
-        raise ValueError(f"{name} is {value!r}, and not a number from 0 on and at most {most:g}")
+cdef double _real(str name, object value) except? -1:
+    if isinstance(value, bool) or not isinstance(value, Real) or abs(value) > 1e300:
+        raise ValueError(f"{name} is {value!r}, and no number")
     return value
 
 
@@ -97,7 +104,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     rest = dict(given)
     lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
     lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
-    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0), 1e18)
+    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0))
     lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
     lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
     lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
@@ -106,6 +113,8 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
         lane.mark = _marking(mark)
     if rest:
         raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
+    if not 0 <= lane.alpha < 1e9:
+        raise ValueError(f"lane {number}: alpha is {lane.alpha}, and not a number from 0")
     if lane.flow.gate == VB_SIM_PAUSES and lane.go > lane.stop:
         raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
     return 0
@@ -179,10 +188,10 @@ cdef class World:
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
-            self._fill_congestion(&config.congestion, dict(congestion))
+            self._fill_congestion(&config.congestion, _settings("congestion", congestion))
             if config.congestion.kind == VB_CONGESTION_HPCC:
                 self._frame += VB_HPCC_BYTES
-        _fill_tcp(&config.tcp, dict(tcp or {}), mtu)
+        _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
 
@@ -217,10 +226,9 @@ cdef class World:
         for name in ("alpha_interval", "raise_interval", "raise_bytes", "cut_interval"):
             if name in given:
                 given[name] = _count(name, given[name], 0, 2**62)
-        for name, most in (("gain", 1), ("least_factor", 1), ("add_rate", 1e18),
-                           ("fast_add_rate", 1e18), ("least_rate", 1e18)):
+        for name in ("gain", "least_factor", "add_rate", "fast_add_rate", "least_rate"):
             if name in given:
-                given[name] = _real(name, given[name], most)
+                given[name] = _real(name, given[name])
         to.gain = given.pop("gain", to.gain)
         to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
         to.raise_interval = given.pop("raise_interval", to.raise_interval)
@@ -232,10 +240,15 @@ cdef class World:
         to.least_factor = given.pop("least_factor", to.least_factor)
         to.cut_interval = given.pop("cut_interval", to.cut_interval)
         to.target_clamped = given.pop("target_clamped", to.target_clamped)
-        if not (0 < to.gain <= 1 and to.alpha_interval and to.raise_interval and
-                to.raise_bytes and to.least_rate > 0 and 0 <= to.least_factor <= 1):
-            raise ValueError("congestion: intervals, bytes and least_rate are to be above 0, "
-                             "gain and least_factor at most 1")
+        if not (0 < to.gain <= 1 and to.raise_bytes and 0 < to.least_rate < 1e15 and
+                0 <= to.least_factor <= 1):
+            raise ValueError("congestion: bytes and least_rate are to be above 0, gain and "
+                             "least_factor at most 1")
+        if not (to.alpha_interval >= 1000 and to.raise_interval >= 1000):
+            raise ValueError("congestion: alpha_interval and raise_interval are ps, from 1000")
+        if not (0 < to.add_rate < 1e15 and 0 < to.fast_add_rate < 1e15):
+            raise ValueError("congestion: add_rate and fast_add_rate are to be above 0: bits/s "
+                             "by which a rate comes back to its line's")
         return 0
 
     cdef uint32_t _blocks(self):
@@ -364,9 +377,10 @@ cdef class World:
         return _check(error, "a link")
 
     cdef int _port_of(self, object node, object port) except -1:
-        if not 0 <= node < self._world.nodes:
+        if not hasattr(node, "__index__") or not 0 <= node < self._world.nodes:
             raise ValueError(f"there is no node {node!r}")
-        if not 0 <= port < self._world.node[<uint32_t>node].ports:
+        if not hasattr(port, "__index__") or \
+                not 0 <= port < self._world.node[<uint32_t>node].ports:
             raise ValueError(f"node {node} has no port {port!r}: "
                              f"it has {self._world.node[<uint32_t>node].ports}")
         return 0
@@ -783,24 +797,26 @@ cdef class World:
         return made
 
     def links(self):
-        """An array of LINK, one for each port that is plugged in: what it sent.
+        """An array of LINK, one for each port that is plugged in: what it has sent by now.
 
-        ``busy`` and ``stalled`` (packets waited, without a credit or paused) are in ps.
+        ``packets`` and ``bytes`` are those that have begun to leave; ``busy`` and ``stalled``
+        (packets waited, without a credit or paused) are in ps.
         """
         cdef uint32_t i
         cdef const vb_sim_port *port
         cdef const vb_sim_port *peer
+        cdef vb_sim_traffic traffic
         self._idle()
         made = np.zeros(self._world.ports, dtype=LINK)
         for i in range(self._world.ports):
             port = &self._world.port[i]
             peer = &self._world.port[port.peer]
+            traffic = vb_world_traffic(self._world, port)
             made[i] = (
                 port.node, port.number, peer.node, peer.number, port.rate, port.delay,
-                port.traffic.packets, port.traffic.bytes, port.traffic.busy,
-                port.traffic.stalled, port.traffic.queued_max, port.traffic.marked,
-                port.traffic.pauses, port.traffic.storms,
-                *[port.traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
+                traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
+                traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
+                *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
             )
         return made
 

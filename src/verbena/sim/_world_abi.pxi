@@ -177,6 +177,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
     uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
+    vb_sim_traffic vb_world_traffic(const vb_world *world, const vb_sim_port *port)
     const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
 
     struct vb_engine_config:

@@ -13,7 +13,7 @@ cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) exce
 cdef int _fill_watchdog(vb_sim_watchdog_config *to, object given) except -1:
     if given is None:
         return 0
-    rest = dict(given)
+    rest = _settings("watchdog", given)
     to.detect = _count("watchdog: detect", rest.pop("detect", 0), 1, 2**62)
     to.restore = _count("watchdog: restore", rest.pop("restore", to.detect), 0, 2**62)
     action = rest.pop("action", "drop")

@@ -416,8 +416,7 @@ class Scenario:
         columns |= {
             name: seen[name] for name in seen.dtype.names or () if name.startswith("dropped_")
         }
-        # A port without lanes counts a packet when it comes, which may be before it leaves.
-        columns["utilisation"] = np.minimum(seen["busy"] / max(1, world.now), 1.0)
+        columns["utilisation"] = seen["busy"] / max(1, world.now)
         columns["queue_max"], columns["marks"] = seen["queued_max"], seen["marked"]
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
         columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]

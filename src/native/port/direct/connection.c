@@ -28,7 +28,7 @@ int vb_connection_open(struct vb_qp *qp)
     struct vb_peer *peer;
 
     vb_connection_close(qp);
-    if (!vb_qp_connected_type(qp->ibv.qp_type) || !is_reachable(qp))
+    if (!vb_qp_connected_type(qp->type) || !is_reachable(qp))
         return 0;
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
@@ -97,8 +97,8 @@ static bool is_stray(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    return !vb_connection_peer(qp) && vb_qp_connected_type(qp->ibv.qp_type) &&
-           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && is_reachable(qp);
+    return !vb_connection_peer(qp) && vb_qp_connected_type(qp->type) && state >= IBV_QPS_RTR &&
+           state <= IBV_QPS_SQE && is_reachable(qp);
 }
 
 void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer)
@@ -138,7 +138,7 @@ static bool is_held_by(struct vb_peer *peer, const struct vb_qp *qp)
     if (!vb_peer_has(peer, vb_qp_dest(qp->shared)))
         return false;
     remote = vb_peer_qp(peer, vb_qp_dest(qp->shared));
-    return remote->qp_num == vb_qp_dest(qp->shared) && vb_qp_dest(remote) == qp->ibv.qp_num &&
+    return remote->qp_num == vb_qp_dest(qp->shared) && vb_qp_dest(remote) == qp->number &&
            atomic_load(&remote->state) != IBV_QPS_RESET;
 }
 
@@ -146,7 +146,7 @@ void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_
 {
     uint32_t state = vb_qp_state(qp);
 
-    if (!is_stray(qp) || !vb_qp_reliable_type(qp->ibv.qp_type) || !is_held_by(peer, qp))
+    if (!is_stray(qp) || !vb_qp_reliable_type(qp->type) || !is_held_by(peer, qp))
         return;
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
         if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {
@@ -174,7 +174,7 @@ static struct vb_qp_shared *talks_to(const struct vb_qp *qp, struct vb_peer *pee
     struct vb_qp_shared *remote =
         peer && !atomic_load(&peer->gone) ? vb_peer_qp(peer, vb_qp_dest(qp->shared)) : NULL;
 
-    return remote && vb_qp_dest(remote) == qp->ibv.qp_num ? remote : NULL;
+    return remote && vb_qp_dest(remote) == qp->number ? remote : NULL;
 }
 
 /* Also one that this end has not met by itself yet. */
@@ -182,7 +182,7 @@ static struct vb_peer *hold_peer(struct vb_qp *qp)
 {
     struct vb_peer *peer = vb_connection_peer(qp);
 
-    if (!vb_qp_connected_type(qp->ibv.qp_type))
+    if (!vb_qp_connected_type(qp->type))
         return NULL;
     if (!peer)
         return vb_peer_find_known(vb_direct_of(qp->context->adapter), vb_qp_dest(qp->shared));

@@ -24,7 +24,7 @@ static inline bool vb_connection_answers(const struct vb_qp *qp)
     uint32_t state = atomic_load_explicit(&remote->state, memory_order_acquire);
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
-           remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->ibv.qp_num &&
+           remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->number &&
            remote->type == qp->remote_type &&
            !atomic_load_explicit(&qp->peer->gone, memory_order_relaxed);
 }

@@ -176,7 +176,8 @@ static void deliver(const struct datagram *datagram, const struct destination *t
     struct vb_qp *qp = datagram->qp;
     const struct ibv_send_wr *wr = datagram->wr;
     const struct vb_spans *message = datagram->message;
-    struct vb_qp as_connected = {.context = qp->context, .peer = to->peer, .remote = to->remote};
+    struct vb_qp as_connected = {
+        .context = qp->context, .type = IBV_QPT_UD, .peer = to->peer, .remote = to->remote};
     struct vb_evidence evidence; /* filled where something is wrong */
     struct vb_taken taken;
     int error = 0;
@@ -186,12 +187,11 @@ static void deliver(const struct datagram *datagram, const struct destination *t
                  (wr->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0),
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
-        .extra = qp->ibv.qp_num,
+        .extra = qp->number,
         .data = {datagram->source ? header_type(datagram->source) : 0},
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
-    as_connected.ibv.qp_type = IBV_QPT_UD;
     if (vb_take_recv(&as_connected, &taken))
         return;
     if (message->total > taken.wqe->length) {
@@ -214,8 +214,7 @@ static void deliver(const struct datagram *datagram, const struct destination *t
         entry.status = IBV_WC_LOC_PROT_ERR;
     if (entry.status) {
         entry.flags = 0;
-        entry.extra =
-            vb_evidence_of_datagram(&to->peer->view, to->remote, qp->ibv.qp_num, &evidence);
+        entry.extra = vb_evidence_of_datagram(&to->peer->view, to->remote, qp->number, &evidence);
     }
     vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }

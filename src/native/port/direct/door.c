@@ -33,17 +33,17 @@ static void stand_for(struct vb_qp *qp, struct vb_peer *peer, struct vb_qp_share
         .context = qp->context,
         .pd = qp->pd,
         .shared = qp->shared,
+        .number = qp->number,
         .index = qp->index,
+        .type = qp->type,
         .cap = qp->cap,
-        .attr = qp->attr,
+        .terms = qp->terms,
         .sq_posted = qp->sq_posted,
         .wait = qp->wait,
         .peer = peer,
         .remote = door,
         .origin = qp,
     };
-    stand_in->ibv.qp_type = qp->ibv.qp_type;
-    stand_in->ibv.qp_num = qp->ibv.qp_num;
     atomic_store(&stand_in->sq_retired, atomic_load(&qp->sq_retired));
 }
 

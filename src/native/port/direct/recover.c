@@ -77,8 +77,7 @@ static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
 
-    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) ||
-        !vb_qp_reliable_type(qp->ibv.qp_type))
+    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) || !vb_qp_reliable_type(qp->type))
         return false;
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
         return false;
@@ -90,8 +89,8 @@ static void blame_peer(struct vb_qp *qp)
 {
     struct vb_evidence evidence = {
         .check = VB_CHECK_PEER_DIED,
-        .type = (uint8_t)qp->ibv.qp_type,
-        .qp_num = qp->ibv.qp_num,
+        .type = (uint8_t)qp->type,
+        .qp_num = qp->number,
         .peer_qp_num = qp->shared->dest_qp_num,
     };
 

@@ -14,7 +14,7 @@ static bool peer_is_here(struct vb_direct *direct, uint32_t qp_num)
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         const struct vb_qp *qp = adapter->qps[i];
 
-        if (qp && qp->ibv.qp_num == qp_num)
+        if (qp && qp->number == qp_num)
             here = vb_direct_is_local(direct, &qp->attr.ah_attr);
     }
     pthread_mutex_unlock(&adapter->mutex);

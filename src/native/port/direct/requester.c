@@ -89,7 +89,7 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
     if (error == -EFAULT)
         return memory_gone(qp, wr, local, remote, outcome);
     if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
-        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+        return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
     if (error == -EPIPE)
         evidence.check = VB_CHECK_PEER_DIED;
     else if (error == -ENOMEM)
@@ -102,7 +102,7 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
 static VB_COLD int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
                        struct vb_evidence *evidence, struct vb_outcome *outcome)
 {
-    if (qp->ibv.qp_type == IBV_QPT_UC)
+    if (qp->type == IBV_QPT_UC)
         return 0;
     evidence->wr_opcode = (uint16_t)wr->opcode;
     if (!atomic_load(&qp->remote->failed))
@@ -127,11 +127,11 @@ static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_cqe entry = {.status = theirs, .kind = VB_CQE_RECV};
 
-    if (qp->ibv.qp_type == IBV_QPT_UC && !qp->remote->srq)
+    if (qp->type == IBV_QPT_UC && !qp->remote->srq)
         return 0; /* the request serves the next message */
     evidence->wr_opcode = (uint16_t)wr->opcode;
     entry.extra = vb_blame_responder(&qp->peer->view, qp->remote, evidence);
-    if (qp->ibv.qp_type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
+    if (qp->type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
         vb_fail_remote(qp, IBV_EVENT_QP_REQ_ERR);
     vb_deliver(qp, taken, &entry, true);
     return nak(qp, wr, ours, evidence, outcome);
@@ -145,7 +145,7 @@ static bool has_imm(const struct ibv_send_wr *wr)
 static VB_COLD int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
                               struct vb_outcome *outcome)
 {
-    if (qp->ibv.qp_type == IBV_QPT_UC)
+    if (qp->type == IBV_QPT_UC)
         return 0;
     if (error == -EPIPE)
         return vb_wait_for_peer(qp, wr, outcome);
@@ -157,7 +157,7 @@ static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr
 {
     struct vb_evidence evidence = {.check = VB_CHECK_CQ_OVERRUN};
 
-    if (qp->ibv.qp_type == IBV_QPT_UC)
+    if (qp->type == IBV_QPT_UC)
         return 0;
     return vb_refuse(qp, wr, status, &evidence, outcome);
 }
@@ -389,7 +389,7 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
 /* READ and atomics need responder resources on both sides (IBA 9.7.3.1, 9.7.4.1.6). */
 static inline bool has_rd_atomic(const struct vb_qp *qp)
 {
-    return qp->attr.max_rd_atomic && qp->remote->max_dest_rd_atomic;
+    return qp->terms.max_rd_atomic && qp->remote->max_dest_rd_atomic;
 }
 
 static VB_COLD int refuse_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -397,7 +397,7 @@ static VB_COLD int refuse_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *
 {
     struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
 
-    if (!qp->attr.max_rd_atomic)
+    if (!qp->terms.max_rd_atomic)
         return vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
     return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
@@ -691,13 +691,13 @@ int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
     outcome->status = IBV_WC_SUCCESS;
     outcome->byte_len = 0;
     outcome->evidence = 0;
-    if (VB_UNLIKELY(qp->ibv.qp_type > IBV_QPT_UC))
-        return qp->ibv.qp_type == IBV_QPT_UD ? vb_datagram_execute(qp, wr, outcome)
-                                             : execute_xrc(qp, wr, outcome);
+    if (VB_UNLIKELY(qp->type > IBV_QPT_UC))
+        return qp->type == IBV_QPT_UD ? vb_datagram_execute(qp, wr, outcome)
+                                      : execute_xrc(qp, wr, outcome);
     if (VB_UNLIKELY(!vb_connection_ready(qp))) {
         if (vb_mw_is_local(wr->opcode))
             return vb_mw_execute(qp, wr, outcome);
-        return qp->ibv.qp_type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+        return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
     }
     return carry_out(qp, wr, outcome);
 }

@@ -41,13 +41,13 @@ static bool has_ended(const struct vb_peer *peer)
 int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     uint64_t since = waited(qp, VB_WAIT_RNR);
-    uint32_t retries = qp->attr.rnr_retry;
+    uint32_t retries = qp->terms.rnr_retry;
     uint64_t timer = vb_rnr_delay(qp->remote->min_rnr_timer);
 
     if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
     return has_ended(qp->peer)
-               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->attr.retry_cnt, since, outcome)
+               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
                : give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
@@ -55,11 +55,11 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     uint64_t since = waited(qp, VB_WAIT_PEER);
-    uint64_t attempt = vb_ack_timeout(qp->attr.timeout);
+    uint64_t attempt = vb_ack_timeout(qp->terms.timeout);
 
     if (qp->peer && atomic_load(&qp->peer->gone))
-        return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->attr.retry_cnt, since, outcome);
-    if (qp->attr.timeout == 0 || since < attempt * (1u + qp->attr.retry_cnt))
+        return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
+    if (qp->terms.timeout == 0 || since < attempt * (1u + qp->terms.retry_cnt))
         return -EAGAIN;
-    return give_up(qp, wr, VB_CHECK_NO_ANSWER, qp->attr.retry_cnt, since, outcome);
+    return give_up(qp, wr, VB_CHECK_NO_ANSWER, qp->terms.retry_cnt, since, outcome);
 }

@@ -359,7 +359,7 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
     uint16_t route_mtu;
-    int error = vb_path_make(roce, &qp->attr.ah_attr, qp->ibv.qp_num, qp->shared->dest_qp_num, path,
+    int error = vb_path_make(roce, &qp->attr.ah_attr, qp->number, qp->shared->dest_qp_num, path,
                              &interface);
 
     if (!error)
@@ -381,7 +381,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     struct vb_path path;
     int error;
 
-    if (!vb_qp_connected_type(qp->ibv.qp_type))
+    if (!vb_qp_connected_type(qp->type))
         return 0; /* see greet */
     error = way_to(roce, qp, &path);
     if (error)
@@ -399,7 +399,7 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
     vb_roce_enter(roce);
     vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
     vb_engine_disconnect(roce->engine, qp);
-    vb_udp_forget(roce->udp, qp->ibv.qp_num);
+    vb_udp_forget(roce->udp, qp->number);
     atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
     vb_roce_leave(roce);
     vb_qp_count_poller(qp, false);
@@ -445,7 +445,7 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
     struct vb_path path;
     uint32_t interface;
 
-    if (vb_path_make(roce, &ah->attr, qp->ibv.qp_num, wr->wr.ud.remote_qpn, &path, &interface))
+    if (vb_path_make(roce, &ah->attr, qp->number, wr->wr.ud.remote_qpn, &path, &interface))
         return 0;
     vb_qp_count_poller(qp, true);
     path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);

@@ -437,7 +437,7 @@ static int connect_qp(struct vb_qp *qp)
 
     if (error)
         return error;
-    if (vb_qp_connected_type(qp->ibv.qp_type))
+    if (vb_qp_connected_type(qp->type))
         error = join_engine(of(qp), qp);
     if (!error)
         vb_qp_count_poller(qp, true);

@@ -45,7 +45,7 @@ static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
 {
     struct vb_path path = qp->endpoint->path;
     struct vb_packet packet = {
-        .path = &path, .qp_num = qp->ibv.qp_num, .header_length = VB_CNP, .reason = VB_PACKET_NEW};
+        .path = &path, .qp_num = qp->number, .header_length = VB_CNP, .reason = VB_PACKET_NEW};
 
     _Static_assert((int)VB_CNP <= (int)VB_HEADERS_MAX, "a notification is all header");
     path.sl = connect->jack->notice_level;

@@ -13,7 +13,7 @@ static const uint64_t BASE = 1 << 20; /* an address, for all datagrams */
 
 void vb_sim_datagrams_add(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = qp->host;
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
 
     if (qp->has_turn || !qp->unposted)
         return;
@@ -28,7 +28,7 @@ void vb_sim_datagrams_add(struct vb_sim_qp *qp)
 
 void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = qp->host;
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
     struct vb_sim_qp *before = NULL;
 
     if (!qp->has_turn)
@@ -47,7 +47,7 @@ void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
 /* False: the engine refuses it, which no flow that was taken gives it a reason for. */
 static bool make(struct vb_sim_qp *qp, uint32_t length)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     struct ibv_sge sge = {BASE, length, vb_sim_key()};
     struct ibv_send_wr wr = {
         .sg_list = &sge,
@@ -104,7 +104,7 @@ static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_sim
 
 void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
 {
-    struct vb_world *world = qp->host->sim->world;
+    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
 
     /* Not at once: whoever told of it may still have the queue pair in hand. */
     if (qp->sent && !qp->in_flight)

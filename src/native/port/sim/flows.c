@@ -325,7 +325,7 @@ static void fail_to_start(struct vb_sim *sim, struct vb_sim_qp *source, struct v
 /* A place for each READ that the target is to answer, where there are any. */
 static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
 {
-    source->qp.attr.max_rd_atomic = sim->config.rd_atomic;
+    source->qp.terms.max_rd_atomic = sim->config.rd_atomic;
     target->shared.max_dest_rd_atomic = sim->config.rd_atomic;
 }
 
@@ -376,7 +376,7 @@ static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_
     int error;
 
     vb_put24(like.header + 5, qp->shared.dest_qp_num);
-    error = vb_world_reserve(sim->world, qp->host->node, &like, &promise, &qp->way);
+    error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &promise, &qp->way);
     qp->promised = flow->buffer != 0;
     if (error == -EBUSY)
         vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
@@ -410,7 +410,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         vb_sim_ring(source);
         return;
     }
-    vb_engine_attend(target->host->engine, &target->qp, vb_sim_ns(sim));
+    vb_engine_attend(vb_sim_qp_host(target)->engine, &target->qp, vb_sim_ns(sim));
     for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
         post(sim, number, source);
 }

@@ -46,7 +46,7 @@ static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
 
 static bool sends_datagrams(const struct vb_sim_qp *qp)
 {
-    return qp->qp.ibv.qp_type == IBV_QPT_UD;
+    return qp->qp.type == IBV_QPT_UD;
 }
 
 static void hold(struct vb_sim_qp *qp)
@@ -70,10 +70,10 @@ static void release(struct vb_sim_qp *qp)
 /* The packets that HPCC lets a connection have under way: those that its window begins. */
 static void set_window(struct vb_sim_qp *qp)
 {
-    const struct vb_sim_config *config = &qp->host->sim->config;
+    const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
     uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
     uint32_t most = config->engine.window_bytes / config->mtu;
-    double packets = qp->rate.hpcc->window / frame + 1;
+    double packets = qp->reaction->rate.hpcc->window / frame + 1;
 
     if (!most)
         most = 1;
@@ -86,7 +86,7 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
     struct vb_world *world = host->sim->world;
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     struct vb_sim_trail *trail = vb_trail_of(world, packet);
-    struct vb_hpcc *state = qp->rate.hpcc;
+    struct vb_hpcc *state = qp->reaction->rate.hpcc;
     struct vb_sim_port *port;
 
     if (!trail || vb_sim_is_unreliable(qp))
@@ -107,17 +107,17 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
 /* The connection's next packet may leave when this one would have been sent at its rate. */
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     const struct vb_congestion *congestion = &sim->config.congestion;
     struct vb_sim_port *port;
     double line, rate, promised = (double)sim->flow[qp->flow].reserve;
 
-    host_line(qp->host, &port);
+    host_line(vb_sim_qp_host(qp), &port);
     if (!port)
         return;
     line = (double)port->rate;
     rate = congestion->kind
-               ? vb_congestion_sent(congestion, &qp->rate, line, bytes, sim->world->now)
+               ? vb_congestion_sent(congestion, &qp->reaction->rate, line, bytes, sim->world->now)
                : line;
     if (promised > 0 && promised < rate)
         rate = promised;
@@ -137,8 +137,8 @@ static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, 
     hold(qp);
     qp->waits_for_lane = true;
     qp->lane = (uint8_t)lane;
-    qp->next = qp->host->held;
-    qp->host->held = qp;
+    qp->next = vb_sim_qp_host(qp)->held;
+    vb_sim_qp_host(qp)->held = qp;
 }
 
 static void release_held(struct vb_sim_host *host)
@@ -329,7 +329,7 @@ void vb_sim_host_pump(struct vb_sim_host *host)
 
 static void look(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = qp->host;
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
 
     if (!sends_datagrams(qp))
         vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host->sim));
@@ -346,7 +346,7 @@ static bool sleeps(const struct vb_sim_qp *qp)
 
 static void wait_for_bell(struct vb_sim_qp *qp)
 {
-    struct vb_sim *sim = qp->host->sim;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
 
     if (qp->waits_for_bell || !sleeps(qp))
         return;
@@ -358,7 +358,7 @@ static void wait_for_bell(struct vb_sim_qp *qp)
 
 void vb_sim_ring(struct vb_sim_qp *qp)
 {
-    if (VB_UNLIKELY(qp->host->sim->config.doorbell))
+    if (VB_UNLIKELY(vb_sim_qp_host(qp)->sim->config.doorbell))
         wait_for_bell(qp);
     look(qp);
 }
@@ -370,10 +370,18 @@ void vb_sim_kick(struct vb_qp *qp)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+/* A datagram's receiver is no connection, and knows its flow's. */
+static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    if (sim->config.notice_level != VB_SIM_OWN_LEVEL)
+        return sim->config.notice_level;
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
+}
+
 static void send_notice(struct vb_sim_qp *qp)
 {
-    struct vb_sim *sim = qp->host->sim;
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool), level = sim->config.notice_level;
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
     struct vb_sim_packet *at;
 
     if (packet == VB_SIM_NONE) {
@@ -381,17 +389,15 @@ static void send_notice(struct vb_sim_qp *qp)
         return;
     }
     at = vb_world_packet(sim->world, packet);
-    vb_congestion_write_notice(at->header, vb_engine_pkey(qp->host->engine),
+    vb_congestion_write_notice(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
                                qp->shared.dest_qp_num);
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->payload = 0;
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
-    at->source = (uint16_t)qp->host->number;
+    at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
-    if (level == VB_SIM_OWN_LEVEL) /* a UD queue pair has no path of its own */
-        level = qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
-    at->level_marks = (uint8_t)(level << 4);
-    vb_world_send(sim->world, qp->host->node, packet);
+    at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
+    vb_world_send(sim->world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static bool is_marked(const struct vb_sim_packet *packet)
@@ -409,8 +415,9 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
-    if (packet->payload &&
-        vb_congestion_tells(&host->sim->config.congestion, &qp->noticed_at, host->sim->world->now))
+    if (packet->payload && qp->reaction &&
+        vb_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
+                            host->sim->world->now))
         send_notice(qp);
 }
 
@@ -430,7 +437,7 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].notices;
-    vb_congestion_notice(&host->sim->config.congestion, &qp->rate, (double)port->rate,
+    vb_congestion_notice(&host->sim->config.congestion, &qp->reaction->rate, (double)port->rate,
                          host->sim->world->now);
 }
 
@@ -446,20 +453,21 @@ static void take_trail(struct vb_sim_host *host, uint32_t packet)
     bool newer;
 
     host_line(host, &port);
-    if (!found || !trail || !port || found->ibv.qp_type != IBV_QPT_RC)
+    if (!found || !trail || !port || found->type != IBV_QPT_RC)
         return;
     qp = vb_sim_qp_of(found);
     if (at->payload) {
-        qp->rate.hpcc->received = *trail;
+        qp->reaction->rate.hpcc->received = *trail;
         return;
     }
-    if (at->header[0] != (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) || qp->rate.hpcc->window <= 0)
+    if (at->header[0] != (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) ||
+        qp->reaction->rate.hpcc->window <= 0)
         return;
-    newer = vb_psn_diff(psn, qp->rate.hpcc->update_psn) >= 0;
-    vb_hpcc_acknowledged(qp->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate, trail,
-                         newer);
+    newer = vb_psn_diff(psn, qp->reaction->rate.hpcc->update_psn) >= 0;
+    vb_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate,
+                         trail, newer);
     if (newer)
-        qp->rate.hpcc->update_psn = found->endpoint->requester.sent_psn;
+        qp->reaction->rate.hpcc->update_psn = found->endpoint->requester.sent_psn;
     set_window(qp);
 }
 
@@ -563,7 +571,7 @@ static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
         return;
     qp->waits_for_rate = false;
     release(qp);
-    vb_sim_host_pump(qp->host);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
 static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
@@ -574,7 +582,7 @@ static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
         return;
     qp->waits_for_bell = false;
     release(qp);
-    vb_sim_host_pump(qp->host);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
 static void use_free_bus(struct vb_sim_host *host)

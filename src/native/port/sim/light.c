@@ -140,6 +140,7 @@ void vb_sim_common_destroy(struct vb_sim *sim)
     free(sim->header);
     free(sim->qp);
     free(sim->free_slot);
+    vb_store_close(&sim->store);
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
@@ -203,8 +204,8 @@ static int take_number(struct vb_sim_host *host, struct vb_qp *qp)
         return -ENOMEM;
     do {
         host->generation = host->generation % (VB_SLOTS - 2) + 1;
-        qp->ibv.qp_num = host->generation << (24 - VB_SLOT_BITS) | qp->index % VB_QPS_PER_SLOT;
-    } while (vb_engine_find(host->engine, qp->ibv.qp_num));
+        qp->number = host->generation << (24 - VB_SLOT_BITS) | qp->index % VB_QPS_PER_SLOT;
+    } while (vb_engine_find(host->engine, qp->number));
     adapter->qps[qp->index] = qp;
     return 0;
 }
@@ -231,23 +232,28 @@ static int take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
     return 0;
 }
 
+static void leave_slot(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+
+    sim->qp[qp->slot] = NULL;
+    sim->free_slot[sim->free_slots++] = qp->slot;
+}
+
 static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_qp_type type)
 {
     const struct vb_sim_config *config = &host->sim->config;
     struct vb_qp *qp = &made->qp;
 
-    made->host = host;
     qp->context = &host->context;
     qp->pd = &host->sim->pd;
     qp->send_cq = qp->recv_cq = host->sim->cq;
     qp->shared = &made->shared;
-    qp->ibv.qp_type = qp->remote_type = type;
-    qp->ibv.state = IBV_QPS_RTS;
-    qp->attr = (struct ibv_qp_attr){
-        .timeout = config->timeout,
-        .retry_cnt = config->retry_cnt,
-        .rnr_retry = 7,
-    };
+    qp->type = (uint8_t)type;
+    qp->bare = true;
+    qp->terms.timeout = config->timeout;
+    qp->terms.retry_cnt = config->retry_cnt;
+    qp->terms.rnr_retry = 7;
     made->shared.type = (uint8_t)type;
     made->shared.qkey = QKEY;
     made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -257,79 +263,111 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
         vb_biased_forbid(&made->shared.sq_lock, host->adapter.instance);
 }
 
-/* The one entry that most need lies where the ibv_wr_* calls of a program's queue pair would. */
-static void *spare_room(struct vb_qp *qp)
+/* Where the parts of a queue pair are in its memory, and how much that is. */
+struct parts {
+    size_t endpoint, queue, reaction, bytes;
+};
+
+static bool reacts(const struct vb_sim *sim)
 {
-    _Static_assert(sizeof(struct ibv_qp) + sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge) <=
-                       sizeof(struct ibv_qp_ex),
-                   "an entry and its element fit");
-    return (uint8_t *)&qp->ex + sizeof(struct ibv_qp);
+    return sim->config.congestion.kind != VB_CONGESTION_NONE;
+}
+
+static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
+{
+    struct parts parts = {.endpoint = offsetof(struct vb_sim_qp, qp) + VB_BARE_QP_BYTES};
+
+    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? VB_BARE_ENDPOINT_BYTES : 0);
+    parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
+    parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_sim_reaction) : 0);
+    return parts;
+}
+
+uint64_t vb_sim_qp_bytes(void)
+{
+    return parts_of(IBV_QPT_RC, 1, true).bytes;
 }
 
 /* Entries of the send queue, with an element each. */
-static int make_queue(struct vb_qp *qp, uint32_t depth)
+static void lay_queue(struct vb_qp *qp, uint32_t depth, void *room)
 {
-    struct ibv_sge *sge;
+    struct ibv_sge *sge = (struct ibv_sge *)((struct vb_sq_wqe *)room + depth);
 
-    qp->cap = (struct ibv_qp_cap){.max_send_wr = vb_round_up_pow2(depth), .max_send_sge = 1};
-    qp->sq_mask = qp->cap.max_send_wr - 1;
-    if (depth > 1)
-        qp->sq = qp->sq_store = calloc(qp->cap.max_send_wr, sizeof(*qp->sq) + sizeof(*sge));
-    else
-        qp->sq = spare_room(qp);
-    if (!qp->sq)
-        return -ENOMEM;
-    sge = (struct ibv_sge *)(qp->sq + qp->cap.max_send_wr);
-    for (uint32_t i = 0; i < qp->cap.max_send_wr; ++i)
+    qp->cap.max_send_wr = depth;
+    qp->cap.max_send_sge = 1;
+    qp->sq_mask = depth - 1;
+    qp->sq = room;
+    for (uint32_t i = 0; i < depth; ++i)
         qp->sq[i].sge = &sge[i];
-    return 0;
-}
-
-static size_t qp_size(const struct vb_sim *sim)
-{
-    return sim->config.congestion.kind ? sizeof(struct vb_sim_qp)
-                                       : offsetof(struct vb_sim_qp, rate);
 }
 
 static void free_qp(struct vb_sim_qp *qp)
 {
-    if (qp->host->sim->config.congestion.kind == VB_CONGESTION_HPCC)
-        free(qp->rate.hpcc);
-    free(qp->qp.sq_store);
-    free(qp);
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+
+    if (sim->config.congestion.kind == VB_CONGESTION_HPCC)
+        free(qp->reaction->rate.hpcc);
+    vb_store_give(&sim->store, qp,
+                  parts_of(qp->qp.type, qp->qp.cap.max_send_wr, reacts(sim)).bytes);
+}
+
+static int lay_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
+{
+    if (!reacts(sim))
+        return 0;
+    qp->reaction = room;
+    if (sim->config.congestion.kind != VB_CONGESTION_HPCC)
+        return 0;
+    qp->reaction->rate.hpcc = calloc(1, sizeof(*qp->reaction->rate.hpcc));
+    return qp->reaction->rate.hpcc ? 0 : -ENOMEM;
 }
 
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
                      struct vb_sim_qp **qp)
 {
-    struct vb_sim_qp *made = lines(qp_size(host->sim));
+    uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
+    struct parts parts = parts_of(type, places, reacts(host->sim));
+    uint8_t *room = vb_store_take(&host->sim->store, parts.bytes);
+    struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
     if (!made)
         return -ENOMEM;
     fill_qp(made, host, type);
-    if (host->sim->config.congestion.kind == VB_CONGESTION_HPCC)
-        made->rate.hpcc = calloc(1, sizeof(*made->rate.hpcc));
-    if ((host->sim->config.congestion.kind == VB_CONGESTION_HPCC && !made->rate.hpcc) ||
-        (depth && make_queue(&made->qp, depth)) || take_slot(host->sim, made) ||
-        take_number(host, &made->qp)) {
+    if (places)
+        lay_queue(&made->qp, places, room + parts.queue);
+    if (lay_reaction(host->sim, made, room + parts.reaction) || take_slot(host->sim, made)) {
         free_qp(made);
         return -ENOMEM;
     }
-    made->shared.qp_num = made->qp.ibv.qp_num;
+    if (take_number(host, &made->qp)) {
+        leave_slot(made);
+        free_qp(made);
+        return -ENOMEM;
+    }
+    made->shared.qp_num = made->qp.number;
     *qp = made;
     return 0;
 }
 
+/* Its part of the engine follows it at once. */
+static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
+{
+    return (struct vb_endpoint *)((uint8_t *)&qp->qp + VB_BARE_QP_BYTES);
+}
+
 int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)
 {
-    struct vb_path path = {.mtu = qp->host->sim->config.mtu, .hop_limit = 64, .sl = level};
+    struct vb_path path = {
+        .mtu = vb_sim_qp_host(qp)->sim->config.mtu, .hop_limit = 64, .sl = level};
 
-    vb_sim_write_gid(path.sgid, qp->host->number);
-    vb_sim_write_gid(path.dgid, other->host->number);
-    qp->shared.dest_qp_num = other->qp.ibv.qp_num;
-    qp->peer = (uint16_t)other->host->number;
+    vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->number);
+    vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->number);
+    qp->shared.dest_qp_num = other->qp.number;
+    qp->peer = (uint16_t)vb_sim_qp_host(other)->number;
     qp->other = other;
-    return vb_engine_connect(qp->host->engine, &qp->qp, &path);
+    if (!vb_qp_connected_type(qp->qp.type))
+        return 0;
+    return vb_engine_connect_in(vb_sim_qp_host(qp)->engine, &qp->qp, &path, endpoint_room(qp));
 }
 
 void vb_sim_qp_receives(struct vb_sim_qp *qp)
@@ -350,7 +388,7 @@ void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry)
 
 static void leave_held(struct vb_sim_qp *qp)
 {
-    for (struct vb_sim_qp **at = &qp->host->held; *at; at = &(*at)->next)
+    for (struct vb_sim_qp **at = &vb_sim_qp_host(qp)->held; *at; at = &(*at)->next)
         if (*at == qp) {
             *at = qp->next;
             return;
@@ -359,7 +397,7 @@ static void leave_held(struct vb_sim_qp *qp)
 
 void vb_sim_qp_destroy(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = qp->host;
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
 
     if (qp->waits_for_lane)
         leave_held(qp);
@@ -367,8 +405,7 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
     vb_engine_disconnect(host->engine, &qp->qp);
     host->adapter.qps[qp->qp.index] = NULL;
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
-    host->sim->qp[qp->slot] = NULL;
-    host->sim->free_slot[host->sim->free_slots++] = qp->slot;
+    leave_slot(qp);
     free_qp(qp);
 }
 

@@ -120,8 +120,3 @@ uint64_t vb_sim_host_bytes(void)
 {
     return sizeof(struct vb_sim_host) + sizeof(struct vb_engine);
 }
-
-uint64_t vb_sim_qp_bytes(void)
-{
-    return sizeof(struct vb_sim_qp) + sizeof(struct vb_endpoint) + sizeof(struct vb_record);
-}

@@ -12,6 +12,7 @@
 #include "port/sim/capture.h"
 #include "port/sim/jack.h"
 #include "port/sim/sim.h"
+#include "port/sim/store.h"
 #include "wire/bytes.h"
 
 /* What vb_world_call brings back (its `what`, of which the upper bits are the user's). */
@@ -31,28 +32,53 @@ enum vb_sim_call {
 
 enum { VB_SIM_GENERATIONS = 1 << 20 };
 
-struct vb_sim_qp {
-    struct vb_qp_shared shared; /* what lies in a segment where there is one */
-    struct vb_qp qp;
-    struct vb_sim_qp *next; /* of those that wait for their lane, or of those with datagrams */
-    struct vb_sim_host *host;
-    uint32_t flow;
-    uint32_t slot;       /* in vb_sim.qp */
-    uint32_t generation; /* of the slot */
-    uint16_t peer;       /* host */
-    uint8_t lane;        /* that it waits for */
-    bool waits_for_lane, waits_for_rate, waits_for_bell;
-    bool has_turn;           /* among those with datagrams */
-    bool sent;               /* unreliable: everything has left */
-    bool promised;           /* its data have buffer of their own */
-    uint8_t marks;           /* enum vb_sim_mark, of its packets */
-    uint32_t in_flight;      /* unreliable: packets */
-    uint64_t unposted;       /* bytes of the flow that are not in the queue yet */
-    uint64_t noticed_at;     /* the last notification sent for it */
-    struct vb_sim_qp *other; /* the connection's other end */
-    struct vb_sim_way *way;  /* of a flow with a promise */
-    struct vb_rate rate;     /* last: without a reaction to congestion it is not there */
+/* A sender's reaction to congestion, and what its receiver tells of it. */
+struct vb_sim_reaction {
+    struct vb_rate rate;
+    uint64_t noticed_at; /* the last notification sent */
 };
+
+/*
+ * A flow's end. Its shared part keeps to its cache lines, as the engine knows it, but is shared
+ * with nobody, and what those lines have to spare holds the rest. Followed by its part of the
+ * engine, by the send queue, and by the reaction (light.c).
+ */
+struct vb_sim_qp {
+    union {
+        struct vb_qp_shared shared;
+        struct {
+            uint8_t known_to_peers[offsetof(struct vb_qp_shared, sq_lock)];
+            struct vb_biased_lock sq_lock;
+            struct vb_sim_qp *next;  /* of those that wait for their lane, or have datagrams */
+            struct vb_sim_qp *other; /* the connection's other end */
+            struct vb_sim_way *way;  /* of a flow with a promise */
+            uint8_t posted[16];      /* rq_posted, rq_polled, rq_stage */
+            struct vb_sim_reaction *reaction; /* NULL: the world has none */
+            uint64_t unposted;                /* bytes of the flow that are not in the queue yet */
+            uint32_t flow;
+            uint32_t slot;       /* in vb_sim.qp */
+            uint32_t generation; /* of the slot */
+            uint32_t in_flight;  /* unreliable: packets */
+            uint16_t peer;       /* host */
+            uint8_t lane;        /* that it waits for */
+            uint8_t marks;       /* enum vb_sim_mark, of its packets */
+            bool waits_for_lane, waits_for_rate, waits_for_bell;
+            bool has_turn; /* among those with datagrams */
+            bool sent;     /* unreliable: everything has left */
+            bool promised; /* its data have buffer of their own */
+        };
+    };
+    struct vb_qp qp; /* last, and a bare one */
+};
+
+_Static_assert(offsetof(struct vb_sim_qp, next) >=
+                       offsetof(struct vb_qp_shared, sq_lock) + sizeof(struct vb_biased_lock) &&
+                   offsetof(struct vb_sim_qp, posted) == offsetof(struct vb_qp_shared, rq_posted),
+               "between the lock and the receive queue");
+_Static_assert(offsetof(struct vb_sim_qp, reaction) >=
+                       offsetof(struct vb_qp_shared, rq_stage) + sizeof(uint64_t) &&
+                   offsetof(struct vb_sim_qp, promised) < offsetof(struct vb_qp_shared, rq_lock),
+               "between the receive queue's two sides");
 
 struct vb_sim_host {
     struct vb_adapter adapter;
@@ -97,6 +123,7 @@ struct vb_sim {
     uint32_t completions; /* read */
     bool barriers;
     /* queue pairs */
+    struct vb_store store;
     struct vb_sim_qp **qp; /* by slot; NULL: free */
     uint32_t *free_slot;
     uint32_t slots, free_slots, slot_room;
@@ -136,6 +163,11 @@ static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapte
 static inline struct vb_sim_qp *vb_sim_qp_of(const struct vb_qp *qp)
 {
     return (struct vb_sim_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_sim_qp, qp));
+}
+
+static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
+{
+    return (struct vb_sim_host *)((char *)qp->qp.context - offsetof(struct vb_sim_host, context));
 }
 
 static inline uint64_t vb_sim_ns(const struct vb_sim *sim)
@@ -191,7 +223,7 @@ void vb_sim_ring(struct vb_sim_qp *qp);
 /* datagrams.c: what UC and UD have of their own */
 static inline bool vb_sim_is_unreliable(const struct vb_sim_qp *qp)
 {
-    return qp->qp.ibv.qp_type != IBV_QPT_RC;
+    return qp->qp.type != IBV_QPT_RC;
 }
 /* The queue pair has datagrams to send, unless it waits. */
 void vb_sim_datagrams_add(struct vb_sim_qp *qp);
