@@ -209,8 +209,6 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t limit
         uint32_t increase
         uint64_t timer
-    enum:
-        VB_HPCC_BYTES
     struct vb_hpcc_config:
         uint64_t base_rtt
         double target
