@@ -27,8 +27,9 @@ import errno
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
+from functools import partial
 from itertools import count
-from typing import Self, Unpack
+from typing import ParamSpec, Self, Unpack
 
 from .verbs import connect
 from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
@@ -48,6 +49,7 @@ _BATCH = 16  # completions that are taken at once
 _tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
 
 Local = MR | SGE | list[SGE]
+P = ParamSpec("P")
 
 
 class Wakeup:
@@ -74,15 +76,20 @@ class Wakeup:
                 self._waiters.remove(waiter)
 
     def one(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done() and not waiter.get_loop().is_closed():
-                waiter.set_result(None)
-                return
+        while self._waiters and not _wake(self._waiters.popleft()):
+            pass
 
     def all(self) -> None:
         while self._waiters:
             self.one()
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """False: nobody waits by it any more."""
+    if waiter.done() or waiter.get_loop().is_closed():
+        return False
+    waiter.set_result(None)
+    return True
 
 
 class Reader:
@@ -149,9 +156,13 @@ class AsyncCQ:
         self._ended = why
         self._reader.detach()
         for operation in list(self._pending.values()):
-            operation.fail(why)
+            operation.end(why)
         self._pending.clear()
         self._arrivals.all()
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
 
     def __enter__(self) -> Self:
         return self
@@ -177,33 +188,27 @@ class AsyncCQ:
             except VerbsError as error:
                 self._end(error)
                 raise
+            if not wcs:
+                return found
+            found = True
             for wc in wcs:
-                found = True
-                self._dispatch(wc)
+                operation = self._pending.pop(wc.wr_id, None)
+                if operation is not None:
+                    operation.end(wc)
+                elif not wc.wr_id & TOKEN_BIT:
+                    self._unclaimed.append(wc)
+                    self._arrivals.one()
             if len(wcs) < _BATCH:  # that was all
                 return found
-
-    def _dispatch(self, wc: WC) -> None:
-        token = wc.wr_id
-        if token & TOKEN_BIT:
-            operation = self._pending.pop(token, None)
-            if operation is not None:
-                operation.complete(wc)
-        else:
-            self._unclaimed.append(wc)
-            self._arrivals.one()
 
     def _on_event(self) -> None:
         try:
             self._channel.drain()
             self.poll()
-            if self._is_awaited():
+            if self._awaited or self._arrivals:
                 self._arm()
         except VerbsError as error:
             self._end(error)
-
-    def _is_awaited(self) -> bool:
-        return bool(self._awaited or self._arrivals)
 
     def _arm(self) -> None:
         """After this, whatever has not been taken yet makes an event."""
@@ -249,91 +254,73 @@ class Operation:
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
     could not be posted. It may be awaited late, more than once, or never."""
 
-    __slots__ = ("_acq", "_aqp", "_error", "_post", "_waiting", "_wakeup", "_wc", "posted")
+    __slots__ = ("_acq", "_aqp", "_kept", "_outcome", "_queued", "_waiters", "posted", "token")
 
-    def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, post: Callable[[int], None]) -> None:
-        self._acq = acq
-        self._aqp = aqp
-        self._post = post
-        self._wakeup: Wakeup | None = None  # made by who has to wait
-        self._waiting = 0  # how many suspended for it, of acq._awaited
-        self._wc: WC | None = None
-        self._error: Exception | None = None
+    def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, kept: object) -> None:
+        self.token = next(_tokens)  # its wr_id
         self.posted = False
+        self._acq = acq
+        self._aqp = aqp  # of whose send queue it takes a place
+        self._kept = kept  # what must not go before it: memory
+        self._queued = False
+        self._waiters: tuple[asyncio.Future[None], ...] = ()  # of acq._awaited
+        self._outcome: WC | Exception | None = None
 
     @property
     def done(self) -> bool:
         """True once its completion was taken."""
-        return self._wc is not None or self._error is not None
+        return self._outcome is not None
 
-    def post(self) -> None:
-        """Hand the request to the QP. Raises VerbsError, and the request is not in flight then."""
-        if self._acq._ended is not None:
-            raise self._acq._ended
-        token = next(_tokens)
-        self._acq._pending[token] = self
-        try:
-            self._post(token)
-        except BaseException:
-            del self._acq._pending[token]
-            raise
+    def begin(self) -> None:
+        """The QP has it now, and it will complete."""
+        self._acq._pending[self.token] = self
         self.posted = True
 
-    def complete(self, wc: WC) -> None:
-        self._wc = wc
-        self._leave()
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._wakeup is not None:
-            self._acq._awaited -= self._waiting
-            self._waiting = 0
-            self._wakeup.all()
+    def end(self, outcome: WC | Exception) -> None:
+        """It has completed, or failed otherwise."""
+        self._outcome = outcome
+        if self._waiters:
+            self._acq._awaited -= len(self._waiters)
+            for waiter in self._waiters:
+                _wake(waiter)
+            self._waiters = ()
         if self._aqp is not None and self.posted:
             self._aqp._has_room()
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
-        if self._wc is None and self._error is None:
+        if self._outcome is None:
             self._acq.poll()
-        while self._wc is None and self._error is None:
+        if self._outcome is None:
             try:
-                yield from self._suspend()
+                loop = self._acq._start_waiting()
+                if self._outcome is None:
+                    waiter = loop.create_future()
+                    self._waiters += (waiter,)
+                    self._acq._awaited += 1
+                    yield from waiter
             except BaseException:
                 self._abandon()
                 raise
         return self._result()
 
-    def _suspend(self) -> Generator[asyncio.Future[None], None, None]:
-        if self._wakeup is None:
-            self._wakeup = Wakeup()
-        self._acq._awaited += 1
-        self._waiting += 1
-        try:
-            loop = self._acq._start_waiting()
-            if not self.done:
-                yield from self._wakeup.wait(loop)
-        finally:
-            if not self.done:
-                self._acq._awaited -= 1
-                self._waiting -= 1
-
     def _abandon(self) -> None:
-        """A request that is still queued here need not be posted when nobody wants its result."""
-        if not self.posted and not self.done and not self._wakeup and self._aqp is not None:
+        """A task gives up. A request that is still queued here need not be posted when nobody
+        wants its result."""
+        waiting = tuple(waiter for waiter in self._waiters if not waiter.done())
+        self._acq._awaited -= len(self._waiters) - len(waiting)
+        self._waiters = waiting
+        if not self.posted and not self.done and not waiting and self._aqp is not None:
             self._aqp._withdraw(self)
-            self._error = VerbsError(
+            self._outcome = VerbsError(
                 errno.ECANCELED, "the request was cancelled before it was posted"
             )
 
     def _result(self) -> WC:
-        if self._error is not None:
-            raise self._error
-        assert self._wc is not None
-        self._wc.raise_for_status()
-        return self._wc
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        self._outcome.raise_for_status()
+        return self._outcome
 
 
 class AsyncQP:
@@ -350,54 +337,66 @@ class AsyncQP:
         self.recv_cq = recv_cq or send_cq
         self._check_queues()
         self._room = qp.cap.max_send_wr
-        self._backlog: deque[Operation] = deque()
+        self._backlog: dict[Operation, Callable[[], None]] = {}  # in order, and what posts each
 
     def _check_queues(self) -> None:
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
 
-    def _start(self, post: Callable[[int], None]) -> Operation:
-        operation = Operation(self.send_cq, self, post)
+    def _start(self, post: Callable[P, None], kept: object) -> tuple[Operation, Callable[P, None]]:
+        """An operation, and what posts its request: to be called, and then ``_started``.
+
+        Raises VerbsError when the AsyncCQ has ended.
+        """
+        operation = Operation(self.send_cq, self, kept)
         if self._room == 0:
             self.send_cq.poll()
         if self._room == 0 or self._backlog:
-            self._queue(operation)
-        else:
-            self._post(operation)
+            return operation, self._later(operation, post)
+        self.send_cq._check()
+        return operation, post
+
+    def _started(self, operation: Operation) -> Operation:
+        if not operation._queued:
+            operation.begin()
+            self._room -= 1
         return operation
 
-    def _queue(self, operation: Operation) -> None:
+    def _later(self, operation: Operation, post: Callable[P, None]) -> Callable[P, None]:
+        def queue(*args: P.args, **options: P.kwargs) -> None:
+            self._queue(operation, partial(post, *args, **options))
+
+        operation._queued = True
+        return queue
+
+    def _queue(self, operation: Operation, post: Callable[[], None]) -> None:
         """Keep it until a completion makes room, which the loop looks for even if nobody awaits."""
-        self._backlog.append(operation)
+        self._backlog[operation] = post
         self.send_cq._awaited += 1
         with suppress(RuntimeError):  # no loop is running yet: the first await looks
             self.send_cq._start_waiting()
 
-    def _unqueue(self) -> Operation:
+    def _unqueue(self, operation: Operation) -> Callable[[], None]:
         self.send_cq._awaited -= 1
-        return self._backlog.popleft()
-
-    def _post(self, operation: Operation) -> None:
-        self._room -= 1
-        try:
-            operation.post()
-        except BaseException:
-            self._room += 1
-            raise
+        return self._backlog.pop(operation)
 
     def _has_room(self) -> None:
         self._room += 1
         while self._backlog and self._room:
-            operation = self._unqueue()
+            operation = next(iter(self._backlog))
+            post = self._unqueue(operation)
             try:
-                self._post(operation)
+                self.send_cq._check()
+                post()
             except Exception as error:  # whose request it is finds out, and not who made the room
-                operation.fail(error)
+                operation.end(error)
+            else:
+                operation.begin()
+                self._room -= 1
 
     def _withdraw(self, operation: Operation) -> None:
         if operation in self._backlog:
-            self._backlog.remove(operation)
-            self.send_cq._awaited -= 1
+            self._unqueue(operation)
 
     def send(
         self,
@@ -418,21 +417,20 @@ class AsyncQP:
         address, ``remote_srqn``, here and below, XRC's SRQ. It always completes, so ``flags``
         need not say SIGNALED.
         """
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.send(
-                local,
-                offset,
-                length,
-                imm_data=imm_data,
-                wr_id=token,
-                flags=signaled,
-                ah=ah,
-                remote_qpn=remote_qpn,
-                remote_qkey=remote_qkey,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.send, local if ah is None else (local, ah))
+        post(
+            local,
+            offset,
+            length,
+            imm_data=imm_data,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            ah=ah,
+            remote_qpn=remote_qpn,
+            remote_qkey=remote_qkey,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def write(
         self,
@@ -447,20 +445,19 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """RDMA WRITE; arguments as ``QP.write``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.write(
-                local,
-                remote_addr,
-                rkey,
-                offset,
-                length,
-                imm_data=imm_data,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.write, local)
+        post(
+            local,
+            remote_addr,
+            rkey,
+            offset,
+            length,
+            imm_data=imm_data,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def read(
         self,
@@ -474,19 +471,18 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """RDMA READ; arguments as ``QP.read``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.read(
-                local,
-                remote_addr,
-                rkey,
-                offset,
-                length,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.read, local)
+        post(
+            local,
+            remote_addr,
+            rkey,
+            offset,
+            length,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def compare_swap(
         self,
@@ -501,20 +497,19 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Compare-and-swap; arguments as ``QP.compare_swap``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.compare_swap(
-                local,
-                remote_addr,
-                rkey,
-                compare,
-                swap,
-                offset,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.compare_swap, local)
+        post(
+            local,
+            remote_addr,
+            rkey,
+            compare,
+            swap,
+            offset,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def fetch_add(
         self,
@@ -528,19 +523,18 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Fetch-and-add; arguments as ``QP.fetch_add``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.fetch_add(
-                local,
-                remote_addr,
-                rkey,
-                add,
-                offset,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.fetch_add, local)
+        post(
+            local,
+            remote_addr,
+            rkey,
+            add,
+            offset,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def atomic_write(
         self,
@@ -553,18 +547,17 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """Atomic write of eight bytes; arguments as ``QP.atomic_write``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.atomic_write(
-                local,
-                remote_addr,
-                rkey,
-                offset,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.atomic_write, local)
+        post(
+            local,
+            remote_addr,
+            rkey,
+            offset,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def flush(
         self,
@@ -577,30 +570,27 @@ class AsyncQP:
         remote_srqn: int = 0,
     ) -> Operation:
         """FLUSH of what was written before; arguments as ``QP.flush``."""
-        signaled = flags | _SIGNALED
-        return self._start(
-            lambda token: self.qp.flush(
-                remote_addr,
-                rkey,
-                length,
-                placement=placement,
-                wr_id=token,
-                flags=signaled,
-                remote_srqn=remote_srqn,
-            )
+        operation, post = self._start(self.qp.flush, None)
+        post(
+            remote_addr,
+            rkey,
+            length,
+            placement=placement,
+            wr_id=operation.token,
+            flags=flags | _SIGNALED,
+            remote_srqn=remote_srqn,
         )
+        return self._started(operation)
 
     def recv(self, local: Local, offset: int = 0, length: int | None = None) -> Operation:
         """Post a receive.
 
         Its WC says what arrived. Raises VerbsError(ENOMEM) when the queue is full.
         """
-        operation = Operation(
-            self.recv_cq,
-            None,
-            lambda token: self.qp.recv(local, offset, length, wr_id=token),
-        )
-        operation.post()
+        self.recv_cq._check()
+        operation = Operation(self.recv_cq, None, (self, local))
+        self.qp.recv(local, offset, length, wr_id=operation.token)
+        operation.begin()
         return operation
 
 

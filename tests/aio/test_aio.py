@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -226,6 +228,30 @@ def test_a_request_may_be_awaited_twice_and_late(run: Run, ends: AsyncEnds) -> N
         return await operation is await operation
 
     assert run(program())
+
+
+def test_a_request_under_way_keeps_what_it_needs(run: Run, ends: AsyncEnds) -> None:
+    """And nothing of it is left over when it has ended."""
+    kept: list[weakref.ref[Any]] = []
+
+    def receiver() -> tuple[aio.Operation, verbs.QP]:
+        pair = [ends.near.pd.create_qp(send_cq=ends.near.cq) for _ in range(2)]
+        verbs.connect_pair(*pair)
+        mr = ends.near.pd.alloc(64, verbs.AccessFlags.LOCAL_WRITE)
+        kept.extend(weakref.ref(one) for one in (mr, pair[0]))
+        return aio.AsyncQP(pair[0], ends.near_cq).recv(mr), pair[1]
+
+    async def program() -> None:
+        received, qp = receiver()
+        gc.collect()
+        assert None not in [one() for one in kept]
+        sent = aio.AsyncQP(qp, ends.near_cq).send(ends.near.mr, length=8)
+        assert (await received).byte_len == 8
+        await sent
+
+    run(program())
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
 
 
 def test_more_requests_than_the_queue_holds_wait_their_turn(run: Run, make_ends: MakeEnds) -> None:

@@ -24,6 +24,14 @@ def test_w1_is_measured_in_a_process_of_its_own() -> None:
     assert row.ours.measure(Effort(0.01), cores.choose()).value > 0
 
 
+def test_programs_are_measured_in_a_process_of_their_own() -> None:
+    rows = goals.select(False, "Python programs") + goals.select(False, "Python function")
+    found = [row.ours.measure(Effort(0.01), cores.choose()).value for row in rows]
+    assert [row.bound for row in rows] == [0.1, 0.1, 0.15]
+    assert len(found) == 3
+    assert min(found) > 0
+
+
 def test_one_run_gives_all_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -284,6 +285,55 @@ def test_polling_lets_time_pass() -> None:
 
     times = [sim.run({"h0": way}, FABRIC).returned["h0"] for way in (politely, stubbornly)]
     assert times[0] == times[1] > 4 * CABLE * PS
+
+
+# ---- descriptors ---------------------------------------------------------------------------------
+
+
+def is_readable(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def test_a_reader_is_called_until_its_event_is_taken() -> None:
+    """Whoever watches, the kernel sees events that are left when nobody does any more."""
+
+    async def program() -> tuple[list[int], list[bool], object]:
+        loop = asyncio.get_running_loop()
+        with verbs.open_device() as ctx:
+            own = Loopback(ctx)
+            fd, calls = own.channel.fd, []
+            loop.add_reader(fd, lambda: calls.append(own.channel.drain() if len(calls) == 3 else 0))
+            own.cq.req_notify()
+            await asyncio.sleep(1)
+            own.cq.poll()
+            own.qp.write(own.mr, own.mr.addr, own.mr.rkey)
+            loop.remove_reader(fd)
+            own.cq.req_notify()
+            seen = [is_readable(fd)]
+            await asyncio.sleep(1)
+            seen.append(is_readable(fd))
+            loop.add_reader(fd, lambda: calls.append(-1) or loop.remove_reader(fd))
+            await asyncio.sleep(1)
+            return calls, [*seen, is_readable(fd)], own.channel.get_cq_event(0) is own.cq
+
+    calls, seen, taken = sim.run({"h0": program}, FABRIC).returned["h0"]
+    assert calls == [0, 0, 0, 1, -1]
+    assert seen == [False, True, True]
+    assert taken
+
+
+def test_a_channel_that_could_not_be_closed_is_waited_for() -> None:
+    async def program() -> str:
+        with verbs.open_device() as ctx:
+            own = Loopback(ctx)
+            with pytest.raises(verbs.VerbsError) as caught:
+                own.channel.close()
+            assert caught.value.errno == errno.EBUSY
+            async for wc in aio.AsyncCQ(own.cq):
+                return wc.status.name
+        return "no completion"
+
+    assert sim.run({"h0": program}, FABRIC).returned["h0"] == "SUCCESS"
 
 
 def test_blocking_waits_let_adapters_go_on_and_end_when_nothing_is_left() -> None:

@@ -99,3 +99,17 @@ VB_EXPORT uint64_t verbena_world_time(struct ibv_context *context)
 
     return connect ? vb_connect_now(connect) : UINT64_MAX;
 }
+
+VB_EXPORT int verbena_keep_events(struct ibv_comp_channel *channel, int keep)
+{
+    if (!vb_core(channel->context))
+        return -VB_ERROR_FORKED;
+    if (!connect_of(channel->context))
+        return -EOPNOTSUPP;
+    return vb_channel_keep((struct vb_channel *)channel, keep);
+}
+
+VB_EXPORT uint32_t verbena_kept_events(const struct ibv_comp_channel *channel)
+{
+    return ((const struct vb_channel *)channel)->kept;
+}

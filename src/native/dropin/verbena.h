@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ibv_comp_channel;
 struct ibv_context;
 struct ibv_device;
 struct ibv_qp;
@@ -88,5 +89,14 @@ void verbena_unplug(struct ibv_device *device);
 int verbena_step(struct ibv_context *context, uint64_t until);
 /* The time of the context's world in ps; UINT64_MAX: the device is not simulated. */
 uint64_t verbena_world_time(struct ibv_context *context);
+
+/*
+ * With `keep` not 0 events of this channel do not pass through its descriptor any more, which the
+ * kernel never finds readable then: for who is told of them by the world. 0 ends that, and what was
+ * not read is in the descriptor. -ENOMEM; -EOPNOTSUPP: the device is not simulated. -ENODEV.
+ */
+int verbena_keep_events(struct ibv_comp_channel *channel, int keep);
+/* How many it has kept. */
+uint32_t verbena_kept_events(const struct ibv_comp_channel *channel);
 
 #endif

@@ -55,6 +55,7 @@ int vb_channel_destroy(struct vb_channel *channel)
     vb_object_remove(channel->context, &channel->object);
     close(channel->ibv.fd);
     close(channel->write_fd);
+    free(channel->ring);
     vb_object_free(&channel->object, channel);
     return 0;
 }
@@ -65,6 +66,83 @@ bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation)
 
     return write(write_fd, &record, sizeof(record)) == sizeof(record);
 }
+
+/* ---- records that are kept ---- */
+
+enum { KEPT_AT_FIRST = 64, KEPT_MAX = 65536 / sizeof(struct vb_channel_record) };
+
+/* Twice the room; the oldest record comes first again. */
+static bool grow(struct vb_channel *channel)
+{
+    uint32_t room = channel->kept_room ? 2 * channel->kept_room : KEPT_AT_FIRST;
+    struct vb_channel_record *grown =
+        room > KEPT_MAX ? NULL : malloc(room * sizeof(struct vb_channel_record));
+
+    if (!grown)
+        return false;
+    for (uint32_t i = 0; i < channel->kept; ++i)
+        grown[i] = channel->ring[(channel->first_kept + i) & (channel->kept_room - 1)];
+    free(channel->ring);
+    channel->ring = grown;
+    channel->kept_room = room;
+    channel->first_kept = 0;
+    return true;
+}
+
+static bool has_room(struct vb_channel *channel)
+{
+    return VB_LIKELY(channel->kept < channel->kept_room) || grow(channel);
+}
+
+bool vb_channel_add(struct vb_channel *channel, uint32_t cq, uint32_t generation)
+{
+    if (!has_room(channel))
+        return false;
+    channel->ring[(channel->first_kept + channel->kept++) & (channel->kept_room - 1)] =
+        (struct vb_channel_record){.cq = cq, .generation = generation};
+    return true;
+}
+
+static bool take_kept(struct vb_channel *channel, struct vb_channel_record *record)
+{
+    if (!channel->kept)
+        return false;
+    *record = channel->ring[channel->first_kept++ & (channel->kept_room - 1)];
+    --channel->kept;
+    return true;
+}
+
+static bool is_readable(const struct vb_channel *channel)
+{
+    struct pollfd entry = {.fd = channel->ibv.fd, .events = POLLIN};
+
+    return poll(&entry, 1, 0) == 1;
+}
+
+/* False: what is left in it finds no room. */
+static bool empty_pipe(struct vb_channel *channel)
+{
+    struct vb_channel_record record;
+
+    while (is_readable(channel)) {
+        if (!has_room(channel) || read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+            return false;
+        vb_channel_add(channel, record.cq, record.generation);
+    }
+    return has_room(channel);
+}
+
+int vb_channel_keep(struct vb_channel *channel, bool keep)
+{
+    struct vb_channel_record record;
+
+    channel->keeps = keep && empty_pipe(channel);
+    while (!channel->keeps && take_kept(channel, &record))
+        vb_channel_write(channel->write_fd, record.cq, record.generation);
+    return channel->keeps == keep ? 0 : -ENOMEM;
+}
+
+/* ---- reading ---- */
 
 static uint64_t microseconds(void)
 {
@@ -105,10 +183,15 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
     for (;;) {
         struct vb_cq *found;
 
-        if (spin_us)
-            spin(channel, spin_us);
-        if (read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
-            return errno ? -errno : -EIO;
+        if (channel->keeps) {
+            if (!take_kept(channel, &record))
+                return -EAGAIN;
+        } else {
+            if (spin_us)
+                spin(channel, spin_us);
+            if (read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+                return errno ? -errno : -EIO;
+        }
         if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))
             vb_cq_notice_missed(adapter);
         pthread_mutex_lock(&adapter->mutex);

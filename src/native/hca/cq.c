@@ -43,15 +43,21 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
 
 /*
  * Programs that arm and poll, and seldom read the channel, fill it. Who reads a record looks for
- * events that were left out; if the last has been read by now, there is room again.
+ * events that were left out.
  */
-void vb_cq_write_event(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index,
-                       int write_fd)
+static void leave_out(const struct vb_view *view, struct vb_cq_shared *cq)
+{
+    atomic_fetch_or(&cq->notices, VB_PUSH_EVENT);
+    atomic_store(&view->header->events_missed, 1);
+}
+
+static void write_event(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index,
+                        int write_fd)
 {
     if (VB_LIKELY(vb_channel_write(write_fd, index, cq->generation)))
         return;
-    atomic_fetch_or(&cq->notices, VB_PUSH_EVENT);
-    atomic_store(&view->header->events_missed, 1);
+    leave_out(view, cq);
+    /* If the last has been read by now, there is room again. */
     vb_channel_write(write_fd, index, cq->generation);
 }
 
@@ -66,21 +72,31 @@ void vb_cq_notice_missed(struct vb_adapter *adapter)
     pthread_mutex_unlock(&adapter->mutex);
 }
 
-void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index, int write_fd)
+static void end_arming(struct vb_cq_shared *cq, uint32_t armed)
 {
-    uint32_t armed = atomic_load(&cq->armed);
-
-    vb_cq_write_event(view, cq, index, write_fd);
     if (armed > VB_ARM_ANY)
         atomic_compare_exchange_strong(&cq->armed, &armed, VB_ARM_NONE);
 }
 
+void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index, int write_fd)
+{
+    uint32_t armed = atomic_load(&cq->armed);
+
+    write_event(view, cq, index, write_fd);
+    end_arming(cq, armed);
+}
+
 void vb_cq_tell(struct vb_cq *cq)
 {
-    const struct vb_port *port = cq->context->adapter->port;
+    const struct vb_adapter *adapter = cq->context->adapter;
+    struct vb_channel *channel = cq->channel;
 
-    if (port->told)
-        port->told(cq->context, cq->channel->ibv.fd);
+    if (!channel->keeps)
+        write_event(&adapter->self, cq->shared, cq->index, channel->write_fd);
+    else if (!vb_channel_add(channel, cq->index, cq->generation))
+        leave_out(&adapter->self, cq->shared);
+    if (adapter->port->told)
+        adapter->port->told(cq->context, channel->ibv.fd);
 }
 
 /* The notice first: a producer that dies in between leaves an event too many, not one too few. */
@@ -98,8 +114,10 @@ unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 
 static void wake_own(struct vb_cq *cq)
 {
-    vb_cq_wake(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
+    uint32_t armed = atomic_load(&cq->shared->armed);
+
     vb_cq_tell(cq);
+    end_arming(cq->shared, armed);
 }
 
 void vb_cq_notice(struct vb_cq *cq)
@@ -337,7 +355,6 @@ static void wake_at_once(struct vb_cq *cq)
     while (vb_cq_has_entry_at(cq, from))
         ++from;
     atomic_store(&cq->shared->announced, from);
-    vb_cq_write_event(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
     vb_cq_tell(cq);
 }
 

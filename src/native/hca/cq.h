@@ -115,14 +115,11 @@ struct vb_cqe *vb_cq_begin(struct vb_cq *cq);
 void vb_cq_end(struct vb_cq *cq, struct vb_cqe *entry, bool solicited);
 /* Both at once, for an entry that is ready. */
 void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited);
-/* Writes an event of the CQ to its channel. */
-void vb_cq_write_event(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index,
-                       int write_fd);
-/* The same where the arming was consumed. */
+/* Writes an event of the CQ, whose arming was consumed, to its channel. */
 void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index, int write_fd);
 /* The events that found their channels full. */
 void vb_cq_notice_missed(struct vb_adapter *adapter);
-/* After that, of an own CQ with a channel: its port may want to know (vb_port.told). */
+/* An event of an own CQ that has a channel; its port may want to know (vb_port.told). */
 void vb_cq_tell(struct vb_cq *cq);
 /* What follows from a push into an own CQ by this process. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);

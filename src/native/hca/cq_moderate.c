@@ -56,7 +56,6 @@ void vb_cq_release_held(struct vb_cq *cq)
             return;
     while (!atomic_compare_exchange_weak(&cq->shared->armed, &armed, VB_ARM_NONE));
     announce_all(cq);
-    vb_cq_write_event(&cq->context->adapter->self, cq->shared, cq->index, cq->channel->write_fd);
     vb_cq_tell(cq);
 }
 

@@ -3,8 +3,8 @@
 
 W1: 64 hosts send to one through one switch. W2, W3, W4: a random permutation on a k-ary fat-tree,
 k = 8, 16, 32, with d-mod-k routes. 1 MiB for each flow, 100 Gb/s, 1 µs a link, MTU 4096. A hop is
-one packet, data or acknowledgement, over one link. ARGUMENTS is a JSON object; the result is
-printed as one line of JSON.
+one packet, data or acknowledgement, over one link. Programs are in fabric_programs. ARGUMENTS is
+a JSON object; the result is printed as one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from verbena import fabrics, sim
+from verbena.bench import fabric_programs
 from verbena.bench.case import MIB
 
 ARITY = {"W2": 8, "W3": 16, "W4": 32}
@@ -131,8 +133,20 @@ def connections(seconds: float) -> dict[str, float]:
     return {"qp_bytes": round((resident() - before) / (2 * CONNECTIONS))}
 
 
+def programs(seconds: float) -> dict[str, float]:
+    """Messages a second between Python programs, and seconds for a callback: medians of runs."""
+    values = {}
+    for measure in (fabric_programs.ping_pong, fabric_programs.stream, fabric_programs.callbacks):
+        found: list[float] = []
+        end = time.perf_counter() + seconds
+        while not found or time.perf_counter() < end:
+            found.append(measure())
+        values[measure.__name__] = statistics.median(found)
+    return values
+
+
 SCRIPTS: dict[str, Callable[..., dict[str, float]]] = {
-    function.__name__: function for function in (workload, simpy, packets, connections)
+    function.__name__: function for function in (workload, simpy, packets, connections, programs)
 }
 
 

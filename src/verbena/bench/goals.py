@@ -273,6 +273,12 @@ def fabric() -> Iterator[Goal]:
     yield Goal(section, "memory for each packet on its way", ours, None, 64.0, Better.LOWER)
     ours = FabricRun("connections", "qp_bytes", "sim.World", Unit.BYTES)
     yield Goal(section, "memory for each queue pair", ours, None, 1024.0, Better.LOWER)
+    for value, what in (("ping_pong", "each answered"), ("stream", "a stream")):
+        ours = FabricRun("programs", value, "aio.AsyncQP", Unit.MILLIONS, scale=1e-6)
+        yield Goal(section, f"messages of Python programs, {what}", ours, None, 0.1, quick=True)
+    ours = FabricRun("programs", "callbacks", "cq.poll", Unit.MICROSECONDS, scale=1e6)
+    title = "a completion, polled and handed to a Python function"
+    yield Goal(section, title, ours, None, 0.15, Better.LOWER, True)
 
 
 def in_simpy(name: str) -> FabricRun:

@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 import os
+import weakref
 from collections.abc import Mapping
 from numbers import Real
 

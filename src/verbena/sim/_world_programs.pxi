@@ -24,6 +24,8 @@ cdef enum:
     ALONE = 16   # polls in vain that let time go on, without a loop…
     LOOPED = 1000  # …and in one (vb_sim_set_patience)
 
+cdef str TOLD = "told"
+
 
 cdef class Jacks
 
@@ -43,34 +45,62 @@ cdef class Jack:
         """Of the struct vb_jack."""
         return <size_t>self._jack
 
-    def add_fd(self, int fd):
-        """A program may wait for this descriptor."""
-        self.jacks.fds.add(fd)
+    def add_fd(self, int fd, channel=None):
+        """A program may wait for this descriptor, of the CompChannel if it is one's."""
+        self.jacks._descriptors[fd] = _new_descriptor(fd, channel)
 
     def remove_fd(self, int fd):
         """It will be closed."""
-        self.jacks.fds.discard(fd)
         self.jacks.unwatch(fd)
+        self.jacks._descriptors.pop(fd, None)
+
+
+@cython.final
+cdef class Descriptor:
+    """What a program may wait for."""
+
+    cdef int fd
+    cdef object channel  # reference to its CompChannel; None: of asynchronous events
+    cdef object reader   # of the program that waits
+    cdef bint doubtful   # it may be readable
+
+    cdef int keep(self, bint keep) except -1:
+        """A channel that is watched keeps its events: they need no system call then."""
+        channel = self.channel() if self.channel is not None else None
+        if channel is not None and not channel.closed:
+            channel.keep_events(keep)
+        return 0
+
+    cdef bint is_readable(self) except -1:
+        if self.channel is None:
+            return _has_input(self.fd)
+        channel = self.channel()
+        return channel is not None and channel.has_kept
+
+
+cdef Descriptor _new_descriptor(int fd, channel):
+    cdef Descriptor self = Descriptor.__new__(Descriptor)
+    self.fd = fd
+    self.channel = None if channel is None else weakref.ref(channel)
+    return self
 
 
 @cython.no_gc_clear
 cdef class Jacks:
     """What the programs on a world's hosts have in common.
 
-    ``fds`` are the descriptors that they may wait for: those of their completion channels and of
-    their adapters' asynchronous events. Only the world's events make one readable.
+    Of the descriptors that they may wait for, those of their completion channels and of their
+    adapters' asynchronous events, only the world's events make one readable.
     """
 
     cdef readonly World world
-    cdef readonly set fds
-    cdef set _watched
-    cdef dict _maybe  # of them, those that may be readable, in the order in which that was said
+    cdef dict _descriptors
+    cdef list _doubtful  # in the order in which the world told of them
 
     def __init__(self, World world not None):
         self.world = world
-        self.fds = set()
-        self._watched = set()
-        self._maybe = {}
+        self._descriptors = {}
+        self._doubtful = []
         vb_sim_set_patience(world._sim, ALONE)
 
     def at(self, host):
@@ -95,57 +125,87 @@ cdef class Jacks:
         """The world's time in ps."""
         return self.world._world.now
 
-    def watch(self, int fd):
-        """Somebody waits for this descriptor."""
-        self._watched.add(fd)
-        self._maybe[fd] = None
+    def watch(self, int fd, reader):
+        """From now on ``readable`` says ``reader`` for this descriptor.
+
+        KeyError: it is none that a program may wait for; VerbsError: ENOMEM.
+        """
+        cdef Descriptor one = self._descriptors[fd]
+        one.keep(True)
+        one.reader = reader
+        self._doubt(one)
 
     def unwatch(self, int fd):
-        """Nobody does any more."""
-        self._watched.discard(fd)
-        self._maybe.pop(fd, None)
+        """Nobody waits for it any more; who did, or None."""
+        cdef Descriptor one = self._descriptors.get(fd)
+        if one is None or one.reader is None:
+            return None
+        one.keep(False)
+        reader = one.reader
+        one.reader = None
+        return reader
 
-    def readable(self):
-        """The watched descriptors that have something to read."""
+    def watched(self):
+        """The descriptors that somebody waits for."""
+        return [fd for fd, one in self._descriptors.items() if (<Descriptor>one).reader is not None]
+
+    cdef int _doubt(self, Descriptor one) except -1:
+        if one is not None and one.reader is not None and not one.doubtful:
+            one.doubtful = True
+            self._doubtful.append(one)
+        return 0
+
+    def gather(self, ready, until=None):
+        """Append to ``ready`` the readers of descriptors that have something to read.
+
+        If it is empty even then, let the world's events happen until one of them has, or until
+        the time ``until`` in ps. Returns why it ended: "told"; "time"; "done", nothing is left to
+        happen; "deadlock", nor will packets that wait for each other move. Ctrl-C ends it between
+        two events.
+        """
+        cdef uint64_t limit = VB_SIM_NEVER if until is None else until
+        if self._doubtful or vb_sim_told(self.world._sim):
+            self._append_readable(ready)
+        while not ready and limit > self.world._world.now:
+            why = self._advance(limit)
+            if why is not TOLD:
+                return why
+            self._append_readable(ready)
+        return TOLD if ready else "time"
+
+    cdef int _append_readable(self, ready) except -1:
         cdef int[TOLD_ROOM] told
         cdef uint32_t count = TOLD_ROOM
         cdef uint32_t i
-        cdef list found = []
-        if not self._maybe and not vb_sim_told(self.world._sim):
-            return found
+        cdef Descriptor one
+        cdef list doubtful
         while count == TOLD_ROOM:
             count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
             for i in range(count):
-                if told[i] in self._watched:
-                    self._maybe[told[i]] = None
-        for fd in list(self._maybe):
-            if _has_input(fd):
-                found.append(fd)
-            else:
-                del self._maybe[fd]
-        return found
+                self._doubt(self._descriptors.get(told[i]))
+        doubtful, self._doubtful = self._doubtful, []
+        for one in doubtful:
+            one.doubtful = False
+            if one.reader is not None and one.is_readable():
+                ready.append(one.reader)
+                self._doubt(one)
+        return 0
 
-    def advance(self, until=None):
-        """Let the world's events happen until a program is told of something: "told".
-
-        "time": it is ``until`` (ps) now. "done": nothing is left to happen. "deadlock": nor will
-        packets that wait for each other move. Ctrl-C ends it between two events.
-        """
-        cdef uint64_t limit = VB_SIM_NEVER if until is None else until
+    cdef str _advance(self, uint64_t until):
         cdef vb_sim *sim = self.world._sim
         cdef int why = VB_SIM_END_EVENTS
         self.world._idle()
         while why == VB_SIM_END_EVENTS:
             self.world._busy = True
             with nogil:
-                why = vb_sim_advance(sim, limit, SLICE)
+                why = vb_sim_advance(sim, until, SLICE)
             self.world._busy = False
             PyErr_CheckSignals()
             if vb_sim_told(sim):
-                return "told"
+                return TOLD
         if why < 0:
             _check(why, "the run")
-        if why == VB_SIM_END_EMPTY and until is not None:
+        if why == VB_SIM_END_EMPTY and until != VB_SIM_NEVER:
             return "time"
         return ENDS[why]
 

@@ -14,9 +14,10 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
+from heapq import heappop
 from itertools import count
 from math import ulp
 from pathlib import Path
@@ -34,6 +35,22 @@ PS = 1_000_000_000_000
 ROUNDS = 10_000
 """Turns of the loop at one instant, after which the world goes on though somebody is ready."""
 
+_MANY_TIMERS = 100  # from here on BaseEventLoop looks for cancelled ones among them
+
+
+class _Handle(asyncio.Handle):
+    """asyncio's, of a loop that is not in debug mode: quicker to make."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
 
 class Loop(asyncio.BaseEventLoop):
     """The loop of all programs on a world's hosts. Close it before the world is used otherwise."""
@@ -41,6 +58,8 @@ class Loop(asyncio.BaseEventLoop):
     _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
     _scheduled: list[asyncio.TimerHandle]
     _stopping: bool
+    _debug: bool
+    _closed: bool
     _thread_id: int | None
 
     def __init__(self, hosts: Hosts, control_delay: float = 10e-6) -> None:
@@ -48,33 +67,47 @@ class Loop(asyncio.BaseEventLoop):
         _refuse_from_now_on()
         self.hosts = hosts
         self.network = Network(self, hosts, control_delay)
+        self._jacks = hosts.jacks
         self._selector = _World(self)
-        self._readers: dict[int, asyncio.Handle] = {}
         self._task_numbers = count(1)
+        self._turns = 0
         hosts.jacks.set_looped(True)
 
     def time(self) -> float:
         """Virtual seconds since the world began."""
-        return self.hosts.jacks.now / PS
+        return self._jacks.now / PS
 
     def _run_once(self) -> None:
-        """A turn. Without timers it is short: only the world and who is ready do anything."""
-        ready = self._ready
-        if self._scheduled or self._stopping or self.get_debug():
+        """A turn. What BaseEventLoop's does besides is only needed now and then."""
+        ready, timers = self._ready, self._scheduled
+        self._turns += 1
+        if self._turns >= ROUNDS:
+            self._turns = 0
+            self._selector.pass_time(ready)
+        if self._debug or (timers and (timers[0]._cancelled or len(timers) > _MANY_TIMERS)):
             super()._run_once()  # type: ignore[misc]
             return
-        self._process_events(self._selector.select(0 if ready else None))
+        self._selector.wait(ready, 0 if self._stopping else self._selector.next_timer())
+        if timers:
+            self._take_due()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
+
+    def _take_due(self) -> None:
+        now = self._jacks.now
+        while (due := self._selector.next_timer()) is not None and due <= now:
+            handle = heappop(self._scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            self._ready.append(handle)
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        if self.get_debug() or self.is_closed():
+        if self._debug or self._closed:
             return super().call_soon(callback, *args, context=context)
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -95,9 +128,9 @@ class Loop(asyncio.BaseEventLoop):
         if self.is_closed():
             return
         super().close()
-        for fd in list(self._readers):
+        for fd in self._jacks.watched():
             self.remove_reader(fd)
-        self.hosts.jacks.set_looped(False)
+        self._jacks.set_looped(False)
 
     def create_task(self, coro: Any, *, name: Any = None, **options: Any) -> Any:
         """As ever; a task without a name is called after its host."""
@@ -108,35 +141,32 @@ class Loop(asyncio.BaseEventLoop):
 
     # ---- descriptors of adapters ----
 
-    def _process_events(self, event_list: list[int]) -> None:
-        for fd in event_list:
-            handle = self._readers.get(fd)
-            if handle is not None:
-                self._ready.append(handle)
+    def _process_events(self, event_list: Iterable[asyncio.Handle]) -> None:
+        self._ready.extend(event_list)
 
     def _write_to_self(self) -> None:
         pass  # nobody else could wake it
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:  # type: ignore[override]
         number = fd if isinstance(fd, int) else fd.fileno()
-        if number not in self.hosts.jacks.fds:
+        handle = asyncio.Handle(callback, args, self, None)
+        self.remove_reader(number)
+        try:
+            self._jacks.watch(number, handle)
+        except KeyError:
             raise NotSimulated(
                 f"descriptor {number} is none of a simulated adapter's: a program on a simulated"
                 " host waits for completion channels and asynchronous events, not for sockets,"
                 " pipes or files"
-            )
-        self.remove_reader(number)
-        handle = self._readers[number] = asyncio.Handle(callback, args, self, None)
-        self.hosts.jacks.watch(number)
+            ) from None
         return handle
 
     def remove_reader(self, fd: Any) -> bool:
         number = fd if isinstance(fd, int) else fd.fileno()
-        handle = self._readers.pop(number, None)
+        handle = self._jacks.unwatch(number)
         if handle is None:
             return False
         handle.cancel()
-        self.hosts.jacks.unwatch(number)
         return True
 
     # ---- the network beside the fabric: network.py ----
@@ -226,38 +256,41 @@ class _World:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._jacks = loop.hosts.jacks
-        self._rounds = 0
+        self._when, self._when_ps = 0.0, 0  # of the timer that was asked for last
         self._since = -1
 
-    def select(self, timeout: float | None) -> list[int]:
-        ready = self._jacks.readable()
-        if ready:
-            return ready
-        if timeout is not None and timeout <= 0:
-            self._rounds += 1
-            return self._go_round() if self._rounds >= ROUNDS else ready
-        why = self._jacks.advance(None if timeout is None else self._next_timer())
-        if why == "told":
-            return self._jacks.readable()
-        if why != "time":
+    def select(self, timeout: float | None) -> list[asyncio.Handle]:
+        """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
+        readable: list[asyncio.Handle] = []
+        self.wait(readable, 0 if timeout == 0 else self.next_timer())
+        return readable
+
+    def wait(self, ready: Any, until: int | None) -> None:
+        """Until somebody is ``ready``, or until that time in ps."""
+        why = self._jacks.gather(ready, until)
+        if why != "told" and why != "time":
             raise Deadlock(_deadlock(self._loop, why))
-        return []
 
-    def _go_round(self) -> list[int]:
-        """Who waits with ``sleep(0)`` for what is still to happen lets it happen at last."""
-        self._rounds, before, self._since = 0, self._since, self._jacks.now
-        if before != self._since:
-            return []
-        self._jacks.advance(self._next_timer() if self._loop._scheduled else None)
-        return self._jacks.readable()
+    def pass_time(self, ready: Any) -> None:
+        """Though somebody is ready, if so many turns have passed none since this was last asked."""
+        if self._jacks.now == self._since:
+            found: list[asyncio.Handle] = []
+            self._jacks.gather(found, self.next_timer())
+            ready.extend(found)
+        self._since = self._jacks.now
 
-    def _next_timer(self) -> int:
-        """Of the loop, in ps; its ``timeout`` is the same, rounded.
+    def next_timer(self) -> int | None:
+        """When the loop's next timer is due, in ps, or None.
 
         Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
         """
-        seconds, parts = self._loop._scheduled[0].when().as_integer_ratio()
-        return max(-(-seconds * PS // parts), self._jacks.now)
+        if not self._loop._scheduled:
+            return None
+        when = self._loop._scheduled[0].when()
+        if when != self._when:
+            seconds, parts = when.as_integer_ratio()
+            self._when, self._when_ps = when, -(-seconds * PS // parts)
+        return self._when_ps
 
     def close(self) -> None:
         pass

@@ -140,7 +140,7 @@ cdef class CompChannel(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.channel is not NULL:
-            if self.context.simulated:
+            if self.context.simulated and self.cqs == 0:  # else it stays
                 self.context.device.list.owner.remove_fd(self.channel.fd)
             with nogil:
                 code = self.context.library.call.destroy_comp_channel(self.channel)
@@ -205,6 +205,24 @@ cdef class CompChannel(Resource):
         self.pending.clear()
         return count
 
+    def keep_events(self, bint keep):
+        """Have events of a simulated host not pass through the descriptor, or again so.
+
+        For the world's own loop, which is told of them. Raises VerbsError: ENOMEM.
+        """
+        self._check()
+        cdef int code = self.context.library.call.keep_events(self.channel, keep)
+        if code:
+            raise failed("keep_events", -code)
+
+    @property
+    def has_kept(self):
+        """Whether there are events that were kept."""
+        return (
+            self.channel is not NULL
+            and self.context.library.call.kept_events(self.channel) > 0
+        )
+
     cdef int _longest_sleep(self) noexcept:
         """In milliseconds; -1 for no limit."""
         return SHARED_CHANNEL_SLICE_MS if self.cqs > 1 else -1
@@ -222,15 +240,22 @@ cdef class CompChannel(Resource):
         cdef void *token
         cdef int code
         while True:
-            with nogil:
-                code = self.context.library.call.get_cq_event(self.channel, &cq, &token)
-                if code == 0:
-                    self.context.library.call.ack_cq_events(cq, 1)
+            if self.context.simulated:  # which has one thread
+                code = self._take_event(&cq, &token)
+            else:
+                with nogil:
+                    code = self._take_event(&cq, &token)
             if code:
                 if errno == EAGAIN or errno == EINTR:
                     return 0
                 raise failed("get_cq_event", errno)
             self.pending.append(<size_t>token)
+
+    cdef int _take_event(self, ibv_cq **cq, void **token) noexcept nogil:
+        cdef int code = self.context.library.call.get_cq_event(self.channel, cq, token)
+        if code == 0:
+            self.context.library.call.ack_cq_events(cq[0], 1)
+        return code
 
     def __repr__(self):
         return f"<CompChannel fd={self.channel.fd}>" if self._is_open() else "<CompChannel closed>"
@@ -247,7 +272,7 @@ cdef CompChannel _create_comp_channel(Context context):
         raise context._failed("create_comp_channel", errno)
     os.set_blocking(self.channel.fd, False)
     if context.simulated:
-        context.device.list.owner.add_fd(self.channel.fd)
+        context.device.list.owner.add_fd(self.channel.fd, self)
     return self
 
 

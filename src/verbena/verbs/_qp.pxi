@@ -265,16 +265,19 @@ cdef class QP(Resource):
 
         Raises VerbsError; its ``posted`` counts those before.
         """
-        cdef ibv_recv_wr *bad = NULL
-        cdef int code
         if self.qp is NULL:
             raise self._closed()
-        if type(wr) is not RecvWR:
+        if type(wr) is RecvWR:
+            self._post_recv(&(<RecvWR>wr).wr)
+        else:
             self._post_recv_list(list(wr))
-            return
-        code = self.qp.context.ops.post_recv(self.qp, &(<RecvWR>wr).wr, &bad)
+
+    cdef int _post_recv(self, ibv_recv_wr *wr) except -1:
+        cdef ibv_recv_wr *bad = NULL
+        cdef int code = self.qp.context.ops.post_recv(self.qp, wr, &bad)
         if code:
             raise self.context._failed("post_recv", _error_of(code))
+        return 0
 
     cdef int _post_recv_list(self, list requests) except -1:
         cdef ibv_recv_wr *bad = NULL
@@ -428,7 +431,18 @@ cdef class QP(Resource):
     def recv(self, local, size_t offset=0, length=None, *, uint64_t wr_id=0):
         """Post a receive into ``length`` bytes of an MR from ``offset`` on (default: all), or into
         SGEs."""
-        self.post_recv(_recv_request(local, offset, length, wr_id))
+        cdef ibv_recv_wr wr
+        cdef ibv_sge sge
+        if type(local) is not MR:
+            self.post_recv(_recv_request(local, offset, length, wr_id))
+            return
+        self._check()
+        _fill_sge(&sge, local, offset, length)
+        wr.wr_id = wr_id
+        wr.next = NULL
+        wr.sg_list = &sge
+        wr.num_sge = 1
+        self._post_recv(&wr)
 
     def write(self, local, uint64_t remote_addr, uint32_t rkey, size_t offset=0, length=None, *,
               imm_data=None, uint64_t wr_id=0, unsigned int flags=FLAG_SIGNALED,

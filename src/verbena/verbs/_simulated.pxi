@@ -14,13 +14,14 @@ def plug(Library library, size_t jack, str name, owner):
     """A Device called ``name`` that is a host of a simulated fabric.
 
     ``jack`` is the address of the host's struct vb_jack, ``owner`` what keeps that alive: it is
-    told of descriptors that programs may wait for (``add_fd``, ``remove_fd``). Raises VerbsError:
+    told of descriptors that programs may wait for (``add_fd``, with the CompChannel if it is one's,
+    and ``remove_fd``). Raises VerbsError:
     EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
     cdef DeviceList entries = DeviceList.__new__(DeviceList)
     cdef Device made
     cdef ibv_device *device = NULL
-    if library.call.plug is NULL or library.call.step is NULL:
+    if library.call.plug is NULL or library.call.keep_events is NULL:
         raise failed("plug", EOPNOTSUPP, why=f"{library.path} is not this Verbena's library")
     entries.library = library
     entries.owner = owner
