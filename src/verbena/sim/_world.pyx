@@ -58,7 +58,7 @@ UNLIMITED = 2**32 - 1
 cdef enum:
     SAMPLES_DEFAULT = 1 << 28  # bytes of the records of one sampler
     SLICE = 200000  # events between two looks at signals
-    FRAME_OVERHEAD = 98  # the most that framing and headers add to a payload of data
+    FRAME_OVERHEAD = 106  # the most that framing and headers add to a payload of data
 
 
 cdef object _choice(dict table, str name, object value):
@@ -155,6 +155,7 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
+    cdef bint _waits, _detours_packets, _goes_down
     cdef int _framing
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
@@ -169,6 +170,7 @@ cdef class World:
         config.mtu = self._mtu = mtu
         self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
         config.timeout = _count("timeout", timeout, 0, 31)
+        self._waits = not timeout  # for ever
         config.retry_cnt = _count("retry_count", retry_count, 0, 7)
         config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
         config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
@@ -266,8 +268,8 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, fecn_at="root", management=0, turns="input", watchdog=None,
-                   floods=False):
+                   fecn=0, fecn_at="root", fecn_rate=0, fecn_victims=(), management=0,
+                   turns="input", watchdog=None, floods=False):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -288,6 +290,9 @@ cdef class World:
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
         of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
         victims' too; with "input" by the bytes of their input's buffer, wherever they go.
+        ``fecn_rate``: Marking_Rate, up to 65535: the mean number of packets that could get it
+        between two that do. ``fecn_victims``: Victim_Mask: "hosts", all ports to hosts, or a list
+        of ports, at which victims get it with "root" too.
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
@@ -305,9 +310,9 @@ cdef class World:
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
                     config.lane[i].flow.room < self._blocks():
-                raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
-                                 f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
-                                 "credit, would wait for ever")
+                raise ValueError(
+                    f"lane {i}: room is {config.lane[i].flow.room}: a packet of {self._frame} "
+                    f"bytes, or {self._blocks()} in whole blocks, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
@@ -320,10 +325,7 @@ cdef class World:
         config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
-        config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
-        config.fecn_at = _choice(FECN_AT, "fecn_at", fecn_at)
-        if config.fecn_at == VB_SIM_FECN_INPUT and not config.lanes:
-            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
+        victims = _fill_fecn(&config, fecn, fecn_at, fecn_rate, fecn_victims)
         config.management = _count("management", management, 0, 2**32 - 1)
         if config.management and not 0 < config.lanes < VB_SIM_LANES:
             raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
@@ -333,6 +335,8 @@ cdef class World:
             raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
         _check(vb_switch_create(&config, &sw), "a switch")
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
+        for port in victims:
+            _check(vb_switch_set_victim(sw, port), "a switch")
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
@@ -387,12 +391,14 @@ cdef class World:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
+        self._goes_down |= not up
 
     def capture(self, node, port, path, size=128):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
 
-        Packets are RoCE v2 frames, at the time at which they come to the link's end, with a
-        payload of zeros, and the first ``size`` bytes of each are kept. What leaves by this port
+        Packets are RoCE v2 frames, those of TCP flows TCP segments without a handshake, at the
+        time at which they come to the link's end, with a payload of zeros, and the first ``size``
+        bytes of each are kept. What leaves by this port
         is outbound. An earlier capture is overwritten; another file is an OSError. Programs that
         read the file meanwhile find it whole.
         """
@@ -478,6 +484,7 @@ cdef class World:
         """
         self._idle()
         _set_detours(self._world, group, adaptive, per, threshold, gap)
+        self._detours_packets = per == "packet"
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.
@@ -714,7 +721,8 @@ cdef class World:
         """Until that time, or until nothing is left to do.
 
         ``progress(world)`` is called now and then; what it raises, and Ctrl-C, end the run, which
-        may be gone on with. Returns "time", "done", or "deadlock" (see blocked).
+        may be gone on with. Returns "time", "done", "deadlock" (see blocked), or "stalled": nothing
+        is left to do, and flows have not ended.
         """
         cdef uint64_t limit = VB_SIM_NEVER
         cdef int why = VB_SIM_END_EVENTS
@@ -733,6 +741,8 @@ cdef class World:
                 progress(self)
         if why < 0:
             _check(why, "the run")
+        if why == VB_SIM_END_EMPTY and self.flows_left:
+            return "stalled"
         return ENDS[why]
 
     # ---- what was seen ----------------------------------------------------------------------
@@ -761,6 +771,11 @@ cdef class World:
     def packets(self):
         return {"sent": self._world.made + self._world.copied,
                 "delivered": self._world.delivered, "dropped": self._world.dropped}
+
+    @property
+    def frame_bytes(self):
+        """What the longest packet of an adapter takes on the wire, and in a buffer."""
+        return self._frame
 
     @property
     def bytes_each(self):
@@ -832,44 +847,17 @@ cdef class World:
                 for i in range(count)]
 
     def advice(self):
-        """Sentences about buffers that are too small for their links; empty: none is.
+        """Sentences about buffers that are too small for their links, and about RC without a
+        timeout where it needs one; empty: there is nothing to say.
 
         Credits that do not last for a round trip keep a lane below its link's rate; headroom of
-        less than a round trip, two packets and the pause frame may lose what is not to be lost.
+        less than a round trip, three packets and a pause frame for each lane may lose what is not
+        to be lost: the packet that crosses the threshold, the one that the pause waits for, and
+        the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
+        ``timeout=0`` may leave the flow unfinished.
         """
-        cdef uint32_t i, lane
-        cdef const vb_sim_port *port
-        cdef vb_sim_switch *sw
         self._idle()
-        found = []
-        for i in range(self._world.ports):
-            port = &self._world.port[i]
-            sw = self._world.node[port.node].sw
-            for lane in range(sw.config.lanes if sw is not NULL else 0):
-                need = self._need(port, sw.config.lane[lane].flow.gate)
-                kind = sw.config.lane[lane].flow.gate
-                has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
-                    sw.config.lane[lane].spare
-                if sw.config.line and port.number == 1:
-                    has = sw.config.line
-                if has < need and kind != VB_SIM_LOSSY:
-                    found.append(
-                        f"lane {lane} of port {port.number} of node {port.node} has a "
-                        f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
-                        f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
-        return found
-
-    cdef object _need(self, const vb_sim_port *port, int gate):
-        """Bytes of buffer that a lane takes behind this port."""
-        cdef vb_sim_switch *sw
-        delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
-        trip = -(-delay * port.rate // (8 * 10**12))
-        if gate == VB_SIM_CREDITS:  # in whole packets
-            need = (-(-trip // self._frame) + 2) * self._frame
-            sw = self._world.node[port.node].sw
-            is_line = sw.config.line and port.number == 1
-            return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
-        return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
+        return _buffer_advice(self) + (_timeout_advice(self) if self._waits else [])
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a
@@ -890,6 +878,7 @@ cdef int _check(int error, str what) except -1:
     return 0
 
 
+include "_world_advice.pxi"
 include "_world_programs.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

@@ -28,7 +28,7 @@ from verbena.sim.scenario_fabric import (
     read_routing,
 )
 from verbena.sim.scenario_storms import read_storms
-from verbena.sim.scenario_switch import read_adapter, read_switch, read_tcp
+from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.units import time_text
 
@@ -146,7 +146,7 @@ class Scenario:
         self._refuse_all(root, memory)
         self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
-        self.notes = self.switching.notes + self._loop_notes()
+        self.notes = self.switching.notes + self._loop_notes() + self._timeout_notes()
 
     def _read_variants(self, section: Section) -> None:
         self._variants = {}
@@ -246,6 +246,38 @@ class Scenario:
         small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
         loop = fabrics.credit_loop(self.routes) if lossless and small else None
         return (f"packets can wait for each other for ever: {loop}",) if loop else ()
+
+    def _timeout_notes(self) -> tuple[str, ...]:
+        """As World.advice has it: RC without a timeout, where it needs one."""
+        reliable = self.traffic.transport == "rc"
+        if self.adapter.get("timeout") != 0 or not reliable.any():
+            return ()
+        switches = [self.switching.settings, *self.switching.own.values()]
+        levels = set(np.unique(self.traffic.level[reliable]).tolist())
+        detours, groups = self.routes.detours, self.routes.groups
+        found = {
+            "switches balance by packet, so that packets are overtaken": groups is not None
+            and any(one["balance"] == "packet" for one in switches),
+            "packets make detours each by itself, and are overtaken": detours is not None
+            and detours.per == "packet",
+            "switches drop what does not fit into their buffer": any(
+                overflows(one, levels) for one in switches
+            ),
+            "switches drop what has waited for its lifetime": any(
+                one["lifetime"] for one in switches
+            ),
+            "watchdogs drop what waits": any(
+                one["watchdog"] and one["watchdog"]["action"] == "drop" for one in switches
+            ),
+            "links have bit errors": bool(np.any(np.asarray(self._errors) > 0)),
+            "a link goes down": any(not event.up for event in self.events),
+        }
+        why = [reason for reason, holds in found.items() if holds]
+        note = (
+            "RC has no timeout (adapter.timeout = 0), and flows may never end, since they notice a "
+            f"loss only by what comes after it: {'; '.join(why)}"
+        )
+        return (note,) if why else ()
 
     # ---- running ---------------------------------------------------------------------------------
 
@@ -367,9 +399,7 @@ class Scenario:
     def _result(self, world: World, end: str, wall: float, seed: int) -> ScenarioResult:
         tables, flows = self.routes.tables, world.flows()
         unfinished = bool((flows["state"] < results.DONE).any())
-        if end == "done" and unfinished:
-            end = "stalled"
-        elif end == "time" and not unfinished:
+        if end == "time" and not unfinished:
             end = "done"
         count = world.packets
         under_way = count["sent"] - count["delivered"] - count["dropped"]
