@@ -310,9 +310,9 @@ cdef class World:
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
                     config.lane[i].flow.room < self._blocks():
-                raise ValueError(
-                    f"lane {i}: room is {config.lane[i].flow.room}: a packet of {self._frame} "
-                    f"bytes, or {self._blocks()} in whole blocks, would wait for ever")
+                raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
+                                 f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
+                                 "credit, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
