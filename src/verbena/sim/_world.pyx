@@ -84,12 +84,6 @@ cdef uint64_t _count(str name, object value, object least, object most) except? 
     return number
 
 
-cdef double _real(str name, object value) except? -1:
-    if isinstance(value, bool) or not isinstance(value, Real) or abs(value) > 1e300:
-        raise ValueError(f"{name} is {value!r}, and no number")
-    return value
-
-
 cdef vb_sim_marking _marking(object mark) except *:
     cdef vb_sim_marking made
     low, high, most = mark

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What World(congestion=...) takes.
 
+cdef double _real(str name, object value) except? -1:
+    if isinstance(value, bool) or not isinstance(value, Real) or abs(value) > 1e300:
+        raise ValueError(f"{name} is {value!r}, and no number")
+    return value
+
+
 cdef int _fill_cct(vb_cct_config *to, dict given) except -1:
     gaps = [_real("a gap", gap) for gap in given.pop("gaps", ())]
     if not 1 <= len(gaps) <= VB_CCT_ENTRIES or not all(0 <= gap < 1e9 for gap in gaps):
