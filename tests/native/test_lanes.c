@@ -163,26 +163,32 @@ static void a_part_of_a_block_takes_a_block(void)
     close_fixture(&fixture, true);
 }
 
-static struct vb_sim_switch_config with_pauses(uint32_t spare)
+/* The fourth frame crosses the threshold, by so many bytes. */
+static struct vb_sim_switch_config crossed_by(uint32_t bytes, uint32_t spare)
 {
     struct vb_sim_switch_config config = one_lane(VB_SIM_PAUSES);
 
-    config.lane[0].stop = 4 * FRAME - 1;
+    config.lane[0].stop = 4 * FRAME - bytes;
     config.lane[0].go = 2 * FRAME;
     config.lane[0].spare = spare;
     return config;
+}
+
+static struct vb_sim_switch_config with_pauses(uint32_t spare)
+{
+    return crossed_by(1, spare);
 }
 
 /*
  * The worst case (IEEE 802.1Q, annex O): nothing leaves, the pause becomes due when a frame for
  * the same link has just begun, and reaches the sender when that has just begun one.
  */
-static uint64_t lost(uint64_t delay, uint32_t spare)
+static uint64_t lost(uint64_t delay, uint32_t crossed, uint32_t spare)
 {
     uint64_t ser = FRAME * 80, due = 4 * ser + delay;
     uint64_t dropped;
 
-    open_fixture(&fixture, with_pauses(spare), delay);
+    open_fixture(&fixture, crossed_by(crossed, spare), delay);
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
     port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_SIM_NEVER;
     plan(&fixture, 0, 0, 2, 200);
@@ -194,17 +200,20 @@ static uint64_t lost(uint64_t delay, uint32_t spare)
     return dropped;
 }
 
+/* …and what the frame that makes it due has beyond the threshold. */
 static void headroom_is_a_round_trip_and_two_frames(void)
 {
     static const uint64_t meters[] = {100, 300, 2000};
+    static const uint32_t crossed[] = {1, FRAME / 2, FRAME};
 
-    for (size_t i = 0; i < sizeof(meters) / sizeof(meters[0]); ++i) {
-        uint64_t delay = meters[i] * METER;
-        uint32_t need = (uint32_t)(2 * delay / 80 + 2 * FRAME + VB_SIM_PAUSE_BYTES);
+    for (size_t i = 0; i < sizeof(meters) / sizeof(meters[0]); ++i)
+        for (size_t j = 0; j < sizeof(crossed) / sizeof(crossed[0]); ++j) {
+            uint64_t delay = meters[i] * METER;
+            uint32_t need = (uint32_t)(2 * delay / 80 + 2 * FRAME + VB_SIM_PAUSE_BYTES);
 
-        CHECK_EQ(lost(delay, need), 0);
-        CHECK(lost(delay, need - FRAME) > 0);
-    }
+            CHECK_EQ(lost(delay, crossed[j], need + crossed[j]), 0);
+            CHECK(lost(delay, crossed[j], need + crossed[j] - FRAME) > 0);
+        }
 }
 
 static void a_pause_ends_when_enough_has_left(void)

@@ -26,7 +26,7 @@ class CheckedWorld(World):
         self, until: int | None = None, progress: Callable[[World], object] | None = None
     ) -> str:
         end = super().run(until, progress)
-        wrong = self.check(at_rest=end == "done")
+        wrong = self.check(at_rest=end in ("done", "stalled"))
         if wrong and not (self.may_overrun and "headroom" in wrong):
             raise AssertionError(wrong)
         return end

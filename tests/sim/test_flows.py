@@ -187,7 +187,7 @@ def test_what_waits_for_a_flow_that_failed_never_starts() -> None:
     center = star(world, 3)
     world.set_link(center, 1, up=False, at=0)
     world.add_flows([0, 1], [1, 2], MIB, after=[[0, 1]])
-    assert world.run() == "done"
+    assert world.run() == "stalled"
     assert world.check(at_rest=True) is None
     assert world.flows()["state"].tolist() == [3, 0]
     assert world.flows_left == 1

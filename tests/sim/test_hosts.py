@@ -80,7 +80,7 @@ def test_what_is_received_takes_its_time_too() -> None:
 def test_a_host_that_obeys_late_needs_more_headroom() -> None:
     response = 2 * MICROSECOND
     frame, trip = PACKET, 2 * MICROSECOND // 80
-    for spare, lost in ((trip + 2 * frame + 84 + response // 80, False), (trip + frame, True)):
+    for spare, lost in ((trip + 3 * frame + 84 + response // 80, False), (trip + frame, True)):
         lane = {"flow": "pauses", "stop": 64 << 10, "go": 32 << 10, "spare": spare}
         world = CheckedWorld(framing="bare", window=4 * MIB)
         world.may_overrun = lost

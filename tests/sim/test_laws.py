@@ -246,8 +246,9 @@ def paused(spare: int, delay: int) -> World:
 @pytest.mark.parametrize("meters", [100, 300])
 def test_headroom_of_a_round_trip_and_two_frames_is_enough(meters: int) -> None:
     """
-    V9: nothing is lost with 2 d C + 2 MTU + the pause. (Without the second frame something is
-    when the pause has to wait for all of it: tests/native/test_lanes.c makes that happen.)
+    V9: nothing is lost with 2 d C + 2 MTU + the pause, the threshold being crossed by one byte.
+    (Without the second frame something is when the pause has to wait for all of it:
+    tests/native/test_lanes.c makes that happen.)
     """
     delay = meters * 5000
     need = 2 * delay // 80 + 2 * PACKET + 84

@@ -114,7 +114,7 @@ def test_sampling_ends() -> None:
     late = world.sample(MICROSECOND, [(center, 2)], start=30 * MICROSECOND)
     world.set_link(center, 2, up=False, at=10 * MICROSECOND)
     world.add_flows([0, 1], 2, MIB)  # what is lost is never sent again
-    assert world.run() == "done"
+    assert world.run() == "stalled"
     assert world.flows_left == 2
     assert (len(short), short.stopped) == (5, True)
     assert late.times[0] == 30 * MICROSECOND

@@ -136,6 +136,8 @@ static const char *check_lane(const struct vb_sim_port *port, uint32_t number, b
 
     if (lane->input_gate == VB_SIM_CREDITS && lane->held > lane->room)
         return "holds more than it gave credits for";
+    if (lane->input_gate == VB_SIM_PAUSES && lane->above > lane->held)
+        return "holds more in its headroom than it holds";
     if (lane->gate == VB_SIM_CREDITS && lane->released > lane->sent)
         return "was given back more credits than it used";
     if (lane->gate == VB_SIM_CREDITS && lane->sent > vb_lane_limit(lane))

@@ -64,10 +64,13 @@ struct vb_sim_lane {
     uint32_t peer_room;         /* blocks */
     /* what came in by this port on this lane */
     uint8_t input_gate;
-    bool stopped;        /* the other end was told to pause, and not yet to go on */
-    bool refreshing;     /* an event to say so again is pending */
-    uint32_t held;       /* bytes of it in the node; with credits in blocks */
-    uint32_t room;       /* blocks */
+    bool stopped;    /* the other end was told to pause, and not yet to go on */
+    bool refreshing; /* an event to say so again is pending */
+    uint32_t held;   /* bytes of it in the node; with credits in blocks */
+    union {
+        uint32_t room;  /* credits: blocks */
+        uint32_t above; /* pauses: bytes of `held` that are in the headroom */
+    };
     uint64_t head_since; /* when the packet that is first became so */
 };
 

@@ -40,14 +40,14 @@ static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_p
 
 /* ---- buffer ---------------------------------------------------------------------------------- */
 
-/* What the other lanes may come to need, however long a pause takes. */
-static uint64_t headroom(const struct vb_sim_switch *sw)
+/* What lanes with pauses may come to hold before they ask for one. */
+static uint64_t before_pauses(const struct vb_sim_switch *sw)
 {
     uint64_t each = 0, ports = 0;
 
     for (uint32_t i = 0; i < sw->lanes; ++i)
         if (sw->config.lane[i].flow.gate == VB_SIM_PAUSES)
-            each += (uint64_t)sw->config.lane[i].stop + sw->config.lane[i].spare;
+            each += sw->config.lane[i].stop;
     for (uint32_t i = 0; each && i < sw->config.ports; ++i)
         ports += sw->port[i] != VB_SIM_NONE;
     return each * ports;
@@ -66,7 +66,7 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_sw
         return UINT64_MAX;
     if (!sw->lanes)
         return above(sw->buffer, port->promised + vb_sim_backlog(world, port));
-    return above(vb_switch_open(sw), sw->used + headroom(sw));
+    return above(vb_switch_open(sw), sw->used + before_pauses(sw));
 }
 
 /* Is there room in each switch, in lanes of which it could be promised? */

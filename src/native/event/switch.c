@@ -55,6 +55,7 @@ void vb_switch_destroy(struct vb_sim_switch *sw)
     free(sw->set);
     free(sw->member);
     free(sw->lane_of);
+    free(sw->victim);
     for (uint32_t i = 0; i < sw->groups; ++i)
         free(sw->group[i].port);
     free(sw->group);
@@ -164,6 +165,18 @@ int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_
     return 0;
 }
 
+int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
+{
+    if (port >= sw->config.ports)
+        return -EINVAL;
+    if (!sw->victim)
+        sw->victim = calloc(sw->config.ports, sizeof(*sw->victim));
+    if (!sw->victim)
+        return -ENOMEM;
+    sw->victim[port] = true;
+    return 0;
+}
+
 static uint64_t mix(uint64_t z)
 {
     z = (z ^ z >> 33) * 0xff51afd7ed558ccdull;
@@ -221,9 +234,14 @@ static void mark(struct vb_world *world, const struct vb_sim_marking *marking, u
     }
 }
 
-/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). */
-static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
+/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). Which of those that may get it do is by lot. */
+static void notify(struct vb_world *world, const struct vb_sim_switch *sw,
+                   struct vb_sim_packet *packet, struct vb_sim_port *out)
 {
+    uint32_t rate = sw->config.fecn_rate;
+
+    if (rate && vb_world_chance(world) * (rate + 1.0) >= 1)
+        return;
     packet->header[4] |= 0x80;
     ++out->traffic.marked;
 }
@@ -231,6 +249,11 @@ static void notify(struct vb_sim_packet *packet, struct vb_sim_port *out)
 static uint64_t held_by(const struct vb_sim_lane *input)
 {
     return (uint64_t)input->held * (input->input_gate == VB_SIM_CREDITS ? VB_SIM_BLOCK : 1);
+}
+
+static bool is_in_victim_mask(const struct vb_sim_switch *sw, const struct vb_sim_port *out)
+{
+    return (sw->config.fecn_to_hosts && !out->to_switch) || (sw->victim && sw->victim[out->number]);
 }
 
 /* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
@@ -244,7 +267,7 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
         return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
     if (queue->bytes <= sw->fecn)
         return false;
-    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT)
+    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
     vb_lanes_absorb(world, out);
     return vb_lane_is_open(world, queue, packet->bytes);
@@ -273,7 +296,7 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
     }
     mark(world, &sw->mark, queue, at, port);
     if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
-        notify(at, port);
+        notify(world, sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
@@ -282,6 +305,11 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
 
 static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
@@ -323,23 +351,55 @@ static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32
     return false;
 }
 
+/* Of the next `bytes` of an input so many that are no headroom's. */
+static uint32_t share(const struct vb_sim_switch *sw, const struct vb_sim_class_config *config,
+                      const struct vb_sim_lane *input, uint32_t bytes)
+{
+    uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
+    uint64_t open = sw->buffer ? vb_switch_open(sw) : UINT64_MAX;
+    uint64_t left = stop - smaller(stop, input->held - input->above);
+
+    left = smaller(left, open - smaller(open, sw->used));
+    return (uint32_t)smaller(left, bytes);
+}
+
+/*
+ * What does not fit below an input's threshold, or into the shared buffer, goes into the input's
+ * own headroom, and stays counted there: a threshold that shrinks takes nothing of it away (the
+ * headroom of each priority group in a shared-buffer switch). It is empty whenever a pause ends.
+ */
 static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
                          struct vb_sim_port *in, uint32_t packet)
 {
     const struct vb_sim_class_config *config = &sw->config.lane[lane];
     struct vb_sim_lane *input = &in->lanes->lane[lane];
-    uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
     uint32_t bytes = vb_world_packet(world, packet)->bytes;
+    uint32_t shared = share(sw, config, input, bytes);
 
-    if (!has_room(sw, bytes) || input->held + (uint64_t)bytes > stop + config->spare) {
+    if (input->above + (uint64_t)(bytes - shared) > config->spare) {
         vb_world_drop(world, in, packet, VB_SIM_DROP_HEADROOM);
         return false;
     }
-    sw->used += bytes;
+    sw->used += shared;
     input->held += bytes;
-    if (input->held > stop && !input->stopped)
+    input->above += bytes - shared;
+    if (input->above && !input->stopped)
         vb_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
     return true;
+}
+
+/* The headroom is free again before what is shared. */
+static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
+                           struct vb_sim_port *in, uint32_t bytes)
+{
+    struct vb_sim_lane *input = &in->lanes->lane[lane];
+    uint32_t own = (uint32_t)smaller(input->above, bytes);
+
+    sw->used -= bytes - own;
+    input->held -= bytes;
+    input->above -= own;
+    if (input->stopped && !input->above && input->held <= sw->config.lane[lane].go)
+        vb_lanes_pause(world, in, lane, 0);
 }
 
 bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
@@ -379,7 +439,7 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     if (lane < sw->lanes)
         mark(world, &sw->config.lane[lane].mark, queue, at, port);
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
-        notify(at, port);
+        notify(world, sw, at, port);
     at->input = in->number;
     vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
 }
@@ -487,10 +547,8 @@ void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t i
         sw->kept -= bytes;
         return;
     }
-    sw->used -= bytes;
-    if (from->input_gate != VB_SIM_PAUSES)
-        return;
-    from->held -= bytes;
-    if (from->stopped && from->held <= sw->config.lane[lane].go)
-        vb_lanes_pause(world, in, lane, 0);
+    if (from->input_gate == VB_SIM_PAUSES)
+        release_paused(world, sw, lane, in, bytes);
+    else
+        sw->used -= bytes;
 }

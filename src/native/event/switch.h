@@ -27,7 +27,7 @@ enum vb_sim_turns {
  * its victims have none (IBA A10.2.1.1.1).
  */
 enum vb_sim_fecn {
-    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send */
+    VB_SIM_FECN_ROOT = 0, /* the queue that it joins, if its lane may send or Victim_Mask has it */
     VB_SIM_FECN_OUTPUT,   /* that queue, of victims too: as with each bit of Victim_Mask set */
     VB_SIM_FECN_INPUT,    /* what its input holds, wherever it is to go */
 };
@@ -40,10 +40,11 @@ struct vb_sim_marking {
 struct vb_sim_class_config {
     struct vb_sim_lane_config flow;
     struct vb_sim_marking mark;
-    double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
-    uint32_t stop;  /* pauses: bytes of one input at which it is stopped… */
-    uint32_t go;    /* …and at which it goes on */
-    uint32_t spare; /* headroom: bytes that may still come after `stop` */
+    double alpha;  /* lossy: at most so many times the free shared buffer in one queue; 0: any */
+    uint32_t stop; /* pauses: bytes of one input at which it is stopped… */
+    uint32_t go;   /* …and at which it goes on */
+    uint32_t
+        spare; /* headroom of each input, beside the buffer: bytes that may come after `stop` */
 };
 
 struct vb_sim_switch_config {
@@ -59,6 +60,8 @@ struct vb_sim_switch_config {
     uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
     uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
     enum vb_sim_fecn fecn_at;
+    uint32_t fecn_rate; /* Marking_Rate: the mean number of packets between two that get it */
+    bool fecn_to_hosts; /* VB_SIM_FECN_ROOT: at ports to hosts the packets of victims get it too */
     /*
      * A range extender: what comes by one of its two ports leaves by the other. These are the bytes
      * of buffer of each lane for what comes by port 1 from the other one of the pair, which has
@@ -87,7 +90,7 @@ struct vb_sim_switch {
     enum vb_sim_balance balance;
     uint64_t buffer;
     struct vb_sim_marking mark;
-    uint64_t used;     /* bytes of the shared buffer */
+    uint64_t used;     /* bytes of the shared buffer, in which headroom has no part */
     uint64_t promised; /* of the buffer, to flows; without lanes of all ports' together */
     uint64_t kept;     /* with lanes: of packets in what was promised */
     uint32_t *set;     /* where each set begins in `member`; one more than there are sets */
@@ -96,6 +99,7 @@ struct vb_sim_switch {
     uint64_t salt;
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
     bool by_lane;     /* …with the lane that it came by in place of its level */
+    bool *victim;     /* Victim_Mask, by port; NULL: none is in it, but by fecn_to_hosts */
     struct vb_sim_group *group;
     uint32_t groups;
     struct vb_sim_group everywhere; /* all ports, of a switch that floods */
@@ -116,6 +120,9 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
  * such lane.
  */
 int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
+
+/* Puts a port into Victim_Mask. -EINVAL: there is no such port; -ENOMEM. */
+int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port);
 
 /* The lane on the next link, for ports with these numbers of the switch. */
 static inline uint32_t vb_switch_lane(const struct vb_sim_switch *sw, uint32_t input,

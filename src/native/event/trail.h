@@ -19,6 +19,7 @@ struct vb_sim_hop {
 };
 
 struct vb_sim_trail {
+    uint64_t sent_at; /* ps: when the packet of data left its host */
     uint32_t hops;
     struct vb_sim_hop hop[VB_SIM_TRAIL_HOPS];
 };

@@ -288,8 +288,11 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
         ep->held |= VB_HELD_BY_PORT;
     else
         ep->held &= (uint8_t)~VB_HELD_BY_PORT;
-    if (!held)
-        vb_ready_add(&ep->engine->requesting, &ep->requesting);
+    if (held)
+        return;
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+    if (vb_replies_owed(&ep->replies))
+        vb_ready_add(&ep->engine->replying, &ep->replying);
 }
 
 /* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
@@ -502,8 +505,13 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
 
     while ((link = vb_ready_first(&engine->replying)) != NULL) {
         struct vb_endpoint *ep = vb_endpoint_of(link, replying);
-        bool made = vb_replies_next(ep, packet);
+        bool made;
 
+        if (VB_UNLIKELY(ep->held & VB_HELD_BY_PORT) && vb_replies_pending(&ep->replies)) {
+            vb_ready_remove(link);
+            continue;
+        }
+        made = vb_replies_next(ep, packet);
         if (!vb_replies_owed(&ep->replies))
             vb_ready_remove(link);
         if (!made)

@@ -59,7 +59,9 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp);
 /* Requests were posted, or the QP's state or attributes changed. */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now);
 
-/* A port that limits a connection's rate: while it is held, vb_engine_next has no requests of it.
+/*
+ * A port that limits a connection's rate: while it is held, vb_engine_next has no requests of it,
+ * nor answers to READs and atomics, nor an acknowledgement that is to follow those.
  */
 void vb_engine_hold(struct vb_qp *qp, bool held);
 

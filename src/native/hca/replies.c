@@ -83,11 +83,6 @@ void vb_replies_cancel_nak(struct vb_endpoint *ep)
         ep->replies.nak = 0;
 }
 
-static bool is_pending(const struct vb_replies *replies)
-{
-    return replies->next != replies->end;
-}
-
 /* Makes room. If the oldest was to be repeated, the requester will have to ask again. */
 static void evict(struct vb_replies *replies)
 {
@@ -95,7 +90,7 @@ static void evict(struct vb_replies *replies)
         ++replies->kept;
         return;
     }
-    if (is_pending(replies) && replies->next == replies->count - replies->room) {
+    if (vb_replies_pending(replies) && replies->next == replies->count - replies->room) {
         ++replies->next;
         replies->first_index = replies->index = 0;
     }
@@ -114,7 +109,7 @@ void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record)
     struct vb_replies *replies = &ep->replies;
 
     evict(replies);
-    if (!is_pending(replies)) {
+    if (!vb_replies_pending(replies)) {
         replies->next = replies->count;
         replies->first_index = replies->index = 0;
     }
@@ -150,7 +145,7 @@ void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, u
     uint32_t slot = (uint32_t)(record - replies->record);
     uint32_t number = replies->count - 1 - ((replies->count - 1 - slot) & (replies->room - 1));
 
-    if (!is_pending(replies)) {
+    if (!vb_replies_pending(replies)) {
         replies->next = number;
         replies->end = number + 1;
         replies->first_index = replies->index = index;
@@ -394,7 +389,8 @@ static bool may_answer(const struct vb_endpoint *ep)
  */
 static bool owes_last_ack(const struct vb_endpoint *ep)
 {
-    return vb_qp_state(ep->qp) == IBV_QPS_RESET && ep->replies.ack && !is_pending(&ep->replies);
+    return vb_qp_state(ep->qp) == IBV_QPS_RESET && ep->replies.ack &&
+           !vb_replies_pending(&ep->replies);
 }
 
 bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
@@ -410,7 +406,7 @@ bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
         vb_replies_drop(ep);
         return false;
     }
-    while (is_pending(replies))
+    while (vb_replies_pending(replies))
         if (next_of_record(ep, packet))
             return true;
     if (replies->nak)

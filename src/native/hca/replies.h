@@ -11,9 +11,15 @@
 /* The next response packet; false: nothing is owed. */
 bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet);
 
+/* READs and atomics are to be answered. */
+static inline bool vb_replies_pending(const struct vb_replies *replies)
+{
+    return replies->next != replies->end;
+}
+
 static inline bool vb_replies_owed(const struct vb_replies *replies)
 {
-    return replies->next != replies->end || replies->nak || replies->ack;
+    return vb_replies_pending(replies) || replies->nak || replies->ack;
 }
 
 /* Room for as many READs and atomics as the QP's max_dest_rd_atomic says; never less. -ENOMEM. */

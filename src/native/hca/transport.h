@@ -119,7 +119,7 @@ struct vb_endpoint {
     struct vb_timer timer;
     uint32_t window; /* packets */
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
-    uint8_t held;    /* VB_HELD_BY_*: no requests are sent */
+    uint8_t held;    /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
     bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
     struct vb_path path;
     struct vb_requester requester;

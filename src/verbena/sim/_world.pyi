@@ -81,6 +81,8 @@ class World:
         lifetime: int = 0,
         fecn: int = 0,
         fecn_at: str = "root",
+        fecn_rate: int = 0,
+        fecn_victims: str | Iterable[int] = (),
         management: int = 0,
         turns: str = "input",
         watchdog: Mapping[str, Any] | None = None,
@@ -162,6 +164,8 @@ class World:
     def flows_left(self) -> int: ...
     @property
     def packets(self) -> dict[str, int]: ...
+    @property
+    def frame_bytes(self) -> int: ...
     @property
     def bytes_each(self) -> dict[str, int]: ...
     def flows(self) -> NDArray[np.void]: ...

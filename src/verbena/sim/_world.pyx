@@ -13,6 +13,7 @@ from libc.string cimport memset
 import os
 import weakref
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 
@@ -58,7 +59,7 @@ UNLIMITED = 2**32 - 1
 cdef enum:
     SAMPLES_DEFAULT = 1 << 28  # bytes of the records of one sampler
     SLICE = 200000  # events between two looks at signals
-    FRAME_OVERHEAD = 98  # the most that framing and headers add to a payload of data
+    FRAME_OVERHEAD = 106  # the most that framing and headers add to a payload of data
 
 
 cdef object _choice(dict table, str name, object value):
@@ -76,9 +77,9 @@ cdef dict _settings(str name, object given):
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:
     try:
         number = int(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):  # a list, NaN, an infinity
         number = None
-    if number is None or number != value or not least <= number <= most:
+    if number is None or isinstance(value, bool) or number != value or not least <= number <= most:
         raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
     return number
 
@@ -98,7 +99,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     rest = dict(given)
     lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
     lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
-    lane.alpha = rest.pop("alpha", 0.0)
+    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0))
     lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
     lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
     lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
@@ -155,6 +156,7 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
+    cdef bint _waits, _detours_packets, _goes_down
     cdef int _framing
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
@@ -169,6 +171,7 @@ cdef class World:
         config.mtu = self._mtu = mtu
         self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
         config.timeout = _count("timeout", timeout, 0, 31)
+        self._waits = not timeout  # for ever
         config.retry_cnt = _count("retry_count", retry_count, 0, 7)
         config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
         config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
@@ -183,6 +186,8 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, _settings("congestion", congestion))
+            if config.congestion.kind == VB_CONGESTION_HPCC:
+                self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -215,11 +220,17 @@ cdef class World:
         if named not in ("paper", "adapter"):
             raise ValueError(f"congestion: set is {named!r}, and neither 'paper' nor 'adapter'")
         to[0] = vb_dcqcn_paper() if named == "paper" else vb_dcqcn_adapter()
+        for name in ("alpha_interval", "raise_interval", "raise_bytes", "cut_interval"):
+            if name in given:
+                given[name] = _count(name, given[name], 0, 2**62)
+        for name in ("gain", "least_factor", "add_rate", "fast_add_rate", "least_rate"):
+            if name in given:
+                given[name] = _real(name, given[name])
         to.gain = given.pop("gain", to.gain)
         to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
         to.raise_interval = given.pop("raise_interval", to.raise_interval)
         to.raise_bytes = given.pop("raise_bytes", to.raise_bytes)
-        to.fast_steps = given.pop("fast_steps", to.fast_steps)
+        to.fast_steps = _count("fast_steps", given.pop("fast_steps", to.fast_steps), 0, 2**31)
         to.add_rate = given.pop("add_rate", to.add_rate)
         to.fast_add_rate = given.pop("fast_add_rate", to.fast_add_rate)
         to.least_rate = given.pop("least_rate", to.least_rate)
@@ -236,6 +247,10 @@ cdef class World:
             raise ValueError("congestion: add_rate and fast_add_rate are to be above 0: bits/s "
                              "by which a rate comes back to its line's")
         return 0
+
+    cdef uint32_t _blocks(self):
+        """The bytes that a packet takes of credits, which are of whole blocks."""
+        return (self._frame + VB_SIM_BLOCK - 1) // VB_SIM_BLOCK * VB_SIM_BLOCK
 
     cdef int _idle(self) except -1:
         """A world has one thread at a time: run() lets go of the interpreter's lock."""
@@ -254,8 +269,8 @@ cdef class World:
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
                    high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, fecn_at="root", management=0, turns="input", watchdog=None,
-                   floods=False):
+                   fecn=0, fecn_at="root", fecn_rate=0, fecn_victims=(), management=0,
+                   turns="input", watchdog=None, floods=False):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -276,6 +291,9 @@ cdef class World:
         the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
         of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
         victims' too; with "input" by the bytes of their input's buffer, wherever they go.
+        ``fecn_rate``: Marking_Rate, up to 65535: the mean number of packets that could get it
+        between two that do. ``fecn_victims``: Victim_Mask: "hosts", all ports to hosts, or a list
+        of ports, at which victims get it with "root" too.
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
@@ -292,9 +310,10 @@ cdef class World:
         for i in range(config.lanes):
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
-                    config.lane[i].flow.room < self._frame:
+                    config.lane[i].flow.room < self._blocks():
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
-                                 f"{self._frame} bytes would wait for ever")
+                                 f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
+                                 "credit, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
@@ -307,10 +326,7 @@ cdef class World:
         config.turns = _choice(TURNS, "turns", turns)
         config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
-        config.fecn = _count("fecn", fecn, 0, 2**32 - 1)
-        config.fecn_at = _choice(FECN_AT, "fecn_at", fecn_at)
-        if config.fecn_at == VB_SIM_FECN_INPUT and not config.lanes:
-            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
+        victims = _fill_fecn(&config, fecn, fecn_at, fecn_rate, fecn_victims)
         config.management = _count("management", management, 0, 2**32 - 1)
         if config.management and not 0 < config.lanes < VB_SIM_LANES:
             raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
@@ -320,6 +336,8 @@ cdef class World:
             raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
         _check(vb_switch_create(&config, &sw), "a switch")
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
+        for port in victims:
+            _check(vb_switch_set_victim(sw, port), "a switch")
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
@@ -374,12 +392,14 @@ cdef class World:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
+        self._goes_down |= not up
 
     def capture(self, node, port, path, size=128):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
 
-        Packets are RoCE v2 frames, at the time at which they come to the link's end, with a
-        payload of zeros, and the first ``size`` bytes of each are kept. What leaves by this port
+        Packets are RoCE v2 frames, those of TCP flows TCP segments without a handshake, at the
+        time at which they come to the link's end, with a payload of zeros, and the first ``size``
+        bytes of each are kept. What leaves by this port
         is outbound. An earlier capture is overwritten; another file is an OSError. Programs that
         read the file meanwhile find it whole.
         """
@@ -465,6 +485,7 @@ cdef class World:
         """
         self._idle()
         _set_detours(self._world, group, adaptive, per, threshold, gap)
+        self._detours_packets = per == "packet"
 
     def add_group(self, members, ports):
         """A multicast group; returns its number, the target of flows with ``multicast``.
@@ -701,7 +722,8 @@ cdef class World:
         """Until that time, or until nothing is left to do.
 
         ``progress(world)`` is called now and then; what it raises, and Ctrl-C, end the run, which
-        may be gone on with. Returns "time", "done", or "deadlock" (see blocked).
+        may be gone on with. Returns "time", "done", "deadlock" (see blocked), or "stalled": nothing
+        is left to do, and flows have not ended.
         """
         cdef uint64_t limit = VB_SIM_NEVER
         cdef int why = VB_SIM_END_EVENTS
@@ -720,6 +742,8 @@ cdef class World:
                 progress(self)
         if why < 0:
             _check(why, "the run")
+        if why == VB_SIM_END_EMPTY and self.flows_left:
+            return "stalled"
         return ENDS[why]
 
     # ---- what was seen ----------------------------------------------------------------------
@@ -748,6 +772,11 @@ cdef class World:
     def packets(self):
         return {"sent": self._world.made + self._world.copied,
                 "delivered": self._world.delivered, "dropped": self._world.dropped}
+
+    @property
+    def frame_bytes(self):
+        """What the longest packet of an adapter takes on the wire, and in a buffer."""
+        return self._frame
 
     @property
     def bytes_each(self):
@@ -819,44 +848,17 @@ cdef class World:
                 for i in range(count)]
 
     def advice(self):
-        """Sentences about buffers that are too small for their links; empty: none is.
+        """Sentences about buffers that are too small for their links, and about RC without a
+        timeout where it needs one; empty: there is nothing to say.
 
         Credits that do not last for a round trip keep a lane below its link's rate; headroom of
-        less than a round trip, two packets and the pause frame may lose what is not to be lost.
+        less than a round trip, three packets and a pause frame for each lane may lose what is not
+        to be lost: the packet that crosses the threshold, the one that the pause waits for, and
+        the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
+        ``timeout=0`` may leave the flow unfinished.
         """
-        cdef uint32_t i, lane
-        cdef const vb_sim_port *port
-        cdef vb_sim_switch *sw
         self._idle()
-        found = []
-        for i in range(self._world.ports):
-            port = &self._world.port[i]
-            sw = self._world.node[port.node].sw
-            for lane in range(sw.config.lanes if sw is not NULL else 0):
-                need = self._need(port, sw.config.lane[lane].flow.gate)
-                kind = sw.config.lane[lane].flow.gate
-                has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
-                    sw.config.lane[lane].spare
-                if sw.config.line and port.number == 1:
-                    has = sw.config.line
-                if has < need and kind != VB_SIM_LOSSY:
-                    found.append(
-                        f"lane {lane} of port {port.number} of node {port.node} has a "
-                        f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
-                        f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
-        return found
-
-    cdef object _need(self, const vb_sim_port *port, int gate):
-        """Bytes of buffer that a lane takes behind this port."""
-        cdef vb_sim_switch *sw
-        delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
-        trip = -(-delay * port.rate // (8 * 10**12))
-        if gate == VB_SIM_CREDITS:  # in whole packets
-            need = (-(-trip // self._frame) + 2) * self._frame
-            sw = self._world.node[port.node].sw
-            is_line = sw.config.line and port.number == 1
-            return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
-        return trip + 2 * self._frame + VB_SIM_PAUSE_BYTES
+        return _buffer_advice(self) + (_timeout_advice(self) if self._waits else [])
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a
@@ -877,6 +879,7 @@ cdef int _check(int error, str what) except -1:
     return 0
 
 
+include "_world_advice.pxi"
 include "_world_programs.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

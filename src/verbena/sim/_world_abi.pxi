@@ -58,6 +58,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_CCT
         VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
+        VB_HPCC_BYTES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
         VB_MAX_GROUPS
@@ -113,12 +114,16 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t lifetime
         uint32_t fecn
         int fecn_at
+        uint32_t fecn_rate
+        bint fecn_to_hosts
         uint32_t line
         bint floods
         uint32_t management
         vb_sim_watchdog_config watchdog
     struct vb_sim_switch:
         vb_sim_switch_config config
+        uint32_t sets
+        uint8_t *lane_of
     struct vb_sim_traffic:
         uint64_t packets
         uint64_t bytes
@@ -138,6 +143,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t rate
         uint64_t delay
         uint64_t pause_response
+        double bit_error_rate
         vb_sim_lanes *lanes
         vb_sim_traffic traffic
     struct vb_sim_node:
@@ -169,6 +175,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                              uint32_t width)
     int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
+    int vb_switch_set_victim(vb_sim_switch *sw, uint32_t port)
     int vb_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                             uint32_t count)
     int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)

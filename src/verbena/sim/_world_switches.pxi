@@ -25,6 +25,27 @@ cdef int _fill_watchdog(vb_sim_watchdog_config *to, object given) except -1:
     return 0
 
 
+cdef list _fill_fecn(vb_sim_switch_config *to, object fecn, object at, object rate,
+                     object victims):
+    """The ports of Victim_Mask."""
+    to.fecn = _count("fecn", fecn, 0, 2**32 - 1)
+    to.fecn_at = _choice(FECN_AT, "fecn_at", at)
+    if to.fecn_at == VB_SIM_FECN_INPUT and not to.lanes:
+        raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
+    to.fecn_rate = _count("fecn_rate", rate, 0, 65535)
+    to.fecn_to_hosts = isinstance(victims, str)
+    if to.fecn_to_hosts and victims != "hosts":
+        raise ValueError(f"fecn_victims is {victims!r}, and neither 'hosts' nor a list of ports")
+    ports = [] if to.fecn_to_hosts else list(victims)
+    for port in ports:
+        _count("a port of fecn_victims", port, 0, to.ports - 1)
+    if (to.fecn_rate or to.fecn_to_hosts or ports) and not to.fecn:
+        raise ValueError("fecn_rate and fecn_victims are about fecn, which is 0: nothing gets it")
+    if (to.fecn_to_hosts or ports) and to.fecn_at != VB_SIM_FECN_ROOT:
+        raise ValueError(f"fecn_victims is for fecn_at='root': with {at!r} victims get it anyway")
+    return ports
+
+
 cdef object _storm(vb_world *world, object host, object start, object end, object lane):
     cdef uint64_t first, last
     first = _count("start", world.now if start is None else start, 0, 2**62)

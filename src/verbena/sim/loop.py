@@ -32,6 +32,8 @@ __all__ = ["PS", "Loop"]
 
 PS = 1_000_000_000_000
 """Picoseconds in a second."""
+ROUNDS = 10_000
+"""Turns of the loop at one instant, after which the world goes on though somebody is ready."""
 
 _MANY_TIMERS = 100  # from here on BaseEventLoop looks for cancelled ones among them
 
@@ -68,6 +70,7 @@ class Loop(asyncio.BaseEventLoop):
         self._jacks = hosts.jacks
         self._selector = _World(self)
         self._task_numbers = count(1)
+        self._turns = 0
         hosts.jacks.set_looped(True)
 
     def time(self) -> float:
@@ -77,13 +80,14 @@ class Loop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """A turn. What BaseEventLoop's does besides is only needed now and then."""
         ready, timers = self._ready, self._scheduled
+        self._turns += 1
+        if self._turns >= ROUNDS:
+            self._turns = 0
+            self._selector.pass_time(ready)
         if self._debug or (timers and (timers[0]._cancelled or len(timers) > _MANY_TIMERS)):
             super()._run_once()  # type: ignore[misc]
             return
-        until = 0 if self._stopping else self._selector.next_timer() if timers else None
-        why = self._jacks.gather(ready, until)
-        if why != "told" and why != "time":
-            raise Deadlock(_deadlock(self, why))
+        self._selector.wait(ready, 0 if self._stopping else self._selector.next_timer())
         if timers:
             self._take_due()
         for _ in range(len(ready)):
@@ -93,7 +97,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def _take_due(self) -> None:
         now = self._jacks.now
-        while self._scheduled and self._selector.next_timer() <= now:
+        while (due := self._selector.next_timer()) is not None and due <= now:
             handle = heappop(self._scheduled)
             handle._scheduled = False  # type: ignore[attr-defined]
             self._ready.append(handle)
@@ -253,21 +257,35 @@ class _World:
         self._loop = loop
         self._jacks = loop.hosts.jacks
         self._when, self._when_ps = 0.0, 0  # of the timer that was asked for last
+        self._since = -1
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
         readable: list[asyncio.Handle] = []
-        until = 0 if timeout == 0 else self.next_timer() if self._loop._scheduled else None
-        why = self._jacks.gather(readable, until)
-        if why != "told" and why != "time":
-            raise Deadlock(_deadlock(self._loop, why))
+        self.wait(readable, 0 if timeout == 0 else self.next_timer())
         return readable
 
-    def next_timer(self) -> int:
-        """When the loop's next timer is due, in ps.
+    def wait(self, ready: Any, until: int | None) -> None:
+        """Until somebody is ``ready``, or until that time in ps."""
+        why = self._jacks.gather(ready, until)
+        if why != "told" and why != "time":
+            raise Deadlock(_deadlock(self._loop, why))
+
+    def pass_time(self, ready: Any) -> None:
+        """Though somebody is ready, if so many turns have passed none since this was last asked."""
+        if self._jacks.now == self._since:
+            found: list[asyncio.Handle] = []
+            self._jacks.gather(found, self.next_timer())
+            ready.extend(found)
+        self._since = self._jacks.now
+
+    def next_timer(self) -> int | None:
+        """When the loop's next timer is due, in ps, or None.
 
         Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
         """
+        if not self._loop._scheduled:
+            return None
         when = self._loop._scheduled[0].when()
         if when != self._when:
             seconds, parts = when.as_integer_ratio()

@@ -28,7 +28,7 @@ from verbena.sim.scenario_fabric import (
     read_routing,
 )
 from verbena.sim.scenario_storms import read_storms
-from verbena.sim.scenario_switch import read_adapter, read_switch, read_tcp
+from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.units import time_text
 
@@ -60,7 +60,7 @@ class Scenario:
 
         found = ready.find(path) if isinstance(path, str) else None
         path = found or Path(path)
-        return cls.parse(path.read_text(), name=path.name, folder=path.parent)
+        return cls.parse(_decoded(path), name=path.name, folder=path.parent)
 
     @classmethod
     def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
@@ -146,11 +146,13 @@ class Scenario:
         self._refuse_all(root, memory)
         self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
-        self.notes = self.switching.notes + self._loop_notes()
+        self.notes = self.switching.notes + self._loop_notes() + self._timeout_notes()
 
     def _read_variants(self, section: Section) -> None:
         self._variants = {}
         for name in section.table:
+            if name in ("", ".", "..") or "/" in name:
+                raise section.error(name, "is no name of a variant: files are called after it")
             inner = section.section(name)
             self._variants[name] = inner.rest()
         section.close()
@@ -178,7 +180,7 @@ class Scenario:
         )
         text = limits.refusal(needed, allowed, len(flows))
         if text:
-            raise root.document.error((), f"this {text}")
+            raise root.document.error(("fabric",), f"with its traffic {text}")
 
     def _active(self) -> int:
         """Flows at once, if each takes ten times as long as on an empty line, and 1 ms."""
@@ -231,6 +233,8 @@ class Scenario:
         section.close()
         if section.table and not self.every:
             raise section.error("every" if "every" in section else None, "needs a time above 0")
+        if links == []:
+            raise section.error("links", "is empty: without it all are sampled")
         self.sampled = None if links is None else tuple(links)
 
     def _links_named(self, value: object) -> list[int]:
@@ -242,6 +246,38 @@ class Scenario:
         small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
         loop = fabrics.credit_loop(self.routes) if lossless and small else None
         return (f"packets can wait for each other for ever: {loop}",) if loop else ()
+
+    def _timeout_notes(self) -> tuple[str, ...]:
+        """As World.advice has it: RC without a timeout, where it needs one."""
+        reliable = self.traffic.transport == "rc"
+        if self.adapter.get("timeout") != 0 or not reliable.any():
+            return ()
+        switches = [self.switching.settings, *self.switching.own.values()]
+        levels = set(np.unique(self.traffic.level[reliable]).tolist())
+        detours, groups = self.routes.detours, self.routes.groups
+        found = {
+            "switches balance by packet, so that packets are overtaken": groups is not None
+            and any(one["balance"] == "packet" for one in switches),
+            "packets make detours each by itself, and are overtaken": detours is not None
+            and detours.per == "packet",
+            "switches drop what does not fit into their buffer": any(
+                overflows(one, levels) for one in switches
+            ),
+            "switches drop what has waited for its lifetime": any(
+                one["lifetime"] for one in switches
+            ),
+            "watchdogs drop what waits": any(
+                one["watchdog"] and one["watchdog"]["action"] == "drop" for one in switches
+            ),
+            "links have bit errors": bool(np.any(np.asarray(self._errors) > 0)),
+            "a link goes down": any(not event.up for event in self.events),
+        }
+        why = [reason for reason, holds in found.items() if holds]
+        note = (
+            "RC has no timeout (adapter.timeout = 0), and flows may never end, since they notice a "
+            f"loss only by what comes after it: {'; '.join(why)}"
+        )
+        return (note,) if why else ()
 
     # ---- running ---------------------------------------------------------------------------------
 
@@ -315,12 +351,11 @@ class Scenario:
         result, with what was measured, says so. ``seed``: of what is drawn by lot in the run;
         traffic that is drawn stays that of the scenario's seed.
 
-        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none,
-        OSError for a file that cannot be written.
+        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none
+        and for a link or a file that is there twice, OSError for a file that cannot be written.
         """
         world = self.world(seed)
-        for link, path in (captures or {}).items():
-            world.capture(*self.link_end(link), path)
+        self._capture(world, captures or {})
         samples = self._sample(world)
         begin = time.perf_counter()
         try:
@@ -329,6 +364,9 @@ class Scenario:
             end = "interrupted"
         wall = time.perf_counter() - begin
         made = self._result(world, end, wall, self.seed if seed is None else seed)
+        if lost := world.captures_lost:
+            note = f"{lost} packets could not be written to the captures: is there room?"
+            made = replace(made, notes=(*made.notes, note), captures_lost=lost)
         if samples is None:
             return made
         full = samples.stopped and end != "interrupted"
@@ -336,6 +374,20 @@ class Scenario:
         numbers = np.zeros(len(world.links()), int)
         numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
+
+    def _capture(self, world: World, captures: Mapping[str, str | Path]) -> None:
+        cables: dict[int, str] = {}
+        files: dict[Path, str] = {}
+        for link, path in captures.items():
+            cable, file = Cables(self.fabric).link(link) // 2, Path(path).resolve()
+            other = cables.setdefault(cable, link)
+            if other != link:
+                raise ValueError(f"{link} is captured already: {other} has both directions of it")
+            other = files.setdefault(file, link)
+            if other != link:
+                raise ValueError(f"{path} is the file of {other} already, and cannot be {link}'s")
+        for link, path in captures.items():
+            world.capture(*self.link_end(link), path)
 
     def _sample(self, world: World) -> Any:
         if not self.every:
@@ -347,9 +399,7 @@ class Scenario:
     def _result(self, world: World, end: str, wall: float, seed: int) -> ScenarioResult:
         tables, flows = self.routes.tables, world.flows()
         unfinished = bool((flows["state"] < results.DONE).any())
-        if end == "done" and unfinished:
-            end = "stalled"
-        elif end == "time" and not unfinished:
+        if end == "time" and not unfinished:
             end = "done"
         count = world.packets
         under_way = count["sent"] - count["delivered"] - count["dropped"]
@@ -401,6 +451,17 @@ class Scenario:
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
         columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]
         return structured(results.LINKS, columns, len(seen))
+
+
+def _decoded(path: Path) -> str:
+    """TOML is UTF-8. Raises ScenarioError, OSError."""
+    whole = path.read_bytes()
+    try:
+        return whole.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = whole.count(b"\n", 0, error.start) + 1
+        what = f"byte 0x{whole[error.start]:02x} is not UTF-8"
+        raise ScenarioError(f"{path.name}, line {line}: {what}", line=line) from None
 
 
 PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")

@@ -14,9 +14,8 @@ from verbena.sim import kinds
 from verbena.sim._world import FECN_AT, World
 from verbena.sim.document import Section
 
-__all__ = ["Switching", "read_adapter", "read_switch", "read_tcp"]
+__all__ = ["Switching", "overflows", "read_adapter", "read_switch", "read_tcp"]
 
-FRAME_OVERHEAD = 98  # the most that headers and framing add to a payload
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
 FLOWS = ("lossy", "credits", "pauses")
@@ -209,6 +208,8 @@ def _read_switch(
         "watchdog": _watchdog(section.section("watchdog")),
         "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
         "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
+        "fecn_rate": section.take("fecn_rate", kinds.whole(0, 65535), 0),
+        "fecn_victims": section.take("fecn_victims", _victims, ()),
     }
     if "own" in section.key:  # of all: [routing]
         settings["balance"] = section.take("balance", kinds.one_of(("flow", "packet")), balance)
@@ -225,16 +226,23 @@ def _read_switch(
     classes = [_read_class(part, is_switch=part is section) for part in parts]
     section.close()
     made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made)
+    _try(section, parts, made, routes, adapter)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
         if lane["flow"] == "pauses":
-            _check_pauses(part, lane, settings, routes, adapter, may_lose)
+            _check_pauses(part, lane, made.settings, routes, adapter, may_lose)
         elif lane["flow"] == "credits":
             notes += _slow_links(lane, routes, adapter, extenders)
     return Switching(
         made.settings, made.classes, made.by_route, tuple(notes), tuple(_plain(c) for c in classes)
     )
+
+
+def _victims(value: object) -> Any:
+    """Ports of Victim_Mask, by number."""
+    if isinstance(value, str):
+        return kinds.one_of(("hosts",))(value)
+    return kinds.list_of(kinds.whole(0, 32766))(value)
 
 
 def _mark(section: Section) -> tuple[int, int, float] | None:
@@ -315,19 +323,21 @@ def _lanes(
     return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
 
 
-def _try(section: Section, parts: list[Section], made: Switching) -> None:
+def _try(
+    section: Section,
+    parts: list[Section],
+    made: Switching,
+    routes: Routes,
+    adapter: dict[str, Any],
+) -> None:
     """What World says of it; its errors about a lane begin with the lane's number."""
     try:
-        World().add_switch(1, **made.settings)
+        World(**adapter).add_switch(routes.tables.out_link.shape[1], **made.settings)
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
             raise parts[min(int(words[1]), len(parts) - 1)].blame(error) from None
         raise section.blame(error) from None
-
-
-def _frame(adapter: dict[str, Any]) -> int:
-    return int(adapter["mtu"]) + (0 if adapter["framing"] == "bare" else FRAME_OVERHEAD)
 
 
 def _check_pauses(
@@ -338,14 +348,19 @@ def _check_pauses(
     adapter: dict[str, Any],
     may_lose: bool,
 ) -> None:
-    """Enough headroom for what comes until a pause works: 2 d C + 2 frames + the pause."""
-    tables, frame = routes.tables, _frame(adapter)
+    """Enough headroom for what comes until a pause works: 2 d C, three frames, and the pauses.
+
+    The frames are the one that crosses the threshold, the one that the pause waits for, and the one
+    that has begun when it comes.
+    """
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     if not lane.get("stop") and not (lane.get("alpha") and settings["buffer"]):
         raise part.error(None, "needs the key 'stop', or 'alpha' and a buffer of the switch")
     links = tables.links[tables.links["dst"] >= tables.host_count]
     if may_lose or not len(links):
         return
-    need = 2 * links["delay_ps"] * links["rate"].astype(float) / 8e12 + 2 * frame + PAUSE_BYTES
+    pauses = sum(one["flow"] == "pauses" for one in settings["lanes"]) * PAUSE_BYTES
+    need = 2 * links["delay_ps"] * links["rate"].astype(float) / 8e12 + 3 * frame + pauses
     worst = int(np.argmax(need))
     spare = lane.get("spare", 0)
     if spare < need[worst]:
@@ -356,21 +371,21 @@ def _check_pauses(
             f"{need[worst]:.0f} bytes still come by {tables.link_name(index)}, and what does not "
             'fit would be lost (allow = ["loss"] lets it)',
         )
-    ports = int(np.bincount(links["dst"]).max())
-    whole = ports * (lane.get("stop", 0) + spare)
-    if settings["buffer"] and settings["buffer"] < whole:
-        raise part.document.error(
-            (*part.key[:1], "buffer"),
-            f"is {settings['buffer']} bytes: {ports} inputs with their stop and spare may hold "
-            f'{whole}, and what does not fit would be lost (allow = ["loss"] lets it)',
-        )
+
+
+def overflows(settings: dict[str, Any], levels: set[int]) -> bool:
+    """May a switch with these settings drop packets of these levels for lack of room?"""
+    lanes = settings.get("lanes", ())
+    if not settings["buffer"] or not lanes:
+        return bool(settings["buffer"])
+    return any(lanes[level % len(lanes)]["flow"] == "lossy" for level in levels)
 
 
 def _slow_links(
     lane: dict[str, Any], routes: Routes, adapter: dict[str, Any], extenders: NDArray[Any]
 ) -> list[str]:
     """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
-    tables, frame = routes.tables, _frame(adapter)
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     links = tables.links
     room = np.where(extenders > 0, extenders, min(lane["room"], max(CREDIT_WINDOW, frame)))
     seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)

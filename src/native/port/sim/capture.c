@@ -6,18 +6,26 @@
 
 #include "event/tap.h"
 #include "port/sim/state.h"
+#include "port/sim/tcp_frame.h"
 #include "port/wrap/capture.h"
 #include "port/wrap/capture_file.h"
 #include "wire/opcode.h"
 
-enum { MTU_MAX = 4096, PAD_MAX = 3, FLOW_PORTS = 0xc000 };
+enum { MTU_MAX = 4096, PAD_MAX = 3, FLOW_PORTS = 0xc000, FIRST_KNOWN = 16 };
+
+/* A connection's packets may be on their way when it is gone. */
+struct known {
+    uint32_t generation, flow;
+};
 
 struct vb_sim_capture {
     struct vb_sim_tap tap;
     struct vb_sim *sim;
     struct vb_capture *file;
     struct vb_sim_capture *next;
-    uint32_t out; /* port */
+    uint32_t out;        /* port */
+    struct known *known; /* TCP connections, by slot */
+    uint32_t known_room;
 };
 
 static const uint8_t ZEROS[MTU_MAX + PAD_MAX];
@@ -76,6 +84,70 @@ static void fill_letter(struct vb_frame *frame, const struct vb_letter *letter)
     vb_frame_add(frame, letter->bytes, letter->length);
 }
 
+/* ---- TCP ------------------------------------------------------------------------------------- */
+
+static int make_room(struct vb_sim_capture *capture, uint32_t slot)
+{
+    uint32_t room = capture->known_room ? capture->known_room : FIRST_KNOWN;
+    struct known *grown;
+
+    if (slot < capture->known_room)
+        return 0;
+    while (room <= slot)
+        room *= 2;
+    grown = realloc(capture->known, room * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    for (uint32_t i = capture->known_room; i < room; ++i)
+        grown[i] = (struct known){0, VB_SIM_NONE};
+    capture->known = grown;
+    capture->known_room = room;
+    return 0;
+}
+
+/* NULL: it was gone before any packet of it was seen here, and how long it was is not known. */
+static const struct vb_sim_flow *flow_of(struct vb_sim_capture *capture,
+                                         const struct vb_sim_packet *packet)
+{
+    uint32_t slot = vb_sim_tcp_slot(packet), flow = vb_sim_tcp_flow(capture->sim, packet);
+    uint32_t generation = vb_sim_tcp_generation(packet);
+    struct known *known;
+
+    if (make_room(capture, slot)) {
+        capture->sim->world->error = -ENOMEM;
+        return NULL;
+    }
+    known = &capture->known[slot];
+    if (flow != VB_SIM_NONE)
+        *known = (struct known){generation, flow};
+    else if (known->generation == generation)
+        flow = known->flow;
+    return flow == VB_SIM_NONE ? NULL : &capture->sim->flow[flow];
+}
+
+static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
+                    const struct vb_sim_packet *packet, enum vb_sim_drop fate)
+{
+    const struct vb_sim_flow *flow = flow_of(capture, packet);
+    const struct vb_tcp_config *config = &capture->sim->config.tcp;
+    struct vb_sim_tcp_stream stream = {
+        .bytes = flow ? flow->bytes : UINT64_MAX,
+        .window = config->window,
+        .mss = config->mss,
+        .has_ecn = config->ecn || (flow && flow->opcode == VB_TCP_DCTCP),
+        .damage = fate == VB_SIM_DROP_DAMAGED,
+    };
+    uint8_t bytes[VB_SIM_TCP_FRONT + MTU_MAX] = {0};
+    struct vb_capture_bytes frame = {.bytes = bytes};
+
+    frame.length = vb_sim_tcp_write_front(bytes, &stream, packet) + packet->payload;
+    if (frame.length < VB_SIM_TCP_LEAST)
+        frame.length = VB_SIM_TCP_LEAST;
+    frame.count = frame.length;
+    vb_capture_bytes(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
+                     fate_text(fate), vb_sim_ns(capture->sim));
+}
+
 static void see(void *context, uint32_t port, const struct vb_sim_packet *packet,
                 enum vb_sim_drop fate)
 {
@@ -84,8 +156,10 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
     uint8_t header[VB_SIM_HEADER];
 
-    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP)
-        return; /* a frame here is RoCE */
+    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+        see_tcp(capture, port, packet, fate);
+        return;
+    }
     if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
@@ -144,6 +218,7 @@ void vb_sim_captures_free(struct vb_sim *sim)
 
         sim->captures = first->next;
         vb_capture_close(first->file);
+        free(first->known);
         free(first);
     }
 }

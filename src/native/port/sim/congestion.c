@@ -34,6 +34,12 @@ bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *notic
     return true;
 }
 
+static void write_cnp(uint8_t bytes[VB_CNP], const struct vb_bth *bth)
+{
+    memset(bytes, 0, VB_CNP);
+    vb_bth_write(bytes, bth);
+}
+
 void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp)
 {
     const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
@@ -42,6 +48,39 @@ void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t d
                                .becn = true,
                                .dest_qp = dest_qp};
 
-    memset(bytes, 0, VB_CNP);
-    vb_bth_write(bytes, &bth);
+    write_cnp(bytes, &bth);
+}
+
+void vb_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
+                                   uint32_t psn)
+{
+    const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
+                               .migrated = true,
+                               .pkey = pkey,
+                               .dest_qp = dest_qp,
+                               .psn = psn};
+
+    write_cnp(bytes, &bth);
+}
+
+static bool is_reliable(uint8_t opcode)
+{
+    uint8_t transport = opcode & VB_TRANSPORT_MASK;
+
+    return transport == VB_TRANSPORT_RC || transport == VB_TRANSPORT_XRC;
+}
+
+bool vb_congestion_is_read_data(uint8_t opcode)
+{
+    uint8_t operation = opcode & (uint8_t)~VB_TRANSPORT_MASK;
+
+    return is_reliable(opcode) && operation >= VB_OP_READ_RESPONSE_FIRST &&
+           operation <= VB_OP_READ_RESPONSE_ONLY;
+}
+
+bool vb_congestion_brings_telemetry(uint8_t opcode)
+{
+    if ((opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP)
+        return true;
+    return is_reliable(opcode) && (opcode & (uint8_t)~VB_TRANSPORT_MASK) == VB_OP_ACKNOWLEDGE;
 }

@@ -29,7 +29,7 @@ struct vb_rate {
     union {
         struct vb_dcqcn dcqcn;
         struct vb_cct cct;
-        struct vb_hpcc *hpcc; /* NULL: of a program, which does not react to telemetry */
+        struct vb_hpcc *hpcc; /* NULL: unreliable, and without telemetry */
     };
 };
 
@@ -45,5 +45,14 @@ void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate
 bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
                          uint64_t now);
 void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp);
+/*
+ * What HPCC knows of a READ's data, which no packet acknowledges, comes back to who sent them with
+ * a CNP for each packet, which is no notification.
+ */
+void vb_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
+                                   uint32_t psn);
+bool vb_congestion_is_read_data(uint8_t opcode);
+/* Does it bring telemetry back: an acknowledgement, or such a CNP? */
+bool vb_congestion_brings_telemetry(uint8_t opcode);
 
 #endif

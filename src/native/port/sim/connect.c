@@ -162,6 +162,8 @@ static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out
     address(letter, packet->path);
     letter->payload = packet->payload_length;
     letter->damaged = out->icrc_flip;
+    letter->telemetry = connect->telemetry;
+    letter->trail = connect->trail;
     if (vb_packet_write(packet, letter->bytes) < 0) {
         jack->calls->give_up(jack);
         return -EFAULT;
@@ -242,7 +244,10 @@ static bool send_next(struct vb_connect *connect)
 
     if (!vb_engine_next(connect->engine, &packet, now_ns(connect)))
         return false;
+    if (VB_UNLIKELY(connect->jack->congestion->kind == VB_CONGESTION_HPCC))
+        vb_connect_trace(connect, &packet);
     bytes = vb_connect_emit(connect, &packet, NULL);
+    connect->telemetry = VB_LETTER_SILENT;
     hold_sender(connect, &packet);
     if (connect->jack->congestion->kind && bytes)
         vb_connect_pace(connect, &packet, bytes);
@@ -467,7 +472,7 @@ static void disconnect(struct vb_qp *qp)
     vb_engine_disconnect(connect->engine, qp);
     vb_qp_count_poller(qp, false);
     if (place)
-        vb_timer_leave(&connect->paced, &place->at_rate);
+        vb_connect_pace_leave(connect, place);
     free(place);
     qp->port_data = NULL;
 }
@@ -631,6 +636,8 @@ static void close_adapter(struct vb_connect *connect)
 
 static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
 {
+    bool needs_acks = connect->jack->congestion->kind == VB_CONGESTION_HPCC;
+    struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
     int error = open_addresses(connect);
 
     if (error)
@@ -640,8 +647,7 @@ static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
         vb_addresses_close(connect->addresses);
         return error;
     }
-    error = vb_engine_create(&connect->adapter, &(struct vb_engine_config){.burst = 1},
-                             &connect->engine);
+    error = vb_engine_create(&connect->adapter, &config, &connect->engine);
     if (error) {
         close_adapter(connect);
         vb_addresses_close(connect->addresses);

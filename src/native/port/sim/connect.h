@@ -23,12 +23,14 @@ struct vb_connect {
     struct vb_jack *jack;
     struct vb_plug plug;
     struct vb_engine *engine;
-    struct vb_addresses *addresses; /* the port's GIDs */
-    struct vb_qp *held;             /* their packets wait for credits: the engine makes no more */
-    struct vb_qp *attended;         /* requests that wait, or queues to flush */
-    struct vb_timers paced;         /* of all connections (connect_state.h) */
-    struct vb_wrap wrap;            /* faults; after new rules, vb_connect_wrapped */
-    uint64_t damaged;               /* packets that came with a wrong ICRC */
+    struct vb_addresses *addresses;   /* the port's GIDs */
+    struct vb_qp *held;               /* their packets wait for credits: the engine makes no more */
+    struct vb_qp *attended;           /* requests that wait, or queues to flush */
+    struct vb_timers paced;           /* of all connections (connect_state.h) */
+    uint8_t telemetry;                /* enum vb_letter_telemetry, of the packet that leaves… */
+    const struct vb_sim_trail *trail; /* …and what it brings back */
+    struct vb_wrap wrap;              /* faults; after new rules, vb_connect_wrapped */
+    uint64_t damaged;                 /* packets that came with a wrong ICRC */
 };
 
 /*

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Congestion control of a program's connections: as that of flows (host.c, congestion.h). */
+#include <stdlib.h>
+
 #include "hca/qp.h"
 #include "port/sim/connect_state.h"
 #include "wire/opcode.h"
@@ -8,6 +10,8 @@ static uint64_t now_ps(const struct vb_connect *connect)
 {
     return connect->jack->calls->now(connect->jack);
 }
+
+/* ---- out ------------------------------------------------------------------------------------- */
 
 void vb_connect_pace(struct vb_connect *connect, const struct vb_packet *packet, uint32_t bytes)
 {
@@ -41,18 +45,106 @@ void vb_connect_pace_expire(struct vb_connect *connect)
     }
 }
 
-static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
+void vb_connect_pace_leave(struct vb_connect *connect, struct vb_connect_place *place)
+{
+    vb_timer_leave(&connect->paced, &place->at_rate);
+    if (connect->jack->congestion->kind == VB_CONGESTION_HPCC)
+        free(place->rate.hpcc);
+}
+
+static void emit_cnp(struct vb_connect *connect, const struct vb_qp *qp, struct vb_packet *packet)
 {
     struct vb_path path = qp->endpoint->path;
-    struct vb_packet packet = {
-        .path = &path, .qp_num = qp->number, .header_length = VB_CNP, .reason = VB_PACKET_NEW};
 
     _Static_assert((int)VB_CNP <= (int)VB_HEADERS_MAX, "a notification is all header");
     path.sl = connect->jack->notice_level;
+    packet->path = &path;
+    packet->qp_num = qp->number;
+    packet->header_length = VB_CNP;
+    vb_connect_emit(connect, packet, NULL);
+}
+
+static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
+{
+    struct vb_packet packet = {.reason = VB_PACKET_NEW};
+
     vb_congestion_write_notice(packet.header, vb_engine_pkey(connect->engine),
                                qp->shared->dest_qp_num);
-    vb_connect_emit(connect, &packet, NULL);
+    emit_cnp(connect, qp, &packet);
 }
+
+/* ---- telemetry ------------------------------------------------------------------------------- */
+
+/* NULL: it is not reliable, or there is no memory, and it sends as if there were no HPCC. */
+static struct vb_hpcc *hpcc_of(const struct vb_qp *qp)
+{
+    struct vb_connect_place *place = vb_connect_place_of(qp);
+
+    if (qp->type == IBV_QPT_UC)
+        return NULL;
+    if (!place->rate.hpcc)
+        place->rate.hpcc = calloc(1, sizeof(*place->rate.hpcc));
+    return place->rate.hpcc;
+}
+
+static void set_window(const struct vb_connect *connect, struct vb_qp *qp)
+{
+    uint32_t mtu = qp->endpoint->path.mtu;
+    uint32_t frame = connect->jack->frame - connect->jack->mtu + mtu;
+
+    qp->endpoint->window = vb_hpcc_packets(vb_connect_place_of(qp)->rate.hpcc, frame,
+                                           connect->engine->config.window_bytes / mtu);
+}
+
+void vb_connect_trace(struct vb_connect *connect, const struct vb_packet *packet)
+{
+    struct vb_jack *jack = connect->jack;
+    struct vb_qp *qp = vb_connect_sender(packet);
+    struct vb_hpcc *state = hpcc_of(qp);
+
+    if (!state)
+        return;
+    connect->telemetry = packet->payload_length ? VB_LETTER_ASKS : VB_LETTER_BRINGS;
+    connect->trail = &state->received;
+    if (state->window > 0 || !packet->payload_length || !jack->rate)
+        return;
+    vb_hpcc_start(state, &jack->congestion->hpcc, (double)jack->rate);
+    set_window(connect, qp);
+}
+
+static void send_telemetry(struct vb_connect *connect, const struct vb_qp *qp, uint32_t psn)
+{
+    struct vb_packet packet = {.reason = VB_PACKET_NEW};
+
+    vb_congestion_write_telemetry(packet.header, vb_engine_pkey(connect->engine),
+                                  qp->shared->dest_qp_num, psn);
+    connect->telemetry = VB_LETTER_BRINGS;
+    connect->trail = &vb_connect_place_of(qp)->rate.hpcc->received;
+    emit_cnp(connect, qp, &packet);
+    connect->telemetry = VB_LETTER_SILENT;
+}
+
+/* As that of flows (host.c). */
+static void take_trail(struct vb_connect *connect, const struct vb_arrival *arrival, bool has_data)
+{
+    const struct vb_jack *jack = connect->jack;
+    struct vb_qp *qp = vb_engine_find(connect->engine, vb_get24(arrival->bytes + 5));
+    struct vb_hpcc *state = qp && qp->endpoint ? hpcc_of(qp) : NULL;
+
+    if (!state)
+        return;
+    if (has_data) {
+        state->received = *jack->trail;
+        if (vb_congestion_is_read_data(arrival->bytes[0]))
+            send_telemetry(connect, qp, vb_get24(arrival->bytes + 9));
+    } else if (vb_congestion_brings_telemetry(arrival->bytes[0]) && state->window > 0) {
+        vb_hpcc_acknowledged(state, &jack->congestion->hpcc, (double)jack->rate, jack->trail,
+                             now_ps(connect));
+        set_window(connect, qp);
+    }
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
 
 static bool has_payload(const struct vb_arrival *arrival)
 {
@@ -76,6 +168,11 @@ void vb_connect_congested(struct vb_connect *connect, const struct vb_arrival *a
     struct vb_connect_place *place;
     struct vb_qp *qp;
 
+    if (jack->congestion->kind == VB_CONGESTION_HPCC) {
+        if (jack->trail)
+            take_trail(connect, arrival, has_payload(arrival));
+        return;
+    }
     if (!is_notice && !(is_marked(arrival) && has_payload(arrival)))
         return;
     qp = vb_engine_find(connect->engine, vb_get24(arrival->bytes + 5));

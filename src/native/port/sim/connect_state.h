@@ -48,9 +48,14 @@ uint32_t vb_connect_emit(struct vb_connect *connect, const struct vb_packet *pac
  * takes so many bytes on the wire: the next may leave when this one would have at its rate.
  */
 void vb_connect_pace(struct vb_connect *connect, const struct vb_packet *packet, uint32_t bytes);
+/* HPCC: a packet of a connection is to leave, with telemetry. */
+void vb_connect_trace(struct vb_connect *connect, const struct vb_packet *packet);
+/* The connection is gone. */
+void vb_connect_pace_leave(struct vb_connect *connect, struct vb_connect_place *place);
 /* Those for which it is time again. */
 void vb_connect_pace_expire(struct vb_connect *connect);
-/* A packet came, and the engine has seen it: was it marked, or is it a notification? */
+/* A packet came, and the engine has seen it: was it marked, is it a notification, what does its
+ * telemetry say? */
 void vb_connect_congested(struct vb_connect *connect, const struct vb_arrival *arrival,
                           bool is_notice);
 

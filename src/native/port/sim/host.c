@@ -67,17 +67,14 @@ static void release(struct vb_sim_qp *qp)
         vb_engine_hold(&qp->qp, false);
 }
 
-/* The packets that HPCC lets a connection have under way: those that its window begins. */
+/* The packets that HPCC lets a connection have under way; READ's data are only paced. */
 static void set_window(struct vb_sim_qp *qp)
 {
     const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
     uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
-    uint32_t most = config->engine.window_bytes / config->mtu;
-    double packets = qp->reaction->rate.hpcc->window / frame + 1;
 
-    if (!most)
-        most = 1;
-    qp->qp.endpoint->window = packets < most ? (uint32_t)packets : most;
+    qp->qp.endpoint->window =
+        vb_hpcc_packets(qp->reaction->rate.hpcc, frame, config->engine.window_bytes / config->mtu);
 }
 
 /* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
@@ -97,6 +94,7 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
         return;
     }
     trail->hops = 0;
+    trail->sent_at = world->now;
     host_line(host, &port);
     if (state->window > 0 || !port)
         return;
@@ -378,26 +376,59 @@ static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *q
     return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
 }
 
-static void send_notice(struct vb_sim_qp *qp)
+/* A CNP of this connection, but for its header; NULL: no memory. */
+static struct vb_sim_packet *make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-    uint32_t packet = vb_sim_pool_take(&sim->world->pool);
     struct vb_sim_packet *at;
 
-    if (packet == VB_SIM_NONE) {
+    *packet = vb_sim_pool_take(&sim->world->pool);
+    if (*packet == VB_SIM_NONE) {
         sim->world->error = -ENOMEM;
-        return;
+        return NULL;
     }
-    at = vb_world_packet(sim->world, packet);
-    vb_congestion_write_notice(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
-                               qp->shared.dest_qp_num);
-    at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
+    at = vb_world_packet(sim->world, *packet);
     at->payload = 0;
     at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
-    vb_world_send(sim->world, vb_sim_qp_host(qp)->node, packet);
+    return at;
+}
+
+static void send_cnp(struct vb_sim_qp *qp, struct vb_sim_packet *at, uint32_t packet)
+{
+    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
+
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)world->hop_limit;
+    vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
+}
+
+static void send_notice(struct vb_sim_qp *qp)
+{
+    uint32_t packet;
+    struct vb_sim_packet *at = make_cnp(qp, &packet);
+
+    if (!at)
+        return;
+    vb_congestion_write_notice(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
+                               qp->shared.dest_qp_num);
+    send_cnp(qp, at, packet);
+}
+
+static void send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
+{
+    uint32_t packet;
+    struct vb_sim_packet *at = make_cnp(qp, &packet);
+    struct vb_sim_trail *trail = at ? vb_trail_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
+
+    if (!trail)
+        return;
+    *trail = qp->reaction->rate.hpcc->received;
+    at->bytes += VB_HPCC_BYTES;
+    vb_congestion_write_telemetry(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
+                                  qp->shared.dest_qp_num, psn);
+    send_cnp(qp, at, packet);
 }
 
 static bool is_marked(const struct vb_sim_packet *packet)
@@ -429,16 +460,30 @@ static bool is_notice(const struct vb_sim_packet *packet)
 static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
 {
     struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
+    const struct vb_congestion *congestion = &host->sim->config.congestion;
     struct vb_sim_port *port;
     struct vb_sim_qp *qp;
 
     host_line(host, &port);
-    if (!found || !port)
+    if (!found || !port || congestion->kind == VB_CONGESTION_HPCC)
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].notices;
-    vb_congestion_notice(&host->sim->config.congestion, &qp->reaction->rate, (double)port->rate,
+    vb_congestion_notice(congestion, &qp->reaction->rate, (double)port->rate,
                          host->sim->world->now);
+}
+
+static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_port *port;
+
+    host_line(vb_sim_qp_host(qp), &port);
+    if (!port || qp->reaction->rate.hpcc->window <= 0)
+        return;
+    vb_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate,
+                         trail, sim->world->now);
+    set_window(qp);
 }
 
 static void take_trail(struct vb_sim_host *host, uint32_t packet)
@@ -447,28 +492,19 @@ static void take_trail(struct vb_sim_host *host, uint32_t packet)
     const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
     struct vb_qp *found = vb_engine_find(host->engine, vb_get24(at->header + 5));
     const struct vb_sim_trail *trail = vb_trail_of(sim->world, packet);
-    uint32_t psn = vb_get24(at->header + 9);
-    struct vb_sim_port *port;
     struct vb_sim_qp *qp;
-    bool newer;
 
-    host_line(host, &port);
-    if (!found || !trail || !port || found->type != IBV_QPT_RC)
+    if (!found || !trail || found->type != IBV_QPT_RC)
         return;
     qp = vb_sim_qp_of(found);
-    if (at->payload) {
-        qp->reaction->rate.hpcc->received = *trail;
+    if (!at->payload) {
+        if (vb_congestion_brings_telemetry(at->header[0]))
+            follow_trail(qp, trail);
         return;
     }
-    if (at->header[0] != (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) ||
-        qp->reaction->rate.hpcc->window <= 0)
-        return;
-    newer = vb_psn_diff(psn, qp->reaction->rate.hpcc->update_psn) >= 0;
-    vb_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate,
-                         trail, newer);
-    if (newer)
-        qp->reaction->rate.hpcc->update_psn = found->endpoint->requester.sent_psn;
-    set_window(qp);
+    qp->reaction->rate.hpcc->received = *trail;
+    if (vb_congestion_is_read_data(at->header[0]))
+        send_telemetry(qp, vb_get24(at->header + 9));
 }
 
 /* It was flooded, and is for another host. */
@@ -514,8 +550,10 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
         vb_sim_write_gid(arrival.dgid, at->target);
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
-    if (VB_UNLIKELY(sim->world->traces))
+    if (VB_UNLIKELY(sim->world->traces)) {
         take_trail(host, packet);
+        at = vb_world_packet(sim->world, packet); /* an answer may have moved the pool */
+    }
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);

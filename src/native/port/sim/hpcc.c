@@ -72,14 +72,27 @@ static void follow(struct vb_hpcc *state, const struct vb_hpcc_config *config, d
 }
 
 void vb_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
-                          const struct vb_sim_trail *trail, bool newer)
+                          const struct vb_sim_trail *trail, uint64_t now)
 {
+    bool newer = trail->sent_at >= state->update_at;
+
     if (is_same_way(trail, &state->last) && trail->hops) {
         measure(state, config, trail);
         if (state->used > 0)
             follow(state, config, line, newer);
     }
     state->last = *trail;
+    if (newer)
+        state->update_at = now;
+}
+
+uint32_t vb_hpcc_packets(const struct vb_hpcc *state, uint32_t bytes, uint32_t most)
+{
+    double packets = state->window / bytes + 1;
+
+    if (!most)
+        most = 1;
+    return packets < most ? (uint32_t)packets : most;
 }
 
 double vb_hpcc_rate(const struct vb_hpcc *state, const struct vb_hpcc_config *config)

@@ -25,7 +25,7 @@ struct vb_hpcc {
     double reference; /* W_c */
     double used;      /* U */
     uint32_t stage;
-    uint32_t update_psn;          /* acknowledged: the reference follows again */
+    uint64_t update_at;           /* told of a packet sent since, the reference follows again */
     struct vb_sim_trail last;     /* of the last acknowledgement */
     struct vb_sim_trail received; /* of the last packet that came, for acknowledgements */
 };
@@ -34,9 +34,11 @@ struct vb_hpcc_config vb_hpcc_paper(void);
 
 /* The window that fills a link of `line` bits/s for a round trip. */
 void vb_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line);
-/* An acknowledgement: `newer` when it is for a packet sent after the reference was last set. */
+/* The peer tells of a packet that it got. */
 void vb_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
-                          const struct vb_sim_trail *trail, bool newer);
+                          const struct vb_sim_trail *trail, uint64_t now);
+/* The packets of so many bytes that may be under way: those that its window begins. */
+uint32_t vb_hpcc_packets(const struct vb_hpcc *state, uint32_t bytes, uint32_t most);
 /* bits/s: the window in a round trip. */
 double vb_hpcc_rate(const struct vb_hpcc *state, const struct vb_hpcc_config *config);
 

@@ -151,6 +151,23 @@ static void give_up(struct vb_jack *jack)
     vb_sim_pool_give(&of(jack)->sim->world->pool, of(jack)->packet);
 }
 
+/* What it takes on the wire with that. */
+static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
+{
+    const struct vb_letter *letter = sim->letter[packet];
+    struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_sim_trail *trail = vb_trail_of(sim->world, packet);
+
+    at->bytes += VB_HPCC_BYTES;
+    if (trail && letter->telemetry == VB_LETTER_ASKS) {
+        trail->hops = 0;
+        trail->sent_at = sim->world->now;
+    } else if (trail && letter->trail) {
+        *trail = *letter->trail;
+    }
+    return at->bytes;
+}
+
 /* What switches look at, and captures of headers. */
 static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
 {
@@ -170,6 +187,8 @@ static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
     at->header[4] |= VB_SIM_LETTER;
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
+    if (VB_UNLIKELY(letter->telemetry))
+        bytes = add_telemetry(sim, of(jack)->packet);
     vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
     return bytes;
 }
@@ -243,10 +262,14 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet)
         memcpy(arrival.sgid, letter->sgid, sizeof(arrival.sgid));
         memcpy(arrival.dgid, letter->dgid, sizeof(arrival.dgid));
         letter->bytes[4] |= at->header[4] & 0x80; /* FECN */
+        if (VB_UNLIKELY(letter->telemetry))
+            host->jack->trail = vb_trail_of(sim->world, packet);
         if (VB_UNLIKELY(letter->damaged))
             plug->drop_damaged(plug->argument);
         else
             plug->arrive(plug->argument, &arrival);
+        if (VB_UNLIKELY(letter->telemetry))
+            host->jack->trail = NULL;
     }
     vb_sim_pool_give(&sim->world->pool, packet);
     if (plug)
@@ -403,6 +426,11 @@ static const struct vb_jack_calls calls = {
     .step = step,
 };
 
+static uint32_t frame_bytes(const struct vb_sim *sim)
+{
+    return vb_sim_wire_bytes(sim->config.framing, VB_BTH, sim->config.mtu) + VB_HPCC_BYTES;
+}
+
 static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
 {
     struct vb_sim_jack *made = calloc(1, sizeof(*made));
@@ -415,6 +443,7 @@ static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
                                   .host = number,
                                   .seed = sim->config.seed << 16 ^ number,
                                   .mtu = sim->config.mtu,
+                                  .frame = (uint16_t)frame_bytes(sim),
                                   .notice_level = sim->config.notice_level,
                                   .congestion = &sim->config.congestion,
                                   .calls = &calls};

@@ -19,8 +19,16 @@ struct vb_arrival;
 struct vb_congestion;
 struct vb_jack;
 struct vb_sim;
+struct vb_sim_trail;
 
-enum { VB_JACK_VERSION = 2 };
+/* Of HPCC (event/trail.h). */
+enum vb_letter_telemetry {
+    VB_LETTER_SILENT = 0,
+    VB_LETTER_ASKS,   /* switches write theirs */
+    VB_LETTER_BRINGS, /* `trail` comes back with it, if it is not NULL */
+};
+
+enum { VB_JACK_VERSION = 3 };
 
 struct vb_letter {
     uint8_t sgid[16], dgid[16];
@@ -28,8 +36,10 @@ struct vb_letter {
     uint32_t length; /* from the BTH to the last pad byte */
     uint32_t payload;
     uint8_t traffic_class, hop_limit;
-    uint8_t level; /* service level */
-    bool damaged;  /* its ICRC is wrong: the adapter that it comes to drops it */
+    uint8_t level;                    /* service level */
+    bool damaged;                     /* its ICRC is wrong: the adapter that it comes to drops it */
+    uint8_t telemetry;                /* enum vb_letter_telemetry */
+    const struct vb_sim_trail *trail; /* while it is sent */
     uint8_t bytes[];
 };
 
@@ -84,10 +94,12 @@ struct vb_jack {
     uint64_t rate; /* bits per second; 0: nothing is plugged in */
     uint64_t seed; /* of this host's keys */
     uint16_t mtu;
+    uint16_t frame; /* bytes of a packet with as much payload on the wire, and of its telemetry */
     uint8_t notice_level; /* service level of congestion notifications */
     const struct vb_congestion *congestion;
     const struct vb_jack_calls *calls;
-    const struct vb_plug *plug; /* the other side's; NULL: nothing is plugged in */
+    const struct vb_plug *plug;       /* the other side's; NULL: nothing is plugged in */
+    const struct vb_sim_trail *trail; /* while a packet arrives: its telemetry; NULL: none */
 };
 
 /* The host's; made when first asked for, and gone with the world. NULL: no memory. */

@@ -57,6 +57,19 @@ static struct vb_sim_connection *find(const struct vb_sim *sim, uint32_t slot, u
     return found && found->generation == generation ? found : NULL;
 }
 
+static struct vb_sim_connection *find_of(const struct vb_sim *sim,
+                                         const struct vb_sim_packet *packet)
+{
+    return find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
+}
+
+uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet)
+{
+    const struct vb_sim_connection *found = find_of(sim, packet);
+
+    return found ? found->flow : VB_SIM_NONE;
+}
+
 static int open_host(struct vb_sim_host *host)
 {
     if (!host->tcp)
@@ -307,17 +320,28 @@ void vb_sim_tcp_free(struct vb_sim *sim)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
+bool vb_sim_tcp_is_ack(const struct vb_sim_packet *packet)
+{
+    return packet->header[9] & IS_ACK;
+}
+
+struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet)
+{
+    uint64_t word = vb_get64(packet->header + 8);
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+
+    return (struct vb_tcp_segment){.number = word & NUMBER,
+                                   .length = packet->payload,
+                                   .last = flags & IS_LAST,
+                                   .reduced = flags & IS_REDUCED};
+}
+
 static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connection,
                          const struct vb_sim_packet *packet)
 {
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
-    uint64_t word = vb_get64(packet->header + 8);
-    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+    struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
     bool marked = packet->level_marks & VB_SIM_CE;
-    struct vb_tcp_segment segment = {.number = word & NUMBER,
-                                     .length = packet->payload,
-                                     .last = flags & IS_LAST,
-                                     .reduced = flags & IS_REDUCED};
     struct vb_tcp_ack ack[2];
     int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
                                     sim->world->now, ack);
@@ -332,7 +356,7 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
     plan(sim, connection);
 }
 
-static struct vb_tcp_ack ack_of(const struct vb_sim_packet *packet)
+struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet)
 {
     uint64_t word = vb_get64(packet->header + 8);
     uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
@@ -351,7 +375,7 @@ static struct vb_tcp_ack ack_of(const struct vb_sim_packet *packet)
 static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
                      const struct vb_sim_packet *packet)
 {
-    struct vb_tcp_ack ack = ack_of(packet);
+    struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
     struct vb_tcp_sender *sender = &connection->sender;
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
 
@@ -371,11 +395,10 @@ void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
     struct vb_sim_packet came = *vb_world_packet(sim->world, packet);
-    struct vb_sim_connection *connection =
-        find(sim, vb_get24(came.header + 5), vb_get24(came.header + 1));
+    struct vb_sim_connection *connection = find_of(sim, &came);
 
     vb_sim_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
-    if (connection && (came.header[9] & IS_ACK))
+    if (connection && vb_sim_tcp_is_ack(&came))
         take_ack(sim, connection, &came);
     else if (connection)
         take_segment(sim, connection, &came);

@@ -53,4 +53,21 @@ void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation);
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host);
 void vb_sim_tcp_free(struct vb_sim *sim);
 
+/* What a packet says. */
+bool vb_sim_tcp_is_ack(const struct vb_sim_packet *packet);
+struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet);
+struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet);
+/* The flow of its connection; VB_SIM_NONE: the connection is gone. */
+uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet);
+
+static inline uint32_t vb_sim_tcp_slot(const struct vb_sim_packet *packet)
+{
+    return vb_get24(packet->header + 5);
+}
+
+static inline uint32_t vb_sim_tcp_generation(const struct vb_sim_packet *packet)
+{
+    return vb_get24(packet->header + 1);
+}
+
 #endif

@@ -96,39 +96,78 @@ uint64_t vb_capture_lost(const struct vb_capture *capture)
     return atomic_load_explicit(&capture->lost, memory_order_relaxed);
 }
 
-static int write_block(struct vb_capture *capture, const struct vb_frame *frame,
-                       struct vb_pcapng_packet *packet)
+/* The frame's bytes are in the block. */
+static void write_block(struct vb_capture *capture, struct vb_pcapng_packet *packet)
 {
-    int error;
+    int error = vb_capture_file_add(capture->fd, capture->block,
+                                    vb_pcapng_packet(capture->block, packet), capture->patience);
 
-    packet->captured =
-        (uint32_t)vb_frame_write(frame, capture->block + FRAME_AT, capture->bytes, &packet->length);
-    error = vb_capture_file_add(capture->fd, capture->block,
-                                vb_pcapng_packet(capture->block, packet), capture->patience);
     capture->patience = error == -ETIMEDOUT ? 0 : PATIENCE;
-    return error;
+    if (error)
+        atomic_fetch_add_explicit(&capture->lost, 1, memory_order_relaxed);
 }
 
-void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
-                      enum vb_wrap_direction direction, const char *comment, uint64_t now)
+/* Puts a frame's first bytes there, as far as there is room: how many; `*length`: of all of it. */
+typedef uint32_t put_frame(const void *frame, uint8_t *to, uint32_t room, uint32_t *length);
+
+static void add_frame(struct vb_capture *capture, put_frame *put, const void *frame,
+                      struct vb_pcapng_packet *packet)
 {
-    struct vb_pcapng_packet packet = {.time = capture->epoch + now,
-                                      .direction = direction == VB_WRAP_OUT ? VB_PCAPNG_OUTBOUND
-                                                                            : VB_PCAPNG_INBOUND};
     char words[COMMENT];
     int error = errno;
 
     if (getpid() != capture->owner)
         return;
-    if (comment) {
-        snprintf(words, sizeof(words), "%s", comment);
-        packet.comment = words;
+    if (packet->comment) {
+        snprintf(words, sizeof(words), "%s", packet->comment);
+        packet->comment = words;
     }
     pthread_mutex_lock(&capture->mutex);
-    if (write_block(capture, frame, &packet))
-        atomic_fetch_add_explicit(&capture->lost, 1, memory_order_relaxed);
+    packet->time += capture->epoch;
+    packet->captured = put(frame, capture->block + FRAME_AT, capture->bytes, &packet->length);
+    write_block(capture, packet);
     pthread_mutex_unlock(&capture->mutex);
     errno = error;
+}
+
+static struct vb_pcapng_packet packet_of(enum vb_wrap_direction direction, const char *comment,
+                                         uint64_t now)
+{
+    return (struct vb_pcapng_packet){.time = now,
+                                     .direction = direction == VB_WRAP_OUT ? VB_PCAPNG_OUTBOUND
+                                                                           : VB_PCAPNG_INBOUND,
+                                     .comment = comment};
+}
+
+static uint32_t put_roce(const void *frame, uint8_t *to, uint32_t room, uint32_t *length)
+{
+    return (uint32_t)vb_frame_write(frame, to, room, length);
+}
+
+static uint32_t put_bytes(const void *frame, uint8_t *to, uint32_t room, uint32_t *length)
+{
+    const struct vb_capture_bytes *given = frame;
+    uint32_t count = given->count < room ? given->count : room;
+
+    memcpy(to, given->bytes, count);
+    *length = given->length;
+    return count;
+}
+
+void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
+                      enum vb_wrap_direction direction, const char *comment, uint64_t now)
+{
+    struct vb_pcapng_packet packet = packet_of(direction, comment, now);
+
+    add_frame(capture, put_roce, frame, &packet);
+}
+
+void vb_capture_bytes(struct vb_capture *capture, const struct vb_capture_bytes *frame,
+                      enum vb_wrap_direction direction, const char *comment, uint64_t now)
+{
+    struct vb_pcapng_packet packet = packet_of(direction, comment, now);
+
+    add_frame(capture, put_bytes, frame, &packet);
 }
 
 /* ---- packets ---- */

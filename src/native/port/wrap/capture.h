@@ -31,6 +31,14 @@ const char *vb_capture_problem(int error);
 /* `comment`: NULL for none. What cannot be written is counted. */
 void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
                       enum vb_wrap_direction direction, const char *comment, uint64_t now);
+/* The same of a frame of any kind. */
+struct vb_capture_bytes {
+    const uint8_t *bytes;
+    uint32_t count;  /* that are there: the frame's first… */
+    uint32_t length; /* …of so many */
+};
+void vb_capture_bytes(struct vb_capture *capture, const struct vb_capture_bytes *frame,
+                      enum vb_wrap_direction direction, const char *comment, uint64_t now);
 uint64_t vb_capture_lost(const struct vb_capture *capture);
 
 /* What is known of a datagram that neither vb_packet nor vb_arrival says. */
