@@ -16,6 +16,8 @@ static double cube_root(double of)
 {
     double root = of > 1 ? of : 1, next;
 
+    if (of <= 0)
+        return 0; /* which the steps would come to, and divide by */
     for (;; root = next) {
         next = (2 * root + of / (root * root)) / 3;
         if (next >= root)
@@ -73,4 +75,9 @@ double vb_tcp_cubic_reduced(struct vb_tcp_cubic *cubic, double window)
     cubic->most = window < cubic->most ? window * (1 + BETA) / 2 : window;
     cubic->began = VB_TCP_NEVER;
     return window * BETA;
+}
+
+void vb_tcp_cubic_timed_out(struct vb_tcp_cubic *cubic)
+{
+    cubic->most = 0; /* W_max is the window with which congestion avoidance begins: K is 0 */
 }
