@@ -35,7 +35,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs soak sanitize sanitize-threads wheel clean FORCE
+.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak sanitize sanitize-threads wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -94,6 +94,9 @@ sanitize: build/stamps/programs build/stamps/fuzzer build/stamps/sanitize-instal
 
 sanitize-threads: build/stamps/installed ## The C tests that have threads or processes under ThreadSanitizer
 	scripts/sanitize_threads.sh $(VENV) $(notdir $(TESTS))
+
+worlds: build/stamps/installed ## Ten thousand simulated worlds by chance; WORLDS="FIRST LAST": those seeds
+	$(VENV)/bin/python -m tests.sim.random_world $(or $(WORLDS),0 10000)
 
 soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
 	$(VENV)/bin/python -m tests.soak $(SOAK)

@@ -11,6 +11,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,17 @@ def test_all_files_are_written(scenario: Path, tmp_path: Path) -> None:
     assert (tmp_path / "p.pcapng").stat().st_size > 8192
 
 
+def test_a_scenario_may_come_through_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_text(TEXT))
+    writer.start()
+    done = sim(path)
+    writer.join()
+    assert done.returncode == 0
+    assert "pipe: done after" in done.stdout
+
+
 def test_variants_have_files_of_their_own(scenario: Path, tmp_path: Path) -> None:
     scenario.write_text(TEXT + VARIANTS)
     done = sim(scenario, "--timeline", tmp_path / "t.json", "--parquet", tmp_path / "out")
@@ -137,12 +149,30 @@ def test_mistakes_are_said_without_a_traceback(scenario: Path, tmp_path: Path) -
     assert "no such file, and no ready scenario: bad-cable, " in missing.stderr
     scenario.write_text(TEXT)
     assert sim(scenario, "--pcapng", "x").returncode == 2
+    twice = sim(scenario, "--pcapng", "s0-h1=a", "--pcapng", "s0-h1=b")
+    assert (twice.returncode, "s0-h1 has the file a already" in twice.stderr) == (2, True)
     assert "no such link" in sim(scenario, "--pcapng", "h0-h1=x").stderr
     assert sim().returncode == 2
     (tmp_path / "file").write_text("")
     before = sim(scenario, "--parquet", tmp_path / "file")
     assert (before.returncode, before.stdout) == (1, "")  # not after the run
     assert "File exists" in before.stderr
+
+
+def test_what_cannot_be_written_is_named_and_the_rest_is(scenario: Path, tmp_path: Path) -> None:
+    folder = sim(scenario, "--timeline", tmp_path)
+    assert (folder.returncode, folder.stdout) == (1, "")  # not after the run
+    assert f"it is a folder: '{tmp_path}'" in folder.stderr
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "flows.parquet").mkdir()
+    done = sim(scenario, "--parquet", tmp_path / "out", "--timeline", tmp_path / "t.json")
+    assert done.returncode == 1
+    assert f"verbena sim: {tmp_path / 'out'} cannot be written: " in done.stderr
+    assert "net: done after" in done.stdout
+    assert f"wrote {tmp_path / 't.json'}" in done.stdout
+    full = sim(scenario, "--timeline", "/dev/full")
+    assert (full.returncode, "No space left" in full.stderr) == (1, True)
+    assert "verbena sim: /dev/full cannot be written" in full.stderr
 
 
 def test_a_deadlock_is_a_failure_unless_it_is_expected(tmp_path: Path) -> None:

@@ -98,6 +98,13 @@ def test_forwarding_tables_of_opensm_are_read() -> None:
         ibnetdiscover.read_lfts(made, text.replace("200000 (", "999999 ("))
 
 
+def test_a_forwarding_table_s_port_is_one() -> None:
+    made = fabrics.fat_tree(2)
+    text = f"Unicast lids [0x0-0x1] of switch Lid 1 guid 0x{made.guid('e0'):016x} (e0):\n0x1 300"
+    with pytest.raises(FabricError, match="line 2: LID 1 goes to port 300, which is none"):
+        ibnetdiscover.read_lfts(made, text)
+
+
 def test_a_plain_dot_graph_is_read() -> None:
     made = dot.read(
         'graph x { a -- s0; s0 -- s1 [rate="100GbE", delay_ns=250]; subgraph y { s1:7 -- "b c" } }'
@@ -110,6 +117,30 @@ def test_a_plain_dot_graph_is_read() -> None:
     assert str(made.cable("s1", 7)) == "s1[7]-b c[1]"
 
 
+def test_what_is_set_for_all_in_dot_holds_for_what_follows() -> None:
+    made = dot.read(
+        """graph {
+          node [kind=switch]; t; s [ports=9]; s [guid=7]
+          node [kind=host]; edge [rate="10GbE", delay_ns=70]
+          s -- a; s -- b [rate="40GbE"]
+          subgraph rack { edge [rate="25GbE"]; node [kind=switch]; s -- u; c [kind=host]; c -- u }
+          t -- {d s} [delay_ns=80]
+        }"""
+    )
+    assert sorted(made.hosts) == ["a", "b", "c", "d"]
+    assert sorted(made.switches) == ["s", "t", "u"]
+    assert (made.graph.nodes["s"]["ports"], made.guid("s")) == (9, 7)
+    wired = {str(c): (c.rate.name, c.delay_ps // 1000) for c in made.cables()}
+    assert wired == {
+        "s[1]-a[1]": ("10GbE", 70),
+        "s[2]-b[1]": ("40GbE", 70),
+        "s[3]-u[1]": ("25GbE", 70),
+        "c[1]-u[2]": ("25GbE", 70),
+        "t[1]-d[1]": ("10GbE", 80),
+        "t[2]-s[4]": ("10GbE", 80),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -119,6 +150,11 @@ def test_a_plain_dot_graph_is_read() -> None:
         ("graph { a -- s; b -- s [rate=none]; }", "b to s: 'none' is no rate"),
         ("graph { a -- s; b -- s [delay_ns=soon]; }", "b to s: 'soon' is no number"),
         ("graph { a -- s:2; b -- s:2 }", "s: port 2 is used twice"),
+        ("graph { s [guid=x]; a -- s; b -- s }", "s: 'x' is no whole number"),
+        ('graph { s [guid="-5"]; a -- s; b -- s }', "s: -0x5 is no GUID"),
+        ("graph { s [ports=inf]; a -- s; b -- s }", "s: 'inf' is no whole number"),
+        ('graph { s [pos="1"]; a -- s; b -- s }', "s: '1' is no place"),
+        ("graph a { a -- b } graph b { a -- b }", "there are 2 graphs"),
     ],
 )
 def test_what_is_no_fabric_in_dot(text: str, message: str) -> None:

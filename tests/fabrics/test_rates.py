@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 
 from verbena.fabrics import FabricError, Rate, ethernet, infiniband, rate, rates
@@ -53,12 +55,24 @@ def test_every_name_is_read_again() -> None:
         ("0 Gb/s", "carries nothing"),
         (Rate("none", Fraction(0)), "carries nothing"),
         (1e-9, "too slow"),
+        (float("inf"), "is no number"),
+        (1.1e6, "more than 1000000 Gb/s"),
+        ([1], r"\[1\] is no rate"),
+        (True, "True is no rate"),
         ("3xEDR", "no InfiniBand rate 3xEDR"),
         ("4xABC", "speeds are SDR"),
         ("30GbE", "no Ethernet of 30 Gb/s"),
         ("fast", "'fast' is no rate"),
     ],
 )
-def test_what_is_no_rate(value: str | float | Rate, message: str) -> None:
+def test_what_is_no_rate(value: Any, message: str) -> None:
     with pytest.raises(FabricError, match=message):
         rate(value)
+
+
+def test_a_number_may_be_numpy_s() -> None:
+    assert rate(np.int64(100)).bits_per_second == rate(np.float32(100)).bits_per_second == 10**11
+
+
+def test_the_name_of_any_rate_is_that_rate() -> None:
+    assert rate(rate(54.54545454).name) == rate(54.54545454)

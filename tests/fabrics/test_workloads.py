@@ -178,6 +178,9 @@ def test_a_trace_may_name_hosts(tmp_path: Path) -> None:
         ("1,2,many,4,", "t.csv, line 2: 'many' is no whole number"),
         ("1,2,3,-4,", "t.csv, line 2: '-4' is no whole number"),
         ("1,2,3,4,x", "t.csv, line 2: 'x' is no whole number"),
+        (f"{2**32 + 1},2,3,4,", f"t.csv, line 2: no host '{2**32 + 1}'"),
+        (f"{10**30},2,3,4,", "t.csv, line 2: no host"),
+        (f"1,2,3,4,{'1 ' * 70000}", "t.csv, line 2: field larger than"),
     ],
 )
 def test_a_wrong_line_of_a_trace_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -185,6 +188,20 @@ def test_a_wrong_line_of_a_trace_is_named(tmp_path: Path, line: str, message: st
     path.write_text(f"source,destination,bytes,start_ps,after\n{line}\n")
     with pytest.raises(FabricError, match=message):
         fabrics.read_csv(path)
+
+
+def test_a_trace_s_encoding_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbfsource,destination,bytes,start_ps\n0,1,10,0\n")
+    assert rows(fabrics.read_csv(path)) == [(0, 1, 10, 0)]
+    path.write_bytes(b"source,destination,bytes,start_ps\n0,1,10,\xff\n")
+    with pytest.raises(FabricError, match=r"t.csv, after line .: it is not UTF-8"):
+        fabrics.read_csv(path)
+
+
+def test_chunks_of_a_huge_all_reduce_add_up() -> None:
+    made = fabrics.ring_all_reduce(16, (1 << 60) + 5).flows["bytes"].reshape(-1, 16)
+    assert [sum(step) for step in made.tolist()] == [(1 << 60) + 5] * 30
 
 
 def test_a_trace_without_its_head_is_refused(tmp_path: Path) -> None:
@@ -221,7 +238,15 @@ def test_a_workload_that_cannot_run_is_refused(work: Workload, message: str) -> 
         (lambda: fabrics.incast(0, 1), "incast: too few or too small: senders"),
         (lambda: fabrics.ring_all_reduce(8, 7), "ring all-reduce: too few or too small: size"),
         (lambda: fabrics.all_to_all(20_000, 1), "flows are more than"),
+        (lambda: fabrics.incast(10**9, 1), "incast: 1000000000 flows are more than"),
+        (lambda: fabrics.permutation(10**9, 1), "flows are more than"),
+        (lambda: fabrics.shift(10**9, 1, 1), "flows are more than"),
+        (lambda: fabrics.ring_all_reduce(10**4, 10**9), "199980000 flows are more than"),
+        (lambda: fabrics.tree_all_reduce(10**9, 1), "flows are more than"),
+        (lambda: fabrics.incast(4, 1, within_ps=-1), "incast: within -1 ps is before"),
         (lambda: fabrics.flows(1, 2, -3), "a flow with bytes -3"),
+        (lambda: fabrics.flows(1 << 32, 2, 3), "a flow with src 4294967296"),
+        (lambda: fabrics.Distribution("d", ((-5, 0), (5, 100)), ""), "d: sizes and percentages"),
         (lambda: fabrics.distribution("x"), "no distribution 'x': there are websearch"),
         (lambda: fabrics.Distribution("d", ((10, 50), (5, 100)), ""), "d: sizes and percentages"),
         (

@@ -429,6 +429,21 @@ static void cubic_comes_back_after_its_period(void)
     CHECK(vb_tcp_cubic_reduced(&cubic, 800) > 559 && cubic.most < 800); /* fast convergence */
 }
 
+/* 4.10: after slow start the window may be where the curve's top is; its period is then nothing. */
+static void cubic_may_begin_at_the_top(void)
+{
+    struct vb_tcp_cubic cubic;
+    struct vb_tcp_growth growth = {100, 100, 100 * MS, 5000 * MS};
+
+    vb_tcp_cubic_open(&cubic);
+    CHECK(vb_tcp_cubic_grown(&cubic, &growth) >= 100);
+    CHECK(cubic.period <= 0 && cubic.most >= 100);
+    vb_tcp_cubic_reduced(&cubic, 2);
+    growth = (struct vb_tcp_growth){2, 2, 100 * MS, 6000 * MS};
+    CHECK(vb_tcp_cubic_grown(&cubic, &growth) >= 2);
+    CHECK(cubic.period <= 0);
+}
+
 int main(void)
 {
     slow_start_doubles_the_window();
@@ -452,5 +467,6 @@ int main(void)
     dctcp_goes_on_while_all_is_marked();
     dctcp_tells_of_each_change();
     cubic_comes_back_after_its_period();
+    cubic_may_begin_at_the_top();
     return 0;
 }

@@ -288,3 +288,9 @@ def test_captures_that_cannot_be_are_refused(tmp_path: Path) -> None:
         world.capture(b, 0, tmp_path / "z")
     with pytest.raises(ValueError, match="from 64"):
         world.capture(a, 0, tmp_path / "z", size=10)
+    with pytest.raises(ValueError, match="s0-h0 is captured already: h0-s0 has both directions"):
+        scenario.run(captures={"h0-s0": tmp_path / "a", "s0-h0": tmp_path / "b"})
+    twice = {"h0-s0": tmp_path / "a", "h1-s0": tmp_path / "." / "a"}
+    with pytest.raises(ValueError, match="a is the file of h0-s0 already"):
+        scenario.run(captures=twice)
+    assert not (tmp_path / "a").exists()

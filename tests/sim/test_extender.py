@@ -120,3 +120,19 @@ def test_what_has_no_credits_has_no_extender() -> None:
         world.connect(good, 0, hosts[0], 0, extender=100, **LINK)
     assert world.nodes == nodes
     assert np.array_equal(world.links()["node"], [good, hosts[1]])
+
+
+def test_an_extender_holds_a_packet_in_whole_blocks_of_credit() -> None:
+    world = CheckedWorld(timeout=1, retry_count=0)
+    switch = world.add_switch(2, lanes=[{"flow": "credits", "room": 4224}])
+    hosts = [world.add_host(), world.add_host()]
+    link = {"rate": RATE, "delay": 1000}
+    with pytest.raises(ValueError, match="extender is 4194, and not a whole number from 4224"):
+        world.connect(hosts[0], 0, switch, 0, extender=4194, **link)
+    world.connect(hosts[0], 0, switch, 0, extender=4224, **link)
+    world.connect(hosts[1], 0, switch, 1, **link)
+    world.set_routes(switch, [0, 1])
+    world.add_flows([0, 1], [1, 0], 3 * PACKET)
+    assert world.run() == "done"
+    assert world.check(at_rest=True) is None
+    assert (world.flows()["state"] == 2).all()

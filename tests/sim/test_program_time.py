@@ -173,6 +173,53 @@ def test_hosts_share_one_clock_and_context_goes_with_tasks() -> None:
     assert returned == {"h0": (2, "h0"), "h1": (2, "h1")}
 
 
+def test_who_goes_round_with_sleep_0_lets_time_pass_at_last() -> None:
+    flag = []
+
+    async def round_and_round() -> float:
+        while not flag:
+            await asyncio.sleep(0)
+        return now()
+
+    async def set_flag() -> None:
+        await asyncio.sleep(HOUR)
+        flag.append(1)
+
+    done = sim.run({"h0": round_and_round, "h1": set_flag}, world())
+    assert done.returned["h0"] == HOUR
+
+    async def for_ever() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    ended = sim.run({"h0": for_ever}, world(), until=3)
+    assert (ended.returned, ended.now) == ({}, 3)
+
+
+def test_many_turns_at_one_instant_take_no_time_while_nothing_is_to_happen() -> None:
+    async def program() -> float:
+        for _ in range(25_000):
+            await asyncio.sleep(0)
+        return now()
+
+    assert run(program) == 0
+
+
+def test_a_running_loop_is_named_and_a_thread_helps() -> None:
+    async def notebook() -> Any:
+        with pytest.raises(RuntimeError, match=r"await asyncio.to_thread\(sim.run"):
+            sim.run({}, world())
+        return await asyncio.to_thread(run, lambda: after(1, "ran"))
+
+    assert asyncio.run(notebook()) == "ran"
+
+
+@pytest.mark.parametrize("until", [-1, float("nan")])
+def test_an_end_in_the_past_is_refused(until: float) -> None:
+    with pytest.raises(ValueError, match="until is"):
+        sim.run({"h0": lambda: after(1)}, world(), until=until)
+
+
 def test_what_computes_or_sleeps_for_real_takes_no_virtual_time() -> None:
     async def program() -> float:
         time.sleep(0.01)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support import ROOT
 from verbena import fabrics
-from verbena.sim import Scenario, ScenarioError, World
+from verbena.sim import Scenario, ScenarioError, World, limits
 from verbena.sim.document import key_lines
 from verbena.sim.result import DONE, NEVER
 from verbena.sim.units import bytes_of, picoseconds, size_text, time_text
@@ -111,6 +112,21 @@ WRONG = {
     "no room for a packet": (
         "[fabric]", '[switch]\nflow = "credits"\nroom = 1024\n[fabric]', "switch.room",
         "would wait for ever"),
+    "room for a packet, but not for its blocks": (
+        "[fabric]", '[switch]\nflow = "credits"\nroom = 4194\n[fabric]', "switch.room",
+        "4224 in whole blocks"),
+    "no room for telemetry": (
+        "[fabric]", '[congestion]\nkind = "hpcc"\nbase_rtt = "5 us"\n[switch]\nflow = "credits"\n'
+        "room = 4224\n[fabric]", "switch.room", "4288 in whole blocks"),
+    "flows beyond time": (
+        'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 3000\nevery = "10000 s"', "traffic.0.every",
+        "the last of 3000 is too late"),
+    "a clos of far too many hosts": (
+        'topology = "one_switch"\nhosts = 4', 'topology = "clos3"\nradix = 128', "fabric",
+        "5.24e+05 nodes"),
+    "a parking lot of a million": (
+        'topology = "one_switch"\nhosts = 4', 'topology = "parking_lot"\nsenders = 1_000_000',
+        "fabric", "2e+06 nodes"),
     "a key of another flow control": (
         "[fabric]", '[switch]\nflow = "lossy"\nroom = 9000\n[fabric]', "switch.room",
         "only for flow = 'credits'"),
@@ -128,9 +144,19 @@ WRONG = {
         "traffic.0",
         "UC does not read",
     ),
+    "a variant whose files cannot be called so": (
+        'size = "64 KiB"', 'size = "64 KiB"\n[variants."a/b"]\nseed = 1', "variants.a/b",
+        "no name of a variant"),
+    "a network that is too large": (
+        "[fabric]", 'memory = "10 KiB"\n[fabric]', "fabric", "with its traffic needs about"),
     "too much memory": (
         'size = "64 KiB"', 'size = "64 KiB"\nrepeat = 1_000_000_000', "traffic", "too many"),
 }  # fmt: skip
+
+
+def test_room_is_for_packets_of_the_mtu() -> None:
+    text = BASE + '[switch]\nflow = "credits"\nroom = 1024\n[adapter]\nmtu = 256\n'
+    assert Scenario.parse(text).run().end == "done"
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -387,6 +413,18 @@ def test_control_c_ends_a_run() -> None:
 
 
 # ---- units --------------------------------------------------------------------------------------
+
+
+def test_what_a_process_may_have_is_limited_by_its_ulimit() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
+    try:
+        assert limits.available_memory() < 1.1 * (1 << 30)
+        with pytest.raises(ScenarioError, match=r"2e.07 flows are too many"):
+            Scenario.parse(BASE + "repeat = 10_000_000\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_units_are_exact() -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +43,21 @@ def broken(result: ScenarioResult) -> dict[str, float]:
     return {"time": result.time}
 
 
+def ragged(result: ScenarioResult) -> dict[str, float]:
+    return {"odd" if result.seed % 2 else "even": 1.0}
+
+
+def dies(result: ScenarioResult) -> dict[str, float]:
+    os._exit(3)
+
+
+def interrupts(result: ScenarioResult) -> dict[str, float]:
+    if result.seed == 0:
+        os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(600)
+    return {}
+
+
 def test_a_sweep_is_a_table_of_all_points(tmp_path: Path) -> None:
     scenario = Scenario.parse(TEXT)
     made = sweep(scenario, OVER, seeds=[3, 4], workers=2)
@@ -75,6 +93,41 @@ def test_settings_that_cannot_be_are_refused_before_the_first_run() -> None:
         sweep(Scenario.parse(TEXT), {"fabric.hosts": [3, 0]}, measure=broken)
     with pytest.raises(ValueError, match=r"no value for switch\.buffer"):
         sweep(Scenario.parse(TEXT), {"switch.buffer": []})
+
+
+def test_seeds_may_be_among_the_settings_but_not_twice() -> None:
+    scenario = Scenario.parse(TEXT)
+    made = sweep(scenario, {"seed": [5, 6], "fabric.hosts": [3]}, workers=1)
+    assert made["seed"].tolist() == [5, 6]
+    assert made["slowest"][1] == scenario.run(seed=6).durations().max() / 1e12
+    with pytest.raises(ValueError, match="one of them is enough"):
+        sweep(scenario, {"seed": [5]}, seeds=2)
+
+
+def test_values_may_be_numpy_s() -> None:
+    made = sweep(Scenario.parse(TEXT), {"fabric.hosts": np.arange(3, 5)}, np.arange(2), workers=1)
+    assert made.points[3] == {"fabric.hosts": 4, "seed": 1}
+    assert type(made.points[3]["seed"]) is int
+
+
+def test_what_is_no_list_of_values_or_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"fabric.hosts is to have a list of values, and has 4"):
+        sweep(Scenario.parse(TEXT), {"fabric.hosts": 4})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="1000000000000 points are more than this machine"):
+        sweep(Scenario.parse(TEXT), seeds=10**12)
+
+
+def test_rows_of_different_names_and_processes_that_end_name_their_point() -> None:
+    with pytest.raises(SweepError, match=r"with seed = 1 measure has other names: odd; with seed"):
+        sweep(Scenario.parse(TEXT), seeds=2, workers=1, measure=ragged)
+    with pytest.raises(SweepError, match=r"a process ended at once, .* with seed = 0 or later"):
+        sweep(Scenario.parse(TEXT), seeds=2, workers=2, measure=dies)
+
+
+@pytest.mark.timeout(60)
+def test_control_c_ends_points_that_run_and_those_that_wait() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        sweep(Scenario.parse(TEXT), seeds=8, workers=2, measure=interrupts)
 
 
 @pytest.mark.timeout(120)

@@ -14,6 +14,8 @@
 
 enum { HOSTS_MAX = 1 << 16 };
 
+#define NEVER_LOOKED UINT64_MAX
+
 /* The lines that an event will touch besides its port's, while others happen. */
 static void fetch(const void *context, uint64_t what)
 {
@@ -415,6 +417,12 @@ static bool waits_for_ever(const struct vb_world *world, const struct vb_sim_por
     return true;
 }
 
+/* Another number after each packet that was made or has ended. */
+static uint64_t moves(const struct vb_world *world)
+{
+    return world->made + world->copied + world->delivered + world->dropped;
+}
+
 /* Nothing that is pending moves a packet: is there one that waits, and no way out? */
 static bool is_stuck(const struct vb_world *world)
 {
@@ -453,19 +461,19 @@ static int end_of_time(struct vb_world *world, uint64_t until)
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
 {
     struct vb_agenda_entry entry;
-    bool looked = false; /* since a packet moved */
+    uint64_t looked_at = NEVER_LOOKED;
 
     if (until < world->now)
         return -EINVAL;
     for (; events && !world->error; --events) {
         if (__builtin_expect(world->agenda.count == world->idle, 0)) {
-            if (world->pool.in_use && !looked && is_stuck(world))
+            if (world->pool.in_use && looked_at != moves(world) && is_stuck(world))
                 return VB_SIM_END_STUCK;
             if (is_over(world, until))
                 return VB_SIM_END_EMPTY;
-            looked = true;
+            looked_at = moves(world);
         } else {
-            looked = false;
+            looked_at = NEVER_LOOKED;
         }
         if (!vb_agenda_take(&world->agenda, until, &entry))
             return end_of_time(world, until);

@@ -16,11 +16,11 @@ static double cube_root(double of)
 {
     double root = of > 1 ? of : 1, next;
 
-    if (of <= 0)
-        return 0; /* which the steps would come to, and divide by */
+    if (of <= 0) /* to which the method would come closer for ever */
+        return 0;
     for (;; root = next) {
         next = (2 * root + of / (root * root)) / 3;
-        if (next >= root)
+        if (!(next < root))
             return root;
     }
 }

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.util
+import os
 import sys
 import textwrap
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="LINK is s0-h1 or s0[1], as the scenario names links. A scenario that has variants "
         "runs in each of them, and their names are added to those of files and folders. Ctrl-C "
         "ends a run, and what it has measured is shown and written. Exit status 1: the scenario is "
-        "wrong, or a run ended in a deadlock or stalled where its scenario does not expect it.",
+        "wrong, a file cannot be written, or a run ended in a deadlock or stalled where its "
+        "scenario does not expect it.",
     )
     made.add_argument("scenario", nargs="?", metavar="SCENARIO", help="a TOML file or a name")
     made.add_argument(
@@ -74,13 +78,12 @@ def main(arguments: list[str]) -> int:
             return 0
         if options.scenario is None:
             made.error("name a scenario; verbena sim --list has some")
-        captures = dict(_capture(made, word) for word in options.pcapng)
-        return run(options, captures)
+        return run(options, _captures(made, options.pcapng))
     except ModuleNotFoundError as error:
         print(f"verbena sim: {error}", file=sys.stderr)
         return 1
     except MemoryError as error:
-        print(f"verbena sim: no memory: {error}", file=sys.stderr)
+        print(f"verbena sim: there is not enough memory. {error}".rstrip(), file=sys.stderr)
         return 1
 
 
@@ -98,7 +101,7 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
     if scenario.teaches:
         print(textwrap.fill(scenario.teaches, 96), end="\n\n")
     names = options.variant or list(scenario.variants) or [None]
-    chosen = [(name, scenario.variant(name) if name else scenario) for name in names]
+    chosen = [(name, scenario if name is None else scenario.variant(name)) for name in names]
     status = 0
     for name, one in chosen:
         own = name if len(chosen) > 1 else None
@@ -108,12 +111,12 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
         )
         _clear()
         print(result.summary(), flush=True)
-        for path in write(result, options, own):
-            print(f"  wrote {path}")
+        written = write(result, options, own)
         if result.end == "interrupted":
             return INTERRUPTED
         unexpected = result.end in ("deadlock", "stalled") and result.end != one.expect
-        status = max(status, int(unexpected or result.wrong is not None))
+        good = written and not result.captures_lost and result.wrong is None
+        status = max(status, int(unexpected or not good))
     if scenario.see:
         print("\n" + textwrap.fill(scenario.see, 96))
     return status
@@ -127,15 +130,24 @@ def prepare(options: argparse.Namespace) -> None:
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"{package} is missing: pip install verbena[sim]")
         folder.mkdir(parents=True, exist_ok=True)
+        _check_folder(folder)
     if options.timeline:
         options.timeline.parent.mkdir(parents=True, exist_ok=True)
+        _check_folder(options.timeline.parent)
+        if options.timeline.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", str(options.timeline))
+
+
+def _check_folder(folder: Path) -> None:
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written there", str(folder))
 
 
 def load(name: str) -> Scenario:
     """A file or a ready scenario; OSError names what there is."""
     from verbena.sim import Scenario, ready
 
-    if ready.find(name) is None and not Path(name).is_file():
+    if ready.find(name) is None and (Path(name).is_dir() or not Path(name).exists()):
         known = ", ".join(ready.names())
         raise FileNotFoundError(f"{name}: no such file, and no ready scenario: {known}")
     return Scenario.load(name)
@@ -158,11 +170,16 @@ def listed() -> str:
 # ---- options -------------------------------------------------------------------------------------
 
 
-def _capture(made: argparse.ArgumentParser, word: str) -> tuple[str, str]:
-    link, equals, file = word.partition("=")
-    if not (link and equals and file):
-        made.error(f"--pcapng {word}: it is to be LINK=FILE, as in s0-h1=out.pcapng")
-    return link, file
+def _captures(made: argparse.ArgumentParser, words: list[str]) -> dict[str, str]:
+    """Files by link."""
+    captures: dict[str, str] = {}
+    for word in words:
+        link, equals, file = word.partition("=")
+        if not (link and equals and file):
+            made.error(f"--pcapng {word}: it is to be LINK=FILE, as in s0-h1=out.pcapng")
+        if captures.setdefault(link, file) != file:
+            made.error(f"--pcapng {word}: {link} has the file {captures[link]} already")
+    return captures
 
 
 def _change(word: str) -> tuple[str, Any]:
@@ -181,20 +198,26 @@ def _named(path: Path, variant: str | None) -> Path:
     return path if variant is None else path.with_name(f"{path.stem}-{variant}{path.suffix}")
 
 
-def write(result: ScenarioResult, options: argparse.Namespace, variant: str | None) -> list[Path]:
-    """What was asked for; the paths of what was made."""
-    made: list[Path] = []
-    if options.plots:
-        made += result.plot(options.plots / variant if variant else options.plots)
-    if options.parquet:
-        folder = options.parquet / variant if variant else options.parquet
-        result.to_parquet(folder)
-        made.append(folder)
-    if options.timeline:
-        path = _named(options.timeline, variant)
-        result.timeline(path)
-        made.append(path)
-    return made
+def write(result: ScenarioResult, options: argparse.Namespace, variant: str | None) -> bool:
+    """What was asked for; says what was made, and what could not be."""
+    makes: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
+        (options.plots and options.plots / (variant or ""), result.plot),
+        (options.parquet and options.parquet / (variant or ""), result.to_parquet),
+        (options.timeline and _named(options.timeline, variant), result.timeline),
+    )
+    good = True
+    for path, make in makes:
+        if path is None:
+            continue
+        try:
+            made = make(path)
+        except OSError as error:
+            good = False
+            print(f"verbena sim: {path} cannot be written: {error}", file=sys.stderr)
+            continue
+        for each in made if isinstance(made, list) else [path]:
+            print(f"  wrote {each}")
+    return good
 
 
 # ---- progress ------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import FabricError
@@ -39,17 +41,19 @@ def read(text: str, *, rate: str = "4xEDR", length_m: float = 1.0) -> Fabric:
     ``ports`` is how many it has, otherwise as many as it uses. An edge's ports are its
     ``taillabel`` and ``headlabel``, or those of ``a:1 -- b:2``, otherwise the lowest free ones;
     ``rate``, ``delay_ns`` or ``length_m`` are those of its cable, otherwise the arguments here.
+    ``node [...]``, ``edge [...]`` and ``a -- {b c}`` mean what they mean to Graphviz.
     Needs pydot; raises FabricError for text that is no DOT graph.
     """
     graph = _parsed(text)
-    nodes, edges = _statements(graph)
+    statements = _Statements(graph)
+    nodes, edges = statements.nodes, statements.edges
     used: dict[str, list[int]] = {}
     for one, other, _ in edges:
         for name, port in (one, other):
             used.setdefault(name, []).append(port or 0)
     fabric = Fabric(_plain(graph.get_name()) or "dot")
-    for name in {**nodes, **used}:
-        _add_node(fabric, name, nodes.get(name, {}), used.get(name, []))
+    for name, node in nodes.items():
+        _add_node(fabric, name, node, used.get(name, []))
     # Ports that are named come first, so that a cable without one takes what is left.
     for (a, a_port), (b, b_port), more in sorted(edges, key=lambda e: not (e[0][1] and e[1][1])):
         delay = more.get("delay_ns")
@@ -70,12 +74,14 @@ def _add_node(fabric: Fabric, name: str, node: dict[str, str], used: list[int]) 
     kind = node.get("kind", "host" if len(used) == 1 else "switch")
     if kind not in SHAPES:
         raise FabricError(f"{name}: {kind!r} is neither host nor switch")
-    ports = int(_number(name, node["ports"])) if "ports" in node else max([1, len(used), *used])
-    guid = int(node["guid"], 0) if "guid" in node else None
+    ports = _whole(name, node["ports"]) if "ports" in node else max([1, len(used), *used])
+    guid = _whole(name, node["guid"]) if "guid" in node else None
     more: dict[str, Any] = {}
     if "pos" in node:
-        x, y = (_number(name, value) / 72 for value in node["pos"].rstrip("!").split(","))
-        more["pos"] = (x, y)
+        place = [_number(name, value) / 72 for value in node["pos"].rstrip("!").split(",")]
+        if len(place) not in (2, 3):
+            raise FabricError(f"{name}: {node['pos']!r} is no place")
+        more["pos"] = (place[0], place[1])
     add = fabric.add_host if kind == "host" else fabric.add_switch
     add(name, ports=ports, guid=guid, **more)
 
@@ -94,29 +100,56 @@ def _parsed(text: str) -> Any:
     if not graphs:
         reason = printed.getvalue().strip().splitlines() or ["it cannot be parsed"]
         raise FabricError(f"no DOT graph: {reason[-1]}")
+    if len(graphs) > 1:
+        raise FabricError(f"there are {len(graphs)} graphs, and a fabric is one")
     return graphs[0]
 
 
 Edge = tuple[tuple[str, int | None], tuple[str, int | None], dict[str, str]]
 
 
-def _statements(graph: Any) -> tuple[dict[str, dict[str, str]], list[Edge]]:
-    """Nodes and edges, those of subgraphs too."""
-    nodes: dict[str, dict[str, str]] = {}
-    edges: list[Edge] = []
-    for node in graph.get_nodes():
-        name = _plain(node.get_name())
-        if name not in ("node", "edge", "graph", "\\n", ""):
-            nodes[name] = _attributes(node)
-    for edge in graph.get_edges():
-        more = _attributes(edge)
-        a = _end(str(edge.get_source()), more.get("taillabel"))
-        edges.append((a, _end(str(edge.get_destination()), more.get("headlabel")), more))
-    for part in graph.get_subgraphs():
-        more_nodes, more_edges = _statements(part)
-        nodes |= more_nodes
-        edges += more_edges
-    return nodes, edges
+class _Statements:
+    """Nodes and edges of a graph in their order, those of subgraphs too."""
+
+    def __init__(self, graph: Any) -> None:
+        self.nodes: dict[str, dict[str, str]] = {}
+        self.edges: list[Edge] = []
+        self._met: dict[str, dict[str, str]] = {}  # in edges, with what was set for all then
+        self._read(graph, {}, {})
+        self.nodes = {**self.nodes, **{n: m for n, m in self._met.items() if n not in self.nodes}}
+
+    def _read(self, graph: Any, for_nodes: dict[str, str], for_edges: dict[str, str]) -> None:
+        for_nodes, for_edges = dict(for_nodes), dict(for_edges)
+        parts = [*graph.get_nodes(), *graph.get_edges(), *graph.get_subgraphs()]
+        for part in sorted(parts, key=lambda part: int(part.get_sequence())):
+            more = _attributes(part)
+            if hasattr(part, "get_source"):
+                self._edge(part, for_nodes, {**for_edges, **more})
+            elif hasattr(part, "get_nodes"):
+                self._read(part, for_nodes, for_edges)
+            elif part.get_name() in ("node", "edge", "graph"):
+                {"node": for_nodes, "edge": for_edges}.get(part.get_name(), {}).update(more)
+            elif (name := _plain(part.get_name())) not in ("\\n", ""):
+                known = self.nodes.get(name, self._met.get(name, for_nodes))
+                self.nodes[name] = {**known, **more}
+
+    def _edge(self, edge: Any, for_nodes: dict[str, str], more: dict[str, str]) -> None:
+        """An end in braces stands for each node in them."""
+        ends = [self._ends(end, for_nodes) for end in (edge.get_source(), edge.get_destination())]
+        for one, other in itertools.product(*ends):
+            a, b = _end(one, more.get("taillabel")), _end(other, more.get("headlabel"))
+            for name, _ in (a, b):
+                self._met.setdefault(name, dict(for_nodes))
+            self.edges.append((a, b, more))
+
+    def _ends(self, end: Any, for_nodes: dict[str, str]) -> list[str]:
+        if not isinstance(end, Mapping):
+            return [str(end)]
+        import pydot
+
+        part = pydot.Subgraph(obj_dict=dict(end))
+        self._read(part, for_nodes, {})
+        return list(dict.fromkeys(str(node.get_name()) for node in part.get_nodes()))
 
 
 def _end(text: str, label: str | None) -> tuple[str, int | None]:
@@ -139,6 +172,13 @@ def _plain(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '\\"') + '"'
+
+
+def _whole(where: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise FabricError(f"{where}: {text!r} is no whole number") from None
 
 
 def _number(where: str, text: str | float) -> float:

@@ -84,6 +84,8 @@ class Fabric:
             raise FabricError(f"{name}: {ports} ports, which is not 1 to {MAX_PORTS}")
         if guid is None:
             guid = self._next_guid(kind, ports)
+        if not 0 <= guid < 1 << 64:
+            raise FabricError(f"{name}: {guid:#x} is no GUID of 64 bits")
         if guid in self._guids:
             raise FabricError(f"{name}: GUID {guid:#x} is that of {self._guids[guid]}")
         self._guids[guid] = name

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,6 +94,8 @@ def flows(src: ArrayLike, dst: ArrayLike, size: ArrayLike, start: ArrayLike = 0)
     for name, column in zip(("src", "dst", "bytes", "start"), columns, strict=True):
         if column.size and column.min() < 0:
             raise FabricError(f"a flow with {name} {column.min()}")
+        if column.size and column.max() > np.iinfo(FLOW[name]).max:
+            raise FabricError(f"a flow with {name} {column.max()}")
         made[name] = column
     return made
 
@@ -107,15 +110,14 @@ def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:
     path = Path(path)
     rows: list[tuple[int, int, int, int]] = []
     waits: list[tuple[int, int]] = []
-    with path.open(newline="") as file:
-        reader = csv.reader(file)
-        head = [name.strip() for name in next(reader, [])]
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = _rows(path.name, file)
+        head = [name.strip() for name in next(reader, ("", []))[1]]
         if tuple(head) not in (COLUMNS, COLUMNS[:4]):
             raise FabricError(f"{path.name}, line 1: the head is not {','.join(COLUMNS)}")
-        for row in reader:
+        for where, row in reader:
             if not row:
                 continue
-            where = f"{path.name}, line {reader.line_num}"
             if len(row) != len(head):
                 raise FabricError(f"{where}: {len(row)} columns, not {len(head)}")
             src, dst = (_host(where, name.strip(), hosts) for name in row[:2])
@@ -125,6 +127,18 @@ def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:
     table = np.array(rows, np.int64).reshape(-1, 4)
     after = np.array(waits, np.int64).reshape(-1, 2)
     return Workload(path.stem, flows(*table.T), after)
+
+
+def _rows(name: str, file: TextIO) -> Iterator[tuple[str, list[str]]]:
+    """Each row with its place, "trace.csv, line 3"."""
+    reader = csv.reader(file)
+    try:
+        for row in reader:
+            yield f"{name}, line {reader.line_num}", row
+    except csv.Error as error:
+        raise FabricError(f"{name}, line {reader.line_num}: {error}") from None
+    except UnicodeDecodeError:
+        raise FabricError(f"{name}, after line {reader.line_num}: it is not UTF-8") from None
 
 
 def write_csv(workload: Workload, path: str | Path) -> None:
@@ -142,12 +156,12 @@ def write_csv(workload: Workload, path: str | Path) -> None:
 def _host(where: str, name: str, hosts: dict[str, int] | None) -> int:
     if hosts is not None and name in hosts:
         return hosts[name]
-    if name.isdecimal():
+    if name.isdecimal() and len(name) < 12 and int(name) <= np.iinfo(FLOW["src"]).max:
         return int(name)
     raise FabricError(f"{where}: no host {name!r}")
 
 
 def _whole(where: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) >= 1 << 63:
+    if not text.strip().isdecimal() or len(text) > 40 or int(text) >= 1 << 63:
         raise FabricError(f"{where}: {text.strip()!r} is no whole number from 0 on")
     return int(text)

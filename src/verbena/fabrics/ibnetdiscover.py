@@ -59,7 +59,12 @@ def read(
     "S-0002c90000000001". LIDs and GUIDs are kept. ``rate`` is for cables that the text gives none,
     ``length_m`` for all: the text does not know it. Raises FabricError, naming the line.
     """
-    nodes = {node.id: node for node in _nodes(text)}
+    nodes: dict[str, _Node] = {}
+    for node in _nodes(text):
+        if node.id in nodes:
+            before = nodes[node.id].line
+            raise FabricError(f"line {node.line}: {node.id} is described in line {before} already")
+        nodes[node.id] = node
     taken = Counter(node.name for node in nodes.values())
     names = {id_: n.name if n.name and taken[n.name] == 1 else id_ for id_, n in nodes.items()}
     fabric = Fabric(name)
@@ -224,6 +229,8 @@ def read_lfts(fabric: Fabric, text: str) -> NDArray[Any]:
                 raise FabricError(f"line {number}: no switch with GUID 0x{found[1]}")
         elif (found := _TABLE_LINE.match(line.strip())) and switch >= 0:
             lid, port = int(found[1], 16), int(found[2])
+            if port > np.iinfo(kind).max:
+                raise FabricError(f"line {number}: LID {lid} goes to port {port}, which is none")
             if lid <= top:
                 lft[switch, lid] = port
     return lft

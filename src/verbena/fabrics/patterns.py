@@ -34,6 +34,9 @@ def incast(
     All begin at 0, or at random times before ``within_ps``.
     """
     _need("incast", senders=senders, size=size)
+    _few("incast", senders)
+    if within_ps < 0:
+        raise FabricError(f"incast: within {within_ps} ps is before the beginning")
     receiver = senders if receiver is None else receiver
     src = np.array([host for host in range(senders + 1) if host != receiver][:senders])
     start = np.random.default_rng(seed).integers(0, within_ps, senders) if within_ps else 0
@@ -43,6 +46,7 @@ def incast(
 def permutation(hosts: int, size: int, *, seed: int = 1) -> Workload:
     """Every host sends to one other and receives from one other; all pairings are as likely."""
     _need("permutation", hosts=hosts - 1, size=size)
+    _few("permutation", hosts)
     random = np.random.default_rng(seed)
     src = np.arange(hosts)
     while True:  # one in e shuffles leaves no host to itself
@@ -54,6 +58,7 @@ def permutation(hosts: int, size: int, *, seed: int = 1) -> Workload:
 def shift(hosts: int, by: int, size: int) -> Workload:
     """Host i sends to host (i + by) modulo ``hosts``."""
     _need("shift", hosts=hosts - 1, size=size)
+    _few("shift", hosts)
     if by % hosts == 0:
         raise FabricError(f"shift: by {by} of {hosts} hosts sends each to itself")
     src = np.arange(hosts)
@@ -67,8 +72,7 @@ def all_to_all(hosts: int, size: int, *, in_turn: bool = True) -> Workload:
     exchange does), otherwise all begin at 0. Flow (s - 1) * hosts + i is that of host i in shift s.
     """
     _need("all to all", hosts=hosts - 1, size=size)
-    if hosts * (hosts - 1) > MAX_FLOWS:
-        raise FabricError(f"all to all: {hosts * (hosts - 1)} flows are more than {MAX_FLOWS}")
+    _few("all to all", hosts * (hosts - 1))
     step, src = (a.ravel() for a in np.indices((hosts - 1, hosts)))
     made = flows(src, (src + step + 1) % hosts, size)
     number = np.arange(len(made))
@@ -84,6 +88,7 @@ def ring_all_reduce(hosts: int, size: int) -> Workload:
     Flow t * hosts + i is step t of host i.
     """
     _need("ring all-reduce", hosts=hosts - 1, size=size // hosts if hosts > 0 else 0)
+    _few("ring all-reduce", 2 * hosts * (hosts - 1))
     step, src = (a.ravel() for a in np.indices((2 * (hosts - 1), hosts)))
     chunk = (src - step) % hosts
     made = flows(src, (src + 1) % hosts, _chunks(size, hosts)[chunk])
@@ -94,8 +99,8 @@ def ring_all_reduce(hosts: int, size: int) -> Workload:
 
 
 def _chunks(size: int, count: int) -> NDArray[np.int64]:
-    edges = np.arange(count + 1) * size // count
-    return np.diff(edges)
+    whole, more = divmod(size, count)
+    return np.diff(np.arange(count + 1) * more // count) + whole
 
 
 def tree_all_reduce(hosts: int, size: int) -> Workload:
@@ -105,6 +110,7 @@ def tree_all_reduce(hosts: int, size: int) -> Workload:
     hosts - 1 + i - 1 goes from the parent to host i, once the parent has the result.
     """
     _need("tree all-reduce", hosts=hosts - 1, size=size)
+    _few("tree all-reduce", 2 * (hosts - 1))
     child = np.arange(1, hosts)
     parent = (child - 1) // 2
     made = flows(np.concatenate([child, parent]), np.concatenate([parent, child]), size)
@@ -156,3 +162,8 @@ def _need(name: str, **numbers: int) -> None:
     for what, value in numbers.items():
         if value < 1:
             raise FabricError(f"{name}: too few or too small: {what}")
+
+
+def _few(name: str, count: int) -> None:
+    if count > MAX_FLOWS:
+        raise FabricError(f"{name}: {count} flows are more than {MAX_FLOWS}")

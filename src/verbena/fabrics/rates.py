@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
+
 from .errors import FabricError
 
 __all__ = ["Rate", "ethernet", "infiniband", "names", "rate"]
@@ -15,6 +17,7 @@ __all__ = ["Rate", "ethernet", "infiniband", "names", "rate"]
 GIGA = 10**9
 PS_PER_S = 10**12
 MAX_PS = 2**31  # of a byte: what fits the event core's arithmetic
+MAX_BITS = 10**15  # in a second, for the same reason
 
 # Gb/s of one InfiniBand lane that packets can use (IBA volume 2, chapters 5 and 6). SDR to QDR are
 # 8b/10b, FDR10 to EDR 64b/66b. From HDR on, the signalling rates of 53.125, 106.25 and 212.5 Gb/s
@@ -78,19 +81,29 @@ def ethernet(gbps: str | float) -> Rate:
     return Rate(f"{text}GbE", Fraction(text) * GIGA)
 
 
-@cache
 def rate(value: str | float | Rate) -> Rate:
     """A rate from what a user writes.
 
     "4xHDR", "EDR" (4x is meant), "100GbE", "37.5 Gb/s" (any rate), or a number of Gb/s. Raises
-    FabricError for what is none of them, and for a rate of zero or less.
+    FabricError for what is none of them, and for a rate of zero or less or more than 1000000 Gb/s.
     """
+    given: object = value
+    if isinstance(given, np.floating | np.integer):
+        given = float(given)
+    if isinstance(given, bool) or not isinstance(given, str | int | float | Rate):
+        raise FabricError(f"{value!r} is no rate: write 4xHDR, 100GbE or 37.5 Gb/s")
+    return _rate(given)
+
+
+@cache
+def _rate(value: str | float | Rate) -> Rate:
     if isinstance(value, Rate):
         return _checked(value)
     if isinstance(value, int | float):
         if not 0 < value < float("inf"):
-            raise FabricError(f"a rate of {value:g} Gb/s carries nothing")
-        return _checked(Rate(f"{value:g}Gb/s", Fraction(str(value)) * GIGA))
+            what = "is no number" if value == float("inf") else "carries nothing"
+            raise FabricError(f"a rate of {value:g} Gb/s {what}")
+        return _checked(Rate(f"{value:.12g}Gb/s", Fraction(str(value)) * GIGA))
     if found := _PLAIN.fullmatch(value.strip()):
         return ethernet(found[1]) if value.strip().upper().endswith("E") else rate(float(found[1]))
     found = _INFINIBAND.fullmatch(value.strip())
@@ -108,6 +121,8 @@ def names() -> list[str]:
 def _checked(value: Rate) -> Rate:
     if value.bits_per_second <= 0:
         raise FabricError(f"a rate of {value.name} carries nothing")
+    if value.bits_per_second > MAX_BITS:
+        raise FabricError(f"a rate of {value.name} is more than {MAX_BITS / GIGA:.0f} Gb/s")
     if value.ps_per_byte > MAX_PS:
         raise FabricError(f"a rate of {value.name} is too slow: a byte takes more than 2 ms")
     return value

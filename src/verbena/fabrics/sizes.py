@@ -15,6 +15,9 @@ from .errors import FabricError
 __all__ = ["PUBLISHED", "Distribution", "distribution", "read_distribution"]
 
 
+LARGEST = 2.0**62  # bytes
+
+
 @dataclass(frozen=True)
 class Distribution:
     """``points``: pairs of bytes and the percentage of flows that are no larger.
@@ -29,7 +32,8 @@ class Distribution:
     def __post_init__(self) -> None:
         sizes, shares = np.array(self.points, float).T if self.points else ([], [])
         rising = (np.diff(sizes) >= 0).all() and (np.diff(shares) >= 0).all()
-        if len(sizes) < 2 or not rising or shares[0] < 0 or shares[-1] != 100 or sizes[-1] < 1:
+        some = len(sizes) >= 2 and rising and sizes[0] >= 0 and 1 <= sizes[-1] < LARGEST
+        if not some or shares[0] < 0 or shares[-1] != 100:
             raise FabricError(f"{self.name}: sizes and percentages do not rise to 100")
 
     @cached_property
@@ -128,7 +132,11 @@ def read_distribution(path: str | Path) -> Distribution:
     """From a file with lines ``bytes percentage``. Raises FabricError, naming the line."""
     path = Path(path)
     points = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise FabricError(f"{path.name}: {error}") from None
+    for number, line in enumerate(lines, 1):
         words = line.split("#")[0].split()
         if not words:
             continue

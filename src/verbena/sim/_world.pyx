@@ -12,6 +12,7 @@ from libc.string cimport memset
 
 import os
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 
@@ -75,11 +76,17 @@ cdef dict _settings(str name, object given):
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:
     try:
         number = int(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):  # a list, NaN, an infinity
         number = None
-    if number is None or number != value or not least <= number <= most:
+    if number is None or isinstance(value, bool) or number != value or not least <= number <= most:
         raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
     return number
+
+
+cdef double _real(str name, object value) except? -1:
+    if isinstance(value, bool) or not isinstance(value, Real) or abs(value) > 1e300:
+        raise ValueError(f"{name} is {value!r}, and no number")
+    return value
 
 
 cdef vb_sim_marking _marking(object mark) except *:
@@ -97,7 +104,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
     rest = dict(given)
     lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
     lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
-    lane.alpha = rest.pop("alpha", 0.0)
+    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0))
     lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
     lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
     lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
@@ -184,8 +191,8 @@ cdef class World:
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
         if congestion is not None:
             self._fill_congestion(&config.congestion, _settings("congestion", congestion))
-        if config.congestion.kind == VB_CONGESTION_HPCC:
-            self._frame += VB_HPCC_BYTES
+            if config.congestion.kind == VB_CONGESTION_HPCC:
+                self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -218,11 +225,17 @@ cdef class World:
         if named not in ("paper", "adapter"):
             raise ValueError(f"congestion: set is {named!r}, and neither 'paper' nor 'adapter'")
         to[0] = vb_dcqcn_paper() if named == "paper" else vb_dcqcn_adapter()
+        for name in ("alpha_interval", "raise_interval", "raise_bytes", "cut_interval"):
+            if name in given:
+                given[name] = _count(name, given[name], 0, 2**62)
+        for name in ("gain", "least_factor", "add_rate", "fast_add_rate", "least_rate"):
+            if name in given:
+                given[name] = _real(name, given[name])
         to.gain = given.pop("gain", to.gain)
         to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
         to.raise_interval = given.pop("raise_interval", to.raise_interval)
         to.raise_bytes = given.pop("raise_bytes", to.raise_bytes)
-        to.fast_steps = given.pop("fast_steps", to.fast_steps)
+        to.fast_steps = _count("fast_steps", given.pop("fast_steps", to.fast_steps), 0, 2**31)
         to.add_rate = given.pop("add_rate", to.add_rate)
         to.fast_add_rate = given.pop("fast_add_rate", to.fast_add_rate)
         to.least_rate = given.pop("least_rate", to.least_rate)
@@ -239,6 +252,10 @@ cdef class World:
             raise ValueError("congestion: add_rate and fast_add_rate are to be above 0: bits/s "
                              "by which a rate comes back to its line's")
         return 0
+
+    cdef uint32_t _blocks(self):
+        """The bytes that a packet takes of credits, which are of whole blocks."""
+        return (self._frame + VB_SIM_BLOCK - 1) // VB_SIM_BLOCK * VB_SIM_BLOCK
 
     cdef int _idle(self) except -1:
         """A world has one thread at a time: run() lets go of the interpreter's lock."""
@@ -298,9 +315,10 @@ cdef class World:
         for i in range(config.lanes):
             _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.gate == VB_SIM_CREDITS and \
-                    config.lane[i].flow.room < self._frame:
+                    config.lane[i].flow.room < self._blocks():
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
-                                 f"{self._frame} bytes would wait for ever")
+                                 f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
+                                 "credit, would wait for ever")
         if low is None:
             low = [(lane, 64) for lane in range(len(lanes))]
         config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
@@ -759,6 +777,11 @@ cdef class World:
     def packets(self):
         return {"sent": self._world.made + self._world.copied,
                 "delivered": self._world.delivered, "dropped": self._world.dropped}
+
+    @property
+    def frame_bytes(self):
+        """What the longest packet of an adapter takes on the wire, and in a buffer."""
+        return self._frame
 
     @property
     def bytes_each(self):

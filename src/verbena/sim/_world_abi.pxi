@@ -58,6 +58,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_CCT
         VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
+        VB_HPCC_BYTES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
         VB_MAX_GROUPS
@@ -208,8 +209,6 @@ cdef extern from "port/sim/sim.h" nogil:
         uint32_t limit
         uint32_t increase
         uint64_t timer
-    enum:
-        VB_HPCC_BYTES
     struct vb_hpcc_config:
         uint64_t base_rtt
         double target

@@ -16,7 +16,7 @@ cdef object _connect_far(World world, object a, object a_port, object b, object 
     _count("rate", rate, 1, 10**15)
     _count("delay", delay, 0, 10**12)
     _fill_extender(world, &config, a, b)
-    config.line = _count("extender", extender, world._frame, 2**32 - 1)
+    config.line = _count("extender", extender, world._blocks(), 2**32 - 1)
     for i in range(2):
         _check(vb_switch_create(&config, &sw), "an extender")
         _check(vb_world_add_switch(world._world, sw, &box[i]), "an extender")

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = ["Document", "Key", "ScenarioError", "Section", "key_lines"]
+import numpy as np
+
+__all__ = ["Document", "Key", "ScenarioError", "Section", "key_lines", "plain"]
 
 Key = tuple[str | int, ...]
 T = TypeVar("T")
@@ -50,7 +52,9 @@ class Document:
         """Raises ScenarioError for what is no TOML."""
         try:
             settings = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            raise ScenarioError(f"{name}: lists or tables are in each other too deeply") from None
+        except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
             found = _AT_LINE.fullmatch(str(error))
             if found is None:
                 raise ScenarioError(f"{name}: {error}") from None
@@ -107,8 +111,19 @@ def _set(settings: dict[str, Any], dotted: str, value: Any, whose: str) -> Key:
     last = _step(at, parts[-1]) if isinstance(at, list) else parts[-1]
     if last is None:
         raise ScenarioError(f"{whose}: there is no {parts[-1]!r} for {dotted}", key=dotted)
-    at[last] = copy.deepcopy(value)
+    at[last] = plain(value)
     return (*key, last)
+
+
+def plain(value: Any) -> Any:
+    """A copy, with NumPy's numbers and arrays as TOML would have them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return copy.deepcopy(value)
 
 
 def _step(at: Any, part: str) -> str | int | None:

@@ -70,9 +70,9 @@ def number(least: float, most: float, *, above: bool = False) -> Callable[[objec
 
 def one_of(names: Collection[str]) -> Callable[[object], str]:
     def kind(value: object) -> str:
-        if value not in names:
+        if not isinstance(value, str) or value not in names:
             raise ValueError(f"there are {', '.join(names)}")
-        return str(value)
+        return value
 
     return kind
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from verbena.sim._world import World
@@ -20,11 +21,15 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Bytes that this process can still have: of the machine, and of its control group."""
+    """Bytes that this process can still have: of the machine, its control group, its ulimit."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        if most != resource.RLIM_INFINITY:
+            found.append(most - pages * os.sysconf("SC_PAGE_SIZE"))
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())
         found += [] if limit == "max" else [int(limit) - used]

@@ -82,7 +82,8 @@ class ScenarioResult:
     bytes that waited, ``paused`` [t, q] whether the other end had stopped them.
 
     ``packets`` counts what was sent, delivered, dropped and under way at the end; ``wrong`` is
-    None, or says what does not add up. ``notes`` are remarks about the scenario.
+    None, or says what does not add up. ``notes`` are remarks about the scenario. ``captures_lost``:
+    packets that could not be written to files.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ScenarioResult:
     notes: tuple[str, ...] = ()
     link_events: tuple[tuple[int, bool, int], ...] = ()  # link, up, ps
     fabric: Fabric | None = None
+    captures_lost: int = 0
 
     # ---- flows ---------------------------------------------------------------------------------
 

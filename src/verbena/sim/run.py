@@ -67,10 +67,18 @@ def run(
 
     Raises what a program raises, after the others were cancelled; Deadlock, which names the tasks
     that wait, when nothing is left to happen; Interrupted at Ctrl-C; ValueError for a host that
-    there is not.
+    there is not; RuntimeError where an event loop runs already, as in a notebook: there,
+    ``await asyncio.to_thread(sim.run, programs, fabric)``.
     """
     if not control_delay >= 0:
         raise ValueError(f"control_delay is {control_delay!r}, and not 0 s or more")
+    if until is not None and not until >= 0:
+        raise ValueError(f"until is {until!r}, and not 0 s or more")
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "sim.run has an event loop of its own, and one runs here already: in a notebook,"
+            " await asyncio.to_thread(sim.run, programs, fabric)"
+        )
     hosts = _hosts(fabric, switch, seed, world)
     plan = {hosts[name]: program for name, program in programs.items()}
     for name in background:

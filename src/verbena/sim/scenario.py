@@ -60,7 +60,7 @@ class Scenario:
 
         found = ready.find(path) if isinstance(path, str) else None
         path = found or Path(path)
-        return cls.parse(path.read_text(), name=path.name, folder=path.parent)
+        return cls.parse(_decoded(path), name=path.name, folder=path.parent)
 
     @classmethod
     def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
@@ -151,6 +151,8 @@ class Scenario:
     def _read_variants(self, section: Section) -> None:
         self._variants = {}
         for name in section.table:
+            if name in ("", ".", "..") or "/" in name:
+                raise section.error(name, "is no name of a variant: files are called after it")
             inner = section.section(name)
             self._variants[name] = inner.rest()
         section.close()
@@ -178,7 +180,7 @@ class Scenario:
         )
         text = limits.refusal(needed, allowed, len(flows))
         if text:
-            raise root.document.error((), f"this {text}")
+            raise root.document.error(("fabric",), f"with its traffic {text}")
 
     def _active(self) -> int:
         """Flows at once, if each takes ten times as long as on an empty line, and 1 ms."""
@@ -231,6 +233,8 @@ class Scenario:
         section.close()
         if section.table and not self.every:
             raise section.error("every" if "every" in section else None, "needs a time above 0")
+        if links == []:
+            raise section.error("links", "is empty: without it all are sampled")
         self.sampled = None if links is None else tuple(links)
 
     def _links_named(self, value: object) -> list[int]:
@@ -347,12 +351,11 @@ class Scenario:
         result, with what was measured, says so. ``seed``: of what is drawn by lot in the run;
         traffic that is drawn stays that of the scenario's seed.
 
-        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none,
-        OSError for a file that cannot be written.
+        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none
+        and for a link or a file that is there twice, OSError for a file that cannot be written.
         """
         world = self.world(seed)
-        for link, path in (captures or {}).items():
-            world.capture(*self.link_end(link), path)
+        self._capture(world, captures or {})
         samples = self._sample(world)
         begin = time.perf_counter()
         try:
@@ -361,6 +364,9 @@ class Scenario:
             end = "interrupted"
         wall = time.perf_counter() - begin
         made = self._result(world, end, wall, self.seed if seed is None else seed)
+        if lost := world.captures_lost:
+            note = f"{lost} packets could not be written to the captures: is there room?"
+            made = replace(made, notes=(*made.notes, note), captures_lost=lost)
         if samples is None:
             return made
         full = samples.stopped and end != "interrupted"
@@ -368,6 +374,20 @@ class Scenario:
         numbers = np.zeros(len(world.links()), int)
         numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
+
+    def _capture(self, world: World, captures: Mapping[str, str | Path]) -> None:
+        cables: dict[int, str] = {}
+        files: dict[Path, str] = {}
+        for link, path in captures.items():
+            cable, file = Cables(self.fabric).link(link) // 2, Path(path).resolve()
+            other = cables.setdefault(cable, link)
+            if other != link:
+                raise ValueError(f"{link} is captured already: {other} has both directions of it")
+            other = files.setdefault(file, link)
+            if other != link:
+                raise ValueError(f"{path} is the file of {other} already, and cannot be {link}'s")
+        for link, path in captures.items():
+            world.capture(*self.link_end(link), path)
 
     def _sample(self, world: World) -> Any:
         if not self.every:
@@ -431,6 +451,17 @@ class Scenario:
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
         columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]
         return structured(results.LINKS, columns, len(seen))
+
+
+def _decoded(path: Path) -> str:
+    """TOML is UTF-8. Raises ScenarioError, OSError."""
+    whole = path.read_bytes()
+    try:
+        return whole.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = whole.count(b"\n", 0, error.start) + 1
+        what = f"byte 0x{whole[error.start]:02x} is not UTF-8"
+        raise ScenarioError(f"{path.name}, line {line}: {what}", line=line) from None
 
 
 PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")

@@ -59,15 +59,33 @@ TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Kinds]] = {
 # About how many nodes the larger ones have, before they are made.
 NODES: dict[str, Callable[[dict[str, Any]], float]] = {
     "chain": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
+    "parking_lot": lambda given: 2 * given.get("senders", 0),
     "ring": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
     "torus": lambda given: math.prod(given.get("shape", [])) * (1 + given.get("hosts", 1)),
     "fat_tree": lambda given: given.get("k", 0) ** 3 / 4,
-    "clos3": lambda given: given.get("radix", 0) * given.get("pods", given.get("radix", 0)),
+    "clos2": lambda given: (
+        given.get("leaves", given.get("radix", 0) // max(given.get("parallel", 1), 1))
+        * _down(given, "oversubscription")
+    ),
+    "clos3": lambda given: (
+        given.get("pods", given.get("radix", 0))
+        * given.get("pod_leaves", _down(given, "core_oversubscription"))
+        * _down(given, "oversubscription")
+    ),
     "xgft": lambda given: math.prod(given.get("children", [])),
     "dragonfly": lambda given: (
-        math.prod(given.get(part, 1) ** 2 for part in "ah") * given.get("p", 1)
+        given.get("groups", given.get("a", 1) * given.get("h", 1) + 1)
+        * given.get("a", 1)
+        * (1 + given.get("p", 1))
     ),
 }
+
+
+def _down(given: dict[str, Any], ratio: str) -> float:
+    """Of a switch's ports."""
+    return float(given.get("radix", 0) * (1 - 1 / (1 + given.get(ratio, 1))))
+
+
 _PER = kinds.one_of(("flow", "packet"))
 FORMATS = ("ibnetdiscover", "dot")
 ENGINES: dict[str, Kinds] = {
@@ -208,7 +226,7 @@ def _from_file(section: Section, wiring: dict[str, Any], folder: Path) -> Fabric
         if format_ == "dot":
             return fabrics.dot.read(text, **wiring)
         return fabrics.ibnetdiscover.read(text, **wiring)
-    except (OSError, UnicodeDecodeError, FabricError) as error:
+    except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None
 
 
@@ -274,7 +292,7 @@ def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
     try:
         tables = fabrics.ibnetdiscover.read_lfts(fabric, path.read_text())
         routes = Routes.from_lft(fabric, tables)
-    except (OSError, UnicodeDecodeError, FabricError) as error:
+    except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None
     if loops := routes.loops():
         raise section.error("file", f"has a routing loop {loops[0]}")

@@ -16,8 +16,6 @@ from verbena.sim.document import Section
 
 __all__ = ["Switching", "overflows", "read_adapter", "read_switch", "read_tcp"]
 
-FRAME_OVERHEAD = 106  # the most that headers and framing add to a payload
-TELEMETRY = 42  # bytes that HPCC adds to a packet
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
 FLOWS = ("lossy", "credits", "pauses")
@@ -228,7 +226,7 @@ def _read_switch(
     classes = [_read_class(part, is_switch=part is section) for part in parts]
     section.close()
     made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made, routes)
+    _try(section, parts, made, routes, adapter)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
         if lane["flow"] == "pauses":
@@ -325,22 +323,21 @@ def _lanes(
     return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
 
 
-def _try(section: Section, parts: list[Section], made: Switching, routes: Routes) -> None:
+def _try(
+    section: Section,
+    parts: list[Section],
+    made: Switching,
+    routes: Routes,
+    adapter: dict[str, Any],
+) -> None:
     """What World says of it; its errors about a lane begin with the lane's number."""
     try:
-        World().add_switch(routes.tables.out_link.shape[1], **made.settings)
+        World(**adapter).add_switch(routes.tables.out_link.shape[1], **made.settings)
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
             raise parts[min(int(words[1]), len(parts) - 1)].blame(error) from None
         raise section.blame(error) from None
-
-
-def _frame(adapter: dict[str, Any]) -> int:
-    frame = int(adapter["mtu"])
-    if adapter.get("congestion", {}).get("kind") == "hpcc":
-        frame += TELEMETRY
-    return frame if adapter["framing"] == "bare" else frame + FRAME_OVERHEAD
 
 
 def _check_pauses(
@@ -356,7 +353,7 @@ def _check_pauses(
     The frames are the one that crosses the threshold, the one that the pause waits for, and the one
     that has begun when it comes.
     """
-    tables, frame = routes.tables, _frame(adapter)
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     if not lane.get("stop") and not (lane.get("alpha") and settings["buffer"]):
         raise part.error(None, "needs the key 'stop', or 'alpha' and a buffer of the switch")
     links = tables.links[tables.links["dst"] >= tables.host_count]
@@ -388,7 +385,7 @@ def _slow_links(
     lane: dict[str, Any], routes: Routes, adapter: dict[str, Any], extenders: NDArray[Any]
 ) -> list[str]:
     """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
-    tables, frame = routes.tables, _frame(adapter)
+    tables, frame = routes.tables, World(**adapter).frame_bytes
     links = tables.links
     room = np.where(extenders > 0, extenders, min(lane["room"], max(CREDIT_WINDOW, frame)))
     seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ from verbena.sim import kinds
 from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
+from verbena.sim.units import time_text
 
 __all__ = ["Traffic", "count_flows", "read_traffic"]
 
 _COUNT = kinds.whole(1, 10**9)
 _SIZE = kinds.size(1)
 LONGEST_MESSAGE = 1 << 30
+LATEST = 1 << 61  # ps
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
     hosts = set(fabric.hosts)
 
     def host(value: object) -> str:
-        if value not in hosts:
+        if not isinstance(value, str) or value not in hosts:
             raise ValueError(f"there is no host {value!r}")
-        return str(value)
+        return value
 
     made: list[Group] = []
     for section in sections:
@@ -123,6 +126,8 @@ def _flows(place: _Place) -> Workload:
     size = section.take("size", kinds.list_of(_SIZE))
     repeat = section.take("repeat", _COUNT, 1)
     every = section.take("every", kinds.time, 0)
+    if repeat * every > LATEST:
+        raise section.error("every", f"= {time_text(every)}: the last of {repeat} is too late")
     many = {len(source), len(target), len(size)} - {1}
     if len(many) > 1:
         raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there are "
@@ -188,7 +193,9 @@ def _trace(place: _Place) -> Workload:
     path = place.folder / place.section.take("file", kinds.text)
     try:
         return fabrics.read_csv(path, place.numbers)
-    except OSError as error:
+    except FabricError as error:
+        raise place.section.error("file", f"is wrong: {error}") from None
+    except (OSError, ValueError) as error:
         raise place.section.error("file", f"cannot be read: {error}") from None
 
 
@@ -238,7 +245,8 @@ def _expected(section: Section, hosts: int) -> float:
         rate = fabrics.rate(section.table.get("link", "100GbE"))
     except (KeyError, TypeError, ValueError):
         return 0.0
-    return load * float(rate.bits_per_second) / (8 * mean) * hosts * lasts / 1e12
+    expected = load * float(rate.bits_per_second) / (8 * mean) * hosts * lasts / 1e12
+    return expected if math.isfinite(expected) else 0.0
 
 
 def read_traffic(
@@ -319,6 +327,8 @@ def _read(
         work.check(len(hosts))
     except FabricError as error:
         raise section.error(None, f"is wrong: {error}") from None
+    if len(work) and work.flows["start"].max() > LATEST:
+        raise section.error(None, f"has a flow that starts after {time_text(LATEST)}, too late")
     if start:
         first = np.ones(len(work), bool)
         first[work.after[:, 1]] = False

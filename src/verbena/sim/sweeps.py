@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena.sim.document import Document
+from verbena.sim import limits
+from verbena.sim.document import Document, plain
 from verbena.sim.result import DONE, FAILED, ScenarioResult
 from verbena.sim.scenario import Scenario
 
 __all__ = ["Sweep", "SweepError", "measures", "sweep"]
 
+POINT_BYTES = 3000  # of a point and its row, on the way and in the table
 Measure = Callable[[ScenarioResult], Mapping[str, float]]
 
 
@@ -95,11 +98,11 @@ def sweep(
     """Runs the scenario with all combinations of settings and seeds.
 
     ``over``: values by key, as for ``Scenario.changed``. ``seeds``: which, or how many from the
-    scenario's own on. The points are shared out to ``workers`` processes (as many as there are
-    cores), or to the Dask cluster whose scheduler has the address ``dask``, "tcp://host:8786", on
-    which Verbena is installed. ``measure(result)`` is called there and makes a row; it has to be a
-    function of a module. The processes are spawned: a program calls this under
-    ``if __name__ == "__main__"``.
+    scenario's own on; ``over`` may have them as "seed" instead. The points are shared out to
+    ``workers`` processes (as many as there are cores), or to the Dask cluster whose scheduler has
+    the address ``dask``, "tcp://host:8786", on which Verbena is installed. ``measure(result)`` is
+    called there and makes a row; it has to be a function of a module. The processes are spawned: a
+    program calls this under ``if __name__ == "__main__"``.
 
     All settings are checked before the first point runs. Raises ScenarioError for a setting that
     cannot be, SweepError for a point that fails, which names its settings. Ctrl-C ends all of it.
@@ -109,6 +112,10 @@ def sweep(
         Scenario(scenario.document.changed(point, f"with {_text(point)}"), scenario.folder)
     jobs = [(scenario.document, str(scenario.folder), point, measure) for point in points]
     rows = list(_on_cluster(dask, jobs) if dask else _here(workers, jobs))
+    for point, row in zip(points, rows, strict=True):
+        if row.keys() != rows[0].keys():
+            names = f"{', '.join(row)}; with {_text(points[0])}: {', '.join(rows[0])}"
+            raise SweepError(f"with {_text(point)} measure has other names: {names}", point)
     columns = {name: _column([point[name] for point in points]) for name in points[0]}
     columns |= {name: _column([row[name] for row in rows]) for name in rows[0]}
     return Sweep(tuple(points), columns)
@@ -117,14 +124,25 @@ def sweep(
 def _points(
     scenario: Scenario, over: Mapping[str, Sequence[Any]], seeds: int | Iterable[int] | None
 ) -> Iterator[dict[str, Any]]:
+    if "seed" in over:
+        if seeds is not None:
+            raise ValueError("sweep: there are seeds, and over has 'seed': one of them is enough")
+        seeds, over = over["seed"], {key: over[key] for key in over if key != "seed"}
     if isinstance(seeds, int):
         seeds = range(scenario.seed, scenario.seed + seeds)
-    chosen = [scenario.seed] if seeds is None else list(seeds)
-    empty = [key for key, values in {**over, "seeds": chosen}.items() if not len(values)]
-    if empty:
-        raise ValueError(f"sweep: there is no value for {empty[0]}")
-    for values in itertools.product(*over.values(), chosen):
-        yield dict(zip((*over, "seed"), values, strict=True))
+    chosen: Sequence[Any] = [scenario.seed] if seeds is None else seeds  # type: ignore[assignment]
+    chosen = chosen if isinstance(chosen, range) else plain(list(chosen))
+    count = 1
+    for key, values in {**over, "seeds": chosen}.items():
+        if not isinstance(values, Sized):
+            raise ValueError(f"sweep: {key} is to have a list of values, and has {values!r}")
+        if not len(values):
+            raise ValueError(f"sweep: there is no value for {key}")
+        count *= len(values)
+    if count * POINT_BYTES > limits.available_memory():
+        raise ValueError(f"sweep: {count} points are more than this machine has memory for")
+    for point in itertools.product(*map(plain, over.values()), chosen):
+        yield dict(zip((*over, "seed"), point, strict=True))
 
 
 def _without_seed(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,13 +174,31 @@ def _here(workers: int | None, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
     if many <= 1:
         yield from map(_run, jobs)
         return
+    some = max(1, min(64, len(jobs) // (16 * many)))  # that go to a process at once
+    done = 0
     # Threads of this process may hold locks that a forked one would wait for.
     with ProcessPoolExecutor(many, mp_context=get_context("spawn")) as pool:
         try:
-            yield from pool.map(_run, jobs)
+            for row in pool.map(_run, jobs, chunksize=some):
+                yield row
+                done += 1
+        except BrokenProcessPool:
+            point = jobs[done][2]
+            text = (
+                f"a process ended at once, as where memory is short, with {_text(point)} or later"
+            )
+            raise SweepError(text, point) from None
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            _end(pool)
             raise
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """At once: a run may take hours, and points that wait for a process would begin."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
 
 
 def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ SIZES = {
     **{f"{prefix}iB": 1024 ** (n + 1) for n, prefix in enumerate("KMGT")},
     "KB": 1000,
 }
-_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zµ]+)", re.IGNORECASE)
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)\s*([a-zµ]+)", re.IGNORECASE)
 
 
 def picoseconds(value: object) -> int:

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few hundred worlds by chance (`make worlds` runs many more)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SEEDS = 120
+
+
+@pytest.mark.parametrize("first", [0, SEEDS])
+def test_worlds_by_chance_hold(first: int) -> None:
+    """In a process of its own: what crashes or hangs names its seed, too."""
+    words = [sys.executable, "-m", "tests.sim.random_world", str(first), str(first + SEEDS)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr
+    assert done.stdout.count("\n") == SEEDS
