@@ -257,6 +257,8 @@ def test_a_workload_that_cannot_run_is_refused(work: Workload, message: str) -> 
             lambda: fabrics.poisson(4, 0.5, "fb_hadoop", link=100, duration_ps=10**18),
             "about .* flows are more than",
         ),
+        (lambda: fabrics.shift(4, 1.5, 5), "by is 1.5, and not a whole number"),  # type: ignore[arg-type]
+        (lambda: fabrics.incast(2.5, 5), "and not a whole number"),  # type: ignore[arg-type]
     ],
 )
 def test_a_pattern_that_makes_no_sense_is_refused(make: Callable[[], object], message: str) -> None:

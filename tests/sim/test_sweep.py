@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def test_a_sweep_is_a_table_of_all_points(tmp_path: Path) -> None:
     assert made["slowest"][7] == alone.durations().max() / 1e12
     made.to_parquet(tmp_path / "sweep.parquet")
     assert (tmp_path / "sweep.parquet").stat().st_size > 500
+
+
+def test_a_table_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    made = sweep(Scenario.parse(TEXT), workers=1)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install verbena\[sim\]"):
+        made.to_parquet("nowhere.parquet")
 
 
 def test_a_sweep_over_seeds_alone() -> None:

@@ -59,6 +59,8 @@ def shift(hosts: int, by: int, size: int) -> Workload:
     """Host i sends to host (i + by) modulo ``hosts``."""
     _need("shift", hosts=hosts - 1, size=size)
     _few("shift", hosts)
+    if not isinstance(by, int | np.integer):
+        raise FabricError(f"shift: by is {by!r}, and not a whole number")
     if by % hosts == 0:
         raise FabricError(f"shift: by {by} of {hosts} hosts sends each to itself")
     src = np.arange(hosts)
@@ -160,6 +162,8 @@ def poisson(
 
 def _need(name: str, **numbers: int) -> None:
     for what, value in numbers.items():
+        if not isinstance(value, int | np.integer):
+            raise FabricError(f"{name}: {what} is {value!r}, and not a whole number")
         if value < 1:
             raise FabricError(f"{name}: too few or too small: {what}")
 

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from verbena.sim.result import FLOWS, LINKS, QUEUES, ScenarioResult, structured
 
-__all__ = ["read", "write"]
+__all__ = ["arrow", "read", "write"]
 
 KEY = b"verbena"
 PLAIN = ("name", "seed", "end", "time", "wall", "events", "nodes", "traffic", "classes", "packets",
          "wrong", "blocked", "notes", "link_events")  # fmt: skip
 
 
-def _arrow() -> Any:
+def arrow() -> Any:
+    """PyArrow. Raises ModuleNotFoundError that says what to install."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -35,7 +36,7 @@ def write(result: ScenarioResult, folder: Path) -> None:
 
     queues.parquet has a row for each queue and time: time, link, class, bytes, paused.
     """
-    arrow = _arrow()
+    pyarrow = arrow()
     folder.mkdir(parents=True, exist_ok=True)
     plain = json.dumps({name: getattr(result, name) for name in PLAIN}).encode()
     rows, many = len(result.times), len(result.queues)
@@ -52,15 +53,15 @@ def write(result: ScenarioResult, folder: Path) -> None:
         "queues": samples,
     }
     for name, columns in tables.items():
-        table = arrow.table({key: np.ascontiguousarray(value) for key, value in columns.items()})
+        table = pyarrow.table({key: np.ascontiguousarray(value) for key, value in columns.items()})
         table = table.replace_schema_metadata({KEY: plain})
-        arrow.parquet.write_table(table, folder / f"{name}.parquet")
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
 
 
 def read(folder: Path) -> ScenarioResult:
-    arrow = _arrow()
+    pyarrow = arrow()
     tables = {
-        name: arrow.parquet.read_table(folder / f"{name}.parquet")
+        name: pyarrow.parquet.read_table(folder / f"{name}.parquet")
         for name in ("flows", "links", "queues")
     }
     found = (tables["flows"].schema.metadata or {}).get(KEY)

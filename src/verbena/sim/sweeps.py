@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from verbena.sim import limits
 from verbena.sim.document import Document, plain
+from verbena.sim.parquet import arrow
 from verbena.sim.result import DONE, FAILED, ScenarioResult
 from verbena.sim.scenario import Scenario
 
@@ -55,10 +56,8 @@ class Sweep:
         return self.columns[name]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Needs pyarrow."""
-        import pyarrow
-        import pyarrow.parquet
-
+        """Needs pyarrow (pip install verbena[sim])."""
+        pyarrow = arrow()
         pyarrow.parquet.write_table(pyarrow.table(dict(self.columns)), path)
 
 
