@@ -308,13 +308,52 @@ static void a_mark_halves_the_window_once_in_a_round_trip(void)
     close_stream();
 }
 
+/* RFC 3168, 6.1.2: a second CWR would end the echo of a mark that nobody has heard of. */
+static void the_receiver_is_told_once_of_a_reduction(void)
+{
+    const struct vb_tcp_ack late = {.next = 10, .echo = true};
+
+    config = vb_tcp_defaults();
+    config.ecn = true;
+    open_stream(VB_TCP_RENO, 1000);
+    CHECK_EQ(round_trip(0, true), 10);
+    CHECK(next_segment().reduced);
+    vb_tcp_sender_acked(&sender, &config, &late, now);
+    CHECK_EQ(sender.state, VB_TCP_REDUCED);
+    CHECK(!next_segment().reduced);
+    now = sender.deadline;
+    CHECK(vb_tcp_sender_expire(&sender, &config, now));
+    CHECK(sender.reduced);
+    close_stream();
+}
+
 static void without_ecn_a_mark_is_nothing(void)
 {
     config = vb_tcp_defaults();
     open_stream(VB_TCP_CUBIC, 1000);
     CHECK_EQ(round_trip(0, true), 10);
-    CHECK_EQ(round_trip(0, true), 20);
+    CHECK(!receiver.echo);
+    CHECK_EQ(round_trip(1, true), 20);
+    CHECK_EQ(sender.state, VB_TCP_RECOVERY);
+    CHECK(!sender.reduced);
     close_stream();
+}
+
+/* RFC 9438, 4.8: K is 0, and W_max the window with which congestion avoidance begins. */
+static void cubic_begins_at_its_top_after_a_timeout(void)
+{
+    const struct vb_tcp_growth growth = {.window = 70, .acked = 1, .round_trip = MS, .now = MS};
+    struct vb_tcp_control control;
+
+    vb_tcp_control_open(&control, VB_TCP_CUBIC);
+    CHECK_EQ((uint64_t)(vb_tcp_control_lost(&control, 100) + 0.5), 70);
+    vb_tcp_control_grown(&control, &growth);
+    CHECK_EQ((uint64_t)control.cubic.most, 100);
+    CHECK(control.cubic.period > 4.2 && control.cubic.period < 4.3); /* cube root of 30 / 0.4 */
+    CHECK_EQ((uint64_t)(vb_tcp_control_timed_out(&control, 100) + 0.5), 70);
+    vb_tcp_control_grown(&control, &growth);
+    CHECK_EQ((uint64_t)control.cubic.most, 70);
+    CHECK(control.cubic.period <= 0);
 }
 
 /* RFC 8257: alpha is the part of marked segments, smoothed; the window shrinks by half of it. */
@@ -421,7 +460,9 @@ int main(void)
     every_second_segment_is_acknowledged();
     blocks_are_the_latest_first();
     a_mark_halves_the_window_once_in_a_round_trip();
+    the_receiver_is_told_once_of_a_reduction();
     without_ecn_a_mark_is_nothing();
+    cubic_begins_at_its_top_after_a_timeout();
     dctcp_shrinks_by_the_part_of_marks();
     dctcp_goes_on_while_all_is_marked();
     dctcp_tells_of_each_change();

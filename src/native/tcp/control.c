@@ -32,6 +32,15 @@ double vb_tcp_control_lost(struct vb_tcp_control *control, double window)
     return at_least(window / 2); /* DCTCP too (RFC 8257, 3.5) */
 }
 
+double vb_tcp_control_timed_out(struct vb_tcp_control *control, double window)
+{
+    double threshold = vb_tcp_control_lost(control, window);
+
+    if (control->kind == VB_TCP_CUBIC)
+        vb_tcp_cubic_timed_out(&control->cubic);
+    return threshold;
+}
+
 double vb_tcp_control_marked(struct vb_tcp_control *control, double window)
 {
     if (control->kind == VB_TCP_DCTCP)

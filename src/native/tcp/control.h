@@ -39,12 +39,16 @@ void vb_tcp_control_open(struct vb_tcp_control *control, enum vb_tcp_kind kind);
 double vb_tcp_control_grown(struct vb_tcp_control *control, const struct vb_tcp_growth *growth);
 /* The window that is left of `window` after a loss, or a mark; and from then on ssthresh. */
 double vb_tcp_control_lost(struct vb_tcp_control *control, double window);
+/* The threshold after the timer has expired. */
+double vb_tcp_control_timed_out(struct vb_tcp_control *control, double window);
 double vb_tcp_control_marked(struct vb_tcp_control *control, double window);
 
 /* cubic.c (RFC 9438) */
 void vb_tcp_cubic_open(struct vb_tcp_cubic *cubic);
 double vb_tcp_cubic_grown(struct vb_tcp_cubic *cubic, const struct vb_tcp_growth *growth);
 double vb_tcp_cubic_reduced(struct vb_tcp_cubic *cubic, double window);
+/* 4.8: the curve begins at its top, wherever it was before. */
+void vb_tcp_cubic_timed_out(struct vb_tcp_cubic *cubic);
 
 /* dctcp.c (RFC 8257, 3.3): so many were acknowledged, up to before `first`; `next` is sent next. */
 void vb_tcp_dctcp_open(struct vb_tcp_dctcp *dctcp);

@@ -76,3 +76,8 @@ double vb_tcp_cubic_reduced(struct vb_tcp_cubic *cubic, double window)
     cubic->began = VB_TCP_NEVER;
     return window * BETA;
 }
+
+void vb_tcp_cubic_timed_out(struct vb_tcp_cubic *cubic)
+{
+    cubic->most = 0; /* W_max is the window with which congestion avoidance begins: K is 0 */
+}

@@ -160,7 +160,7 @@ int vb_tcp_receiver_take(struct vb_tcp_receiver *receiver, const struct vb_tcp_c
 
     if (receiver->is_dctcp)
         count = change_mark(receiver, marked, ack);
-    else
+    else if (config->ecn) /* without it a mark means nothing (RFC 3168, 5) */
         note_mark(receiver, segment, marked);
     if (add(receiver, segment->number))
         return -ENOMEM;

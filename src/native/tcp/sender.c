@@ -109,19 +109,26 @@ static void enter(struct vb_tcp_sender *sender, enum vb_tcp_state state)
     sender->recover = sender->board.next;
 }
 
-static void recover(struct vb_tcp_sender *sender)
+static bool has_ecn(const struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
+{
+    return config->ecn || sender->control.kind == VB_TCP_DCTCP;
+}
+
+/* Whatever the window shrinks for, the receiver is told, once (RFC 3168, 6.1.2). */
+static void recover(struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
 {
     if (sender->state == VB_TCP_OPEN)
         sender->window = sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
     enter(sender, VB_TCP_RECOVERY);
-    sender->owed = sender->reduced = true;
+    sender->owed = true;
+    sender->reduced = has_ecn(sender, config);
 }
 
 static void take_mark(struct vb_tcp_sender *sender)
 {
-    sender->reduced = true;
     if (sender->state != VB_TCP_OPEN)
         return;
+    sender->reduced = true;
     sender->window = sender->threshold = vb_tcp_control_marked(&sender->control, sender->window);
     enter(sender, VB_TCP_REDUCED);
 }
@@ -163,11 +170,6 @@ static void restart_timer(struct vb_tcp_sender *sender, uint64_t now)
     sender->deadline = idle ? VB_TCP_NEVER : now + sender->round_trip.timeout;
 }
 
-static bool has_ecn(const struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
-{
-    return config->ecn || sender->control.kind == VB_TCP_DCTCP;
-}
-
 /* What was sent before a reduction still tells of the mark; the first segment after it does not. */
 static bool has_ended(const struct vb_tcp_sender *sender)
 {
@@ -196,7 +198,7 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
     if (marked)
         take_mark(sender);
     if (sender->state <= VB_TCP_REDUCED && vb_tcp_board_lost(&sender->board) != VB_TCP_NONE)
-        recover(sender);
+        recover(sender, config);
     else if (acked && before < sender->full &&
              (sender->state == VB_TCP_OPEN || sender->state == VB_TCP_LOSS))
         grow(sender, acked, now);
@@ -207,12 +209,13 @@ bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_conf
 {
     /* Once for what was under way, and not again when the timer backs off (RFC 5681, 3.1). */
     if (sender->state != VB_TCP_LOSS)
-        sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
+        sender->threshold = vb_tcp_control_timed_out(&sender->control, in_use(sender));
     if (sender->in_vain++ == config->retries)
         return false;
     ++sender->timeouts;
     sender->window = 1;
     sender->owed = false;
+    sender->reduced = has_ecn(sender, config);
     sender->timed = VB_TCP_NONE;
     vb_tcp_board_lose_all(&sender->board);
     enter(sender, VB_TCP_LOSS);
