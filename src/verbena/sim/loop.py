@@ -87,7 +87,10 @@ class Loop(asyncio.BaseEventLoop):
         if self._debug or (timers and (timers[0]._cancelled or len(timers) > _MANY_TIMERS)):
             super()._run_once()  # type: ignore[misc]
             return
-        self._selector.wait(ready, 0 if self._stopping else self._selector.next_timer())
+        until = 0 if self._stopping else self._selector.next_timer() if timers else None
+        why = self._jacks.gather(ready, until)
+        if why != "told" and why != "time":
+            raise Deadlock(_deadlock(self, why))
         if timers:
             self._take_due()
         for _ in range(len(ready)):
@@ -262,14 +265,10 @@ class _World:
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
         readable: list[asyncio.Handle] = []
-        self.wait(readable, 0 if timeout == 0 else self.next_timer())
-        return readable
-
-    def wait(self, ready: Any, until: int | None) -> None:
-        """Until somebody is ``ready``, or until that time in ps."""
-        why = self._jacks.gather(ready, until)
+        why = self._jacks.gather(readable, 0 if timeout == 0 else self.next_timer())
         if why != "told" and why != "time":
             raise Deadlock(_deadlock(self._loop, why))
+        return readable
 
     def pass_time(self, ready: Any) -> None:
         """Though somebody is ready, if so many turns have passed none since this was last asked."""
