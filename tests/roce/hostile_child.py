@@ -11,6 +11,7 @@ import random
 import select
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 from verbena import verbs, wire
@@ -20,6 +21,7 @@ HERE = "127.0.0.1"
 STRANGER = "127.0.0.9"
 RC_WRITE_ONLY = 0x0A
 WORD = 8
+BREATH = 512  # packets
 ALL = verbs.AccessFlags.LOCAL_WRITE | verbs.AccessFlags.REMOTE_WRITE
 CLEAN = b"untouched"
 
@@ -139,7 +141,9 @@ def flood(source: str, target: str) -> None:
     thrown = 0
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
-        for made in packets:
+        for number, made in enumerate(packets):
+            if number % BREATH == 0:  # or two processors have nothing left for those attacked
+                time.sleep(0.001)
             try:
                 attacker.socket.send(made)
                 thrown += 1
