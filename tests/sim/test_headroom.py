@@ -164,3 +164,10 @@ def test_hpcc_makes_frames_longer() -> None:
         world.connect(world.add_host(), 0, 0, 0, rate=GIGABIT, delay=0)
         needs.append(int(world.advice()[0].rsplit(" ", 1)[1]))
     assert needs[1] - needs[0] == 3 * 42
+
+
+def test_a_room_is_of_no_use_to_a_lane_with_pauses() -> None:
+    """And takes nothing of the headroom, which is where others have theirs."""
+    lane = {"flow": "pauses", "stop": 8192, "go": 4096, "spare": need(MICROSECOND), "room": 100_000}
+    world = crowd(lane, MICROSECOND, 256 << 10)
+    assert lost(world) == 0

@@ -40,11 +40,10 @@ struct vb_sim_marking {
 struct vb_sim_class_config {
     struct vb_sim_lane_config flow;
     struct vb_sim_marking mark;
-    double alpha;  /* lossy: at most so many times the free shared buffer in one queue; 0: any */
-    uint32_t stop; /* pauses: bytes of one input at which it is stopped… */
-    uint32_t go;   /* …and at which it goes on */
-    uint32_t
-        spare; /* headroom of each input, beside the buffer: bytes that may come after `stop` */
+    double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
+    uint32_t stop;  /* pauses: bytes of one input at which it is stopped… */
+    uint32_t go;    /* …and at which it goes on */
+    uint32_t spare; /* headroom of each input, beside the buffer: bytes that may still come */
 };
 
 struct vb_sim_switch_config {

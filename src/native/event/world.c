@@ -209,7 +209,8 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
         const struct vb_sim_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
 
         lane->input_gate = (uint8_t)own->gate;
-        lane->room = room_of(config, i, node->sw ? port->number : 0);
+        if (own->gate == VB_SIM_CREDITS)
+            lane->room = room_of(config, i, node->sw ? port->number : 0);
         lane->gate = (uint8_t)its->gate;
         lane->peer_room = room_of(to, i, other->sw ? peer : 0);
         if (to->line && other->sw && peer == 1)
