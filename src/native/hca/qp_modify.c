@@ -104,9 +104,9 @@ static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask
     if (mask & IBV_QP_PKEY_INDEX)
         kept->pkey_index = attr->pkey_index;
     if (mask & IBV_QP_RQ_PSN)
-        kept->rq_psn = attr->rq_psn & 0xffffff;
+        kept->rq_psn = qp->terms.rq_psn = attr->rq_psn & 0xffffff;
     if (mask & IBV_QP_SQ_PSN)
-        kept->sq_psn = attr->sq_psn & 0xffffff;
+        kept->sq_psn = qp->terms.sq_psn = attr->sq_psn & 0xffffff;
 }
 
 static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -114,29 +114,15 @@ static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
     struct ibv_qp_attr *kept = &qp->attr;
 
     if (mask & IBV_QP_TIMEOUT)
-        kept->timeout = attr->timeout;
+        kept->timeout = qp->terms.timeout = attr->timeout;
     if (mask & IBV_QP_RETRY_CNT)
-        kept->retry_cnt = attr->retry_cnt;
+        kept->retry_cnt = qp->terms.retry_cnt = attr->retry_cnt;
     if (mask & IBV_QP_RNR_RETRY)
-        kept->rnr_retry = attr->rnr_retry;
+        kept->rnr_retry = qp->terms.rnr_retry = attr->rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-        kept->max_rd_atomic = attr->max_rd_atomic;
+        kept->max_rd_atomic = qp->terms.max_rd_atomic = attr->max_rd_atomic;
     if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
         kept->en_sqd_async_notify = attr->en_sqd_async_notify;
-}
-
-static void take_terms(struct vb_qp *qp)
-{
-    const struct ibv_qp_attr *attr = &qp->attr;
-
-    qp->terms = (struct vb_terms){
-        .sq_psn = attr->sq_psn,
-        .rq_psn = attr->rq_psn,
-        .timeout = attr->timeout,
-        .retry_cnt = attr->retry_cnt,
-        .rnr_retry = attr->rnr_retry,
-        .max_rd_atomic = attr->max_rd_atomic,
-    };
 }
 
 /* As they are now. */
@@ -268,6 +254,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
     const struct ibv_qp_attr before = qp->attr;
+    const struct vb_terms terms = qp->terms;
     bool paces = mask & IBV_QP_RATE_LIMIT;
     struct ibv_qp_attr responder;
     int error = paces ? make_pace(qp) : 0;
@@ -277,7 +264,6 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     read_responder(qp, &responder);
     keep_path(qp, attr, mask);
     keep_requester(qp, attr, mask);
-    take_terms(qp);
     error = move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
@@ -287,7 +273,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     }
     if (error) {
         qp->attr = before;
-        take_terms(qp);
+        qp->terms = terms;
         share_responder(qp, &responder, mask);
         if (paces)
             set_rate(qp, before.rate_limit, 0);

@@ -190,7 +190,7 @@ static void open_self_peer(struct vb_direct *direct)
     self->refs = 1;
     self->instance = direct->adapter.instance;
     self->pid = getpid();
-    self->socket = -1;
+    self->socket = self->retired = -1;
     self->view = direct->adapter.self;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_mutex_init(&self->bounce_mutex, NULL);

@@ -168,6 +168,7 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     peer->instance = hello->instance;
     peer->pid = pid;
     peer->socket = socket;
+    peer->retired = -1;
     pthread_mutex_init(&peer->mutex, NULL);
     pthread_mutex_init(&peer->bounce_mutex, NULL);
     choose_way(direct, peer, hello, fds[1]);

@@ -184,6 +184,8 @@ static void free_peer(struct vb_direct *direct, struct vb_peer *peer)
         }
     if (atomic_load(&peer->gone)) /* else it was never watched */
         close(peer->socket);
+    if (peer->retired >= 0)
+        close(peer->retired);
     vb_bounce_free(direct, &peer->bounce);
     munmap(peer->view.base, peer->segment_size);
     if (peer->heap)

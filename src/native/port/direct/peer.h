@@ -32,6 +32,7 @@ struct vb_peer {
     uint32_t slots[VB_MAX_SLOTS]; /* in the order of its QP table, 0 where unknown */
     pid_t pid;                    /* in this process's PID namespace, 0 if not visible there */
     _Atomic int socket;           /* messages to the peer's service thread */
+    int retired;                  /* that of the connection which ended first; -1: none has */
     struct vb_view view;
     uint64_t segment_size;
     uint8_t *heap; /* its heap file, mapped; NULL if it has none or it cannot be */

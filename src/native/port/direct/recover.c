@@ -76,10 +76,13 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
 static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
+    const struct vb_peer *peer;
 
-    if (!qp->peer || !qp->remote || !atomic_load(&qp->peer->gone) || !vb_qp_reliable_type(qp->type))
-        return false;
+    /* The state first: from RTR on, and only then, the connection stays while sq_lock is held. */
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
+        return false;
+    peer = vb_connection_peer(qp);
+    if (!peer || !qp->remote || !atomic_load(&peer->gone) || !vb_qp_reliable_type(qp->type))
         return false;
     remote = atomic_load(&qp->remote->state);
     return qp->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;

@@ -76,15 +76,17 @@ static int unlink_link(struct vb_direct *direct, const struct link *link)
 }
 
 /*
- * A peer goes with its last connection, whose descriptor stays until nobody has the peer any more
- * (free_peer): who is amid a request may write to it, and its number must not be another file's.
+ * A peer goes with its last connection. The descriptors stay until nobody has the peer any more
+ * (free_peer): who is amid a request may write to one, and its number must not be another file's.
  */
 static void leave_peer(struct vb_direct *direct, struct vb_peer *peer, int fd, int other)
 {
     if (other >= 0)
         atomic_store(&peer->socket, other);
     if (atomic_fetch_sub(&peer->links, 1) != 1) {
-        close(fd);
+        if (peer->retired >= 0)
+            close(peer->retired);
+        peer->retired = fd;
     } else {
         shutdown(fd, SHUT_RDWR);
         if (!atomic_exchange(&peer->gone, true))
