@@ -79,14 +79,13 @@ static inline unsigned vb_cqe_publish(const struct vb_adapter *adapter, struct v
                                       struct vb_cqe *entry, bool solicited)
 {
     uint32_t position = cq->tail;
+    bool wakes = solicited || entry->status != IBV_WC_SUCCESS;
 
     atomic_store_explicit(&entry->seq, position + 1, memory_order_release);
     cq->tail = position + 1;
-    vb_biased_release(&cq->lock);
-    return VB_LIKELY(!cq->channel)
-               ? VB_PUSHED
-               : vb_cq_consume_arming(cq, adapter->instance, position,
-                                      solicited || entry->status != IBV_WC_SUCCESS);
+    vb_biased_release(&cq->lock); /* once polled, its memory may go (vb_cq_resize) */
+    return VB_LIKELY(!cq->channel) ? VB_PUSHED
+                                   : vb_cq_consume_arming(cq, adapter->instance, position, wakes);
 }
 
 int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct vb_channel *channel,
