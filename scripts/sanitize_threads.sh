@@ -36,15 +36,16 @@ if setarch -R true 2>/dev/null; then
     plain=(setarch -R)
 fi
 failed=0
+cd "$build" # where they may leave files
 for test in "${tests[@]}"; do
     status=0
-    timeout --kill-after=10 900 "${plain[@]}" "$build/tests/$test" >"$build/report" 2>&1 || status=$?
+    timeout --kill-after=10 900 "${plain[@]}" "tests/$test" >report 2>&1 || status=$?
     case $status in
     0) echo "ok      $test" ;;
-    77) echo "skipped $test: $(tail -n 1 "$build/report")" ;;
+    77) echo "skipped $test: $(tail -n 1 report)" ;;
     *)
         echo "FAILED  $test: status $status"
-        cat "$build/report"
+        cat report
         failed=1
         ;;
     esac
