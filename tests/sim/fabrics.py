@@ -6,12 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from verbena.sim import World
 
 GIGABIT = 10**9
 MICROSECOND = 10**6
 MIB = 1 << 20
 LINK: dict[str, Any] = {"rate": 100 * GIGABIT, "delay": MICROSECOND}
+DCQCN: dict[str, Any] = {"kind": "dcqcn", "set": "paper", "notice_interval": 4_000_000}
+CCT: dict[str, Any] = {
+    "kind": "cct",
+    "gaps": [0.0, *np.geomspace(0.05, 30, 63)],
+    "timer": 150_000_000,
+    "notice_interval": 4_000_000,
+}
 
 
 class CheckedWorld(World):

@@ -6,23 +6,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.sim.fabrics import star
+from tests.sim.fabrics import CCT, DCQCN, star
 from tests.sim.programs import take_writes, write
 from verbena import sim, verbs
 
 PORT = 7471
 SENDERS = 6
 SIZE = 2 << 20
-DCQCN = {"kind": "dcqcn", "set": "paper", "notice_interval": 4_000_000}
-CCT = {
-    "kind": "cct",
-    "gaps": [0.0, *np.geomspace(0.05, 30, 63)],
-    "timer": 150_000_000,
-    "notice_interval": 4_000_000,
-}
 PAUSES = {"flow": "pauses", "stop": 48 << 10, "go": 24 << 10, "spare": 96 << 10}
 ECN = {"lanes": [{**PAUSES, "mark": (5_000, 200_000, 0.01)}]}
 FECN = {"lanes": [{"flow": "credits", "room": 32 << 10}], "fecn": 30_000}

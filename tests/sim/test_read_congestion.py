@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import LINK, MIB, MICROSECOND, CheckedWorld, star
+from tests.sim.fabrics import CCT, DCQCN, LINK, MIB, MICROSECOND, CheckedWorld, star
 from tests.sim.programs import called, calling, take_writes, write
 from verbena import sim
 from verbena.sim import World
 
 PORT = 7471
 READERS = 6
-DCQCN = {"kind": "dcqcn", "set": "paper", "notice_interval": 4_000_000}
-CCT = {
-    "kind": "cct",
-    "gaps": [0.0, *np.geomspace(0.05, 30, 63)],
-    "timer": 150_000_000,
-    "notice_interval": 4_000_000,
-}
 HPCC = {"kind": "hpcc", "base_rtt": 5 * MICROSECOND}
 KINDS: dict[str, dict[str, Any]] = {"dcqcn": DCQCN, "cct": CCT, "hpcc": HPCC}
 PAUSES = {"flow": "pauses", "stop": 48 << 10, "go": 24 << 10, "spare": 96 << 10}

@@ -47,6 +47,34 @@ static inline struct ibv_qp *pair_qp(struct pair *pair, enum ibv_qp_type type, u
     return ibv_create_qp_ex(pair->context, &attr);
 }
 
+/* A small one whose completions go to another CQ than the pair's. */
+static inline struct ibv_qp *pair_qp_on(struct pair *pair, struct ibv_cq *cq)
+{
+    struct ibv_qp_init_attr attr = {
+        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp *qp = ibv_create_qp(pair->pd, &attr);
+
+    CHECK(qp);
+    return qp;
+}
+
+static inline struct ibv_sge pair_sge(struct pair *pair)
+{
+    return (struct ibv_sge){(uintptr_t)pair->memory, 8, pair->mr->lkey};
+}
+
+/* A signalled WRITE of that element to 64 bytes further. */
+static inline struct ibv_send_wr pair_write(struct pair *pair, struct ibv_sge *sge)
+{
+    return (struct ibv_send_wr){
+        .sg_list = sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = {(uintptr_t)pair->memory + 64, pair->mr->rkey},
+    };
+}
+
 static inline bool pair_is_by_packets(void)
 {
     const char *port = getenv("VERBENA_PORT");

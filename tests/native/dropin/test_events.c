@@ -11,16 +11,6 @@
 
 static struct pair pair;
 
-static struct ibv_qp *qp_on(struct ibv_cq *cq)
-{
-    struct ibv_qp_init_attr attr = {
-        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
-    struct ibv_qp *qp = ibv_create_qp(pair.pd, &attr);
-
-    CHECK(qp);
-    return qp;
-}
-
 static void post_write(struct ibv_qp *qp, uint32_t rkey)
 {
     struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
@@ -62,7 +52,7 @@ static void a_channel_tells_of_one_completion_per_arming(void)
 {
     struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
     struct ibv_cq *cq = ibv_create_cq(pair.context, 8, &pair, channel, 0), *from;
-    struct ibv_qp *qp = qp_on(cq), *peer = qp_on(cq);
+    struct ibv_qp *qp = pair_qp_on(&pair, cq), *peer = pair_qp_on(&pair, cq);
     pthread_t thread;
     void *context;
 
@@ -95,7 +85,7 @@ static void a_completion_before_the_arming_makes_an_event(void)
 {
     struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
     struct ibv_cq *cq = ibv_create_cq(pair.context, 8, &pair, channel, 0), *from;
-    struct ibv_qp *qp = qp_on(cq), *peer = qp_on(cq);
+    struct ibv_qp *qp = pair_qp_on(&pair, cq), *peer = pair_qp_on(&pair, cq);
     void *context;
 
     pair_connect(&pair, qp, peer->qp_num);
@@ -130,7 +120,7 @@ static void an_event_outlives_a_full_channel(void)
     struct ibv_comp_channel *channel = ibv_create_comp_channel(pair.context);
     struct ibv_cq *busy = ibv_create_cq(pair.context, 8, &pair, channel, 0), *from;
     struct ibv_cq *quiet = ibv_create_cq(pair.context, 8, &pair, channel, 0);
-    struct ibv_qp *qp[] = {qp_on(busy), qp_on(quiet)};
+    struct ibv_qp *qp[] = {pair_qp_on(&pair, busy), pair_qp_on(&pair, quiet)};
     unsigned busy_events = 0, quiet_events = 0;
     void *context;
 
@@ -178,7 +168,7 @@ static void take_event(enum ibv_event_type type, struct ibv_async_event *event)
 static void a_failed_check_raises_an_event_that_destroy_waits_for(void)
 {
     struct ibv_cq *cq = ibv_cq_ex_to_cq(pair.cq);
-    struct ibv_qp *qp = qp_on(cq), *peer = qp_on(cq);
+    struct ibv_qp *qp = pair_qp_on(&pair, cq), *peer = pair_qp_on(&pair, cq);
     struct ibv_async_event event;
     pthread_t thread;
     struct ibv_wc wc;
@@ -203,7 +193,7 @@ static void a_failed_check_raises_an_event_that_destroy_waits_for(void)
 static void unread_events_of_a_destroyed_object_are_gone(void)
 {
     struct ibv_cq *cq = ibv_cq_ex_to_cq(pair.cq);
-    struct ibv_qp *qp = qp_on(cq), *peer = qp_on(cq);
+    struct ibv_qp *qp = pair_qp_on(&pair, cq), *peer = pair_qp_on(&pair, cq);
     struct ibv_async_event event;
     struct ibv_wc wc;
 

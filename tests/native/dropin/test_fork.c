@@ -113,14 +113,8 @@ static void the_device_opens_anew(void)
 
 static void the_parent_goes_on(void)
 {
-    struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
-    struct ibv_send_wr *bad, wr = {
-                                 .sg_list = &sge,
-                                 .num_sge = 1,
-                                 .opcode = IBV_WR_RDMA_WRITE,
-                                 .send_flags = IBV_SEND_SIGNALED,
-                                 .wr.rdma = {(uintptr_t)pair.memory + 64, pair.mr->rkey},
-                             };
+    struct ibv_sge sge = pair_sge(&pair);
+    struct ibv_send_wr *bad, wr = pair_write(&pair, &sge);
     struct ibv_wc wc;
 
     strcpy((char *)pair.memory, "parent");

@@ -18,23 +18,13 @@ static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq[CQS]; /* of the channel, each with a queue pair */
 static struct ibv_qp *qp[CQS];
 
-static struct ibv_qp *qp_on(struct ibv_cq *on)
-{
-    struct ibv_qp_init_attr attr = {
-        .send_cq = on, .recv_cq = on, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
-    struct ibv_qp *made = ibv_create_qp(pair.pd, &attr);
-
-    CHECK(made);
-    return made;
-}
-
 static void open_channel(void)
 {
     channel = ibv_create_comp_channel(pair.context);
     CHECK(channel);
     for (int i = 0; i < CQS; ++i) {
         cq[i] = ibv_create_cq(pair.context, 8, NULL, channel, 0);
-        qp[i] = qp_on(cq[i]);
+        qp[i] = pair_qp_on(&pair, cq[i]);
     }
     pair_connect(&pair, qp[0], qp[1]->qp_num);
     pair_connect(&pair, qp[1], qp[0]->qp_num);
@@ -52,14 +42,8 @@ static void close_channel(void)
 /* Arms the CQ, and a WRITE completes into it. */
 static void make_event(int on)
 {
-    struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
-    struct ibv_send_wr *bad, wr = {
-                                 .sg_list = &sge,
-                                 .num_sge = 1,
-                                 .opcode = IBV_WR_RDMA_WRITE,
-                                 .send_flags = IBV_SEND_SIGNALED,
-                                 .wr.rdma = {(uintptr_t)pair.memory + 64, pair.mr->rkey},
-                             };
+    struct ibv_sge sge = pair_sge(&pair);
+    struct ibv_send_wr *bad, wr = pair_write(&pair, &sge);
     uint64_t until = verbena_world_time(pair.context) + SECOND;
     struct ibv_wc wc;
 

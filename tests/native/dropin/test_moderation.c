@@ -14,14 +14,8 @@ static struct ibv_cq *cq;
 
 static void post_write(unsigned count)
 {
-    struct ibv_sge sge = {(uintptr_t)pair.memory, 8, pair.mr->lkey};
-    struct ibv_send_wr *bad, wr = {
-                                 .sg_list = &sge,
-                                 .num_sge = 1,
-                                 .opcode = IBV_WR_RDMA_WRITE,
-                                 .send_flags = IBV_SEND_SIGNALED,
-                                 .wr.rdma = {(uintptr_t)pair.memory + 64, pair.mr->rkey},
-                             };
+    struct ibv_sge sge = pair_sge(&pair);
+    struct ibv_send_wr *bad, wr = pair_write(&pair, &sge);
 
     while (count--)
         CHECK_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);

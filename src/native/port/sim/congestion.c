@@ -34,6 +34,12 @@ bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *notic
     return true;
 }
 
+static struct vb_bth cnp(uint16_t pkey, uint32_t dest_qp)
+{
+    return (struct vb_bth){
+        .opcode = VB_TRANSPORT_CNP | 1, .migrated = true, .pkey = pkey, .dest_qp = dest_qp};
+}
+
 static void write_cnp(uint8_t bytes[VB_CNP], const struct vb_bth *bth)
 {
     memset(bytes, 0, VB_CNP);
@@ -42,24 +48,18 @@ static void write_cnp(uint8_t bytes[VB_CNP], const struct vb_bth *bth)
 
 void vb_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp)
 {
-    const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
-                               .migrated = true,
-                               .pkey = pkey,
-                               .becn = true,
-                               .dest_qp = dest_qp};
+    struct vb_bth bth = cnp(pkey, dest_qp);
 
+    bth.becn = true;
     write_cnp(bytes, &bth);
 }
 
 void vb_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
                                    uint32_t psn)
 {
-    const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
-                               .migrated = true,
-                               .pkey = pkey,
-                               .dest_qp = dest_qp,
-                               .psn = psn};
+    struct vb_bth bth = cnp(pkey, dest_qp);
 
+    bth.psn = psn;
     write_cnp(bytes, &bth);
 }
 
