@@ -484,6 +484,7 @@ static int open_udp(struct vb_roce *roce)
                                    .without = roce->config.without,
                                    .loop = roce->config.loop,
                                    .prepare = vb_steer_prepare,
+                                   .clock = vb_roce_now,
                                    .refused = refused,
                                    .interface = interface_of,
                                    .argument = roce};
