@@ -115,7 +115,7 @@ static void adapt(struct vb_udp *udp, int count)
 int vb_udp_receive(struct vb_udp *udp)
 {
     struct vb_udp_in *in = udp->in;
-    int count;
+    int before = errno, count;
 
     for (int i = 0; i < in->wanted; ++i) {
         in->messages[i].msg_hdr.msg_namelen = sizeof(in->from[i]);
@@ -124,6 +124,7 @@ int vb_udp_receive(struct vb_udp *udp)
     do
         count = receive_some(udp, in->wanted);
     while (count < 0 && errno == EINTR);
+    errno = before; /* ibv_poll_cq, which leads here, finds nothing without an error */
     adapt(udp, count < 0 ? 0 : count);
     in->filled = count < 0 ? 0 : count;
     in->next = 0;

@@ -473,10 +473,11 @@ static void reset(struct vb_udp_out *out)
 int vb_udp_flush(struct vb_udp *udp)
 {
     struct vb_udp_out *out = udp->out;
-    int error = 0;
+    int before = errno, error = 0;
 
     while (!error && out->next_train < out->trains)
         error = send_next(udp);
+    errno = before; /* what is kept or dropped is no error of the call that leads here */
     out->blocked = error != 0;
     if (!error)
         reset(out);
