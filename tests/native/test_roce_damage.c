@@ -50,8 +50,9 @@ static void bind_to(int fd, bool ipv6, const char *from)
 
     inet_pton(ipv6 ? AF_INET6 : AF_INET, from,
               ipv6 ? (void *)&address.sin6_addr : (void *)&ipv4.sin_addr);
-    CHECK_EQ(bind(fd, ipv6 ? (void *)&address : (void *)&ipv4, ipv6 ? sizeof(address) : sizeof(ipv4)),
-             0);
+    CHECK_EQ(
+        bind(fd, ipv6 ? (void *)&address : (void *)&ipv4, ipv6 ? sizeof(address) : sizeof(ipv4)),
+        0);
 }
 
 static struct sender open_sender(const char *from, const char *to)
@@ -122,8 +123,8 @@ static uint32_t delivered(const struct sender *sender, uint8_t opcode, uint32_t 
 
 /* ---- one bit ---- */
 
-/* Each bit of the packet and of its ICRC in turn. Byte 4 of the BTH is not covered: a packet in which
- * it alone is changed is undamaged, and may be delivered. */
+/* Each bit of the packet and of its ICRC in turn. Byte 4 of the BTH is not covered: a packet in
+ * which it alone is changed is undamaged, and may be delivered. */
 static void flip_each_bit(const struct sender *sender, uint8_t opcode, uint32_t length, uint16_t id)
 {
     uint8_t bytes[LONGEST + VB_ICRC];
@@ -200,7 +201,8 @@ static void test_one_bit_of_one_that_counts(void)
     }
 }
 
-/* Of a connection the first packet is lost, at most; then whatever Linux' counter does is followed. */
+/* Of a connection the first packet is lost, at most; then whatever Linux' counter does is followed.
+ */
 static void test_one_that_counts(void)
 {
     struct sender sender = open_sender("10.1.0.1", "10.1.0.1");

@@ -251,9 +251,9 @@ static void each_bit_is_a_power(const struct vb_icrc_flow *flow, uint8_t opcode,
 }
 
 /*
- * So of every packet of every opcode up to the largest path MTU, whatever the identification, one to
- * three flipped bits make a difference: they add up to powers of different bits, none of which is
- * 0 but that of FECN and BECN, and over IPv6 of all of byte 4.
+ * So of every packet of every opcode up to the largest path MTU, whatever the identification, one
+ * to three flipped bits make a difference: they add up to powers of different bits, none of which
+ * is 0 but that of FECN and BECN, and over IPv6 of all of byte 4.
  */
 static void test_each_bit_of_a_packet(void)
 {

@@ -47,8 +47,8 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
 
 /*
  * The kernel's number of this thread, which no other living thread of the process has; 0 until the
- * thread is made privileged somewhere: an instance is not 0, so that such a thread has nobody's name.
- * An address would need all of its 64 bits. Static TLS, so that reading it is one load.
+ * thread is made privileged somewhere: an instance is not 0, so that such a thread has nobody's
+ * name. An address would need all of its 64 bits. Static TLS, so that reading it is one load.
  */
 extern _Thread_local uint32_t vb_thread_number
     __attribute__((tls_model("initial-exec"), visibility("hidden")));

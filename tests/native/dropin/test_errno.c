@@ -202,10 +202,8 @@ static void connections(void)
 static void domains(void)
 {
     struct ibv_td *td = KEEPS(ibv_alloc_td(pair.context, &(struct ibv_td_init_attr){0}));
-    struct ibv_xrcd_init_attr wanted = {.comp_mask = IBV_XRCD_INIT_ATTR_FD |
-                                                     IBV_XRCD_INIT_ATTR_OFLAGS,
-                                        .fd = -1,
-                                        .oflags = 0100};
+    struct ibv_xrcd_init_attr wanted = {
+        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = 0100};
     struct ibv_xrcd *xrcd = KEEPS(ibv_open_xrcd(pair.context, &wanted));
 
     CHECK(td && xrcd);

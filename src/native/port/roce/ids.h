@@ -10,11 +10,11 @@
  * whole CRC. Byte 4 is not in the ICRC (IBA 9.8), so a flipped bit in it is the same as that bit
  * flipped in the identification: no one to three flipped bits pass, as with a header that is seen.
  *
- * Others count: Linux' rdma_rxe has one counter for all packets from an address to another, and lets
- * it jump by up to one per timer tick while it is silent. Of such a sender what was believed last
- * is kept here, and believed are, of the 2^16 identifications, BEHIND + 1 + AHEAD (ids.c), more by one
- * for each millisecond of silence. With DF set no single flipped bit of a packet up to 4,500 bytes
- * looks like another identification; two or more pass as random damage does.
+ * Others count: Linux' rdma_rxe has one counter for all packets from an address to another, and
+ * lets it jump by up to one per timer tick while it is silent. Of such a sender what was believed
+ * last is kept here, and believed are, of the 2^16 identifications, BEHIND + 1 + AHEAD (ids.c),
+ * more by one for each millisecond of silence. With DF set no single flipped bit of a packet up to
+ * 4,500 bytes looks like another identification; two or more pass as random damage does.
  *
  * A packet that is not believed is dropped, and remembered: the next one is believed if its
  * identification follows, or if it is the same packet, sent again under another identification.
@@ -72,7 +72,7 @@ struct vb_ids {
 struct vb_ids_doubt {
     struct vb_ids_pair pair;
     struct vb_icrc_unseen unseen; /* what would make it right */
-    uint32_t content;             /* the register at its end, with the identification that it says */
+    uint32_t content; /* the register at its end, with the identification that it says */
     uint32_t length;
     bool reliable; /* who sent it sends it again */
     uint64_t now;

@@ -24,7 +24,8 @@ struct cursor {
     uint32_t left;
     uint32_t segment;
     bool ipv4;
-    uint16_t id; /* IPv4: of the last packet */
+    bool doubted; /* the last packet would be right with an identification that is not believed */
+    uint16_t id;  /* IPv4: of the last packet */
     struct vb_ids_pair pair;
     struct vb_icrc_flow flow;
     struct vb_arrival common;
@@ -262,11 +263,14 @@ static VB_COLD bool is_believed(struct vb_udp *udp, const uint8_t *at, uint32_t 
                                  .reliable = is_reliable(at),
                                  .now = time_of(udp)};
 
-    if (vb_icrc_explain(computed, vb_icrc_read(at + length), length, &doubt.unseen) ||
-        !vb_ids_believes(&udp->in->ids, &doubt))
+    if (vb_icrc_explain(computed, vb_icrc_read(at + length), length, &doubt.unseen))
         return false;
-    cursor->id = doubt.unseen.id;
-    return true;
+    if (vb_ids_believes(&udp->in->ids, &doubt)) {
+        cursor->id = doubt.unseen.id;
+        return true;
+    }
+    cursor->doubted = doubt.reliable && doubt.unseen.dont_fragment;
+    return false;
 }
 
 static bool icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
@@ -275,9 +279,10 @@ static bool icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
     struct cursor *cursor = &in->cursor;
     uint32_t computed;
 
+    cursor->doubted = false;
     cursor->id = cursor->ipv4 ? vb_ids_place(at) : 0;
-    computed = vb_icrc_transport(vb_start_udp(&in->start, &cursor->flow, cursor->id, length), at,
-                                 length);
+    computed =
+        vb_icrc_transport(vb_start_udp(&in->start, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_icrc_read(at + length)))
         return cursor->ipv4 && is_believed(udp, at, length, computed);
     if (VB_UNLIKELY(cursor->ipv4 && !vb_ids_is_noted(&in->ids, cursor->pair)))
@@ -292,6 +297,7 @@ static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 
     arrival.bytes = at;
     arrival.length = length;
+    arrival.doubted = cursor->doubted;
     if (udp->config.refused)
         udp->config.refused(udp->config.argument, &arrival,
                             (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
