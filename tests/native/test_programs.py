@@ -23,7 +23,12 @@ SOURCES = sorted(
 
 
 # Between queue pairs of one process, and once more by packets of the host's own network.
-BY_PACKETS = ["dropin/test_flush", "dropin/test_rate_limit", "dropin/test_wr_calls"]
+BY_PACKETS = [
+    "dropin/test_errno",
+    "dropin/test_flush",
+    "dropin/test_rate_limit",
+    "dropin/test_wr_calls",
+]
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too

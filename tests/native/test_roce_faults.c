@@ -80,6 +80,8 @@ static void test_faults(void)
     carry_out("delay 20us dir=in");
     carry_out("corrupt 2%; truncate 2%");
     carry_out("corrupt 2% dir=in");
+    /* Where a flipped bit looks like another IPv4 identification (port/roce/ids.h). */
+    carry_out("corrupt 10% at=173; corrupt 10% at=1834");
     carry_out("drop opcode=ack every=3; drop opcode=read-response every=50");
 }
 

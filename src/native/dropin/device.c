@@ -103,6 +103,7 @@ static void after_fork_in_parent(void)
 
 static void after_fork_in_child(void)
 {
+    vb_thread_forget_number();
     for (struct vb_open *each = opened; each; each = each->next)
         vb_open_kill(each);
     opened = NULL;
@@ -337,7 +338,7 @@ static int new_device_context(struct ibv_device *ibv, struct vb_open **made)
 VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
 {
     struct vb_open *made;
-    int error = new_device_context(ibv, &made);
+    int before = errno, error = new_device_context(ibv, &made);
 
     if (error) {
         vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy(error));
@@ -346,6 +347,7 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     vb_log(VB_LOG_INFO, "opened %s, %s", ibv->name,
            vb_simulated_of(ibv) ? "a simulated host's adapter"
                                 : "a software HCA, instead of the system's RDMA devices");
+    errno = before; /* much was tried that this host need not have */
     return &made->verbs.context;
 }
 

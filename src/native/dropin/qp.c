@@ -123,10 +123,12 @@ VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 /* RoCE has no multicast LIDs. */
 VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+    int before = errno, error = vb_core(qp->context) ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
+                                                     : -VB_ERROR_FORKED;
+
     (void)lid;
-    return vb_result(qp->context, "ibv_attach_mcast",
-                     vb_core(qp->context) ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
-                                          : -VB_ERROR_FORKED);
+    errno = before; /* other processes were told, or are not there */
+    return vb_result(qp->context, "ibv_attach_mcast", error);
 }
 
 /* Without a core nothing is attached, and in a forked child the QP is the parent's. */

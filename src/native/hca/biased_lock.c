@@ -10,7 +10,19 @@
 
 enum { NONE = 0, REVOKED = 1 };
 
-_Thread_local char vb_thread_mark;
+_Thread_local uint32_t vb_thread_number;
+
+void vb_thread_forget_number(void)
+{
+    vb_thread_number = 0;
+}
+
+static uint64_t biased_name_thread(uint32_t instance)
+{
+    if (!vb_thread_number)
+        vb_thread_number = (uint32_t)syscall(SYS_gettid);
+    return vb_this_thread(instance);
+}
 
 static int membarrier(int command)
 {
@@ -88,7 +100,7 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
         return false;
     thread = atomic_load(&lock->thread);
     if (thread == NONE && claim)
-        atomic_store(&lock->thread, lock->owner = vb_this_thread(holder));
+        atomic_store(&lock->thread, lock->owner = biased_name_thread(holder));
     else if (thread != NONE && thread != vb_this_thread(holder) &&
              !end_privilege(lock, holder, gone))
         return false;

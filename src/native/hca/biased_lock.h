@@ -45,14 +45,21 @@ void vb_biased_release_slowly(struct vb_biased_lock *lock);
 bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool claim,
                               const atomic_bool *gone);
 
-/* Its address tells one thread from another; static TLS, so that finding it is one addition. */
-extern _Thread_local char vb_thread_mark
+/*
+ * The kernel's number of this thread, which no other living thread of the process has; 0 until the
+ * thread is made privileged somewhere: an instance is not 0, so that such a thread has nobody's
+ * name. An address would need all of its 64 bits. Static TLS, so that reading it is one load.
+ */
+extern _Thread_local uint32_t vb_thread_number
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static inline uint64_t vb_this_thread(uint32_t instance)
 {
-    return (uint64_t)instance << 32 | (uint32_t)((uintptr_t)&vb_thread_mark >> 6);
+    return (uint64_t)instance << 32 | vb_thread_number;
 }
+
+/* In a forked child, whose only thread has a copy of its parent's number. */
+void vb_thread_forget_number(void);
 
 /*
  * `holder` is the caller's adapter's instance; `claim`: this is the call by which the lock's usual

@@ -424,6 +424,25 @@ static void receive_xrc_request(struct vb_incoming *in)
     vb_responder_receive(in);
 }
 
+/* As if the packet were lost. One with another PSN than the next, or when no answer is due, asks
+ * for nothing. */
+static VB_COLD void ask_again(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_incoming next = *in;
+
+    if (in->opcode->flags & VB_OPCODE_RESPONSE) {
+        vb_sq_lock(ep->qp);
+        if (requests(vb_qp_state(ep->qp)) && vb_requester_outstanding(&ep->requester))
+            vb_retry_sequence(ep, in->now);
+        vb_sq_unlock(ep->qp);
+        settle(ep);
+    } else if (in->bth.psn == ep->responder.epsn) {
+        next.bth.psn = vb_psn_add(in->bth.psn, 1);
+        vb_responder_receive(&next); /* finds that the one before is missing, and says so */
+    }
+}
+
 static void receive_connected(struct vb_incoming *in)
 {
     struct vb_counters *counters = &in->engine->counters;
@@ -437,6 +456,8 @@ static void receive_connected(struct vb_incoming *in)
         ++counters->drop_state;
     else if (is_cnp(in))
         ++counters->cnp_received;
+    else if (VB_UNLIKELY(in->arrival->doubted))
+        ask_again(in);
     else if (in->opcode->flags & VB_OPCODE_RESPONSE)
         receive_response(in);
     else if (VB_UNLIKELY(in->opcode->flags & VB_OPCODE_XRCETH))

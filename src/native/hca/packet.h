@@ -60,6 +60,7 @@ struct vb_arrival {
     uint32_t flow_label;
     const uint8_t *grh; /* 40 bytes for a datagram's buffer (IPv4: in the last 20), or NULL: made
                            from the fields above */
+    bool doubted;       /* it may be damaged: of a connection it is asked for again, and no more */
 };
 
 #endif

@@ -28,6 +28,10 @@ enum {
 
 enum { VB_PSN_MASK = 0xffffff, VB_QPN_MASK = 0xffffff, VB_MULTICAST_QPN = 0xffffff };
 
+/* Byte 4 of the BTH behind FECN and BECN: reserved, ignored on receipt, and not in the ICRC. The
+ * RoCE port puts a packet's place in its batch there (port/roce/ids.h). */
+enum { VB_BTH_PLACE_AT = 4, VB_BTH_PLACE = 0x3f };
+
 struct vb_bth {
     uint8_t opcode;
     bool solicited;

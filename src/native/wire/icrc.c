@@ -154,15 +154,12 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return (uint32_t)(product >> 31) ^ vb_crc32((uint32_t)product << 1, zeros, sizeof(zeros));
 }
 
-uint32_t vb_icrc_mask(uint32_t start, uint8_t bth_byte_4)
-{
-    return start ^ multiply(bth_byte_4, X_TO_MINUS_32);
-}
-
 /* back[0][n] is x^(-8n), back[1][n] x^(-8 * 256 * n): the register so many bytes earlier. */
 static uint32_t back[2][256];
 /* What a value of the identification's two bytes, and of the flags', does to a start register. */
 static uint32_t unseen_byte[3][256];
+/* What a value of the BTH's byte 4 does to a start register. */
+static uint32_t bth_byte_4[256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 
 static void make_back(void)
@@ -190,6 +187,14 @@ static void make_tables(void)
             bytes[at] = (uint8_t)value;
             unseen_byte[at][value] = vb_crc32(0, bytes, sizeof(bytes));
         }
+    for (uint32_t value = 0; value < 256; value++)
+        bth_byte_4[value] = multiply(value, X_TO_MINUS_32);
+}
+
+uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4)
+{
+    pthread_once(&tables_made, make_tables);
+    return start ^ bth_byte_4[byte_4];
 }
 
 /* ---- the identification --------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ uint32_t vb_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh);
  * Byte 4 of the BTH, with FECN and BECN, counts as ones. A start register has that in it for a byte
  * that is zero; for another, the register to begin with is this one.
  */
-uint32_t vb_icrc_mask(uint32_t start, uint8_t bth_byte_4);
+uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4);
 
 /* The register after `length` bytes from the BTH on. */
 static inline uint32_t vb_icrc_transport(uint32_t start, const uint8_t *bth, uint32_t length)
@@ -80,10 +80,8 @@ static inline uint32_t vb_icrc_read(const uint8_t *at)
  * the packet. Finds the one value of both that explains the difference and stores it in `unseen`;
  * -EBADMSG: none does, the packet is damaged.
  *
- * The check is weaker for it: a damaged packet passes once in 2^15 times instead of once in 2^32,
- * and once in 2^16 if the caller insists on a `dont_fragment`. A caller who knows which
- * identifications may come (often the last one plus one) should assume that, which also costs
- * nothing when it is right, and may refuse what is far from it.
+ * That alone is no check: some value explains one random difference in 2^15. The caller must know
+ * which values the sender can have used (port/roce/ids.h).
  */
 int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
                     struct vb_icrc_unseen *unseen);

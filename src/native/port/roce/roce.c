@@ -110,6 +110,8 @@ static void refused(void *argument, const struct vb_arrival *arrival, struct vb_
 
     frame.icrc = arrival->bytes + arrival->length;
     vb_wrap_refused(&roce->wrap, arrival, &frame, "dropped: the ICRC is wrong", vb_roce_now());
+    if (arrival->doubted)
+        vb_engine_receive(roce->engine, arrival, vb_roce_now());
 }
 
 /* A packet that the wrapper holds goes at once: its bytes are the wrapper's again. */
@@ -484,6 +486,7 @@ static int open_udp(struct vb_roce *roce)
                                    .without = roce->config.without,
                                    .loop = roce->config.loop,
                                    .prepare = vb_steer_prepare,
+                                   .clock = vb_roce_now,
                                    .refused = refused,
                                    .interface = interface_of,
                                    .argument = roce};

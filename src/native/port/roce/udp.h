@@ -8,7 +8,8 @@
  * each bound to its own port in 0xc000..0xffff, and its packets always leave through that one. A
  * lane is never connected: Linux then numbers the datagrams (IP identification), the ICRC covers
  * that number, and no program can see it. Unconnected with DF set it is 0, and i in the i-th
- * segment of a batch that the kernel or the adapter cuts (UDP_SEGMENT).
+ * segment of a batch that the kernel or the adapter cuts (UDP_SEGMENT). So that the receiver knows
+ * i, it is in the packet, too (ids.h).
  *
  * Calls exclude each other by the caller's lock but where it is said otherwise.
  */
@@ -55,7 +56,7 @@ enum vb_udp_count {
 /* What of a datagram neither vb_packet nor vb_arrival says. */
 struct vb_udp_seen {
     uint16_t source_port;
-    uint16_t ip_id; /* IPv4: as the wire has it */
+    uint16_t ip_id; /* IPv4: as the wire has it; IPv6: 0 */
 };
 
 struct vb_udp_config {
@@ -66,7 +67,10 @@ struct vb_udp_config {
     int (*prepare)(int fd);
     /* A packet's payload could not be read. May be NULL. */
     void (*fault)(void *argument, uint32_t qp_num, uint32_t psn);
-    /* A datagram that is no packet: its ICRC is wrong. May be NULL. */
+    /* In ns: how long a sender has been silent (ids.h). NULL: time stands still. */
+    uint64_t (*clock)(void);
+    /* A datagram whose ICRC is wrong; `doubted`: it would be right with an identification that is
+     * not believed, so a connection may ask for it again. May be NULL. */
     void (*refused)(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen);
     /* The interface of an own GID, for destinations that need one (link-local, multicast); 0: the
      * system's choice. From any thread. May be NULL. */

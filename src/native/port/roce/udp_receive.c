@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hca/adapter.h"
 #include "port/gid.h"
+#include "port/roce/ids.h"
 #include "port/roce/start.h"
 #include "port/roce/udp_state.h"
+#include "wire/opcode.h"
 
 enum { BUFFERS = 8, BUFFER_BYTES = 65536, CONTROL_BYTES = 256 };
 enum { FLOW_LABEL = 0xfffff };
@@ -20,8 +23,10 @@ struct cursor {
     const uint8_t *at;
     uint32_t left;
     uint32_t segment;
-    uint16_t id;                  /* of the last packet */
-    struct vb_icrc_unseen unseen; /* of the next segment's IPv4 header, most likely */
+    bool ipv4;
+    bool doubted; /* the last packet would be right with an identification that is not believed */
+    uint16_t id;  /* IPv4: of the last packet */
+    struct vb_ids_pair pair;
     struct vb_icrc_flow flow;
     struct vb_arrival common;
 };
@@ -31,6 +36,7 @@ struct vb_udp_in {
     int filled, next;
     struct vb_start start;
     struct cursor cursor;
+    struct vb_ids ids;
     struct mmsghdr messages[BUFFERS];
     struct iovec parts[BUFFERS];
     union vb_socket_address from[BUFFERS];
@@ -110,7 +116,7 @@ static void adapt(struct vb_udp *udp, int count)
 int vb_udp_receive(struct vb_udp *udp)
 {
     struct vb_udp_in *in = udp->in;
-    int count;
+    int before = errno, count;
 
     for (int i = 0; i < in->wanted; ++i) {
         in->messages[i].msg_hdr.msg_namelen = sizeof(in->from[i]);
@@ -119,6 +125,7 @@ int vb_udp_receive(struct vb_udp *udp)
     do
         count = receive_some(udp, in->wanted);
     while (count < 0 && errno == EINTR);
+    errno = before; /* ibv_poll_cq, which leads here, finds nothing without an error */
     adapt(udp, count < 0 ? 0 : count);
     in->filled = count < 0 ? 0 : count;
     in->next = 0;
@@ -196,6 +203,16 @@ static void read_source(const union vb_socket_address *from, struct vb_icrc_flow
         memcpy(flow->source, &from->ipv6.sin6_addr, 16);
 }
 
+/* Two addresses, whatever the byte order: they are compared only. */
+static struct vb_ids_pair pair_of(const struct vb_icrc_flow *flow)
+{
+    struct vb_ids_pair pair;
+
+    memcpy(&pair.source, flow->source + 12, sizeof(pair.source));
+    memcpy(&pair.target, flow->target + 12, sizeof(pair.target));
+    return pair;
+}
+
 static void open_buffer(struct vb_udp *udp, int index)
 {
     struct vb_udp_in *in = udp->in;
@@ -211,6 +228,8 @@ static void open_buffer(struct vb_udp *udp, int index)
     read_fields(&message->msg_hdr, cursor);
     if (cursor->segment == 0)
         cursor->segment = cursor->left;
+    cursor->ipv4 = vb_gid_is_ipv4(cursor->flow.target);
+    cursor->pair = pair_of(&cursor->flow);
     memcpy(cursor->common.sgid, cursor->flow.source, 16);
     memcpy(cursor->common.dgid, cursor->flow.target, 16);
 }
@@ -219,19 +238,56 @@ static void open_buffer(struct vb_udp *udp, int index)
 
 enum { SHORTEST = VB_BTH + VB_ICRC };
 
-/* The likely identification first; then the one that explains the ICRC. */
-static bool icrc_holds(struct vb_udp_in *in, const uint8_t *at, uint32_t length)
+static uint64_t time_of(const struct vb_udp *udp)
 {
-    struct cursor *cursor = &in->cursor;
-    uint32_t start = vb_start_udp(&in->start, &cursor->flow, cursor->unseen.id, length);
-    uint32_t computed = vb_icrc_transport(start, at, length);
-    uint32_t received = vb_icrc_read(at + length);
+    return udp->config.clock ? udp->config.clock() : 0;
+}
 
-    if (computed == received)
+/* XRC is as reliable as RC. */
+static bool is_reliable(const uint8_t *bth)
+{
+    uint8_t transport = bth[0] & VB_TRANSPORT_MASK;
+
+    return transport == VB_TRANSPORT_RC || transport == VB_TRANSPORT_XRC;
+}
+
+/* Over IPv4: is it right with another identification, and can its sender have used that one? */
+static VB_COLD bool is_believed(struct vb_udp *udp, const uint8_t *at, uint32_t length,
+                                uint32_t computed)
+{
+    struct cursor *cursor = &udp->in->cursor;
+    struct vb_ids_doubt doubt = {.pair = cursor->pair,
+                                 .unseen = {cursor->id, true},
+                                 .content = computed,
+                                 .length = length,
+                                 .reliable = is_reliable(at),
+                                 .now = time_of(udp)};
+
+    if (vb_icrc_explain(computed, vb_icrc_read(at + length), length, &doubt.unseen))
+        return false;
+    if (vb_ids_believes(&udp->in->ids, &doubt)) {
+        cursor->id = doubt.unseen.id;
         return true;
-    cursor->unseen.dont_fragment = true;
-    return vb_gid_is_ipv4(cursor->flow.target) &&
-           vb_icrc_explain(computed, received, length, &cursor->unseen) == 0;
+    }
+    cursor->doubted = doubt.reliable && doubt.unseen.dont_fragment;
+    return false;
+}
+
+static bool icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
+{
+    struct vb_udp_in *in = udp->in;
+    struct cursor *cursor = &in->cursor;
+    uint32_t computed;
+
+    cursor->doubted = false;
+    cursor->id = cursor->ipv4 ? vb_ids_place(at) : 0;
+    computed =
+        vb_icrc_transport(vb_start_udp(&in->start, &cursor->flow, cursor->id, length), at, length);
+    if (VB_UNLIKELY(computed != vb_icrc_read(at + length)))
+        return cursor->ipv4 && is_believed(udp, at, length, computed);
+    if (VB_UNLIKELY(cursor->ipv4 && !vb_ids_is_noted(&in->ids, cursor->pair)))
+        vb_ids_note_placed(&in->ids, cursor->pair, cursor->id, time_of(udp));
+    return true;
 }
 
 static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
@@ -241,26 +297,23 @@ static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 
     arrival.bytes = at;
     arrival.length = length;
+    arrival.doubted = cursor->doubted;
     if (udp->config.refused)
         udp->config.refused(udp->config.argument, &arrival,
-                            (struct vb_udp_seen){cursor->flow.source_port, cursor->unseen.id});
+                            (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
 }
 
 static bool is_packet(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 {
-    struct cursor *cursor = &udp->in->cursor;
-
     if (length < SHORTEST || length % 4) {
         vb_udp_count(udp, VB_UDP_BAD_LENGTH, 1);
         return false;
     }
-    if (!icrc_holds(udp->in, at, length - VB_ICRC)) {
+    if (!icrc_holds(udp, at, length - VB_ICRC)) {
         vb_udp_count(udp, VB_UDP_BAD_ICRC, 1);
         refuse(udp, at, length - VB_ICRC);
         return false;
     }
-    cursor->id = cursor->unseen.id;
-    ++cursor->unseen.id; /* as a batch is numbered when it is cut (udp.h) */
     return true;
 }
 

@@ -2,7 +2,8 @@
 /*
  * Sending. Packets of one flow that follow each other and are equal in size make a train, which is
  * one message with UDP_SEGMENT; the last one may be shorter. The ICRC is computed when a packet
- * joins its train, because it covers the place in it (udp.h).
+ * joins its train, because over IPv4 it covers the place in it; the receiver reads the place in the
+ * packet (ids.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "hca/adapter.h"
 #include "port/gid.h"
 #include "port/packet.h"
+#include "port/roce/ids.h"
 #include "port/roce/start.h"
 #include "port/roce/udp_state.h"
 
@@ -21,7 +23,7 @@ enum { BURST_BYTES = 120 << 10 };
 enum {
     PACKETS = 256,
     TRAINS = 128,
-    TRAIN_PACKETS = 64,  /* UDP_MAX_SEGMENTS of the oldest kernels */
+    TRAIN_PACKETS = 64,  /* UDP_MAX_SEGMENTS of the oldest kernels, and what VB_BTH_PLACE holds */
     TRAIN_BYTES = 65507, /* a datagram's length field, less the headers */
     CONTROL_BYTES = 160,
     LARGEST_PACKET = VB_HEADERS_MAX + 4096 + VB_ICRC,
@@ -235,6 +237,21 @@ bool vb_udp_has_room(const struct vb_udp *udp)
            out->trains < TRAINS;
 }
 
+_Static_assert(TRAIN_PACKETS <= VB_BTH_PLACE + 1, "every place can be written");
+
+/* Changed, not set, as a fault may have flipped these bits. */
+static void change_place(struct vb_udp_out *out, const struct staged *packet, uint16_t by)
+{
+    if (packet->length >= VB_BTH)
+        out->bytes[packet->at + VB_BTH_PLACE_AT] ^= (uint8_t)by;
+}
+
+/* The place in its train, which is the identification over IPv4. */
+static uint16_t place_of(const struct train *train, uint16_t index)
+{
+    return train->single || !vb_gid_is_ipv4(train->flow.target) ? 0 : index;
+}
+
 static void add_icrc(struct vb_udp_out *out, const struct train *train, uint16_t id,
                      const struct staged *packet)
 {
@@ -254,6 +271,7 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
      */
     int length = vb_packet_write(packet, out->bytes + out->used);
     struct train *train;
+    uint16_t place;
     uint32_t size;
 
     out->icrc = NULL;
@@ -264,14 +282,16 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
     size = (uint32_t)length + VB_ICRC;
     train = train_for(udp, packet, size);
     *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
-    add_icrc(out, train, train->count, to);
+    place = place_of(train, train->count);
+    change_place(out, to, place);
+    add_icrc(out, train, place, to);
     out->icrc = out->bytes + to->at + to->length;
     ++out->packets;
     out->used += size;
     ++train->count;
     train->bytes += size;
     train->closed = size < train->size;
-    return (struct vb_udp_seen){train->flow.source_port, (uint16_t)(train->count - 1)};
+    return (struct vb_udp_seen){train->flow.source_port, place};
 }
 
 void vb_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
@@ -317,9 +337,13 @@ static bool is_passing(int error)
 static void split(struct vb_udp *udp, struct train *train)
 {
     vb_udp_count(udp, VB_UDP_SPLIT, 1);
+    for (uint16_t i = 1; i < train->count; ++i) {
+        const struct staged *packet = &udp->out->packet[train->first + i];
+
+        change_place(udp->out, packet, place_of(train, i));
+        add_icrc(udp->out, train, 0, packet);
+    }
     train->single = true;
-    for (uint16_t i = 1; i < train->count; ++i)
-        add_icrc(udp->out, train, 0, &udp->out->packet[train->first + i]);
 }
 
 /* A train's head, which is all of it but where it was split. */
@@ -449,10 +473,11 @@ static void reset(struct vb_udp_out *out)
 int vb_udp_flush(struct vb_udp *udp)
 {
     struct vb_udp_out *out = udp->out;
-    int error = 0;
+    int before = errno, error = 0;
 
     while (!error && out->next_train < out->trains)
         error = send_next(udp);
+    errno = before; /* what is kept or dropped is no error of the call that leads here */
     out->blocked = error != 0;
     if (!error)
         reset(out);

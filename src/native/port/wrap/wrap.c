@@ -389,9 +389,13 @@ void vb_wrap_sent_active(struct vb_wrap *wrap, const struct vb_wrap_out *out, ui
 {
     struct vb_wrap_frame frame = {.source_port = source_port, .ip_id = ip_id};
 
-    if (wrap->capture)
-        vb_capture_packet(wrap->capture, out->packet, &frame, out->icrc_flip,
+    if (wrap->capture) {
+        struct vb_packet packet = *out->packet;
+
+        packet.header[VB_BTH_PLACE_AT] ^= ip_id & VB_BTH_PLACE; /* port/roce/ids.h */
+        vb_capture_packet(wrap->capture, &packet, &frame, out->icrc_flip,
                           out->held ? out->held->note : NULL, now);
+    }
     give_back(wrap, out->held);
 }
 

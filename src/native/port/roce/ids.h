@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which IPv4 identifications a sender can have used. udp_receive.c asks this of every packet over
+ * IPv4: the ICRC covers the identification and no socket shows it, so a packet is undamaged only if
+ * its ICRC is right with an identification that can be.
+ *
+ * A packet's place is in its own bytes: 0, or what the six reserved bits of BTH byte 4 say. Verbena
+ * writes there which segment of its batch a packet is (udp.h), and Linux numbers the segments so,
+ * with "don't fragment" (DF) set. Such a packet needs nothing that is learnt, and its check is the
+ * whole CRC. Byte 4 is not in the ICRC (IBA 9.8), so a flipped bit in it is the same as that bit
+ * flipped in the identification: no one to three flipped bits pass, as with a header that is seen.
+ *
+ * Others count: Linux' rdma_rxe has one counter for all packets from an address to another, and
+ * lets it jump by up to one per timer tick while it is silent. Of such a sender what was believed
+ * last is kept here, and believed are, of the 2^16 identifications, BEHIND + 1 + AHEAD (ids.c),
+ * more by one for each millisecond of silence. With DF set no single flipped bit of a packet up to
+ * 4,500 bytes looks like another identification; two or more pass as random damage does.
+ *
+ * A packet that is not believed is dropped, and remembered: the next one is believed if its
+ * identification follows, or if it is the same packet, sent again under another identification.
+ *
+ * All calls are under the caller's lock, like those of udp.h.
+ */
+#ifndef VB_PORT_ROCE_IDS_H
+#define VB_PORT_ROCE_IDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/headers.h"
+#include "wire/icrc.h"
+
+enum { VB_IDS_SENDERS = 256, VB_IDS_REPEATS = 16 };
+
+/* How a sender numbers its packets. */
+enum vb_ids_kind {
+    VB_IDS_UNKNOWN,
+    VB_IDS_PLACES, /* by the place in the batch, as ours does; or always 0 */
+    VB_IDS_COUNTS,
+};
+
+struct vb_ids_pair {
+    uint32_t source, target;
+};
+
+struct vb_ids_seen {
+    struct vb_icrc_unseen unseen;
+    uint64_t when; /* ns */
+};
+
+struct vb_ids_sender {
+    struct vb_ids_pair pair;
+    struct vb_ids_seen believed, doubted; /* the last of each */
+    uint8_t kind;                         /* enum vb_ids_kind */
+    uint8_t doubts;                       /* since a packet was believed */
+};
+
+/* A packet that was not believed: what its bytes and its ICRC are, and its identification. */
+struct vb_ids_repeat {
+    uint32_t content, length;
+    uint16_t id;
+};
+
+struct vb_ids {
+    struct vb_ids_pair placed; /* its last packets were right as they say; 0: none */
+    unsigned next_repeat;
+    struct vb_ids_repeat repeat[VB_IDS_REPEATS];
+    struct vb_ids_sender sender[VB_IDS_SENDERS]; /* by a hash: a later one takes the place */
+};
+
+/* A packet that is not right as it says. */
+struct vb_ids_doubt {
+    struct vb_ids_pair pair;
+    struct vb_icrc_unseen unseen; /* what would make it right */
+    uint32_t content; /* the register at its end, with the identification that it says */
+    uint32_t length;
+    bool reliable; /* who sent it sends it again */
+    uint64_t now;
+};
+
+/* What a packet's bytes say of its identification. */
+static inline uint16_t vb_ids_place(const uint8_t *bth)
+{
+    return bth[VB_BTH_PLACE_AT] & VB_BTH_PLACE;
+}
+
+void vb_ids_note_placed(struct vb_ids *ids, struct vb_ids_pair pair, uint16_t id, uint64_t now);
+
+/* A packet of this pair was right as it says; `id` is what it said. Nothing for most packets. */
+static inline bool vb_ids_is_noted(const struct vb_ids *ids, struct vb_ids_pair pair)
+{
+    return ids->placed.source == pair.source && ids->placed.target == pair.target;
+}
+
+/* Can it have been sent like this? */
+bool vb_ids_believes(struct vb_ids *ids, const struct vb_ids_doubt *doubt);
+
+#endif

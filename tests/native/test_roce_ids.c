@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which identifications are believed of whom, counted out over all of them, and the algebra behind
+ * the claim that one to three flipped bits never pass (port/roce/ids.h).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "check.h"
+#include "port/roce/ids.h"
+#include "port/roce/start.h"
+#include "wire/opcode.h"
+
+static const struct vb_ids_pair pair = {1, 2};
+static const uint64_t ms = 1000000;
+static struct vb_ids ids;
+
+static struct vb_ids_doubt numbered(uint16_t id, uint32_t content, uint64_t now)
+{
+    return (struct vb_ids_doubt){.pair = pair,
+                                 .unseen = {id, true},
+                                 .content = content,
+                                 .length = 1036,
+                                 .reliable = true,
+                                 .now = now};
+}
+
+static bool believes(uint16_t id, uint64_t now)
+{
+    static uint32_t content;
+    struct vb_ids_doubt doubt = numbered(id, ++content, now);
+
+    return vb_ids_believes(&ids, &doubt);
+}
+
+/* Of all 2^17 values that a reader cannot see, those that would be believed next. */
+static unsigned count_believed(uint64_t now)
+{
+    static struct vb_ids kept;
+    unsigned count = 0;
+
+    kept = ids;
+    for (uint32_t value = 0; value < 1 << 17; ++value) {
+        struct vb_ids_doubt doubt = numbered((uint16_t)value, ~value, now);
+
+        doubt.unseen.dont_fragment = value >> 16;
+        count += vb_ids_believes(&ids, &doubt);
+        ids = kept;
+    }
+    return count;
+}
+
+/* One of 2^32 random differences stands for each, and one for what the packet itself says. */
+static void fewer_than_one_in_2_to_the_28(uint64_t now)
+{
+    CHECK(count_believed(now) + 1 < 16);
+}
+
+static void test_one_of_which_nothing_is_known(void)
+{
+    ids = (struct vb_ids){0};
+    CHECK_EQ(count_believed(5), 0);
+}
+
+static void test_one_that_says_its_places(void)
+{
+    ids = (struct vb_ids){0};
+    vb_ids_note_placed(&ids, pair, 0, 5);
+    CHECK(vb_ids_is_noted(&ids, pair));
+    CHECK_EQ(count_believed(5), 0);
+    for (int i = 0; i < 3; ++i) { /* damaged ones, which a counter could explain */
+        CHECK(!believes((uint16_t)(300 + i), 6));
+        CHECK(!vb_ids_is_noted(&ids, pair));
+    }
+    vb_ids_note_placed(&ids, pair, 17, 7);
+    CHECK_EQ(count_believed(8), 0);
+}
+
+static void test_one_that_counts(void)
+{
+    ids = (struct vb_ids){0};
+    CHECK(!believes(65534, 0));
+    fewer_than_one_in_2_to_the_28(0);
+    CHECK(believes(65535, 0));
+    for (uint32_t id = 0; id < 70000; ++id) {
+        CHECK(believes((uint16_t)id, 0));
+        if (id % 4000 == 0)
+            fewer_than_one_in_2_to_the_28(0);
+    }
+    CHECK(!believes(20000, 0)); /* far off */
+    fewer_than_one_in_2_to_the_28(0);
+    CHECK(believes((uint16_t)70001, 0)); /* what went before is not forgotten */
+    CHECK(believes((uint16_t)70000, 0)); /* and came late */
+}
+
+/* Linux' counter moves by less than one for each tick of silence. */
+static void test_silence(void)
+{
+    ids = (struct vb_ids){0};
+    believes(10, 0);
+    CHECK(believes(11, 0));
+    CHECK(believes(11 + 100, 100 * ms));
+    CHECK_EQ(count_believed(101 * ms), 12);
+    CHECK_EQ(count_believed(1100 * ms), 1011);
+    CHECK_EQ(count_believed(3600000 * ms), 11 + 4096);
+}
+
+static void test_the_same_again(void)
+{
+    struct vb_ids_doubt doubt = numbered(100, 77, 0);
+
+    ids = (struct vb_ids){0};
+    CHECK(!vb_ids_believes(&ids, &doubt));
+    doubt.unseen.id = 9000;
+    doubt.content = 78;
+    CHECK(!vb_ids_believes(&ids, &doubt));
+    doubt.unseen.id = 20000;
+    doubt.length = 1040;
+    CHECK(!vb_ids_believes(&ids, &doubt));
+    doubt.length = 1036;
+    CHECK(vb_ids_believes(&ids, &doubt));
+}
+
+/* A network that doubles packets doubles damaged ones. */
+static void test_a_doubled_one(void)
+{
+    struct vb_ids_doubt doubt = numbered(100, 77, 0);
+
+    ids = (struct vb_ids){0};
+    vb_ids_note_placed(&ids, pair, 0, 0);
+    for (int i = 0; i < 3; ++i)
+        CHECK(!vb_ids_believes(&ids, &doubt));
+}
+
+/* An address that another host has now. */
+static void test_a_change_of_habit(void)
+{
+    int dropped = 0;
+
+    ids = (struct vb_ids){0};
+    vb_ids_note_placed(&ids, pair, 0, 0);
+    for (uint16_t id = 500; !believes(id, 0); ++id)
+        ++dropped;
+    CHECK_EQ(dropped, 3);
+    vb_ids_note_placed(&ids, pair, 0, 0);
+    CHECK(vb_ids_is_noted(&ids, pair));
+    CHECK_EQ(count_believed(0), 0);
+}
+
+static void test_a_counter_passes_zero(void)
+{
+    ids = (struct vb_ids){0};
+    believes(65534, 0);
+    CHECK(believes(65535, 0));
+    vb_ids_note_placed(&ids, pair, 0, 0);
+    CHECK(!vb_ids_is_noted(&ids, pair));
+    CHECK(believes(1, 0));
+}
+
+/* An engine in hardware that has 1 in all packets, and fragments. */
+static void test_one_number_for_all(void)
+{
+    struct vb_ids_doubt doubt = numbered(1, 5, 0);
+
+    ids = (struct vb_ids){0};
+    doubt.unseen.dont_fragment = false;
+    CHECK(!vb_ids_believes(&ids, &doubt));
+    for (int i = 0; i < 5; ++i)
+        CHECK(vb_ids_believes(&ids, &doubt));
+    fewer_than_one_in_2_to_the_28(0);
+}
+
+/* ---- flipped bits ---- */
+
+enum { MTU = 4096, LONGEST = VB_HEADERS_MAX + MTU, BITS = (LONGEST + VB_ICRC + 24) * 8 };
+
+static uint8_t packet[LONGEST + VB_ICRC];
+/* x^n modulo the CRC's polynomial, x^0 in bit 31, for each bit from the last on; and sorted. */
+static uint32_t powers[BITS], sorted[BITS];
+
+static int compare(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+
+    return (left > right) - (left < right);
+}
+
+static void make_powers(void)
+{
+    uint32_t power = 0x80000000u;
+
+    for (int n = 0; n < BITS; ++n) {
+        powers[n] = sorted[n] = power;
+        power = power & 1 ? power >> 1 ^ VB_CRC32_POLYNOMIAL : power >> 1;
+    }
+    qsort(sorted, BITS, sizeof(*sorted), compare);
+}
+
+static bool is_power(uint32_t value)
+{
+    return bsearch(&value, sorted, BITS, sizeof(value), compare) != NULL;
+}
+
+/*
+ * Three bits, x^a + x^b + x^c = x^c (x^i + x^j + 1), look undamaged if 1 + x^i is a power, too; two
+ * do if a power comes twice. Neither happens within the longest packet with its headers.
+ */
+static void test_no_sum_of_three_powers_is_zero(void)
+{
+    for (int n = 1; n < BITS; ++n) {
+        CHECK(sorted[n] != sorted[n - 1]);
+        CHECK(!is_power(powers[n] ^ powers[0]));
+    }
+}
+
+/* What the receiver compares: the register less what the ICRC says. */
+static uint32_t difference(const struct vb_icrc_flow *flow, uint32_t length)
+{
+    struct vb_start start = {0};
+    uint16_t id = vb_icrc_is_ipv4(flow) ? vb_ids_place(packet) : 0;
+
+    return vb_icrc_transport(vb_start_udp(&start, flow, id, length), packet, length) ^
+           vb_icrc_read(packet + length);
+}
+
+/* The power of a bit of the packet: of the stream's last bit it is x^0, and of a place's bit that
+ * of the same bit of the identification's low byte, which is 23 bytes before the BTH. */
+static uint32_t power_of(uint32_t length, uint32_t byte, uint32_t bit, bool ipv4)
+{
+    uint32_t last = (length + VB_ICRC) * 8 - 1;
+
+    if (byte != VB_BTH_PLACE_AT)
+        return powers[last - byte * 8 - bit];
+    if (!ipv4 || !(VB_BTH_PLACE & 1 << bit))
+        return 0;
+    return powers[last + 23 * 8 - bit];
+}
+
+static void each_bit_is_a_power(const struct vb_icrc_flow *flow, uint8_t opcode, uint32_t length)
+{
+    bool ipv4 = vb_icrc_is_ipv4(flow);
+    uint32_t before;
+
+    packet[0] = opcode;
+    before = difference(flow, length);
+    for (uint32_t bit = 0; bit < (length + VB_ICRC) * 8; ++bit) {
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK_EQ(difference(flow, length) ^ before, power_of(length, bit / 8, bit % 8, ipv4));
+        packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+/*
+ * So of every packet of every opcode up to the largest path MTU, whatever the identification, one
+ * to three flipped bits make a difference: they add up to powers of different bits, none of which
+ * is 0 but that of FECN and BECN, and over IPv6 of all of byte 4.
+ */
+static void test_each_bit_of_a_packet(void)
+{
+    static const uint32_t payloads[] = {0, 4, 256, 1024, MTU};
+    struct vb_icrc_flow flow = {.source_port = 0xc123, .target_port = VB_ROCE_PORT};
+
+    for (uint32_t i = 0; i < LONGEST; ++i)
+        packet[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (int ipv4 = 0; ipv4 < 2; ++ipv4) {
+        memset(flow.target + 10, ipv4 ? 0xff : 0x20, 2);
+        for (unsigned opcode = 0; opcode < 256; ++opcode) {
+            const struct vb_opcode *known = &vb_opcodes[opcode];
+
+            if (known->name)
+                each_bit_is_a_power(&flow, (uint8_t)opcode, known->header_length);
+        }
+        for (size_t i = 0; i < sizeof(payloads) / sizeof(*payloads); ++i)
+            each_bit_is_a_power(&flow, VB_OP_WRITE_FIRST, VB_BTH + VB_RETH + payloads[i]);
+    }
+}
+
+/* With DF set no identification explains a flipped bit, wherever it is; without, two of them do. */
+static void test_no_identification_explains_a_flipped_bit(void)
+{
+    enum { AT_MOST = 4500 };
+    unsigned without = 0;
+
+    for (uint32_t byte = 0; byte < AT_MOST; ++byte)
+        for (int bit = 0; bit < 8; ++bit) {
+            struct vb_icrc_unseen unseen = {0, true};
+            static uint8_t flipped[AT_MOST];
+
+            flipped[byte] = (uint8_t)(1 << bit);
+            if (vb_icrc_explain(0, vb_crc32(0, flipped, AT_MOST), AT_MOST, &unseen) == 0) {
+                CHECK(!unseen.dont_fragment);
+                CHECK(unseen.id > 1);
+                ++without;
+            }
+            flipped[byte] = 0;
+        }
+    CHECK_EQ(without, 2);
+}
+
+int main(void)
+{
+    RUN(test_one_of_which_nothing_is_known);
+    RUN(test_one_that_says_its_places);
+    RUN(test_one_that_counts);
+    RUN(test_silence);
+    RUN(test_the_same_again);
+    RUN(test_a_doubled_one);
+    RUN(test_a_change_of_habit);
+    RUN(test_a_counter_passes_zero);
+    RUN(test_one_number_for_all);
+    make_powers();
+    RUN(test_no_sum_of_three_powers_is_zero);
+    RUN(test_each_bit_of_a_packet);
+    RUN(test_no_identification_explains_a_flipped_bit);
+    return 0;
+}
