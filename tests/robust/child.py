@@ -9,6 +9,7 @@ undumpable          PR_SET_DUMPABLE 0: the kernel lets no process of the user lo
 RLIMIT_NAME=VALUE   a resource limit
 descriptors=N       no more than N descriptors beyond those that are open
 cgroup=FOLDER       is moved into this control group
+closed              has no standard input, output and error
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -114,6 +116,14 @@ def limit_descriptors(more: int) -> None:
     limit("RLIMIT_NOFILE", max(fillers) + 1 + more)
 
 
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 def prepare(condition: str) -> None:
     name, _, value = condition.partition("=")
     if name == "deny":
@@ -126,6 +136,8 @@ def prepare(condition: str) -> None:
         limit_descriptors(int(value))
     elif name == "cgroup":
         (Path(value) / "cgroup.procs").write_text(str(os.getpid()))
+    elif name == "closed":
+        os.closerange(0, 3)
     elif name.startswith("RLIMIT_"):
         limit(name, int(value))
     else:
@@ -145,6 +157,21 @@ class RobustSide(Side):
 
     def send(self, length: int) -> None:
         self.qp.send(self.mr, length=length)
+
+    def read(self, addr: int, rkey: int, length: int) -> None:
+        self.qp.read(self.mr, addr, rkey, length=length)
+
+    def poll(self) -> list[str]:
+        return [wc.status.name for wc in self.cq.poll(16)]
+
+    def kill_and_write(self, pid: int, addr: int, rkey: int) -> int:
+        """WRITEs from before a process is dead until one fails; how many."""
+        os.kill(pid, signal.SIGKILL)
+        for posted in range(1, 100000):
+            self.write(addr, rkey, 8)
+            if "SUCCESS" not in (self.poll() or ["SUCCESS"]):
+                return posted
+        raise RuntimeError("WRITEs to a dead process go on")
 
     def make_channels(self, count: int) -> None:
         self.channels = [self.ctx.create_comp_channel() for _ in range(count)]
@@ -168,6 +195,10 @@ class RobustSide(Side):
             limit("RLIMIT_AS", before)
             for qp in made:
                 qp.close()
+
+    def standard_streams(self) -> dict[int, str]:
+        """What is open under their numbers."""
+        return {n: os.readlink(f"/proc/self/fd/{n}") for n in range(3) if is_open(n)}
 
     def processor_seconds(self) -> float:
         return time.process_time()

@@ -10,6 +10,7 @@
 #include "hca/mw.h"
 #include "hca/port.h"
 #include "hca/qp.h"
+#include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
 
@@ -440,7 +441,7 @@ static const size_t NULL_BYTES = 1ull << 31; /* no message is longer */
 /* One piece of memory, again and again. */
 static uint8_t *map_sink(void)
 {
-    int fd = memfd_create("verbena-null", MFD_CLOEXEC);
+    int fd = vb_descriptor_raise(memfd_create("verbena-null", MFD_CLOEXEC));
     uint8_t *base;
 
     if (fd < 0)

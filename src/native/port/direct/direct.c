@@ -14,6 +14,7 @@
 #include "hca/cq.h"
 #include "hca/qp.h"
 #include "hca/text.h"
+#include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/direct/connection.h"
@@ -161,7 +162,7 @@ const struct vb_port vb_direct_port = {
 static void permit_cross_process_copy(void)
 {
     char scope = 0;
-    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    int fd = vb_descriptor_raise(open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0)
         return;
