@@ -90,9 +90,10 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
         return memory_gone(qp, wr, local, remote, outcome);
     if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
         return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
-    if (error == -EPIPE)
+    if (error == -EPIPE) {
         evidence.check = VB_CHECK_PEER_DIED;
-    else if (error == -ENOMEM)
+        qp->failed_by_death = true;
+    } else if (error == -ENOMEM)
         evidence.check = VB_CHECK_NO_ROOM;
     return vb_refuse(qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
