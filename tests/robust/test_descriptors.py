@@ -20,7 +20,7 @@ OPENS = re.compile(
     r"socketpair|pipe2?|recvmsg)(?=\()|F_DUPFD\w*)"
 )
 RAISED_ELSEWHERE = {  # both ends of a pipe; what a message brings; a packet brings none
-    ("hca/channel.c", "pipe2"),
+    ("memory/descriptor.c", "pipe2"),
     ("port/direct/message.c", "recvmsg"),
     ("port/roce/udp_receive.c", "recvmsg"),
     ("memory/descriptor.c", "F_DUPFD_CLOEXEC"),

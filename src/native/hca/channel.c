@@ -22,23 +22,6 @@ static void channel_release(struct vb_object *object)
     vb_channel_destroy(channel);
 }
 
-static int open_ends(int ends[2])
-{
-    int error;
-
-    if (pipe2(ends, O_CLOEXEC))
-        return -errno;
-    ends[0] = vb_descriptor_raise(ends[0]);
-    error = ends[0] < 0 ? -errno : 0;
-    ends[1] = vb_descriptor_raise(ends[1]);
-    if (ends[1] < 0 && !error)
-        error = -errno;
-    for (int i = 0; i < 2 && error; ++i)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    return error;
-}
-
 int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
 {
     struct vb_channel *made = calloc(1, sizeof(*made));
@@ -47,7 +30,7 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
 
     if (!made)
         return -ENOMEM;
-    error = open_ends(ends);
+    error = vb_descriptor_pipe(ends);
     if (error) {
         free(made);
         return error;

@@ -183,6 +183,14 @@ static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
     return 0;
 }
 
+static void mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n)
+{
+    struct vb_direct *direct =
+        (struct vb_direct *)((char *)watcher - offsetof(struct vb_direct, watcher));
+
+    vb_mr_mapping_changes(&direct->adapter, at, n);
+}
+
 static void open_self_peer(struct vb_direct *direct)
 {
     struct vb_peer *self = &direct->self_peer;
@@ -210,11 +218,16 @@ static int open_adapter(struct vb_direct *direct)
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
-    if (error)
+    if (error) {
         vb_heap_destroy(segment);
-    else if (direct->config.infiniband)
+        return error;
+    }
+    if (direct->config.infiniband)
         direct->adapter.lid = VB_LID;
-    return error;
+    direct->adapter.self.header->watched = vb_watch_is_on();
+    direct->watcher.told = mapping_changes;
+    vb_watch_add(&direct->watcher);
+    return 0;
 }
 
 static int open_addresses(const struct vb_direct_config *config, struct vb_addresses **addresses)
@@ -231,6 +244,7 @@ static void close_adapter(struct vb_direct *direct)
 {
     struct vb_heap *segment = direct->adapter.segment;
 
+    vb_watch_remove(&direct->watcher);
     vb_adapter_destroy(&direct->adapter);
     vb_heap_destroy(segment);
 }
