@@ -317,21 +317,13 @@ void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n)
     vb_cqs_place(adapter);
 }
 
-static VB_COLD int put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
-                               const uint8_t *at, const uint8_t *bytes, size_t length)
+VB_COLD int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                              const uint8_t *at, const uint8_t *bytes, size_t length)
 {
     uint64_t offset = mr->heap_offset + ((uintptr_t)at - mr->addr);
     int fd = mr->in_heap ? vb_heap_fd(adapter->heap) : -1;
 
     return fd >= 0 && pwrite(fd, bytes, length, (off_t)offset) == (ssize_t)length ? 0 : -EFAULT;
-}
-
-int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr_shared *mr, uint8_t *at,
-              const uint8_t *bytes, size_t length)
-{
-    if (VB_LIKELY(!vb_guarded_write(at, bytes, length)))
-        return 0;
-    return put_in_file(adapter, mr, at, bytes, length);
 }
 
 int vb_mr_dereg(struct vb_mr *mr)

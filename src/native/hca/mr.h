@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/evidence.h"
 #include "hca/pd.h"
+#include "memory/guard.h"
 
 enum vb_mr_kind {
     VB_MR_PLAIN = 0,
@@ -75,8 +76,16 @@ void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n);
  * reached through its file where the program has unmapped or protected it, as by a peer that maps
  * that file. -EFAULT: the memory is gone.
  */
-int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr_shared *mr, uint8_t *at,
-              const uint8_t *bytes, size_t length);
+int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                      const uint8_t *at, const uint8_t *bytes, size_t length);
+
+static inline int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                            uint8_t *at, const uint8_t *bytes, size_t length)
+{
+    if (VB_LIKELY(!vb_guarded_write(at, bytes, length)))
+        return 0;
+    return vb_mr_put_in_file(adapter, mr, at, bytes, length);
+}
 
 /* Entries of the table, and keys for them, also for windows (mw.c). */
 int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key);

@@ -169,7 +169,7 @@ static unsigned gather_doubt(const struct ibv_send_wr *wr)
     return wr->send_flags & IBV_SEND_INLINE ? 0 : VB_DOUBT_FROM;
 }
 
-static int gather(const struct vb_spans *from, unsigned doubt, uint8_t *to)
+static inline int gather(const struct vb_spans *from, unsigned doubt, uint8_t *to)
 {
     int error = 0;
 
