@@ -10,6 +10,7 @@
 #include "hca/evidence.h"
 #include "loopback.h"
 #include "memory/guard.h"
+#include "memory/watch.h"
 
 enum { PAGES = 1 << 16 };
 
@@ -199,27 +200,109 @@ static void unmapped_under_a_receive_that_is_copied_at_once(void)
     close_bench(&bench);
 }
 
-/* A small payload is placed by poll: the sender has its success, the receiver learns of it. */
-static void unmapped_under_a_receive_that_poll_places(void)
+static void expect_receive_and_flush(struct bench *bench, const char *words)
 {
-    struct bench bench;
-    struct ibv_sge sge, into;
     struct ibv_wc wc;
 
-    open_bench(&bench);
-    into = mine(&bench, PAGES);
-    sge = theirs(&bench, 8);
-    post_receive(&bench, 0, &into);
-    post_receive(&bench, 0, &into);
-    munmap(bench.memory, PAGES);
-    post(&bench, 1, IBV_WR_SEND, &sge, 0, 0);
+    expect(bench, 0, IBV_WC_LOC_PROT_ERR, words);
+    CHECK_EQ(vb_qp_state(bench->loop.qp[0]), IBV_QPS_ERR);
+    CHECK_EQ(loopback_poll(bench->loop.cq[0], &wc), 0);
+    CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void send_into_gone_memory(struct bench *bench, uint32_t length)
+{
+    struct ibv_sge sge, into;
+
+    open_bench(bench);
+    into = mine(bench, PAGES);
+    sge = theirs(bench, length);
+    post_receive(bench, 0, &into);
+    post_receive(bench, 0, &into);
+    munmap(bench->memory, PAGES);
+    post(bench, 1, IBV_WR_SEND, &sge, 0, 0);
+}
+
+static void unmapped_under_a_receive(void)
+{
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); ++i) {
+        struct bench bench;
+
+        send_into_gone_memory(&bench, lengths[i]);
+        expect(&bench, 1, IBV_WC_REM_OP_ERR, "can no longer be reached");
+        expect_receive_and_flush(&bench, "can no longer be reached");
+        close_bench(&bench);
+    }
+}
+
+/* The process counts as watched and the change was not seen: the sender has its success, but the
+ * receiver never. */
+static void unmapped_unseen_under_a_receive_that_poll_places(void)
+{
+    struct bench bench;
+    struct ibv_wc wc;
+
+    vb_watch_begin();
+    send_into_gone_memory(&bench, 8);
     CHECK_EQ(loopback_poll(bench.loop.cq[1], &wc), 0);
     CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "receive request's buffer");
-    CHECK_EQ(vb_qp_state(bench.loop.qp[0]), IBV_QPS_ERR);
-    CHECK_EQ(loopback_poll(bench.loop.cq[0], &wc), 0);
-    CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    expect_receive_and_flush(&bench, "receive request's buffer");
     close_bench(&bench);
+}
+
+/* A region goes, or the memory under it, between arrival and poll: the bytes are there before. */
+static void what_has_arrived_is_placed_before(void (*goes)(struct bench *bench))
+{
+    for (uint32_t length = 1; length <= 16384; length = length * 4 + 3) {
+        struct bench bench;
+        struct ibv_sge sge, into;
+        struct ibv_wc wc;
+
+        open_bench(&bench);
+        into = mine(&bench, PAGES);
+        sge = theirs(&bench, length);
+        memset(bench.loop.memory[1], 7, length);
+        post_receive(&bench, 0, &into);
+        post(&bench, 1, IBV_WR_SEND, &sge, 0, 0);
+        CHECK_EQ(loopback_poll(bench.loop.cq[1], &wc), 0);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        if (length <= VB_CQE_INLINE) /* it waits for a poll */
+            CHECK_EQ(bench.memory[0], 0);
+        goes(&bench);
+        for (uint32_t i = 0; i < length; ++i)
+            CHECK_EQ(bench.memory[i], 7);
+        CHECK_EQ(loopback_poll(bench.loop.cq[0], &wc), 0);
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.byte_len, length);
+        close_bench(&bench);
+    }
+}
+
+static void deregister(struct bench *bench)
+{
+    CHECK_EQ(vb_mr_dereg(bench->mr), 0);
+}
+
+static void register_elsewhere(struct bench *bench)
+{
+    CHECK_EQ(vb_mr_rereg(bench->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, bench->memory + 8192,
+                         4096, 0),
+             0);
+}
+
+/* As the watching library does before the call that it stands in front of. */
+static void protect(struct bench *bench)
+{
+    vb_watch_mapping((uintptr_t)bench->memory, PAGES);
+    CHECK_EQ(mprotect(bench->memory, PAGES, PROT_READ), 0);
+}
+
+static void what_has_arrived_is_placed_before_memory_goes(void)
+{
+    vb_watch_begin();
+    what_has_arrived_is_placed_before(deregister);
+    what_has_arrived_is_placed_before(register_elsewhere);
+    what_has_arrived_is_placed_before(protect);
 }
 
 /* Pages that appear again: the QP is in error, another one works on. */
@@ -401,7 +484,9 @@ int main(void)
     RUN(unmapped_under_the_result_of_an_atomic);
     RUN(unmapped_under_the_target);
     RUN(unmapped_under_a_receive_that_is_copied_at_once);
-    RUN(unmapped_under_a_receive_that_poll_places);
+    RUN(unmapped_under_a_receive);
     RUN(the_next_connection_works);
+    RUN(what_has_arrived_is_placed_before_memory_goes); /* from here on it counts as watched */
+    RUN(unmapped_unseen_under_a_receive_that_poll_places);
     return 0;
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import native_build, own_network, plain_environment
+from verbena._native import sanitizer_preload
 
 HERE = Path(__file__).parent
 SKIP_STATUS = 77
@@ -25,10 +26,14 @@ SOURCES = sorted(
 # Between queue pairs of one process, and once more by packets of the host's own network.
 BY_PACKETS = [
     "dropin/test_errno",
+    "dropin/test_faults",
     "dropin/test_flush",
     "dropin/test_rate_limit",
     "dropin/test_wr_calls",
 ]
+# And with the library in front that `verbena run` preloads.
+WATCHED = ["dropin/test_faults", "dropin/test_regions"]
+CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says to the core
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too
@@ -43,10 +48,25 @@ def test_program_by_packets(tmp_path: Path, name: str) -> None:
     run(tmp_path, name, {"VERBENA_PORT": "roce"})
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("port", ["direct", "roce"])
+def test_program_watched(tmp_path: Path, name: str, port: str) -> None:
+    lib = native_build("verbena_paths") / "lib"
+    preload = [*sanitizer_preload(), lib / "libverbena_paths.so", lib / "libibverbs.so.1"]
+    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_PORT": port})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", CORE_WATCHED)
+def test_core_watched(tmp_path: Path, name: str) -> None:
+    run(tmp_path, name, {"VERBENA_TEST_WATCHED": "1"})
+
+
 def run(tmp_path: Path, name: str, settings: dict[str, str]) -> None:
     build = native_build(name.replace("/", "_"))
     # Who shares port 4791 forwards for others, as late as it is itself.
-    prefix = own_network() if settings or "roce" in name else []
+    prefix = own_network() if "VERBENA_PORT" in settings or "roce" in name else []
     environment = plain_environment() | settings
     environment["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=1"
     done = subprocess.run(

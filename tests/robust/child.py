@@ -9,14 +9,19 @@ undumpable          PR_SET_DUMPABLE 0: the kernel lets no process of the user lo
 RLIMIT_NAME=VALUE   a resource limit
 descriptors=N       no more than N descriptors beyond those that are open
 cgroup=FOLDER       is moved into this control group
+closed              has no standard input, output and error
+watched             is started as by `verbena run`
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
+import mmap
 import os
 import platform
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -28,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
-from tests.verbs.side import RemoteSide, Side
-from verbena import verbs
+from tests.verbs.side import ALL, RemoteSide, Side
+from verbena import launch, verbs
 from verbena.verbs import library
 
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
@@ -52,6 +57,14 @@ _CALLS = {
         "membarrier": 283,
     },
 }
+
+
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+LIBC = ctypes.CDLL(None)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class _Filter(ctypes.Structure):
@@ -114,6 +127,14 @@ def limit_descriptors(more: int) -> None:
     limit("RLIMIT_NOFILE", max(fillers) + 1 + more)
 
 
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 def prepare(condition: str) -> None:
     name, _, value = condition.partition("=")
     if name == "deny":
@@ -126,6 +147,10 @@ def prepare(condition: str) -> None:
         limit_descriptors(int(value))
     elif name == "cgroup":
         (Path(value) / "cgroup.procs").write_text(str(os.getpid()))
+    elif name == "watched":
+        assert "libverbena_paths" in os.environ["LD_PRELOAD"]
+    elif name == "closed":
+        os.closerange(0, 3)
     elif name.startswith("RLIMIT_"):
         limit(name, int(value))
     else:
@@ -145,6 +170,21 @@ class RobustSide(Side):
 
     def send(self, length: int) -> None:
         self.qp.send(self.mr, length=length)
+
+    def read(self, addr: int, rkey: int, length: int) -> None:
+        self.qp.read(self.mr, addr, rkey, length=length)
+
+    def poll(self) -> list[str]:
+        return [wc.status.name for wc in self.cq.poll(16)]
+
+    def kill_and_write(self, pid: int, addr: int, rkey: int) -> int:
+        """WRITEs from before a process is dead until one fails; how many."""
+        os.kill(pid, signal.SIGKILL)
+        for posted in range(1, 100000):
+            self.write(addr, rkey, 8)
+            if "SUCCESS" not in (self.poll() or ["SUCCESS"]):
+                return posted
+        raise RuntimeError("WRITEs to a dead process go on")
 
     def make_channels(self, count: int) -> None:
         self.channels = [self.ctx.create_comp_channel() for _ in range(count)]
@@ -168,6 +208,49 @@ class RobustSide(Side):
             limit("RLIMIT_AS", before)
             for qp in made:
                 qp.close()
+
+    def map_buffer(self, nbytes: int, alloc: bool) -> None:
+        """A region of whole pages, of Verbena's heap or mapped by the program itself."""
+        if alloc:
+            self.buffer = self.pd.alloc(nbytes, ALL)
+        else:
+            at = LIBC.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, PRIVATE, -1, 0)
+            self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(at), ALL)
+        self.span = self.buffer.addr, nbytes
+
+    def receive_there(self, length: int, wr_id: int = 0) -> None:
+        target = self.srq if self.srq is not None else self.qp
+        target.recv(self.buffer, 0, length, wr_id=wr_id)
+
+    def change_buffer(self, how: str) -> None:
+        """What a program may do to memory that a receive request names."""
+        at, nbytes = self.span
+        if how == "deregister":
+            self.buffer.close()
+        elif how == "unmap":
+            assert LIBC.munmap(at, nbytes) == 0
+        else:
+            protection = mmap.PROT_READ if how == "protect" else mmap.PROT_READ | mmap.PROT_WRITE
+            assert LIBC.mprotect(at, nbytes, protection) == 0
+
+    def handle_faults(self, how: str) -> None:
+        """What a Python program may have set up for SIGSEGV once the device is open."""
+        if how == "faulthandler":
+            faulthandler.enable()
+        elif how == "handler":
+            signal.signal(signal.SIGSEGV, lambda *_: None)
+        elif how == "blocked":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    def write_from_buffer(self, addr: int, rkey: int, length: int) -> None:
+        self.qp.write(self.buffer, addr, rkey, length=length)
+
+    def read_buffer(self, length: int) -> bytes:
+        return ctypes.string_at(self.span[0], length)
+
+    def standard_streams(self) -> dict[int, str]:
+        """What is open under their numbers."""
+        return {n: os.readlink(f"/proc/self/fd/{n}") for n in range(3) if is_open(n)}
 
     def processor_seconds(self) -> float:
         return time.process_time()
@@ -193,6 +276,8 @@ class Child:
     def __init__(self, *conditions: str, prefix: Sequence[str] = ()) -> None:
         here, there = socket.socketpair()
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        if "watched" in conditions:
+            environment = launch.environment(environment)
         command = [sys.executable, "-m", "tests.robust.child", str(there.fileno()), *conditions]
         self.process = subprocess.Popen(
             [*prefix, *command],

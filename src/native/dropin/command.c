@@ -6,6 +6,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 #define MAGIC 0x56455242454e4143ull
 
 /* What the file holds. */
@@ -17,7 +19,7 @@ struct command {
 int vb_command_open(void)
 {
     struct command command = {.magic = MAGIC};
-    int fd = memfd_create("verbena-uverbs", MFD_CLOEXEC), error;
+    int fd = vb_descriptor_raise(memfd_create("verbena-uverbs", MFD_CLOEXEC)), error;
 
     if (fd < 0)
         return -errno;

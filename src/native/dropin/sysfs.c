@@ -12,6 +12,7 @@
 
 #include "abi/device.h"
 #include "dropin/export.h"
+#include "memory/descriptor.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char root[IBV_SYSFS_PATH_MAX] = "/sys";
@@ -61,7 +62,7 @@ VB_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *text,
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -1;
     length = read_text(fd, text, size);

@@ -11,6 +11,7 @@ struct ibv_context;
 struct ibv_device;
 struct ibv_qp;
 struct ibv_send_wr;
+struct sigaction;
 struct vb_jack;
 
 /* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
@@ -61,6 +62,15 @@ int verbena_check_fault(const char *text, char *error, size_t size);
  * -EOPNOTSUPP: the device sends no packets, -ENOMEM, -ENODEV: a forked child.
  */
 int verbena_set_fault(struct ibv_context *context, const char *text, char *error, size_t size);
+
+/*
+ * What the watching library tells (preload/paths/watch), see memory/watch.h and vb_guard_action: it
+ * is there; memory is about to be unmapped or protected; the calling thread's signal mask changed.
+ */
+void verbena_watch_begin(void);
+void verbena_mapping_changes(const void *at, size_t n);
+int verbena_fault_action(int number, const struct sigaction *action, struct sigaction *old);
+void verbena_mask_changes(void);
 
 /* How often each rule matched and acted, a line each; length as snprintf, or -errno as above. */
 int verbena_fault_counters(struct ibv_context *context, char *text, size_t size);

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
@@ -27,7 +29,7 @@ static int open_again(int fd)
     if (fcntl(fd, F_GETFD) < 0)
         return -errno;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    again = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    again = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     return again < 0 ? -errno : again;
 }
 

@@ -9,6 +9,7 @@
 
 #include "hca/event.h"
 #include "hca/mr.h"
+#include "memory/descriptor.h"
 #include "memory/heap.h"
 
 /*
@@ -200,7 +201,7 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
 
     if (!ctx)
         return -ENOMEM;
-    ctx->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    ctx->async_fd = vb_descriptor_raise(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
     if (ctx->async_fd < 0) {
         int error = errno;
         free(ctx);

@@ -10,11 +10,20 @@
  * who asked waits a second at most (port/direct/bounce.c). */
 enum { PATIENCE = 350 };
 
+/* What the processor does must not fault where a fault would end the process. */
+static inline bool is_there(void *word)
+{
+    return vb_guard_holds() || vb_is_mapped(word, sizeof(uint64_t), true);
+}
+
 int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op op,
                      uint64_t compare_add, uint64_t swap_value, uint64_t *result)
 {
     _Atomic uint32_t *lock = &adapter->self.header->atomic_lock;
     int error;
+
+    if (!is_there(word))
+        return -EFAULT;
 
     for (unsigned round = 0; !vb_trylock(lock, adapter->instance);) {
         if (round > PATIENCE)
@@ -34,5 +43,7 @@ int vb_atomic_here(struct vb_adapter *adapter, const struct vb_mr_shared *mr, ui
 
     if (!mr->in_heap)
         return vb_atomic_locked(adapter, word, op, compare_add, swap_value, result);
+    if (!is_there(word))
+        return -EFAULT;
     return vb_atomic_by_processor(word, op, compare_add, swap_value, result);
 }

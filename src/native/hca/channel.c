@@ -11,6 +11,7 @@
 #include "hca/cq.h"
 #include "hca/lock.h"
 #include "hca/users.h"
+#include "memory/descriptor.h"
 
 static void channel_release(struct vb_object *object)
 {
@@ -25,12 +26,12 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
 {
     struct vb_channel *made = calloc(1, sizeof(*made));
     struct vb_adapter *adapter = context->adapter;
-    int ends[2];
+    int ends[2], error;
 
     if (!made)
         return -ENOMEM;
-    if (pipe2(ends, O_CLOEXEC)) {
-        int error = -errno;
+    error = vb_descriptor_pipe(ends);
+    if (error) {
         free(made);
         return error;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hca/cq.h"
+#include "hca/lock.h"
 #include "hca/qp.h"
 #include "hca/refusal.h"
 #include "memory/guard.h"
@@ -30,21 +31,35 @@ static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
     return qp->srq ? vb_srq_wqe(self, qp->srq->shared, wqe) : vb_rq_wqe(self, qp->shared, wqe);
 }
 
-/* Skips an element whose region is gone: a buffer is written only inside a registered region. */
+/* What has arrived still goes into a region that is being deregistered. */
+static VB_COLD enum vb_check find_leaving(const struct vb_view *self, uint32_t pd, uint32_t lkey,
+                                          uint64_t addr, uint32_t length,
+                                          const struct vb_mr_shared **mr, uint8_t **at)
+{
+    return vb_lkey_find(self, pd | VB_PD_LEAVING, lkey, addr, length, IBV_ACCESS_LOCAL_WRITE, mr,
+                        at);
+}
+
+/* -EFAULT: an element is in no region any more, or its memory is gone. */
 static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
                    uint32_t length)
 {
-    const struct vb_view *self = &qp->context->adapter->self;
+    const struct vb_adapter *adapter = qp->context->adapter;
+    uint32_t pd = vb_recv_pd(&adapter->self, qp->shared);
     int error = 0;
 
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint32_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
         const struct vb_mr_shared *mr;
+        enum vb_check check;
         uint8_t *at;
 
-        if (vb_lkey_find(self, vb_recv_pd(self, qp->shared), wqe->sge[i].lkey, wqe->sge[i].addr,
-                         part, IBV_ACCESS_LOCAL_WRITE, &mr, &at) == VB_CHECK_OK)
-            error |= vb_guarded_copy(at, data, part);
+        check = vb_lkey_find(&adapter->self, pd, wqe->sge[i].lkey, wqe->sge[i].addr, part,
+                             IBV_ACCESS_LOCAL_WRITE, &mr, &at);
+        if (VB_UNLIKELY(check == VB_CHECK_PD))
+            check = find_leaving(&adapter->self, pd, wqe->sge[i].lkey, wqe->sge[i].addr, part, &mr,
+                                 &at);
+        error |= VB_LIKELY(!check) ? vb_mr_put(adapter, mr, at, data, part) : -EFAULT;
         data += part;
         length -= part;
     }
@@ -190,12 +205,19 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return 0;
 }
 
+/* Takes the lock, and its usual thread, which polls, has its privilege back afterwards. */
+static void visit(struct vb_cq *cq)
+{
+    for (unsigned round = 0; !vb_biased_try(&cq->poll_lock, cq->context->adapter->instance);)
+        vb_backoff(&round);
+}
+
 void vb_cq_place(struct vb_cq *cq)
 {
     uint32_t position;
     struct vb_cqe *entry;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    visit(cq);
     for (position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
 
@@ -206,6 +228,26 @@ void vb_cq_place(struct vb_cq *cq)
     }
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);
     vb_biased_release(&cq->poll_lock);
+}
+
+/* A look without the lock: what is taken meanwhile is placed by who takes it. */
+static bool has_unplaced(const struct vb_cq *cq)
+{
+    const struct vb_cqe *entry;
+
+    for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
+        if (is_unplaced(entry))
+            return true;
+    return false;
+}
+
+void vb_cqs_place(struct vb_adapter *adapter)
+{
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
+        if (adapter->cqs[i] && has_unplaced(adapter->cqs[i]))
+            vb_cq_place(adapter->cqs[i]);
+    pthread_mutex_unlock(&adapter->mutex);
 }
 
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)

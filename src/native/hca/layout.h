@@ -23,7 +23,7 @@
 #include "hca/biased_lock.h"
 
 #define VB_LINE           64
-#define VB_LAYOUT_VERSION 9u
+#define VB_LAYOUT_VERSION 10u
 #define VB_SEGMENT_MAGIC  0x56455242454e4131ull
 
 enum {
@@ -55,13 +55,16 @@ enum {
  * down and only then its kind is looked at: a window, which is no local key, and a null region,
  * which is no remote one.
  */
-#define VB_PD_WINDOW 0x80000000u
-#define VB_PD_NULL   0x40000000u
-#define VB_PD_NUMBER 0x0000ffffu
+#define VB_PD_WINDOW  0x80000000u
+#define VB_PD_NULL    0x40000000u
+#define VB_PD_LEAVING 0x20000000u /* being deregistered: only what has arrived still goes there */
+#define VB_PD_NUMBER  0x0000ffffu
 
 /* Beside IBV_ACCESS_* in an entry's `access`. */
 #define VB_ACCESS_TYPE_2 0x80000000u /* a window of type 2 */
 #define VB_ACCESS_MIXED  0x40000000u /* heap memory and other: an implicit region, say */
+#define VB_ACCESS_MOVED  0x00080000u /* its owner has changed the mapping under it */
+#define VB_ACCESS_OWN    (VB_ACCESS_MIXED | VB_ACCESS_MOVED) /* no program asked for these */
 
 /*
  * A memory region or window, as a key finds it. `key` is 0 while the entry is free, being changed,
@@ -255,6 +258,7 @@ struct vb_segment_header {
     _Atomic uint32_t events_missed;   /* a CQ's event found its channel full: it is in `notices` */
     _Atomic uint32_t mr_window;       /* no region's entry was ever at or beyond this */
     _Atomic uint32_t group_window;    /* nor a group's at or beyond this */
+    uint32_t watched; /* the owner hears of changes to its mappings (memory/watch.h) */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 

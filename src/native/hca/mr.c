@@ -10,8 +10,10 @@
 #include "hca/mw.h"
 #include "hca/port.h"
 #include "hca/qp.h"
+#include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
+#include "memory/watch.h"
 
 enum {
     MR_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -112,6 +114,8 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
     if (!entry->in_heap && adapter->heap && meets_heap(adapter->heap, addr, length))
         entry->access |= VB_ACCESS_MIXED;
     entry->qp = entry->region = 0;
+    if (!entry->in_heap && !(access & IBV_ACCESS_ON_DEMAND))
+        vb_watch_range((uintptr_t)addr, length);
 }
 
 /* The low byte is random too, and never that of the entry's last key, which is stale. */
@@ -265,7 +269,10 @@ void vb_mr_settle(struct vb_adapter *adapter)
     pthread_mutex_unlock(&adapter->lifetime);
 }
 
-/* Under the mutex that binding takes: a region goes, or a window is bound to it, not both. */
+/*
+ * Under the mutex that binding takes: a region goes, or a window is bound to it, not both. What has
+ * arrived and waits for a poll is put into the region while that is still there.
+ */
 static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
 {
     struct vb_mr_shared *entry = entry_of(mr);
@@ -276,11 +283,47 @@ static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
         vb_mw_covers(adapter, mr->index))
         error = -EBUSY;
     else
-        atomic_store(&entry->key, 0);
+        __atomic_fetch_or(&entry->pd, VB_PD_LEAVING, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&adapter->binding);
-    if (!error)
-        vb_mr_settle(adapter);
-    return error;
+    if (error)
+        return error;
+    vb_mr_settle(adapter);
+    vb_cqs_place(adapter);
+    atomic_store(&entry->key, 0);
+    return 0;
+}
+
+static bool meets(const struct vb_mr_shared *entry, uintptr_t at, size_t n)
+{
+    return atomic_load(&entry->key) && !entry->in_heap && entry->addr < at + n &&
+           entry->addr + entry->length > at;
+}
+
+void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n)
+{
+    uint32_t window = atomic_load(&adapter->self.header->mr_window);
+    bool found = false;
+
+    if (adapter->self.header->pid != (uint32_t)getpid())
+        return; /* a child's memory, which is no region's */
+    for (uint32_t i = 0; i < window; ++i)
+        if (meets(&adapter->self.mr[i], at, n)) {
+            __atomic_fetch_or(&adapter->self.mr[i].access, VB_ACCESS_MOVED, __ATOMIC_SEQ_CST);
+            found = true;
+        }
+    if (!found)
+        return;
+    vb_mr_settle(adapter);
+    vb_cqs_place(adapter);
+}
+
+VB_COLD int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                              const uint8_t *at, const uint8_t *bytes, size_t length)
+{
+    uint64_t offset = mr->heap_offset + ((uintptr_t)at - mr->addr);
+    int fd = mr->in_heap ? vb_heap_fd(adapter->heap) : -1;
+
+    return fd >= 0 && pwrite(fd, bytes, length, (off_t)offset) == (ssize_t)length ? 0 : -EFAULT;
 }
 
 int vb_mr_dereg(struct vb_mr *mr)
@@ -337,7 +380,7 @@ static struct wanted want(const struct vb_mr *mr, int flags, void *addr, size_t 
 {
     const struct vb_mr_shared *entry = entry_of(mr);
     struct wanted wanted = {mr->ibv.addr, mr->ibv.length, entry->iova,
-                            entry->access & ~VB_ACCESS_MIXED};
+                            entry->access & ~VB_ACCESS_OWN};
 
     if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
         wanted.access = access;
@@ -440,7 +483,7 @@ static const size_t NULL_BYTES = 1ull << 31; /* no message is longer */
 /* One piece of memory, again and again. */
 static uint8_t *map_sink(void)
 {
-    int fd = memfd_create("verbena-null", MFD_CLOEXEC);
+    int fd = vb_descriptor_raise(memfd_create("verbena-null", MFD_CLOEXEC));
     uint8_t *base;
 
     if (fd < 0)

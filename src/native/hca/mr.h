@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/evidence.h"
 #include "hca/pd.h"
+#include "memory/guard.h"
 
 enum vb_mr_kind {
     VB_MR_PLAIN = 0,
@@ -62,6 +63,29 @@ void vb_mr_unimport(struct vb_mr *mr);
  */
 int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                  const struct ibv_sge *list, uint32_t count);
+
+/*
+ * The program is about to unmap, replace or protect [at, +n): whatever has arrived for regions
+ * there is put into them, and what arrives later is put there by its sender, who learns that it
+ * cannot.
+ */
+void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n);
+
+/*
+ * Puts bytes into a region where vb_lkey_find or vb_mr_check has found them to go. Heap memory is
+ * reached through its file where the program has unmapped or protected it, as by a peer that maps
+ * that file. -EFAULT: the memory is gone.
+ */
+int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                      const uint8_t *at, const uint8_t *bytes, size_t length);
+
+static inline int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
+                            uint8_t *at, const uint8_t *bytes, size_t length)
+{
+    if (VB_LIKELY(!vb_guarded_write(at, bytes, length)))
+        return 0;
+    return vb_mr_put_in_file(adapter, mr, at, bytes, length);
+}
 
 /* Entries of the table, and keys for them, also for windows (mw.c). */
 int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key);

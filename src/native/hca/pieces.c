@@ -127,7 +127,7 @@ bool vb_elements_scatter(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_
             return false;
         if (!bytes)
             continue;
-        if (VB_UNLIKELY(vb_guarded_copy(at, bytes, part.length)))
+        if (VB_UNLIKELY(vb_guarded_write(at, bytes, part.length)))
             return refuse_gone(qp, wr, &part, outcome);
         bytes += part.length;
     }

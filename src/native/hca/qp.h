@@ -84,6 +84,7 @@ struct vb_qp {
     bool settling;           /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event;        /* SQD entered with notification, not yet raised */
     bool failed_by_program;  /* modify_qp to ERR */
+    bool failed_by_death;    /* a request ended because the peer's process had */
     bool blocks_self;        /* UD: gets no copy of what it sends to a group that it is in */
     atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */

@@ -76,7 +76,8 @@ uint32_t vb_receive_count(const struct vb_qp *qp)
 enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, uint64_t offset,
                                const uint8_t *bytes, uint32_t length, struct vb_evidence *evidence)
 {
-    const struct vb_view *self = &qp->context->adapter->self;
+    const struct vb_adapter *adapter = qp->context->adapter;
+    const struct vb_view *self = &adapter->self;
     uint32_t pd = vb_recv_pd(self, qp->shared);
 
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
@@ -99,7 +100,7 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
         if (VB_UNLIKELY(check))
             return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
                                IBV_ACCESS_LOCAL_WRITE, mr);
-        if (bytes && VB_UNLIKELY(vb_guarded_copy(at, bytes, part))) {
+        if (bytes && VB_UNLIKELY(vb_mr_put(adapter, mr, at, bytes, part))) {
             *evidence =
                 (struct vb_evidence){.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = part};
             return VB_CHECK_MEMORY_GONE;

@@ -89,6 +89,10 @@ VB_COLD enum vb_check vb_note_key(struct vb_evidence *evidence, enum vb_check ch
     unsigned alone = check & ~(unsigned)(VB_CHECK_LOCAL | VB_CHECK_RECV);
 
     memset(evidence, 0, sizeof(*evidence));
+    if (alone == VB_CHECK_PD && mr && (mr->pd & VB_PD_LEAVING)) {
+        check = (enum vb_check)(check - alone + VB_CHECK_KEY);
+        alone = VB_CHECK_KEY;
+    }
     evidence->check = (uint16_t)check;
     evidence->pd = pd;
     evidence->key = key;

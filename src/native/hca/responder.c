@@ -423,8 +423,8 @@ static enum vb_responder_state execute_write(struct work *work)
                           write->rkey, addr, in->length, IBV_ACCESS_REMOTE_WRITE, &mr);
     if (VB_UNLIKELY(check))
         return refuse_key(work, check, write->rkey, addr, in->length, IBV_ACCESS_REMOTE_WRITE, mr);
-    if (!in->payload ||
-        VB_LIKELY(!vb_guarded_copy(vb_mr_pointer(mr, addr), in->payload, in->length)))
+    if (!in->payload || VB_LIKELY(!vb_mr_put(in->engine->adapter, mr, vb_mr_pointer(mr, addr),
+                                             in->payload, in->length)))
         return VB_RESPONDER_COMPLETE;
     return refuse_gone(work, addr, in->length);
 }

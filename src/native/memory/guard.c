@@ -1,60 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The handler of faults: back into guarded functions, or on to the program's own. */
 #include "memory/guard.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <ucontext.h>
+#include <unistd.h>
 #include <unwind.h>
 
-#include "memory/copy.h"
+#include "memory/watch.h"
 
 extern const char vb_guarded_start[] __asm__("__start_vb_guarded");
 extern const char vb_guarded_stop[] __asm__("__stop_vb_guarded");
 
-/* ---- what is guarded ----------------------------------------------------------------------- */
+/* glibc's own sigaction, in front of which nothing stands. */
+extern int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
 
-VB_GUARDED int vb_guarded_copy(void *dst, const void *src, size_t n)
-{
-    vb_copy(dst, src, n);
-    return 0;
-}
-
-VB_GUARDED int vb_guarded_fetch_add(void *word, uint64_t add, uint64_t *old)
-{
-    *old = __atomic_fetch_add((uint64_t *)word, add, __ATOMIC_SEQ_CST);
-    return 0;
-}
-
-VB_GUARDED int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap, uint64_t *old)
-{
-    __atomic_compare_exchange_n((uint64_t *)word, &compare, swap, false, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
-    *old = compare;
-    return 0;
-}
-
-VB_GUARDED int vb_guarded_store(void *word, uint64_t value)
-{
-    __atomic_store_n((uint64_t *)word, value, __ATOMIC_SEQ_CST);
-    return 0;
-}
-
-enum { PAGE = 4096 };
-
-VB_GUARDED static int touch(uint8_t *at, const uint8_t *end, bool to_write)
-{
-    for (; at < end; at = (uint8_t *)(((uintptr_t)at | (PAGE - 1)) + 1))
-        if (to_write)
-            __atomic_fetch_or(at, 0, __ATOMIC_RELAXED);
-        else
-            (void)*(volatile uint8_t *)at;
-    return 0;
-}
-
-bool vb_is_mapped(void *at, size_t n, bool to_write)
-{
-    return touch(at, (uint8_t *)at + n, to_write) == 0;
-}
+_Thread_local uint32_t vb_guard_found;
+uint32_t vb_guard_turn;
 
 int vb_guarded_thread(pthread_t *thread, void *(*run)(void *), void *argument)
 {
@@ -108,10 +72,19 @@ static void resume(ucontext_t *context, struct _Unwind_Context *frame)
     context->uc_mcontext.regs[0] = (unsigned long long)-EFAULT;
 }
 #else
-#define VB_NO_GUARD
+/* Not known on this processor: no handler is installed, and the kernel makes all copies. */
+#define VB_NO_WAY_BACK
+static void resume(ucontext_t *context, struct _Unwind_Context *frame)
+{
+    (void)context, (void)frame;
+}
 #endif
 
-#ifndef VB_NO_GUARD
+#ifdef VB_NO_WAY_BACK
+enum { HAS_WAY_BACK = false };
+#else
+enum { HAS_WAY_BACK = true };
+#endif
 
 static bool is_guarded(uintptr_t code)
 {
@@ -137,7 +110,9 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *frame, void *argument)
 /* A signal's handler belongs to the process, so this is the process's. */
 static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
-static struct sigaction before_segv, before_bus;
+static pid_t owner;
+static uint32_t starts;
+static struct sigaction wanted_segv, wanted_bus; /* the program's actions */
 
 /*
  * A handler that calls the one before it may lead back here, if it came between two starts. One
@@ -145,27 +120,100 @@ static struct sigaction before_segv, before_bus;
  */
 static _Thread_local bool passing;
 
-/* The kernel puts the context (aarch64: the siginfo) where its handler's frame begins. */
-static bool is_delivered(const void *frame, const siginfo_t *info, const void *context)
+static struct sigaction *wanted(int number)
 {
-    return frame == context || frame == (const void *)info;
+    return number == SIGSEGV ? &wanted_segv : &wanted_bus;
+}
+
+/* With all signals blocked: a handler of the program's may ask for the lock as well. */
+static void lock(sigset_t *before)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+    pthread_mutex_lock(&installing);
+}
+
+static void unlock(const sigset_t *before)
+{
+    pthread_mutex_unlock(&installing);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+static bool has_handler(const struct sigaction *action)
+{
+    return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
+static void on_fault(int number, siginfo_t *info, void *context);
+
+static bool is_ours(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fault;
+}
+
+/* Ours runs as the program's would: on its stack, with what it blocks blocked. Under the lock. */
+static void install(int number)
+{
+    const struct sigaction *program = wanted(number);
+    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+    if (has_handler(program))
+        ours.sa_flags = SA_SIGINFO | (program->sa_flags & (SA_ONSTACK | SA_NODEFER | SA_RESTART));
+    ours.sa_mask = program->sa_mask;
+    __sigaction(number, &ours, NULL);
+}
+
+/* The program's action for a signal that is being delivered. */
+static struct sigaction use_action(int number)
+{
+    struct sigaction *program = wanted(number), action;
+    sigset_t before;
+
+    lock(&before);
+    action = *program;
+    if (has_handler(program) && (program->sa_flags & SA_RESETHAND)) {
+        program->sa_handler = SIG_DFL;
+        install(number);
+    }
+    unlock(&before);
+    return action;
+}
+
+/* A fault comes again when its instruction does; a signal that somebody sent does not. */
+static void end_by_default(int number, const siginfo_t *info)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+
+    __sigaction(number, &action, NULL);
+    if (info->si_code <= 0)
+        raise(number);
 }
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
-    const struct sigaction *before = number == SIGSEGV ? &before_segv : &before_bus;
+    struct sigaction action = use_action(number);
 
-    if (passing || before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN) {
-        signal(number,
-               SIG_DFL); /* the access faults again, and ends the program as it would have */
+    if (action.sa_handler == SIG_IGN && info->si_code <= 0)
+        return;
+    if (passing || !has_handler(&action)) {
+        end_by_default(number, info);
         return;
     }
     passing = true;
-    if (before->sa_flags & SA_SIGINFO)
-        before->sa_sigaction(number, info, context);
+    vb_guard_found = VB_GUARD_UNKNOWN; /* it is blocked until the handler returns, or longer */
+    if (action.sa_flags & SA_SIGINFO)
+        action.sa_sigaction(number, info, context);
     else
-        before->sa_handler(number);
+        action.sa_handler(number);
     passing = false;
+}
+
+/* The kernel puts the context (aarch64: the siginfo) where its handler's frame begins. */
+static bool is_delivered(const void *frame, const siginfo_t *info, const void *context)
+{
+    return frame == context || frame == (const void *)info;
 }
 
 static void on_fault(int number, siginfo_t *info, void *context)
@@ -183,55 +231,123 @@ static void on_fault(int number, siginfo_t *info, void *context)
         pass_on(number, info, context);
 }
 
-static void install(int number, struct sigaction *before)
-{
-    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+/* ---- start and stop ------------------------------------------------------------------------ */
 
-    sigaction(number, NULL, before);
-    /* What the program blocks while it handles a fault stays blocked while its handler is called.
-     */
-    ours.sa_mask = before->sa_mask;
-    sigaction(number, &ours, NULL);
-}
-
-/* A handler that came later keeps its place: it calls this one, if any. */
-static void uninstall(int number, const struct sigaction *before)
+static void begin(int number)
 {
     struct sigaction now;
 
-    sigaction(number, NULL, &now);
-    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
-        sigaction(number, before, NULL);
+    if (!HAS_WAY_BACK)
+        return;
+    __sigaction(number, NULL, &now);
+    if (!is_ours(&now)) /* else a parent's, in a forked child */
+        *wanted(number) = now;
+    install(number);
+}
+
+/* A handler that came unseen keeps its place: it calls this one, if any. */
+static void end(int number)
+{
+    struct sigaction now;
+
+    __sigaction(number, NULL, &now);
+    if (is_ours(&now))
+        __sigaction(number, wanted(number), NULL);
 }
 
 void vb_guard_start(void)
 {
-    pthread_mutex_lock(&installing);
+    sigset_t before;
+
+    lock(&before);
+    if (owner != getpid())
+        users = 0;
+    owner = getpid();
     if (!users++) {
-        install(SIGSEGV, &before_segv);
-        install(SIGBUS, &before_bus);
+        begin(SIGSEGV);
+        begin(SIGBUS);
+        starts = starts % (VB_GUARD_UNKNOWN - 1) + 1;
+        __atomic_store_n(&vb_guard_turn, starts, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&installing);
+    unlock(&before);
 }
 
 void vb_guard_stop(void)
 {
-    pthread_mutex_lock(&installing);
+    sigset_t before;
+
+    lock(&before);
     if (!--users) {
-        uninstall(SIGSEGV, &before_segv);
-        uninstall(SIGBUS, &before_bus);
+        __atomic_store_n(&vb_guard_turn, 0, __ATOMIC_RELEASE);
+        end(SIGSEGV);
+        end(SIGBUS);
     }
-    pthread_mutex_unlock(&installing);
+    unlock(&before);
 }
 
-#else
+/* ---- what the program does with its signals ------------------------------------------------- */
 
-void vb_guard_start(void)
+/* In a child that vfork made the table is still its parent's. */
+static int act_in_child(int number, const struct sigaction *action, struct sigaction *old)
 {
+    struct sigaction now;
+    int error = __sigaction(number, action, &now);
+
+    if (!error && old)
+        *old = is_ours(&now) ? *wanted(number) : now;
+    return error;
 }
 
-void vb_guard_stop(void)
+int vb_guard_action(int number, const struct sigaction *action, struct sigaction *old)
 {
+    struct sigaction *program = wanted(number), was;
+    sigset_t before;
+
+    if ((number != SIGSEGV && number != SIGBUS) || !HAS_WAY_BACK ||
+        !__atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE))
+        return -1;
+    if (owner != getpid())
+        return act_in_child(number, action, old);
+    lock(&before);
+    was = *program;
+    if (action) {
+        *program = *action;
+        install(number);
+    }
+    unlock(&before);
+    if (old)
+        *old = was;
+    return 0;
 }
 
-#endif
+void vb_guard_mask_changes(void)
+{
+    vb_guard_found = VB_GUARD_UNKNOWN;
+}
+
+static bool is_blocked(void)
+{
+    sigset_t mask;
+
+    return pthread_sigmask(SIG_BLOCK, NULL, &mask) || sigismember(&mask, SIGSEGV) ||
+           sigismember(&mask, SIGBUS);
+}
+
+static bool is_installed(int number)
+{
+    struct sigaction now;
+
+    return __sigaction(number, NULL, &now) == 0 && is_ours(&now);
+}
+
+bool vb_guard_ask(void)
+{
+    uint32_t turn = __atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE);
+
+    if (turn && (!HAS_WAY_BACK || is_blocked()))
+        return false;
+    if (turn && !vb_watch_is_on())
+        return is_installed(SIGSEGV) && is_installed(SIGBUS);
+    vb_guard_found = turn;
+    return true;
+}

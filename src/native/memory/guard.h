@@ -5,12 +5,19 @@
  * An adapter has its pages pinned and never faults; here nothing is pinned. A fault inside one of
  * these functions ends it with -EFAULT instead of ending the program: the handler for SIGSEGV and
  * SIGBUS finds the function on the faulting thread's stack and returns to its caller. Nothing is
- * set up per call. Every other fault is passed to whatever handler was there before.
+ * set up per call. Every other fault is passed to the program's own handler.
+ *
+ * That holds while the handler is installed and the thread does not block the two signals. In a
+ * process that is watched (memory/watch.h) both are known: what the program installs later is kept
+ * behind the handler, and a thread that may block them is asked about it. In another process both
+ * are asked for each copy, three system calls of a tenth of a microsecond, and where a fault would
+ * end the process the kernel makes the copy, which costs it another call.
  */
 #ifndef VB_MEMORY_GUARD_H
 #define VB_MEMORY_GUARD_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,10 +42,51 @@ void vb_guard_stop(void);
  */
 int vb_guarded_thread(pthread_t *thread, void *(*run)(void *), void *argument);
 
-/* As vb_copy (copy.h). 0, or -EFAULT: some of it was copied, none of it beyond the fault. */
-int vb_guarded_copy(void *dst, const void *src, size_t n);
+/* The turn in which a thread was found to get its faults back; the turn is 0 without a guard, when
+ * nothing is asked, and another after each start. Unknown is no turn. */
+enum { VB_GUARD_UNKNOWN = UINT32_MAX };
+extern _Thread_local uint32_t vb_guard_found
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern uint32_t vb_guard_turn __attribute__((visibility("hidden")));
 
-/* The old value of an aligned word, and the new one in its place, as one step. */
+/* Would a fault in this thread come back to the guarded function? */
+bool vb_guard_ask(void);
+
+static inline bool vb_guard_holds(void)
+{
+    return __builtin_expect(vb_guard_found == vb_guard_turn, 1);
+}
+
+/* Which side of a copy may be gone: what the program gave. The other is the library's. */
+enum vb_doubt { VB_DOUBT_TO = 1, VB_DOUBT_FROM = 2, VB_DOUBT_BOTH = 3 };
+
+/* As vb_copy (copy.h). 0, or -EFAULT: some of it was copied, none of it beyond the fault. */
+int vb_fault_copy(void *dst, const void *src, size_t n); /* where faults come back */
+int vb_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt); /* anywhere */
+
+static inline int vb_guarded_move(void *dst, const void *src, size_t n, unsigned doubt)
+{
+    return vb_guard_holds() ? vb_fault_copy(dst, src, n) : vb_doubtful_copy(dst, src, n, doubt);
+}
+
+static inline int vb_guarded_copy(void *dst, const void *src, size_t n)
+{
+    return vb_guarded_move(dst, src, n, VB_DOUBT_BOTH);
+}
+
+/* Into the library's memory from the program's, and the other way. */
+static inline int vb_guarded_read(void *dst, const void *src, size_t n)
+{
+    return vb_guarded_move(dst, src, n, VB_DOUBT_FROM);
+}
+
+static inline int vb_guarded_write(void *dst, const void *src, size_t n)
+{
+    return vb_guarded_move(dst, src, n, VB_DOUBT_TO);
+}
+
+/* The old value of an aligned word, and the new one in its place, as one step. Where faults may
+ * not come back, vb_is_mapped is to be asked first. */
 int vb_guarded_fetch_add(void *word, uint64_t add, uint64_t *old);
 int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap, uint64_t *old);
 /* An aligned word, whole at every instant. */
@@ -46,5 +94,14 @@ int vb_guarded_store(void *word, uint64_t value);
 
 /* Can every page of it be read, or written too? Touches one byte of each and changes none. */
 bool vb_is_mapped(void *at, size_t n, bool to_write);
+
+/*
+ * What a watched program's sigaction() for SIGSEGV or SIGBUS comes to: its action is kept for the
+ * faults that are its own, and told truly. -1: there is no guard, or another signal; the system's
+ * function is to be called.
+ */
+int vb_guard_action(int number, const struct sigaction *action, struct sigaction *old);
+/* The thread's signal mask has changed, and may block them now. */
+void vb_guard_mask_changes(void);
 
 #endif

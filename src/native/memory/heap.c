@@ -10,6 +10,8 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 #ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -70,10 +72,11 @@ static size_t within_limits(size_t size)
 
 int vb_heap_file(size_t size)
 {
-    int fd = memfd_create("verbena-heap", MFD_CLOEXEC | MFD_NOEXEC_SEAL | MFD_ALLOW_SEALING);
+    int fd = vb_descriptor_raise(
+        memfd_create("verbena-heap", MFD_CLOEXEC | MFD_NOEXEC_SEAL | MFD_ALLOW_SEALING));
 
     if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("verbena-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        fd = vb_descriptor_raise(memfd_create("verbena-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return -errno;
     if (ftruncate(fd, (off_t)size) != 0) {

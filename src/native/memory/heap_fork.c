@@ -16,11 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 /* Bytes that the system can still give out without swapping; SIZE_MAX if it does not say. */
 static size_t available_memory(void)
 {
     char text[512] = "";
-    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    int fd = vb_descriptor_raise(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0)
         return SIZE_MAX;

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 /* The entries 0 and 1 are made from the GUID and always there (port/gid.h). */
 enum { FIRST_ADDRESS = 2 };
 enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
@@ -124,7 +126,7 @@ static uint32_t interface_mtu(int fd, const struct vb_gid *gid)
 
 static void read_mtus(struct vb_addresses *addresses)
 {
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = vb_descriptor_raise(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 
     for (int i = 0; i < addresses->count && fd >= 0; ++i)
         if (addresses->used[i])
@@ -161,7 +163,8 @@ static int open_netlink(void)
     struct sockaddr_nl address = {.nl_family = AF_NETLINK,
                                   .nl_groups =
                                       RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    int fd = vb_descriptor_raise(
+        socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
 
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address))) {
         close(fd);
@@ -400,7 +403,7 @@ int vb_route(const uint8_t source[16], const uint8_t destination[16], uint32_t i
 
     if (vb_gid_is_ipv4(source) != ipv4)
         return -EAFNOSUPPORT;
-    fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    fd = vb_descriptor_raise(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     error = connect_route(fd, source, destination, interface);

@@ -83,7 +83,7 @@ static bool copy_elements(const struct vb_qp *qp, const struct ibv_send_wr *wr, 
         const struct ibv_sge *sge = &wr->sg_list[i];
         const uint8_t *from = sge->length ? element(qp, wr, sge) : to;
 
-        if (!from || vb_guarded_copy(to, from, sge->length))
+        if (!from || vb_guarded_read(to, from, sge->length))
             return false;
         to += sge->length;
     }

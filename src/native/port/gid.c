@@ -11,11 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 /* ---- the GUID ------------------------------------------------------------------------------ */
 
 static ssize_t read_text(const char *path, char *text, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -errno;
     ssize_t length = read(fd, text, size - 1);

@@ -18,7 +18,7 @@ static inline int vb_packet_write(const struct vb_packet *packet, uint8_t *bytes
     memcpy(to, packet->header, packet->header_length);
     to += packet->header_length;
     for (uint32_t i = 0; i < packet->piece_count; ++i) {
-        if (vb_guarded_copy(to, packet->piece[i].bytes, packet->piece[i].length))
+        if (vb_guarded_read(to, packet->piece[i].bytes, packet->piece[i].length))
             return -EFAULT;
         to += packet->piece[i].length;
     }

@@ -82,7 +82,7 @@ static int begin(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounc
     job->op = op;
     job->addr = addr + chunk.at;
     job->length = chunk.length;
-    if (op == VB_BOUNCE_WRITE && vb_guarded_copy(job->data, local + chunk.at, chunk.length))
+    if (op == VB_BOUNCE_WRITE && vb_guarded_read(job->data, local + chunk.at, chunk.length))
         return -EFAULT;
     return ask(direct, peer, job);
 }
@@ -93,7 +93,7 @@ static int finish(struct vb_peer *peer, struct vb_bounce_job *job, enum vb_bounc
     int error = wait_for(peer, job);
 
     if (!error && op == VB_BOUNCE_READ)
-        error = vb_guarded_copy(local + chunk.at, job->data, chunk.length);
+        error = vb_guarded_write(local + chunk.at, job->data, chunk.length);
     return error;
 }
 
@@ -188,9 +188,9 @@ static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
 
     switch (job->op) {
     case VB_BOUNCE_WRITE:
-        return vb_guarded_copy(here, job->data, job->length);
+        return vb_guarded_write(here, job->data, job->length);
     case VB_BOUNCE_READ:
-        return vb_guarded_copy(job->data, here, job->length);
+        return vb_guarded_read(job->data, here, job->length);
     default:
         return vb_atomic_own(direct, here, job->atomic, job->compare_add, job->swap, &job->result);
     }

@@ -12,6 +12,7 @@ static void attach(struct vb_qp *qp, struct vb_peer *peer)
     qp->remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
     qp->remote_epoch = 0;
     qp->unplaced_high = 0;
+    qp->failed_by_death = false;
     __atomic_store_n(&qp->peer, peer, __ATOMIC_RELEASE);
 }
 

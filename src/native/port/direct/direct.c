@@ -14,6 +14,7 @@
 #include "hca/cq.h"
 #include "hca/qp.h"
 #include "hca/text.h"
+#include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/direct/connection.h"
@@ -161,7 +162,7 @@ const struct vb_port vb_direct_port = {
 static void permit_cross_process_copy(void)
 {
     char scope = 0;
-    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    int fd = vb_descriptor_raise(open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0)
         return;
@@ -180,6 +181,14 @@ static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
     *seed = words[1];
     *probe = words[2];
     return 0;
+}
+
+static void mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n)
+{
+    struct vb_direct *direct =
+        (struct vb_direct *)((char *)watcher - offsetof(struct vb_direct, watcher));
+
+    vb_mr_mapping_changes(&direct->adapter, at, n);
 }
 
 static void open_self_peer(struct vb_direct *direct)
@@ -209,11 +218,16 @@ static int open_adapter(struct vb_direct *direct)
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
-    if (error)
+    if (error) {
         vb_heap_destroy(segment);
-    else if (direct->config.infiniband)
+        return error;
+    }
+    if (direct->config.infiniband)
         direct->adapter.lid = VB_LID;
-    return error;
+    direct->adapter.self.header->watched = vb_watch_is_on();
+    direct->watcher.told = mapping_changes;
+    vb_watch_add(&direct->watcher);
+    return 0;
 }
 
 static int open_addresses(const struct vb_direct_config *config, struct vb_addresses **addresses)
@@ -230,6 +244,7 @@ static void close_adapter(struct vb_direct *direct)
 {
     struct vb_heap *segment = direct->adapter.segment;
 
+    vb_watch_remove(&direct->watcher);
     vb_adapter_destroy(&direct->adapter);
     vb_heap_destroy(segment);
 }

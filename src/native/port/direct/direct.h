@@ -17,6 +17,7 @@
 
 #include "hca/adapter.h"
 #include "hca/port.h"
+#include "memory/watch.h"
 #include "port/address.h"
 #include "port/direct/later.h"
 #include "port/direct/peer.h"
@@ -50,6 +51,7 @@ struct vb_retry {
 
 struct vb_direct {
     struct vb_adapter adapter;
+    struct vb_watcher watcher;
     struct vb_direct_config config;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "memory/heap.h"
 
 int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type)
@@ -40,12 +41,14 @@ int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type typ
 
 static bool read_number(const char *path, const char *format, unsigned *number)
 {
-    FILE *file = fopen(path, "re");
-    bool found = file && fscanf(file, format, number) == 1;
+    int fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
+    char text[64];
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-    if (file)
-        fclose(file);
-    return found;
+    if (fd >= 0)
+        close(fd);
+    text[length < 0 ? 0 : length] = '\0';
+    return sscanf(text, format, number) == 1;
 }
 
 static bool same_namespace(pid_t pid)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "hca/cq.h"
+#include "memory/descriptor.h"
 #include "port/direct/direct.h"
 
 /* One for each CQ. It names the CQ rather than points to it, so a CQ may go at any time. */
@@ -21,7 +22,8 @@ int vb_later_open(struct vb_later *later)
 {
     later->first = NULL;
     pthread_mutex_init(&later->mutex, NULL);
-    later->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    later->timer_fd =
+        vb_descriptor_raise(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     return later->timer_fd < 0 ? -errno : 0;
 }
 

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 union control {
     struct cmsghdr align;
     char room[CMSG_SPACE(VB_MESSAGE_FDS * sizeof(int))];
@@ -43,6 +45,8 @@ static void take_fds(struct msghdr *header, int fds[VB_MESSAGE_FDS])
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
             memcpy(fds, CMSG_DATA(c), size);
     }
+    for (int i = 0; i < VB_MESSAGE_FDS; ++i)
+        fds[i] = vb_descriptor_raise(fds[i]);
 }
 
 int vb_message_receive(int socket, struct vb_message *message, int fds[VB_MESSAGE_FDS])

@@ -47,14 +47,14 @@ bool vb_spans_are_here(const struct vb_spans *spans)
     return true;
 }
 
-static int copy_here(const struct vb_spans *to, const struct vb_spans *from)
+static int copy_here(const struct vb_spans *to, const struct vb_spans *from, unsigned doubt)
 {
     struct walk walk = {.a = to, .b = from};
     int error = 0;
 
     for (uint64_t n; !error && (n = piece(&walk)); step(&walk, n))
-        error = vb_guarded_copy(to->span[walk.at_a].here + walk.into_a,
-                                from->span[walk.at_b].here + walk.into_b, n);
+        error = vb_guarded_move(to->span[walk.at_a].here + walk.into_a,
+                                from->span[walk.at_b].here + walk.into_b, n, doubt);
     return error;
 }
 
@@ -117,7 +117,7 @@ int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
                 const struct vb_spans *remote)
 {
     if (vb_spans_are_here(remote))
-        return copy_here(remote, local);
+        return copy_here(remote, local, peer->self ? VB_DOUBT_BOTH : VB_DOUBT_FROM);
     return peer->cma ? cross_process(peer, local, remote, true)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_WRITE);
 }
@@ -126,7 +126,7 @@ int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
                 const struct vb_spans *remote)
 {
     if (vb_spans_are_here(remote))
-        return copy_here(local, remote);
+        return copy_here(local, remote, peer->self ? VB_DOUBT_BOTH : VB_DOUBT_TO);
     return peer->cma ? cross_process(peer, local, remote, false)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_READ);
 }

@@ -22,6 +22,7 @@ enum { VB_SPANS = VB_MAX_SGE + 1 }; /* a GRH stands before a datagram's elements
 struct vb_spans {
     uint32_t count;
     uint64_t total;
+    bool at_once; /* of receive buffers: the payload may not wait for a poll (vb_recv_spans) */
     struct vb_span span[VB_SPANS];
 };
 
@@ -62,7 +63,8 @@ static inline int vb_put(struct vb_direct *direct, struct vb_peer *peer,
 {
     if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
         return vb_put_list(direct, peer, local, remote);
-    return vb_guarded_copy(remote->span[0].here, local->span[0].here, local->total);
+    return vb_guarded_move(remote->span[0].here, local->span[0].here, local->total,
+                           peer->self ? VB_DOUBT_BOTH : VB_DOUBT_FROM);
 }
 
 static inline int vb_get(struct vb_direct *direct, struct vb_peer *peer,
@@ -70,7 +72,8 @@ static inline int vb_get(struct vb_direct *direct, struct vb_peer *peer,
 {
     if (local->count != 1 || remote->count != 1 || !remote->span[0].here)
         return vb_get_list(direct, peer, local, remote);
-    return vb_guarded_copy(local->span[0].here, remote->span[0].here, local->total);
+    return vb_guarded_move(local->span[0].here, remote->span[0].here, local->total,
+                           peer->self ? VB_DOUBT_BOTH : VB_DOUBT_TO);
 }
 
 #endif

@@ -72,14 +72,16 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
     pthread_mutex_unlock(&adapter->mutex);
 }
 
-/* The peer's half of the connection was still there when its process ended. */
+/* The peer's half of the connection was still there when its process ended. In ERR already: a
+ * request that found the peer dead before its death was noticed here. */
 static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
     const struct vb_peer *peer;
 
     /* The state first: from RTR on, and only then, the connection stays while sq_lock is held. */
-    if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
+    if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
+        !(state == IBV_QPS_ERR && qp->failed_by_death))
         return false;
     peer = vb_connection_peer(qp);
     if (!peer || !qp->remote || !atomic_load(&peer->gone) || !vb_qp_reliable_type(qp->type))
@@ -114,11 +116,13 @@ bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
     if (is_connecting(qp) || !vb_sq_trylock(qp))
         return false;
     if (died_connected(qp)) {
-        vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
+        if (!qp->failed_by_death)
+            vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
         if (vb_qp_state(qp) != IBV_QPS_ERR) {
             blame_peer(qp);
             vb_qp_fail(qp);
         }
+        qp->failed_by_death = false; /* told once */
         vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
     }
     vb_sq_unlock(qp);

@@ -90,9 +90,10 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
         return memory_gone(qp, wr, local, remote, outcome);
     if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
         return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
-    if (error == -EPIPE)
+    if (error == -EPIPE) {
         evidence.check = VB_CHECK_PEER_DIED;
-    else if (error == -ENOMEM)
+        qp->failed_by_death = true;
+    } else if (error == -ENOMEM)
         evidence.check = VB_CHECK_NO_ROOM;
     return vb_refuse(qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
@@ -162,15 +163,36 @@ static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr
     return vb_refuse(qp, wr, status, &evidence, outcome);
 }
 
-static int gather(const struct vb_spans *from, uint8_t *to)
+/* Inline data is the caller's to have there, and was copied already if the request waited. */
+static unsigned gather_doubt(const struct ibv_send_wr *wr)
+{
+    return wr->send_flags & IBV_SEND_INLINE ? 0 : VB_DOUBT_FROM;
+}
+
+static inline int gather(const struct vb_spans *from, unsigned doubt, uint8_t *to)
 {
     int error = 0;
 
     for (uint32_t i = 0; i < from->count && !error; ++i) {
-        error = vb_guarded_copy(to, from->span[i].here, from->span[i].length);
+        error = vb_guarded_move(to, from->span[i].here, from->span[i].length, doubt);
         to += from->span[i].length;
     }
     return error;
+}
+
+/* As vb_copy_failed. Where the receiver's memory is gone, its receive request ends with that. */
+static VB_COLD int place_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                struct vb_taken *taken, int error, const struct vb_spans *local,
+                                const struct vb_spans *remote, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {
+        .check = VB_CHECK_MEMORY_GONE, .addr = remote->span[0].addr, .length = remote->total};
+
+    if (error != -EFAULT || vb_local_gone(wr, local))
+        return vb_copy_failed(qp, wr, error, local, remote, outcome);
+    if (qp->type != IBV_QPT_UC)
+        vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
+    return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
 
 /*
@@ -183,6 +205,8 @@ static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_take
 {
     const struct vb_qp_shared *queue = qp->remote;
 
+    if (VB_UNLIKELY(remote->at_once))
+        return VB_CQE_RECV;
     if (remote->total <= VB_CQE_INLINE)
         return VB_CQE_RECV_INLINE;
     if (remote->total > VB_STAGE_BYTES || !queue->rq_stage || vb_spans_are_here(remote) ||
@@ -192,15 +216,17 @@ static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_take
     return VB_CQE_RECV_STAGED;
 }
 
-static int move_payload(struct vb_qp *qp, const struct vb_taken *taken, enum vb_cqe_kind kind,
+static int move_payload(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                        const struct vb_taken *taken, enum vb_cqe_kind kind,
                         const struct vb_spans *local, const struct vb_spans *remote,
                         uint8_t small[VB_CQE_INLINE])
 {
     if (kind == VB_CQE_RECV)
         return vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, remote);
     if (kind == VB_CQE_RECV_STAGED)
-        return gather(local, vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
-    return gather(local, small);
+        return gather(local, gather_doubt(wr),
+                      vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
+    return gather(local, gather_doubt(wr), small);
 }
 
 /* SEND with Invalidate, once its data is in place. */
@@ -244,9 +270,9 @@ send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans 
         return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
     kind = choose_kind(qp, taken, &remote);
-    error = move_payload(qp, taken, kind, local, &remote, small);
+    error = move_payload(qp, wr, taken, kind, local, &remote, small);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, local, &remote, outcome);
+        return place_failed(qp, wr, taken, error, local, &remote, outcome);
     if (invalidates && invalidate(qp, wr, &evidence))
         return nak_invalidate(qp, wr, taken, &evidence, outcome);
     entry = vb_deliver_begin(qp, taken, &refused);
@@ -301,7 +327,7 @@ static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct
                            outcome);
     error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, local, &remote, outcome);
+        return place_failed(qp, wr, taken, error, local, &remote, outcome);
     if (invalidates && invalidate(qp, wr, &evidence))
         return nak_invalidate(qp, wr, taken, &evidence, outcome);
     delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
@@ -460,7 +486,7 @@ static int scatter_result(const struct vb_spans *local, uint64_t value)
     for (uint32_t i = 0; left && !error; ++i) {
         size_t part = local->span[i].length < left ? local->span[i].length : left;
 
-        error = vb_guarded_copy(local->span[i].here, from, part);
+        error = vb_guarded_write(local->span[i].here, from, part);
         from += part;
         left -= part;
     }
@@ -522,7 +548,7 @@ static int gather_value(const struct vb_spans *local, uint64_t *value)
     int error = 0;
 
     for (uint32_t i = 0; i < local->count && !error; ++i) {
-        error = vb_guarded_copy(to, local->span[i].here, local->span[i].length);
+        error = vb_guarded_read(to, local->span[i].here, local->span[i].length);
         to += local->span[i].length;
     }
     return error;

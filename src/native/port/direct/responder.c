@@ -169,6 +169,20 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     return vb_deliver_end(qp, taken, slot, solicited);
 }
 
+/*
+ * May the memory go before the payload of a SEND is put there by poll? A process that is watched
+ * hears of it in time. One that is not has to be written to at once; only where that would take its
+ * service thread's help, a hundred times as long as the rest of a SEND, is the risk taken.
+ */
+static inline bool may_vanish(const struct vb_peer *peer, const struct vb_mr_shared *mr)
+{
+    if (mr->in_heap)
+        return false; /* its file stays */
+    if (VB_LIKELY(peer->view.header->watched))
+        return mr->access & (IBV_ACCESS_ON_DEMAND | VB_ACCESS_MOVED);
+    return peer->self || peer->cma;
+}
+
 enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence)
@@ -177,6 +191,7 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
 
     spans->count = 0;
     spans->total = 0;
+    spans->at_once = false;
     for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
         uint64_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
         uint64_t addr = wqe->sge[i].addr;
@@ -193,6 +208,7 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
             return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
                                IBV_ACCESS_LOCAL_WRITE, mr);
         vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova), part);
+        spans->at_once |= may_vanish(peer, mr);
         length -= part;
     }
     return VB_CHECK_OK;

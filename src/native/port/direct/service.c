@@ -12,6 +12,7 @@
 #include "hca/channel.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
+#include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "port/direct/connection.h"
 #include "port/direct/handshake.h"
@@ -110,7 +111,7 @@ static void end_link(struct vb_direct *direct, struct link *link)
 
 static int open_spare(void)
 {
-    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return vb_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 /* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
@@ -118,13 +119,13 @@ static void refuse_link(struct vb_direct *direct, struct link *listener)
 {
     if (direct->spare_fd >= 0)
         close(direct->spare_fd);
-    close(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC));
+    close(vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
     direct->spare_fd = open_spare();
 }
 
 static void accept_link(struct vb_direct *direct, struct link *listener)
 {
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    int fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC));
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE))
         refuse_link(direct, listener);
@@ -295,8 +296,8 @@ static int open_descriptors(struct vb_direct *direct)
 {
     int error = vb_later_open(&direct->later);
 
-    direct->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    direct->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    direct->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
+    direct->wake_fd = vb_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     direct->spare_fd = open_spare();
     if (direct->epoll_fd < 0 || direct->wake_fd < 0 || direct->spare_fd < 0)
         return -errno;

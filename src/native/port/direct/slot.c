@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "hca/layout.h"
+#include "memory/descriptor.h"
 
 static socklen_t slot_name(uint32_t slot, struct sockaddr_un *address)
 {
@@ -33,7 +34,8 @@ static int bind_slot(int fd, uint32_t slot)
 
 int vb_slot_claim(uint32_t start, uint32_t *slot)
 {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = -EUSERS;
+    int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        error = -EUSERS;
 
     if (fd < 0)
         return -errno;
@@ -62,7 +64,7 @@ int vb_slot_connect(uint32_t slot)
 {
     struct sockaddr_un address;
     socklen_t length = slot_name(slot, &address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     struct timeval limit = {.tv_sec = CONNECT_SECONDS}, none = {0};
 
     if (fd < 0)

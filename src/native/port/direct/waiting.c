@@ -24,6 +24,8 @@ static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check
     struct vb_evidence evidence = {
         .check = check, .count = retries, .microseconds = after_ns / 1000};
 
+    if (check == VB_CHECK_PEER_DIED)
+        qp->failed_by_death = true;
     return vb_refuse(qp, wr,
                      check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
@@ -61,5 +63,7 @@ int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
     if (qp->terms.timeout == 0 || since < attempt * (1u + qp->terms.retry_cnt))
         return -EAGAIN;
-    return give_up(qp, wr, VB_CHECK_NO_ANSWER, qp->terms.retry_cnt, since, outcome);
+    return give_up(qp, wr,
+                   qp->peer && has_ended(qp->peer) ? VB_CHECK_PEER_DIED : VB_CHECK_NO_ANSWER,
+                   qp->terms.retry_cnt, since, outcome);
 }

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "port/direct/handshake.h"
 
 enum {
@@ -69,7 +70,7 @@ static socklen_t name_of(uint16_t port, uint32_t slot, struct sockaddr_un *addre
 
 static int new_socket(void)
 {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     return fd < 0 ? -errno : fd;
 }
@@ -127,7 +128,7 @@ int vb_forward_accept(struct vb_forward *forward, uint32_t slot)
 
 static int open_spare(void)
 {
-    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return vb_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 /* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
@@ -135,14 +136,14 @@ static void refuse(struct vb_forward *forward, const struct entrance *listener)
 {
     if (forward->spare_fd >= 0)
         close(forward->spare_fd);
-    close(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC));
+    close(vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
     forward->spare_fd = open_spare();
 }
 
 /* Another user's process could give packets any source. */
 static void admit(struct vb_forward *forward, const struct entrance *listener)
 {
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE))
         refuse(forward, listener);
@@ -332,7 +333,7 @@ int vb_forward_open(uint16_t port, vb_deliver *deliver, void *argument, struct v
     made->argument = argument;
     for (int i = 0; i < OUTGOING; ++i)
         made->outlets[i].fd = -1;
-    made->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    made->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
     made->spare_fd = open_spare();
     if (made->epoll_fd < 0 || made->spare_fd < 0) {
         int error = -errno;

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "port/gid.h"
 #include "port/roce/program.h"
 #include "port/roce/udp.h"
@@ -123,7 +124,7 @@ static bool bind_name(struct vb_steer *steer)
     int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
                           "verbena/roce/%u/maintainer", steer->config.port);
 
-    steer->name_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    steer->name_fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (steer->name_fd < 0)
         return false;
     if (bind(steer->name_fd, (struct sockaddr *)&address,
@@ -488,7 +489,8 @@ static int open_probe(struct vb_steer *steer)
     socklen_t size = sizeof(address);
     int unfragmented = IP_PMTUDISC_PROBE;
 
-    steer->probe_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    steer->probe_fd =
+        vb_descriptor_raise(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (steer->probe_fd < 0)
         return -errno;
     /* A loopback that is down has no address: then everything is forwarded. */
@@ -515,7 +517,7 @@ static int open_parts(struct vb_steer *steer)
         error = open_probe(steer);
     if (error)
         return error;
-    steer->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    steer->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
     if (steer->epoll_fd < 0)
         return -errno;
     error = watch(steer, steer->probe_fd);

@@ -7,6 +7,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
+
 #include "memory/guard.h"
 #include "port/roce/state.h"
 
@@ -240,9 +242,10 @@ static int open_descriptors(struct vb_roce *roce)
 {
     int error;
 
-    roce->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    roce->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    roce->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    roce->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
+    roce->timer_fd =
+        vb_descriptor_raise(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    roce->wake_fd = vb_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (roce->epoll_fd < 0 || roce->timer_fd < 0 || roce->wake_fd < 0)
         return -errno;
     error = watch(roce, roce->wake_fd, FROM_WAKE, EPOLLIN);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "port/gid.h"
 #include "port/roce/udp_state.h"
 
@@ -26,7 +27,8 @@ static void raise_buffer(int fd, int option, int forced)
 
 static int new_socket(bool ipv6)
 {
-    int fd = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = vb_descriptor_raise(
+        socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int error = fd < 0 ? -errno : 0;
 
     if (!error && ipv6)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "port/gid.h"
 #include "port/wrap/pcapng.h"
 
@@ -185,7 +186,8 @@ static int prepare(int fd)
 int vb_capture_file_open(const char *path)
 {
     /* not blocking: a FIFO without a reader must not stop a program */
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    int fd =
+        vb_descriptor_raise(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
     int error;
 
     if (fd < 0)

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the watching library (preload/paths/watch) tells of the program. */
+#include "memory/watch.h"
+#include "dropin/export.h"
+#include "dropin/verbena.h"
+#include "memory/guard.h"
+
+VB_EXPORT void verbena_watch_begin(void)
+{
+    vb_watch_begin();
+}
+
+VB_EXPORT void verbena_mapping_changes(const void *at, size_t n)
+{
+    vb_watch_mapping((uintptr_t)at, n);
+}
+
+VB_EXPORT int verbena_fault_action(int number, const struct sigaction *action,
+                                   struct sigaction *old)
+{
+    return vb_guard_action(number, action, old);
+}
+
+VB_EXPORT void verbena_mask_changes(void)
+{
+    vb_guard_mask_changes();
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What libibverbs.so.1 is told of the program's mappings, handlers and masks (memory/watch.h and
+ * memory/guard.h there); weak, so that a program without that library runs as it would.
+ */
+#ifndef VB_PRELOAD_WATCH_H
+#define VB_PRELOAD_WATCH_H
+
+#include <signal.h>
+#include <stddef.h>
+
+__attribute__((weak)) void verbena_watch_begin(void);
+__attribute__((weak)) void verbena_mapping_changes(const void *at, size_t n);
+__attribute__((weak)) int verbena_fault_action(int number, const struct sigaction *action,
+                                               struct sigaction *old);
+__attribute__((weak)) void verbena_mask_changes(void);
+
+#endif

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program takes a receive request's buffer away: sender and receiver agree on what became of it.
+
+The same statuses whatever carries the message, how long it is, and whose memory the buffer is.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.robust.conftest import StartChild, connect
+from tests.support import own_network
+from tests.verbs.side import RemoteSide
+
+LENGTHS = [1, 29, 9000, 60000]  # in the completion, on the stage, and at once
+ROOM = 65536
+NO_COPIES = "deny=process_vm_readv,process_vm_writev"
+BOTH_SUCCEED = ("SUCCESS", "SUCCESS")
+BOTH_FAIL = ("REM_OP_ERR", "LOC_PROT_ERR")
+CONFIGURATIONS = {
+    "direct": ("direct", "own", False, ()),
+    "direct, watched": ("direct", "own", False, ("watched",)),
+    "direct, watched, bounce ring": ("direct", "own", False, ("watched", NO_COPIES)),
+    "direct, watched, SRQ": ("direct", "own", True, ("watched",)),
+    "direct, shared heap": ("direct", "alloc", False, ()),
+    "roce": ("roce", "own", False, ()),
+    "roce, watched, SRQ": ("roce", "own", True, ("watched",)),
+    "roce, shared heap": ("roce", "alloc", False, ()),
+}
+
+
+def statuses(side: RemoteSide) -> str:
+    (one,) = side.wait()
+    return str(one.status)
+
+
+def send(near: RemoteSide, length: int, data: bytes) -> str:
+    near.fill(data)
+    near.send(length)
+    return statuses(near)
+
+
+def outcome(
+    near: RemoteSide, far: RemoteSide, how: str, before: bool, length: int, kind: str
+) -> tuple[str, str]:
+    """How both ends' requests ended; a success has its bytes in the buffer."""
+    data = bytes(1 + i % 250 for i in range(length))
+    far.map_buffer(ROOM, kind == "alloc")
+    far.receive_there(length)
+    if before:
+        far.change_buffer(how)
+    sent = send(near, length, data)
+    if not before:
+        far.change_buffer(how)
+    received = statuses(far)
+    if received == "SUCCESS" and (how == "protect" or (how, kind) == ("deregister", "own")):
+        assert far.read_buffer(length) == data
+    if how == "protect":
+        far.change_buffer("allow")
+    return sent, received
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_both_ends_say_the_same(
+    start_child: StartChild,
+    monkeypatch: pytest.MonkeyPatch,
+    configuration: tuple[str, str, bool, tuple[str, ...]],
+) -> None:
+    port, kind, srq, conditions = configuration
+    monkeypatch.setenv("VERBENA_PORT", port)
+    here = start_child(*conditions, prefix=own_network() if port == "roce" else ())
+    there = here if port == "roce" else start_child(*conditions)
+    changes = ["deregister", "protect", *(["unmap"] if kind == "own" else [])]
+    for how, before, length in product(changes, [True, False], LENGTHS):
+        near = here.make(kind="alloc", nbytes=ROOM)
+        far = there.make(kind="alloc", srq=4 if srq else 0)
+        connect(near, far)
+        lost = before and (how == "deregister" or kind == "own")
+        ends = outcome(near, far, how, before, length, kind)
+        assert ends == (BOTH_FAIL if lost else BOTH_SUCCEED), (how, before, length)
+        near.close()
+        far.close()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer's process ends: the QP that was connected to it says so, whatever it was at."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.robust.child import Child
+from tests.robust.conftest import StartChild, connect
+from tests.verbs.side import RemoteSide
+
+NO_COPIES = "deny=process_vm_readv,process_vm_writev"
+Act = Callable[[RemoteSide, Child, tuple[int, int]], None]
+
+
+def kill(child: Child) -> None:
+    child.process.kill()
+    child.process.wait()
+
+
+def statuses(near: RemoteSide) -> list[str]:
+    return [one.status for one in near.wait()]
+
+
+def idle(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    kill(child)
+
+
+def receive_is_posted(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    near.post_recv()
+    kill(child)
+    assert statuses(near) != ["SUCCESS"]
+
+
+def send_waits(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    """For a receive request; the program polls, and so finds the death out itself."""
+    near.send(8)
+    assert near.poll() == []
+    kill(child)
+    assert statuses(near) != ["SUCCESS"]
+
+
+def send_waits_unpolled(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    near.send(8)
+    kill(child)
+
+
+def writes(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    """The first to find nobody comes before the death is noticed, or after it."""
+    near.kill_and_write(child.process.pid, *region)
+
+
+def write_after_death(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    """Where the peer's memory is mapped, one that comes before the notice may still succeed."""
+    kill(child)
+    near.write(*region, 8)
+    statuses(near)
+
+
+def read_waits(near: RemoteSide, child: Child, region: tuple[int, int]) -> None:
+    """For a stopped process, where that has to help with the copy; elsewhere it succeeds."""
+    os.kill(child.process.pid, signal.SIGSTOP)
+    near.read(*region, 8)
+    kill(child)
+    statuses(near)
+
+
+ACTS = [
+    idle,
+    receive_is_posted,
+    send_waits,
+    send_waits_unpolled,
+    writes,
+    write_after_death,
+    read_waits,
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "conditions"), [("alloc", ()), ("own", (NO_COPIES,))], ids=["mapped", "bounce ring"]
+)
+def test_the_event_comes_once_whatever_the_connection_is_at(
+    start_child: StartChild, kind: str, conditions: tuple[str, ...]
+) -> None:
+    here = start_child(*conditions)
+    for act in ACTS:
+        there = start_child()
+        near, far = here.make(kind=kind), there.make(kind=kind)
+        connect(near, far, rnr_retry=7, timeout=20)
+        act(near, there, far.region())
+        assert near.next_event() == "QP_FATAL", act.__name__
+        assert near.next_event(0.02) is None, act.__name__
+        assert near.state() == "ERR", act.__name__
+        near.close()
