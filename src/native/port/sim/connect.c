@@ -40,7 +40,10 @@ uint64_t vb_connect_now(const struct vb_connect *connect)
 
 int vb_connect_step(struct vb_connect *connect, uint64_t until)
 {
-    return connect->jack->calls->step(connect->jack, until);
+    if (until)
+        return connect->jack->calls->step(connect->jack, until);
+    connect->jack->calls->polled(connect->jack);
+    return 0;
 }
 
 /* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
@@ -613,7 +616,7 @@ static int open_addresses(struct vb_connect *connect)
 
 static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
 {
-    uint32_t instance = (connect->jack->host + 1) | (VB_ARM_ANY + 1);
+    uint32_t instance = VB_ARM_ANY + 1 + connect->jack->host;
     struct vb_heap *segment;
     int error = vb_heap_create(SEGMENT_SIZE, &segment);
 

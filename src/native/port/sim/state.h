@@ -149,9 +149,7 @@ struct vb_sim {
     uint32_t meetings;
     int *told_fd; /* descriptors that became readable */
     uint32_t told, told_room;
-    uint32_t patience, polls; /* polls in vain… */
-    uint32_t polled_by;       /* …by this host… */
-    uint64_t polled_at;       /* …at this instant */
+    uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
