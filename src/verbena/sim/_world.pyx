@@ -34,12 +34,13 @@ ENDS = {
     VB_SIM_END_EMPTY: "done",
     VB_SIM_END_STUCK: "deadlock",
 }
-STATES = ("waiting", "running", "done", "failed", "refused")
+STATES = ("waiting", "running", "done", "failed", "refused", "incomplete")
 DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
-    ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("timeouts", "u4"),
+    ("done", "u8"), ("lost", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"),
+    ("timeouts", "u4"),
     ("state", "u1"), ("status", "u1"), ("level", "u1"),
 ], align=True)
 LINK = np.dtype([
@@ -783,7 +784,11 @@ cdef class World:
         return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
 
     def flows(self):
-        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES."""
+        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES.
+
+        A UC or UD flow is "done" when all of it has arrived; "incomplete" has ended, too, with
+        ``lost`` bytes that did not arrive, or came for a message of UC of which others had not.
+        """
         cdef uint64_t count, i
         cdef const vb_sim_flow *flow
         self._idle()
@@ -791,13 +796,13 @@ cdef class World:
         made = np.zeros(count, dtype=FLOW)
         cdef uint32_t[:] source = made["source"], target = made["target"]
         cdef uint64_t[:] size = made["bytes"], start = made["start"], finish = made["finish"]
-        cdef uint64_t[:] done = made["done"]
+        cdef uint64_t[:] done = made["done"], lost = made["lost"]
         cdef uint32_t[:] resent = made["resent"], marked = made["marked"]
         cdef uint32_t[:] notices = made["notices"], timeouts = made["timeouts"]
         cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
         for i in range(count):
             source[i], target[i] = flow[i].source, flow[i].target
-            size[i], done[i] = flow[i].bytes, flow[i].done
+            size[i], done[i], lost[i] = flow[i].bytes, flow[i].done, flow[i].lost
             start[i], finish[i] = flow[i].start, flow[i].finish
             resent[i], marked[i] = flow[i].resent, flow[i].marked
             notices[i], level[i] = flow[i].notices, flow[i].level

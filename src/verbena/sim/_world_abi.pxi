@@ -242,6 +242,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t start
         uint64_t finish
         uint64_t done
+        uint64_t lost
         uint64_t message
         uint64_t reserve
         uint64_t buffer

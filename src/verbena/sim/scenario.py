@@ -468,7 +468,7 @@ PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
-    same = ("source", "target", "bytes", "start", "finish", "done", "notices", "timeouts",
+    same = ("source", "target", "bytes", "start", "finish", "done", "lost", "notices", "timeouts",
             "state", "status")  # fmt: skip
     columns: dict[str, Any] = {name: seen[name] for name in same}
     columns["traffic"] = traffic.entry

@@ -439,7 +439,7 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     flow->state = (uint8_t)state;
     if (flow->finish == VB_SIM_NEVER) /* of an unreliable one it is known */
         flow->finish = sim->world->now;
-    if (state == VB_FLOW_DONE)
+    if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_after_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
     if (qp->way)

@@ -137,6 +137,7 @@ struct vb_sim {
     struct vb_sim_edge *edge;
     uint64_t edges, edge_room;
     uint32_t groups;
+    uint32_t group_size[VB_MAX_GROUPS]; /* members of each */
     struct vb_sim_capture *captures;
     /* TCP (tcp.c) */
     struct vb_sim_connection **connection; /* by slot; NULL: free */
@@ -190,6 +191,8 @@ static inline void vb_sim_write_group(uint8_t gid[16], uint32_t group)
 
 /* groups.c */
 void vb_sim_groups_free(struct vb_sim_host *host);
+/* Hosts that get what this one sends to the group: its members, without itself. */
+uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source);
 /* A switch has made another packet of a sender's. */
 void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet);
 
@@ -234,6 +237,8 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_pac
 void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet);
 /* Everything has left, or nothing is under way any more: has the flow ended? */
 void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
+/* It has: what has not arrived is lost. */
+void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, waiting.c */
 bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count);
