@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "event/agenda.h"
+#include "event/mix.h"
 #include "event/packet.h"
 
 #define VB_SIM_NEVER  UINT64_MAX
@@ -262,11 +263,7 @@ static inline struct vb_sim_packet *vb_world_packet(const struct vb_world *world
 
 static inline uint64_t vb_world_random(struct vb_world *world)
 {
-    uint64_t z = world->random += 0x9e3779b97f4a7c15ull; /* splitmix64 (Steele et al., 2014) */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
+    return vb_sim_mix(world->random += VB_SIM_GOLDEN);
 }
 
 /* In [0, 1). */
