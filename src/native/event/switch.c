@@ -319,8 +319,9 @@ static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 {
     uint64_t open = vb_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
+    double most = alpha * (double)left;
 
-    return sw->buffer && alpha > 0 ? (uint64_t)(alpha * (double)left) : UINT64_MAX;
+    return sw->buffer && alpha > 0 && most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
 }
 
 /* What is sent again while the first is on its way may be more than was promised: it is as any. */

@@ -18,8 +18,9 @@
 #include "port/packet.h"
 #include "port/sim/connect_state.h"
 
-/* Address space for tables and rings; pages are touched as objects are made. */
-static const size_t SEGMENT_SIZE = 4ull << 30;
+/* Address space for tables and rings, as much as a target's addresses allow; pages are touched as
+ * objects are made. */
+static const size_t SEGMENT_SIZE = (size_t)1 << (sizeof(size_t) > 4 ? 32 : 28);
 
 enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
 

@@ -176,7 +176,7 @@ static void use_bus(struct vb_sim_host *host, uint32_t bytes)
 
     if (VB_LIKELY(!rate))
         return;
-    host->bus_free_at = now + (uint64_t)((unsigned __int128)bytes * 8 * VB_SIM_SECOND / rate);
+    host->bus_free_at = now + bytes * 8 * VB_SIM_SECOND / rate;
 }
 
 /* False: no memory. */

@@ -52,9 +52,9 @@ struct vb_sim_qp {
             struct vb_sim_qp *next;  /* of those that wait for their lane, or have datagrams */
             struct vb_sim_qp *other; /* the connection's other end */
             struct vb_sim_way *way;  /* of a flow with a promise */
-            uint8_t posted[16];      /* rq_posted, rq_polled, rq_stage */
-            struct vb_sim_reaction *reaction; /* NULL: the world has none */
-            uint64_t unposted;                /* bytes of the flow that are not in the queue yet */
+            _Alignas(VB_LINE) uint8_t posted[16]; /* rq_posted, rq_polled, rq_stage */
+            struct vb_sim_reaction *reaction;     /* NULL: the world has none */
+            uint64_t unposted; /* bytes of the flow that are not in the queue yet */
             uint32_t flow;
             uint32_t slot;       /* in vb_sim.qp */
             uint32_t generation; /* of the slot */
