@@ -132,7 +132,7 @@ struct vb_world {
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */
     bool is_quiet; /* the hosts have nothing more to do (theirs to say) */
-    int error;     /* -ENOMEM: the run cannot go on */
+    int error;     /* -ENOMEM: the run cannot go on; VB_SIM_END_HALT: it is to end now */
 };
 
 int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
@@ -162,7 +162,11 @@ enum vb_sim_end {
     VB_SIM_END_EVENTS, /* so many events happened */
     VB_SIM_END_EMPTY,  /* nothing will happen any more */
     VB_SIM_END_STUCK,  /* packets wait for each other, for ever */
+    VB_SIM_END_HALT,   /* vb_world_halt asked for it: the run may be gone on with at once */
 };
+
+/* A run is to end then, unless it is over before; a time to come. -ENOMEM. */
+int vb_world_halt(struct vb_world *world, uint64_t at);
 
 /* Up to and with `until`; at most `events`. enum vb_sim_end; -EINVAL: in the past; -ENOMEM. */
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);
@@ -237,6 +241,7 @@ enum vb_sim_event {
     VB_SIM_CALL,   /* the hosts' own */
     VB_SIM_SAMPLE, /* a sampler looks at its queues */
     VB_SIM_STORM,  /* a host that is broken sends another pause */
+    VB_SIM_HALT,   /* vb_world_halt */
 };
 
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,

@@ -378,10 +378,10 @@ static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_
     vb_put24(like.header + 5, qp->shared.dest_qp_num);
     error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &promise, &qp->way);
     qp->promised = flow->buffer != 0;
-    if (error == -EBUSY)
-        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
-    else if (error)
+    if (error == -ENOMEM)
         sim->world->error = error;
+    else if (error) /* also, where the routes lead elsewhere than when it was added */
+        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
     return !error;
 }
 

@@ -363,6 +363,7 @@ static int step(struct vb_jack *jack, uint64_t until)
     why = vb_world_run(world, until == VB_SIM_NEVER ? until - 1 : until, 1);
     switch (why) {
     case VB_SIM_END_EVENTS:
+    case VB_SIM_END_HALT: /* whoever asked for it looks at the time when it has its turn */
         return 1;
     case VB_SIM_END_STUCK:
         return -EDEADLK;
