@@ -20,6 +20,7 @@ import numpy as np
 from tests.sim.fabrics import GIGABIT, MICROSECOND
 from verbena import fabrics
 from verbena.sim import World, add_group, build, levels
+from verbena.sim._world import STATES
 
 STEPS = 12
 EVENTS = 300_000  # after which a world is left alone
@@ -247,10 +248,24 @@ def examine(case: Case, warned: str, end: str) -> None:
     assert wrong is None or ("headroom" in wrong and "spare" in warned), wrong
     assert (links["busy"] <= world.now).all()
     assert (links["stalled"] <= world.now).all()
-    assert case.groups or (flows["done"] <= flows["bytes"]).all()  # each member's bytes count
+    if not case.groups:  # there each member's bytes count
+        add_up(flows, int(links["rate"].max()))
     assert packets["sent"] >= packets["delivered"] + packets["dropped"]
     if case.classes and not case.loses:
         assert not links["dropped_full"].any(), "a class without loss lost some"
+
+
+def add_up(flows: Any, fastest: int) -> None:
+    """What is delivered and lost is sent, all of it at the end; no flow is done before its bytes
+    can have crossed the fastest link."""
+    sent = flows["done"] + flows["lost"]
+    done, incomplete = (flows["state"] == STATES.index(name) for name in ("done", "incomplete"))
+    assert (sent <= flows["bytes"]).all()
+    assert (sent == flows["bytes"])[done | incomplete].all()
+    assert (flows["lost"] == 0)[done].all()
+    assert (flows["lost"] > 0)[incomplete].all()
+    took = (flows["finish"] - flows["start"])[done]
+    assert (took.astype(float) * fastest >= flows["bytes"][done] * 7.99e12).all()
 
 
 def run(seed: int) -> tuple[bytes, bytes, int, str]:

@@ -94,6 +94,7 @@ void verbena_unplug(struct ibv_device *device);
 
 /*
  * The next event of the context's world, if it is not after `until` (ps): 1. 0: it is `until` now.
+ * With `until` 0 it counts as a poll in vain, many of which let time pass.
  * -EDEADLK: nothing will happen any more; -ENOMEM; -EOPNOTSUPP: the device is not simulated.
  */
 int verbena_step(struct ibv_context *context, uint64_t until);

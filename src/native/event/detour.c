@@ -26,13 +26,6 @@ struct vb_sim_detours {
 
 /* ---- which group ----------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-
 static uint64_t flow_of(const struct vb_sim_packet *packet)
 {
     return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
@@ -50,10 +43,10 @@ static uint32_t number_of(const struct vb_sim_packet *packet)
 static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
-    uint64_t hash = mix(flow_of(packet) ^ all->salt);
+    uint64_t hash = vb_sim_mix(flow_of(packet) ^ all->salt);
 
     if (all->config.by_packet)
-        hash = mix(hash + number_of(packet));
+        hash = vb_sim_mix(hash + number_of(packet));
     chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
     chosen += chosen >= (one < other ? one : other);
     return chosen + (chosen >= (one < other ? other : one));
@@ -152,7 +145,7 @@ static bool is_better(struct vb_world *world, struct vb_sim_switch *sw,
 
 static struct vb_sim_chosen *place_of(const struct vb_sim_detour *detour, uint64_t key)
 {
-    uint32_t at = (uint32_t)mix(key) & (detour->room - 1);
+    uint32_t at = (uint32_t)vb_sim_mix(key) & (detour->room - 1);
 
     while (detour->flow[at].key && (detour->flow[at].key & ~AROUND) != key)
         at = (at + 1) & (detour->room - 1);

@@ -16,7 +16,7 @@ static void take_off_queue(const struct vb_world *world, const struct vb_sim_por
 
     for (; packet != VB_SIM_NONE; packet = vb_world_packet(world, packet)->next) {
         const struct vb_sim_packet *at = vb_world_packet(world, packet);
-        uint64_t time = (uint64_t)((unsigned __int128)at->bytes * 8 * VB_SIM_SECOND / port->rate);
+        uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
         bool is_early = port->early && port->early < at->bytes;
         uint64_t early = is_early ? (uint64_t)(at->bytes - port->early) * port->byte_time : 0;
 

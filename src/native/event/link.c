@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event/link.h"
 
-#include <math.h>
-
 #include "event/lanes.h"
 #include "event/switch.h"
 #include "event/tap.h"
@@ -30,18 +28,34 @@ void vb_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint
     port->flight_last = packet;
 }
 
+/*
+ * The chance that one of so many bits is wrong, by the binary digits of their number: of twice as
+ * many bits it is c (2 - c). The C library's logarithms differ from one to the next, and with them
+ * the last bit of what was a run of the same seed.
+ */
+static double damage(double rate, uint32_t bits)
+{
+    double chance = 0;
+
+    for (uint32_t bit = UINT32_C(1) << (31 - __builtin_clz(bits | 1)); bit; bit >>= 1) {
+        chance *= 2 - chance;
+        if (bits & bit)
+            chance += rate * (1 - chance);
+    }
+    return chance;
+}
+
 /* Lost, if the link was down when the packet was on it; damaged by chance. VB_SIM_DROPS: neither.
  */
 static enum vb_sim_drop fate_of(struct vb_world *world, const struct vb_sim_port *port,
                                 const struct vb_sim_packet *at)
 {
-    double bits = 8.0 * at->bytes;
     uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
 
     if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time))
         return VB_SIM_DROP_DOWN;
     if (port->bit_error_rate > 0 &&
-        vb_world_chance(world) < -expm1(bits * log1p(-port->bit_error_rate)))
+        vb_world_chance(world) < damage(port->bit_error_rate, 8u * at->bytes))
         return VB_SIM_DROP_DAMAGED;
     return VB_SIM_DROPS;
 }

@@ -5,22 +5,25 @@
 
 #include "event/world.h"
 
-/* How long so many bytes take; fractions of a picosecond are carried over to the next packet. */
+/* How long so many bytes, at most 65535, take; fractions of a picosecond are carried over to the
+ * next packet. */
 static inline uint64_t vb_sim_byte_time(struct vb_sim_port *port, uint32_t bytes)
 {
-    unsigned __int128 time;
+    uint64_t time;
 
     if (__builtin_expect(port->byte_time != 0, 1))
         return (uint64_t)bytes * port->byte_time;
-    time = (unsigned __int128)bytes * 8 * VB_SIM_SECOND + port->carry;
-    port->carry = (uint64_t)(time % port->rate);
-    return (uint64_t)(time / port->rate);
+    time = (uint64_t)bytes * 8 * VB_SIM_SECOND + port->carry;
+    port->carry = time % port->rate;
+    return time / port->rate;
 }
 
-/* A pause of so many quanta of 512 bit times. */
+/* A pause of so many quanta of 512 bit times, of which half are as many ps as 64 bits hold. */
 static inline uint64_t vb_sim_pause_time(uint64_t rate, uint32_t quanta)
 {
-    return (uint64_t)((unsigned __int128)quanta * 512 * VB_SIM_SECOND / rate);
+    uint64_t half = (uint64_t)quanta * 256 * VB_SIM_SECOND;
+
+    return half / rate * 2 + half % rate * 2 / rate;
 }
 
 /* The packet leaves at `start`, when the transmitter is free. */

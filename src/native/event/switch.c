@@ -177,24 +177,23 @@ int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
     return 0;
 }
 
-static uint64_t mix(uint64_t z)
+/* A connection's UDP source port, or flow label, is made of its queue pair's number. */
+static uint64_t switch_flow(const struct vb_sim_packet *packet)
 {
-    z = (z ^ z >> 33) * 0xff51afd7ed558ccdull;
-    return z ^ z >> 33;
+    return (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
+           vb_get24(packet->header + 5);
 }
 
+/* Packets in turn would not do: where data and acknowledgements, or two flows, alternate, each kind
+ * would have one way for itself. The switch draws from a sequence of its own, its salt's. */
 static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_sim_packet *packet)
 {
-    const uint16_t *member = sw->member + sw->set[set];
-    uint32_t n = sw->set[set + 1] - sw->set[set];
-    uint64_t flow;
+    bool sprays = sw->balance == VB_SIM_BY_PACKET;
+    uint32_t first = sw->set[set], n = sw->set[set + 1] - first;
+    uint64_t key =
+        sprays ? sw->salt + VB_SIM_GOLDEN * ++sw->sprayed : switch_flow(packet) ^ sw->salt;
 
-    if (sw->balance == VB_SIM_BY_PACKET)
-        return member[sw->turn++ % n];
-    /* A connection's UDP source port, or flow label, is made of its queue pair's number. */
-    flow = (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
-           vb_get24(packet->header + 5);
-    return member[(uint32_t)(mix(flow ^ sw->salt) >> 32) % n];
+    return sw->member[first + (uint32_t)((vb_sim_mix(key) >> 32) * n >> 32)];
 }
 
 static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet,
@@ -320,8 +319,9 @@ static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 {
     uint64_t open = vb_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
+    double most = alpha * (double)left;
 
-    return sw->buffer && alpha > 0 ? (uint64_t)(alpha * (double)left) : UINT64_MAX;
+    return sw->buffer && alpha > 0 && most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
 }
 
 /* What is sent again while the first is on its way may be more than was promised: it is as any. */

@@ -12,9 +12,8 @@
 struct vb_sim_detour;
 
 enum vb_sim_balance {
-    VB_SIM_BY_FLOW =
-        0,            /* a hash of source, target and queue pair: the packets of a flow together */
-    VB_SIM_BY_PACKET, /* each packet to the next port in turn */
+    VB_SIM_BY_FLOW = 0, /* a hash of source, target and QP: the packets of a flow together */
+    VB_SIM_BY_PACKET,   /* each packet by chance (Dixit, Prakash, Hu and Kompella, 2013) */
 };
 
 enum vb_sim_turns {
@@ -94,8 +93,9 @@ struct vb_sim_switch {
     uint64_t kept;     /* with lanes: of packets in what was promised */
     uint32_t *set;     /* where each set begins in `member`; one more than there are sets */
     uint16_t *member;
-    uint32_t sets, turn;
+    uint32_t sets;
     uint64_t salt;
+    uint64_t sprayed; /* packets that took one of several ways by chance */
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
     bool by_lane;     /* …with the lane that it came by in place of its level */
     bool *victim;     /* Victim_Mask, by port; NULL: none is in it, but by fecn_to_hosts */

@@ -397,6 +397,10 @@ static void happen(struct vb_world *world, uint64_t what)
         world->watching -= detail;
         vb_storm_blow(world, index);
         break;
+    case VB_SIM_HALT:
+        --world->idle;
+        world->error = VB_SIM_END_HALT;
+        break;
     }
 }
 
@@ -459,6 +463,23 @@ static int end_of_time(struct vb_world *world, uint64_t until)
     return world->agenda.count > world->watching ? VB_SIM_END_TIME : VB_SIM_END_EMPTY;
 }
 
+/* So many events happened, or one of them ended the run. */
+static int end_of_events(struct vb_world *world)
+{
+    int error = world->error;
+
+    if (error == VB_SIM_END_HALT)
+        world->error = 0;
+    return error ? error : VB_SIM_END_EVENTS;
+}
+
+int vb_world_halt(struct vb_world *world, uint64_t at)
+{
+    ++world->idle;
+    vb_world_add(world, at, VB_SIM_HALT, 0, 0);
+    return world->error;
+}
+
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
 {
     struct vb_agenda_entry entry;
@@ -482,5 +503,5 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
         ++world->events;
         happen(world, entry.what);
     }
-    return world->error ? world->error : VB_SIM_END_EVENTS;
+    return end_of_events(world);
 }

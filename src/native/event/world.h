@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "event/agenda.h"
+#include "event/mix.h"
 #include "event/packet.h"
 
 #define VB_SIM_NEVER  UINT64_MAX
@@ -131,7 +132,7 @@ struct vb_world {
     uint64_t copied;                   /* more of them, made by switches for multicast */
     uint32_t kept; /* of the pool, and under way no more: for its copies' room, or in a host */
     bool is_quiet; /* the hosts have nothing more to do (theirs to say) */
-    int error;     /* -ENOMEM: the run cannot go on */
+    int error;     /* -ENOMEM: the run cannot go on; VB_SIM_END_HALT: it is to end now */
 };
 
 int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
@@ -161,7 +162,11 @@ enum vb_sim_end {
     VB_SIM_END_EVENTS, /* so many events happened */
     VB_SIM_END_EMPTY,  /* nothing will happen any more */
     VB_SIM_END_STUCK,  /* packets wait for each other, for ever */
+    VB_SIM_END_HALT,   /* vb_world_halt asked for it: the run may be gone on with at once */
 };
+
+/* A run is to end then, unless it is over before; a time to come. -ENOMEM. */
+int vb_world_halt(struct vb_world *world, uint64_t at);
 
 /* Up to and with `until`; at most `events`. enum vb_sim_end; -EINVAL: in the past; -ENOMEM. */
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);
@@ -236,6 +241,7 @@ enum vb_sim_event {
     VB_SIM_CALL,   /* the hosts' own */
     VB_SIM_SAMPLE, /* a sampler looks at its queues */
     VB_SIM_STORM,  /* a host that is broken sends another pause */
+    VB_SIM_HALT,   /* vb_world_halt */
 };
 
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,
@@ -262,11 +268,7 @@ static inline struct vb_sim_packet *vb_world_packet(const struct vb_world *world
 
 static inline uint64_t vb_world_random(struct vb_world *world)
 {
-    uint64_t z = world->random += 0x9e3779b97f4a7c15ull; /* splitmix64 (Steele et al., 2014) */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
+    return vb_sim_mix(world->random += VB_SIM_GOLDEN);
 }
 
 /* In [0, 1). */

@@ -38,7 +38,7 @@ static unsigned order_of(size_t pages)
 static size_t power_of_two(size_t bytes)
 {
     unsigned order = order_of(pages_of(bytes));
-    return order > 50 ? (size_t)1 << 62 : (size_t)VB_HEAP_PAGE << order;
+    return order > 50 ? SIZE_MAX / 4 + 1 : (size_t)VB_HEAP_PAGE << order;
 }
 
 static size_t memory_bytes(void)

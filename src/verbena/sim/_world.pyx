@@ -13,6 +13,7 @@ from libc.string cimport memset
 import os
 import weakref
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from numbers import Real
 
 import numpy as np
@@ -34,12 +35,13 @@ ENDS = {
     VB_SIM_END_EMPTY: "done",
     VB_SIM_END_STUCK: "deadlock",
 }
-STATES = ("waiting", "running", "done", "failed", "refused")
+STATES = ("waiting", "running", "done", "failed", "refused", "incomplete")
 DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
 
 FLOW = np.dtype([
     ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
-    ("done", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"), ("timeouts", "u4"),
+    ("done", "u8"), ("lost", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"),
+    ("timeouts", "u4"),
     ("state", "u1"), ("status", "u1"), ("level", "u1"),
 ], align=True)
 LINK = np.dtype([
@@ -157,6 +159,8 @@ cdef class World:
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
     cdef bint _waits, _detours_packets, _goes_down
+    cdef list _calls  # a heap: time, number, function
+    cdef uint64_t _called
     cdef int _framing
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
@@ -189,6 +193,7 @@ cdef class World:
             if config.congestion.kind == VB_CONGESTION_HPCC:
                 self._frame += VB_HPCC_BYTES
         _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
+        self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
 
@@ -286,11 +291,12 @@ cdef class World:
         nothing for so long drops ("drop") or sends ("forward") all, until it was free for
         "restore".
         ``floods``: what has no port in the table leaves by all but the one it came by.
-        ``balance``: among several ports to a host by "flow" or by "packet". ``cut_through``:
-        bytes after which a packet is passed on, where all ports have one rate. ``lifetime``: at
-        the head of a queue. ``fecn``: bytes of a queue above which packets get FECN: at the "root"
-        of a congestion, where the lane has credits (IBA A10); with ``fecn_at`` = "output" its
-        victims' too; with "input" by the bytes of their input's buffer, wherever they go.
+        ``balance``: one of several ports to a host by a hash of the "flow", or by chance for each
+        "packet". ``cut_through``: bytes after which a packet is passed on, where all ports have
+        one rate. ``lifetime``: at the head of a queue. ``fecn``: bytes of a queue above which
+        packets get FECN: at the "root" of a congestion, where the lane has credits (IBA A10); with
+        ``fecn_at`` = "output" its victims' too; with "input" by the bytes of their input's buffer,
+        wherever they go.
         ``fecn_rate``: Marking_Rate, up to 65535: the mean number of packets that could get it
         between two that do. ``fecn_victims``: Victim_Mask: "hosts", all ports to hosts, or a list
         of ports, at which victims get it with "root" too.
@@ -394,6 +400,26 @@ cdef class World:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
         self._goes_down |= not up
 
+    def call_at(self, at, function):
+        """``function(world)`` is called at that time in ps, between two events of the run.
+
+        It may change the world: set routes, add flows, call again later. What it raises ends the
+        run, which may be gone on with. It is not called after a run that is over before. While a
+        program waits in a call that blocks, it is called as soon as that has returned.
+        """
+        self._idle()
+        time = _count("at", at, 0, 2**62)
+        if time < self._world.now:
+            raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
+        heappush(self._calls, (time, self._called, function))
+        self._called += 1
+        _check(vb_world_halt(self._world, time), "a call")
+
+    cdef int _call_due(self) except -1:
+        while self._calls and self._calls[0][0] <= self._world.now:
+            heappop(self._calls)[2](self)
+        return 0
+
     def capture(self, node, port, path, size=128):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
 
@@ -431,7 +457,10 @@ cdef class World:
     def set_routes(self, switch, ports):
         """Row h of ``ports``, int32 of shape (hosts,) or (hosts, ways): the ports to host h.
 
-        -1 ends a row; a row without a port is a host that cannot be reached from here.
+        -1 ends a row; a row without a port is a host that cannot be reached from here: what comes
+        for it is dropped. Also between two runs, or in a call_at: what waits in a queue of the
+        switch leaves by it, what comes from then on takes the new ways. What was promised to flows
+        (``reserve``) stays where it is.
         """
         cdef vb_sim_switch *sw = self._switch_of(switch)
         if sw.config.line:
@@ -731,8 +760,9 @@ cdef class World:
             if until < self._world.now:
                 raise ValueError(f"{until} ps is in the past: it is {self._world.now} ps")
             limit = _count("until", until, 0, 2**63)
-        while why == VB_SIM_END_EVENTS:
+        while why == VB_SIM_END_EVENTS or why == VB_SIM_END_HALT:
             self._idle()
+            self._call_due()
             self._busy = True
             with nogil:
                 why = vb_world_run(self._world, limit, SLICE)
@@ -783,28 +813,13 @@ cdef class World:
         return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
 
     def flows(self):
-        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES."""
-        cdef uint64_t count, i
-        cdef const vb_sim_flow *flow
+        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES.
+
+        A UC or UD flow is "done" when all of it has arrived; "incomplete" has ended, too, with
+        ``lost`` bytes that did not arrive, or came for a message of UC of which others had not.
+        """
         self._idle()
-        flow = vb_sim_flows(self._sim, &count)
-        made = np.zeros(count, dtype=FLOW)
-        cdef uint32_t[:] source = made["source"], target = made["target"]
-        cdef uint64_t[:] size = made["bytes"], start = made["start"], finish = made["finish"]
-        cdef uint64_t[:] done = made["done"]
-        cdef uint32_t[:] resent = made["resent"], marked = made["marked"]
-        cdef uint32_t[:] notices = made["notices"], timeouts = made["timeouts"]
-        cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
-        for i in range(count):
-            source[i], target[i] = flow[i].source, flow[i].target
-            size[i], done[i] = flow[i].bytes, flow[i].done
-            start[i], finish[i] = flow[i].start, flow[i].finish
-            resent[i], marked[i] = flow[i].resent, flow[i].marked
-            notices[i], level[i] = flow[i].notices, flow[i].level
-            state[i], status[i] = flow[i].state, flow[i].status
-            if flow[i].type == VB_SIM_FLOW_TCP and state[i] != VB_FLOW_WAITING:
-                timeouts[i] = flow[i].timeouts
-        return made
+        return _flow_rows(self._sim)
 
     def links(self):
         """An array of LINK, one for each port that is plugged in: what it has sent by now.
@@ -812,23 +827,8 @@ cdef class World:
         ``packets`` and ``bytes`` are those that have begun to leave; ``busy`` and ``stalled``
         (packets waited, without a credit or paused) are in ps.
         """
-        cdef uint32_t i
-        cdef const vb_sim_port *port
-        cdef const vb_sim_port *peer
-        cdef vb_sim_traffic traffic
         self._idle()
-        made = np.zeros(self._world.ports, dtype=LINK)
-        for i in range(self._world.ports):
-            port = &self._world.port[i]
-            peer = &self._world.port[port.peer]
-            traffic = vb_world_traffic(self._world, port)
-            made[i] = (
-                port.node, port.number, peer.node, peer.number, port.rate, port.delay,
-                traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
-                traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
-                *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
-            )
-        return made
+        return _link_rows(self._world)
 
     def counters(self, host):
         """What the packet engine of a host counted."""

@@ -53,6 +53,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_END_EVENTS
         VB_SIM_END_EMPTY
         VB_SIM_END_STUCK
+        VB_SIM_END_HALT
         VB_CONGESTION_NONE
         VB_CONGESTION_DCQCN
         VB_CONGESTION_CCT
@@ -182,6 +183,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                          uint32_t b_port, const vb_sim_link *link)
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
+    int vb_world_halt(vb_world *world, uint64_t at)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
     uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
     vb_sim_traffic vb_world_traffic(const vb_world *world, const vb_sim_port *port)
@@ -242,6 +244,7 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t start
         uint64_t finish
         uint64_t done
+        uint64_t lost
         uint64_t message
         uint64_t reserve
         uint64_t buffer

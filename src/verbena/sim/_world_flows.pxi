@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Flows as arrays, for World.add_flows.
+# Flows as arrays, for World.add_flows and World.flows; links, for World.links.
 
 def _codes(str name, object given, dict table):
     """Words, one or an array of them, as the numbers that the table has for them."""
@@ -46,3 +46,47 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
         flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
         flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
     return flows
+
+
+cdef object _flow_rows(vb_sim *sim):
+    """An array of FLOW."""
+    cdef uint64_t count, i
+    cdef const vb_sim_flow *flow
+    flow = vb_sim_flows(sim, &count)
+    made = np.zeros(count, dtype=FLOW)
+    cdef uint32_t[:] source = made["source"], target = made["target"]
+    cdef uint64_t[:] size = made["bytes"], start = made["start"], finish = made["finish"]
+    cdef uint64_t[:] done = made["done"], lost = made["lost"]
+    cdef uint32_t[:] resent = made["resent"], marked = made["marked"]
+    cdef uint32_t[:] notices = made["notices"], timeouts = made["timeouts"]
+    cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
+    for i in range(count):
+        source[i], target[i] = flow[i].source, flow[i].target
+        size[i], done[i], lost[i] = flow[i].bytes, flow[i].done, flow[i].lost
+        start[i], finish[i] = flow[i].start, flow[i].finish
+        resent[i], marked[i] = flow[i].resent, flow[i].marked
+        notices[i], level[i] = flow[i].notices, flow[i].level
+        state[i], status[i] = flow[i].state, flow[i].status
+        if flow[i].type == VB_SIM_FLOW_TCP and state[i] != VB_FLOW_WAITING:
+            timeouts[i] = flow[i].timeouts
+    return made
+
+
+cdef object _link_rows(vb_world *world):
+    """An array of LINK."""
+    cdef uint32_t i
+    cdef const vb_sim_port *port
+    cdef const vb_sim_port *peer
+    cdef vb_sim_traffic traffic
+    made = np.zeros(world.ports, dtype=LINK)
+    for i in range(world.ports):
+        port = &world.port[i]
+        peer = &world.port[port.peer]
+        traffic = vb_world_traffic(world, port)
+        made[i] = (
+            port.node, port.number, peer.node, peer.number, port.rate, port.delay,
+            traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
+            traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
+            *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
+        )
+    return made

@@ -195,7 +195,8 @@ cdef class Jacks:
         cdef vb_sim *sim = self.world._sim
         cdef int why = VB_SIM_END_EVENTS
         self.world._idle()
-        while why == VB_SIM_END_EVENTS:
+        while why == VB_SIM_END_EVENTS or why == VB_SIM_END_HALT:
+            self.world._call_due()
             self.world._busy = True
             with nogil:
                 why = vb_sim_advance(sim, until, SLICE)

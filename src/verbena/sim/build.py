@@ -66,7 +66,7 @@ def build(
             a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong, extender=box
         )
     for number in range(tables.switch_count):
-        world.set_routes(tables.host_count + number, _ways(routes, number))
+        world.set_routes(tables.host_count + number, ways(routes, number))
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
 
@@ -124,7 +124,7 @@ def add_group(
     return world.add_group([tables.end_of(name) for name in names], ports)
 
 
-def _ways(routes: Routes, switch: int) -> NDArray[np.int32]:
+def ways(routes: Routes, switch: int) -> NDArray[np.int32]:
     """[hosts] or [hosts, ways]: ports, as World.set_routes takes them."""
     if routes.groups is not None:
         return _padded(routes.groups, switch)

@@ -12,7 +12,7 @@ from verbena.sim.units import size_text
 
 __all__ = ["available_memory", "memory_needed", "refusal"]
 
-FLOW_BYTES = 280  # a flow as a row of the workload, of the world and of the result
+FLOW_BYTES = 304  # a flow as a row of the workload, of the world and of the result
 SWITCH_PORT_BYTES = 640
 LANE_BYTES = 128
 LINE_BYTES = 12  # a lane's list for one input

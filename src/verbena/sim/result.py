@@ -22,6 +22,7 @@ NEVER = 2**64 - 1
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
 REFUSED = STATES.index("refused")
+INCOMPLETE = STATES.index("incomplete")
 
 FLOWS = np.dtype(
     [
@@ -32,6 +33,7 @@ FLOWS = np.dtype(
         ("start", "u8"),
         ("finish", "u8"),
         ("done", "u8"),
+        ("lost", "u8"),
         ("retransmissions", "u4"),
         ("marks", "u4"),
         ("notices", "u4"),
@@ -74,7 +76,10 @@ class ScenarioResult:
 
     ``flows`` [n] of FLOWS: times in ps, ``finish`` NEVER for flows that have not; ``traffic`` is
     the place in ``traffic`` of what made it, ``state`` a place in ("waiting", "running", "done",
-    "failed"), ``status`` the ibv_wc_status of one that failed. ``links`` [l] of LINKS, in the order
+    "failed", "refused", "incomplete"), ``status`` the ibv_wc_status of one that failed. ``done``
+    are bytes that were delivered (of RC and TCP: and acknowledged), ``lost`` those of UC and UD
+    that never will be: a flow of which some are lost ends as "incomplete", and not as "done".
+    ``links`` [l] of LINKS, in the order
     of Tables.links: what each direction sent; ``stalled`` is the time in ps for which packets
     waited, paused or without credits, ``queue_max`` the longest queue in bytes.
 
@@ -123,7 +128,7 @@ class ScenarioResult:
         return chosen
 
     def durations(self, traffic: str | int | None = None) -> NDArray[np.int64]:
-        """[done flows]: from start to finish, in ps."""
+        """[done flows]: from start to finish, in ps; of UC and UD those that arrived whole."""
         flows = self.of(traffic)
         flows = flows[flows["state"] == DONE]
         times: NDArray[np.int64] = (flows["finish"] - flows["start"]).astype(np.int64)
@@ -134,7 +139,8 @@ class ScenarioResult:
         flows = self.of(traffic)
         if not len(flows):
             return 0.0
-        ends = np.where(flows["state"] == DONE, flows["finish"], np.uint64(self.time))
+        ended = np.isin(flows["state"], (DONE, INCOMPLETE))
+        ends = np.where(ended, flows["finish"], np.uint64(self.time))
         span = int(ends.max()) - int(flows["start"].min())
         return float(flows["done"].sum()) * 8e12 / span if span > 0 else 0.0
 
@@ -216,6 +222,10 @@ class ScenarioResult:
             words.append(f"{failed} failed")
         if refused := int((flows["state"] == REFUSED).sum()):
             words.append(f"{refused} refused")
+        if incomplete := int((flows["state"] == INCOMPLETE).sum()):
+            words.append(f"{incomplete} incomplete")
+        if lost := int(flows["lost"].sum()):
+            words.append(f"{size_text(lost)} lost")
         return f"  {name}: {', '.join(words)}"
 
     def _link_lines(self) -> list[str]:

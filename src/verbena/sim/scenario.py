@@ -27,6 +27,7 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
+from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
@@ -114,19 +115,21 @@ class Scenario:
         self.fabric, errors, extenders = read_fabric(parts["fabric"], lists["link"], self.folder)
         self._errors = error_rates(self.fabric, errors)
         self._extenders = np.array([extenders.get(each, 0) for each in self.fabric.cables()])
-        self.events = read_events(lists["event"], self.fabric, self.duration)
+        self.events, asked = read_events(lists["event"], self.fabric, self.duration)
         adapter = read_adapter(parts["adapter"], parts["congestion"])
         self.adapter = read_tcp(parts["tcp"], adapter)
         needed = count_flows(lists["traffic"], len(self.fabric.hosts))
         self._refuse_flows(root, needed, memory)
-        self.routes, balance = read_routing(parts["routing"], self.fabric, self.folder)
+        routing = read_routing(parts["routing"], self.fabric, self.folder)
+        self.routes = routing.routes
         parts["routing"].close()
+        self.reroutes = read_reroutes(parts["routing"], asked, self.events, self.fabric, routing)
         self._check_ports(parts["fabric"])
         self.switching = read_switch(
             parts["switch"],
             self.routes,
             self.adapter,
-            balance,
+            routing.balance,
             "loss" in allow,
             np.repeat(self._extenders, 2),
         )
@@ -245,7 +248,8 @@ class Scenario:
         lossless = any(lane["flow"] != "lossy" for lane in self.switching.lanes)
         small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
         loop = fabrics.credit_loop(self.routes) if lossless and small else None
-        return (f"packets can wait for each other for ever: {loop}",) if loop else ()
+        now = (f"packets can wait for each other for ever: {loop}",) if loop else ()
+        return now + reroute_notes(self.reroutes, lossless and small)
 
     def _timeout_notes(self) -> tuple[str, ...]:
         """As World.advice has it: RC without a timeout, where it needs one."""
@@ -296,6 +300,8 @@ class Scenario:
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
             made.set_link(node, port, event.up, event.at)
+        for change in self.reroutes:
+            made.call_at(change.at, change.ways.set)
         for storm in self.storms:
             made.pause_storm(storm.host, storm.at, storm.until, lane=storm.lane)
         self._add_flows(made)
@@ -468,7 +474,7 @@ PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
-    same = ("source", "target", "bytes", "start", "finish", "done", "notices", "timeouts",
+    same = ("source", "target", "bytes", "start", "finish", "done", "lost", "notices", "timeouts",
             "state", "status")  # fmt: skip
     columns: dict[str, Any] = {name: seen[name] for name in same}
     columns["traffic"] = traffic.entry

@@ -17,7 +17,15 @@ from verbena.fabrics import Cable, Fabric, FabricError, Routes
 from verbena.sim import kinds
 from verbena.sim.document import Section
 
-__all__ = ["Cables", "LinkEvent", "error_rates", "read_events", "read_fabric", "read_routing"]
+__all__ = [
+    "Cables",
+    "LinkEvent",
+    "Routing",
+    "error_rates",
+    "read_events",
+    "read_fabric",
+    "read_routing",
+]
 
 MAX_HOSTS = 1 << 16  # of the simulator
 MAX_NODES = 1 << 18
@@ -248,31 +256,55 @@ def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None]:
 
 def read_events(
     sections: list[Section], fabric: Fabric, duration: int | None
-) -> tuple[LinkEvent, ...]:
-    """The [[event]] tables."""
-    found = []
+) -> tuple[tuple[LinkEvent, ...], dict[int, Section]]:
+    """The [[event]] tables: what happens to links, and the times at which routes are made anew."""
+    found, times = [], {}
     cables = Cables(fabric) if sections else None
     for section in sections:
         assert cables is not None
-        cable = section.take("link", cables.find)
-        up = section.take("up", kinds.flag)
         at = section.take("at", kinds.time)
+        if section.take("reroute", kinds.flag, False):
+            times[at] = section
+        else:
+            cable = section.take("link", cables.find)
+            found.append(LinkEvent(cable, section.take("up", kinds.flag), at))
         section.close()
         if duration is not None and at > duration:
             raise section.error("at", "is after the end of the run")
-        found.append(LinkEvent(cable, up, at))
-    return tuple(found)
+    return tuple(found), times
 
 
-def read_routing(section: Section, fabric: Fabric, folder: Path) -> tuple[Routes, str]:
-    """Routes, and how equal ways are chosen among. An engine's lead everywhere, without loops."""
+@dataclass(frozen=True)
+class Routing:
+    """How packets find their way. ``balance``: how one of several equal ways is chosen.
+
+    ``engine`` is None for tables from a file; ``options`` are the engine's. ``reroute``: the time
+    in ps from a link's event until routes are made anew, or None.
+    """
+
+    routes: Routes
+    balance: str
+    engine: str | None
+    options: dict[str, Any]
+    reroute: int | None
+
+
+def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
+    """An engine's routes lead everywhere, without loops."""
     balance = section.take("balance", kinds.one_of(("flow", "packet")), "flow")
+    delay = section.take("reroute", kinds.time, None)
     if "file" in section:
-        return _given_tables(section, fabric, folder), balance
-    return _routed(section, fabric), balance
+        return Routing(_given_tables(section, fabric, folder), balance, None, {}, delay)
+    engine, options = _engine(section)
+    try:
+        routes = fabrics.route(fabric, engine, **options)
+    except FabricError as error:
+        raise section.error("engine", f"cannot route this: {error}") from None
+    return Routing(routes, balance, engine, options, delay)
 
 
-def _routed(section: Section, fabric: Fabric) -> Routes:
+def _engine(section: Section) -> tuple[str, dict[str, Any]]:
+    """Its name, and its options."""
     engine = section.take("engine", kinds.one_of(ENGINES), "minhop")
     options = {
         key: value
@@ -280,10 +312,7 @@ def _routed(section: Section, fabric: Fabric) -> Routes:
         if (value := section.take(key, kind, None)) is not None
     }
     section.close()
-    try:
-        return fabrics.route(fabric, engine, **options)
-    except FabricError as error:
-        raise section.error("engine", f"cannot route this: {error}") from None
+    return engine, options
 
 
 def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:

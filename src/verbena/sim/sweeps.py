@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from verbena.sim import limits
 from verbena.sim.document import Document, plain
 from verbena.sim.parquet import arrow
-from verbena.sim.result import DONE, FAILED, ScenarioResult
+from verbena.sim.result import DONE, FAILED, INCOMPLETE, ScenarioResult
 from verbena.sim.scenario import Scenario
 
 __all__ = ["Sweep", "SweepError", "measures", "sweep"]
@@ -62,7 +62,10 @@ class Sweep:
 
 
 def measures(result: ScenarioResult) -> dict[str, float]:
-    """What a sweep keeps of each run, if it is not told otherwise; times in seconds."""
+    """What a sweep keeps of each run, if it is not told otherwise; times in seconds.
+
+    Times are those of flows that are done; ``delivered`` and ``lost`` are bytes.
+    """
     times = result.durations() / 1e12
     some = len(times) > 0
     return {
@@ -70,6 +73,9 @@ def measures(result: ScenarioResult) -> dict[str, float]:
         "time": result.time / 1e12,
         "done": int((result.flows["state"] == DONE).sum()),
         "failed": int((result.flows["state"] == FAILED).sum()),
+        "incomplete": int((result.flows["state"] == INCOMPLETE).sum()),
+        "delivered": int(result.flows["done"].sum()),
+        "lost": int(result.flows["lost"].sum()),
         "goodput": result.goodput(),
         "mean": float(times.mean()) if some else np.nan,
         "median": float(np.median(times)) if some else np.nan,

@@ -20,6 +20,7 @@ from verbena.sim.result import NEVER, ScenarioResult
 __all__ = ["events", "write"]
 
 MICROSECOND = 1e6
+COUNTS = ("bytes", "done", "lost", "retransmissions", "marks", "notices", "timeouts")
 WAITING = STATES.index("waiting")
 
 
@@ -72,10 +73,7 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
             "args": {
                 "flow": number,
                 "state": STATES[flow["state"]],
-                **{
-                    name: int(flow[name])
-                    for name in ("bytes", "done", "retransmissions", "marks", "notices", "timeouts")
-                },
+                **{name: int(flow[name]) for name in COUNTS},
             },
         }
 

@@ -18,8 +18,9 @@
 #include "port/packet.h"
 #include "port/sim/connect_state.h"
 
-/* Address space for tables and rings; pages are touched as objects are made. */
-static const size_t SEGMENT_SIZE = 4ull << 30;
+/* Address space for tables and rings, as much as a target's addresses allow; pages are touched as
+ * objects are made. */
+static const size_t SEGMENT_SIZE = (size_t)1 << (sizeof(size_t) > 4 ? 32 : 28);
 
 enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
 
@@ -40,7 +41,10 @@ uint64_t vb_connect_now(const struct vb_connect *connect)
 
 int vb_connect_step(struct vb_connect *connect, uint64_t until)
 {
-    return connect->jack->calls->step(connect->jack, until);
+    if (until)
+        return connect->jack->calls->step(connect->jack, until);
+    connect->jack->calls->polled(connect->jack);
+    return 0;
 }
 
 /* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
@@ -613,7 +617,7 @@ static int open_addresses(struct vb_connect *connect)
 
 static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
 {
-    uint32_t instance = (connect->jack->host + 1) | (VB_ARM_ANY + 1);
+    uint32_t instance = VB_ARM_ANY + 1 + connect->jack->host;
     struct vb_heap *segment;
     int error = vb_heap_create(SEGMENT_SIZE, &segment);
 

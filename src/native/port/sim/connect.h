@@ -46,7 +46,8 @@ static inline struct vb_connect *vb_connect_of(const struct vb_adapter *adapter)
     return (struct vb_connect *)((char *)(uintptr_t)adapter - offsetof(struct vb_connect, adapter));
 }
 
-/* The next event of its world, if it is not after `until` (ps): as vb_jack_calls.step. */
+/* The next event of its world, if it is not after `until` (ps): as vb_jack_calls.step. With `until`
+ * 0 it counts as a poll in vain. */
 int vb_connect_step(struct vb_connect *connect, uint64_t until);
 uint64_t vb_connect_now(const struct vb_connect *connect); /* ps */
 

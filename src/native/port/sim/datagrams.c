@@ -112,16 +112,39 @@ void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
                       qp->slot);
 }
 
+/* A group's members lose a packet together, and a flooded one has copies that are for nobody: what
+ * of them is lost is known at the flow's end. */
+static void lose(struct vb_sim_flow *flow, const struct vb_sim_packet *packet, uint64_t bytes)
+{
+    if (!flow->to_group && !(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED))
+        flow->lost += bytes;
+}
+
+void vb_sim_unreliable_end(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_flow *flow = &sim->flow[qp->flow];
+    uint64_t all = flow->bytes;
+
+    if (flow->to_group)
+        all *= vb_sim_group_receivers(sim, flow->target, flow->source);
+    flow->lost = all > flow->done ? all - flow->done : 0;
+    vb_sim_flow_end(sim, flow, flow->lost ? VB_FLOW_INCOMPLETE : VB_FLOW_DONE);
+}
+
 void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
                                uint64_t accepted)
 {
     struct vb_sim *sim = host->sim;
     struct vb_sim_qp *qp = sender_of(sim, packet);
+    struct vb_sim_flow *flow;
 
     if (!qp)
         return;
-    sim->flow[qp->flow].done += accepted;
-    sim->flow[qp->flow].finish = sim->world->now;
+    flow = &sim->flow[qp->flow];
+    flow->done += accepted;
+    flow->finish = sim->world->now;
+    lose(flow, packet, packet->payload - accepted);
     --qp->in_flight;
     vb_sim_unreliable_settle(qp);
 }
@@ -140,6 +163,7 @@ void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *p
 
     if (!qp)
         return;
+    lose(&sim->flow[qp->flow], packet, packet->payload);
     --qp->in_flight;
     vb_sim_unreliable_settle(qp);
 }

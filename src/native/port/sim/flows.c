@@ -378,10 +378,10 @@ static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_
     vb_put24(like.header + 5, qp->shared.dest_qp_num);
     error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &promise, &qp->way);
     qp->promised = flow->buffer != 0;
-    if (error == -EBUSY)
-        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
-    else if (error)
+    if (error == -ENOMEM)
         sim->world->error = error;
+    else if (error) /* also, where the routes lead elsewhere than when it was added */
+        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
     return !error;
 }
 
@@ -439,7 +439,7 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     flow->state = (uint8_t)state;
     if (flow->finish == VB_SIM_NEVER) /* of an unreliable one it is known */
         flow->finish = sim->world->now;
-    if (state == VB_FLOW_DONE)
+    if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_after_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
     if (qp->way)

@@ -74,7 +74,20 @@ int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, 
         if (hosts[i] >= sim->hosts || has_twice(hosts, i))
             return -EINVAL;
     *group = sim->groups++;
+    sim->group_size[*group] = count;
     for (uint32_t i = 0; i < count && !error; ++i)
         error = join(sim->host[hosts[i]], *group);
     return error;
+}
+
+uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source)
+{
+    const struct vb_sim_host *host = sim->host[source];
+    uint32_t members[VB_GROUP_QPS];
+    uint8_t gid[16];
+    bool is_member;
+
+    vb_sim_write_group(gid, group);
+    is_member = host->groups && vb_multicast_members(&host->adapter.self, gid, members);
+    return sim->group_size[group] - is_member;
 }

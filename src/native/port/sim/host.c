@@ -176,7 +176,7 @@ static void use_bus(struct vb_sim_host *host, uint32_t bytes)
 
     if (VB_LIKELY(!rate))
         return;
-    host->bus_free_at = now + (uint64_t)((unsigned __int128)bytes * 8 * VB_SIM_SECOND / rate);
+    host->bus_free_at = now + bytes * 8 * VB_SIM_SECOND / rate;
 }
 
 /* False: no memory. */
@@ -634,7 +634,7 @@ static void end_unreliable(struct vb_sim *sim, uint32_t slot, uint32_t generatio
     struct vb_sim_qp *qp = sim->qp[slot];
 
     if (qp && qp->generation == generation)
-        vb_sim_flow_end(sim, &sim->flow[qp->flow], VB_FLOW_DONE);
+        vb_sim_unreliable_end(qp);
 }
 
 static void dropped(void *context, uint32_t packet)

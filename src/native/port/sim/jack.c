@@ -9,15 +9,21 @@
 #include "event/lanes.h"
 #include "port/sim/state.h"
 
-enum { LETTER_HEADERS = VB_HEADERS_MAX + 4, IPV4_NETWORK = 10 };
+enum {
+    LETTER_HEADERS = VB_HEADERS_MAX + 4,
+    IPV4_NETWORK = 10,
+    ARMS = 4 /* times the patience: so often at one instant a program may arm and not sleep */
+};
 
 static const uint64_t GUIDS = 0x5642000000000000ull;
 
 struct vb_sim_jack {
     struct vb_jack jack;
     struct vb_sim *sim;
-    uint32_t packet;    /* begun */
-    uint64_t expire_at; /* of the pending event; VB_SIM_NEVER */
+    uint32_t packet;      /* begun */
+    uint64_t expire_at;   /* of the pending event; VB_SIM_NEVER */
+    uint64_t looked_at;   /* the instant of what follows */
+    uint32_t polls, arms; /* polls in vain since the CQ was armed; how often one was armed */
 };
 
 static struct vb_sim_jack *of(const struct vb_jack *jack)
@@ -350,13 +356,14 @@ static int step(struct vb_jack *jack, uint64_t until)
     struct vb_world *world = of(jack)->sim->world;
     int why;
 
-    of(jack)->sim->polls = 0;
+    of(jack)->polls = 0;
     if (until == VB_SIM_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_SIM_NEVER itself a run ends before the last timers. */
     why = vb_world_run(world, until == VB_SIM_NEVER ? until - 1 : until, 1);
     switch (why) {
     case VB_SIM_END_EVENTS:
+    case VB_SIM_END_HALT: /* whoever asked for it looks at the time when it has its turn */
         return 1;
     case VB_SIM_END_STUCK:
         return -EDEADLK;
@@ -365,30 +372,45 @@ static int step(struct vb_jack *jack, uint64_t until)
     }
 }
 
-static void polled(struct vb_jack *jack)
+/* Each host's polls count by themselves: whoever else polls between them, they were in vain. */
+static struct vb_sim_jack *look(struct vb_jack *jack)
 {
-    struct vb_sim *sim = of(jack)->sim;
+    struct vb_sim_jack *own = of(jack);
 
-    if (sim->polled_at != sim->world->now || sim->polled_by != jack->host)
-        sim->polls = 0;
-    sim->polled_by = jack->host;
-    sim->polled_at = sim->world->now;
-    if (++sim->polls < sim->patience)
-        return;
-    step(jack, VB_SIM_NEVER);
-    sim->polls = sim->patience; /* from here on each poll is an event */
-    sim->polled_at = sim->world->now;
+    if (own->looked_at != own->sim->world->now)
+        own->polls = own->arms = 0;
+    own->looked_at = own->sim->world->now;
+    return own;
 }
 
+static void polled(struct vb_jack *jack)
+{
+    struct vb_sim_jack *own = look(jack);
+
+    if (++own->polls < own->sim->patience)
+        return;
+    step(jack, VB_SIM_NEVER);
+    own->polls = own->sim->patience; /* from here on each poll is an event */
+    own->looked_at = own->sim->world->now;
+}
+
+/* Who arms again and again, and does not sleep, is polling nevertheless. */
 static void armed(struct vb_jack *jack)
 {
-    of(jack)->sim->polls = 0;
+    struct vb_sim_jack *own = look(jack);
+
+    if (own->arms / ARMS >= own->sim->patience)
+        return;
+    ++own->arms;
+    own->polls = 0;
 }
 
 void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls)
 {
     sim->patience = polls;
-    sim->polls = 0;
+    for (uint32_t i = 0; i < sim->hosts; ++i)
+        if (sim->host[i]->jack)
+            of(sim->host[i]->jack)->looked_at = VB_SIM_NEVER;
 }
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
@@ -438,7 +460,7 @@ static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
     if (!made)
         return NULL;
     made->sim = sim;
-    made->expire_at = VB_SIM_NEVER;
+    made->expire_at = made->looked_at = VB_SIM_NEVER;
     made->jack = (struct vb_jack){.version = VB_JACK_VERSION,
                                   .host = number,
                                   .seed = sim->config.seed << 16 ^ number,

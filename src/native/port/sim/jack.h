@@ -79,7 +79,7 @@ struct vb_jack_calls {
     void (*told)(struct vb_jack *jack, int fd);
     /* The program polled and found nothing: it may be its way to wait (vb_sim_set_patience). */
     void (*polled)(struct vb_jack *jack);
-    /* It armed a completion queue: its way to wait is another one. */
+    /* It armed a completion queue: its way to wait is another one, if it sleeps then. */
     void (*armed)(struct vb_jack *jack);
     /*
      * The next event, if it is not after `until`: 1. 0: it is `until` now. -EDEADLK: there is no
@@ -106,8 +106,9 @@ struct vb_jack {
 struct vb_jack *vb_sim_jack(struct vb_sim *sim, uint32_t host);
 
 /*
- * How many polls in vain, at one instant and without arming, let the next event happen; from then
- * on each of them does. Few where a program has no loop: polling is how time passes for it.
+ * How many polls of one host in vain, at one instant and without arming, let the next event happen;
+ * from then on each of them does. Few where a program has no loop: polling is how time passes for
+ * it.
  */
 void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls);
 

@@ -59,23 +59,25 @@ enum vb_flow_state {
     VB_FLOW_WAITING = 0,
     VB_FLOW_RUNNING,
     VB_FLOW_DONE,
-    VB_FLOW_FAILED,  /* `status` says how */
-    VB_FLOW_REFUSED, /* the bandwidth or the buffer that it wants was not there */
+    VB_FLOW_FAILED,     /* `status` says how */
+    VB_FLOW_REFUSED,    /* the bandwidth or the buffer that it wants was not there */
+    VB_FLOW_INCOMPLETE, /* UC, UD: it has ended, and some of it was lost */
 };
 
 /*
  * A flow that waits for others starts `start` after the last of them was received. RC flows end
  * with the last acknowledgement or the last byte of a READ; UC and UD flows when nothing of them is
- * under way any more, and then `finish` is when the last packet arrived. TCP flows end with the
- * last acknowledgement.
+ * under way any more, and then `finish` is when the last packet arrived; they are done only if all
+ * of it has. TCP flows end with the last acknowledgement.
  */
 struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
     uint64_t bytes;
     uint64_t start, finish; /* ps */
     uint64_t done;          /* bytes of the messages that have ended; UC, UD: that were received */
-    uint64_t message;       /* bytes of one request, at most 1 GiB */
-    uint64_t reserve;       /* bits per second, which it is promised and limited to; 0: neither */
+    uint64_t lost;    /* UC, UD: bytes that did not arrive, or are of a message that did not */
+    uint64_t message; /* bytes of one request, at most 1 GiB */
+    uint64_t reserve; /* bits per second, which it is promised and limited to; 0: neither */
     uint64_t buffer;  /* bytes of each switch, likewise, of what is in flight (RC); 0: neither */
     uint32_t resent;  /* packets sent again */
     uint32_t marked;  /* packets that came with a congestion mark */

@@ -52,9 +52,9 @@ struct vb_sim_qp {
             struct vb_sim_qp *next;  /* of those that wait for their lane, or have datagrams */
             struct vb_sim_qp *other; /* the connection's other end */
             struct vb_sim_way *way;  /* of a flow with a promise */
-            uint8_t posted[16];      /* rq_posted, rq_polled, rq_stage */
-            struct vb_sim_reaction *reaction; /* NULL: the world has none */
-            uint64_t unposted;                /* bytes of the flow that are not in the queue yet */
+            _Alignas(VB_LINE) uint8_t posted[16]; /* rq_posted, rq_polled, rq_stage */
+            struct vb_sim_reaction *reaction;     /* NULL: the world has none */
+            uint64_t unposted; /* bytes of the flow that are not in the queue yet */
             uint32_t flow;
             uint32_t slot;       /* in vb_sim.qp */
             uint32_t generation; /* of the slot */
@@ -137,6 +137,7 @@ struct vb_sim {
     struct vb_sim_edge *edge;
     uint64_t edges, edge_room;
     uint32_t groups;
+    uint32_t group_size[VB_MAX_GROUPS]; /* members of each */
     struct vb_sim_capture *captures;
     /* TCP (tcp.c) */
     struct vb_sim_connection **connection; /* by slot; NULL: free */
@@ -149,9 +150,7 @@ struct vb_sim {
     uint32_t meetings;
     int *told_fd; /* descriptors that became readable */
     uint32_t told, told_room;
-    uint32_t patience, polls; /* polls in vain… */
-    uint32_t polled_by;       /* …by this host… */
-    uint64_t polled_at;       /* …at this instant */
+    uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
@@ -192,6 +191,8 @@ static inline void vb_sim_write_group(uint8_t gid[16], uint32_t group)
 
 /* groups.c */
 void vb_sim_groups_free(struct vb_sim_host *host);
+/* Hosts that get what this one sends to the group: its members, without itself. */
+uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source);
 /* A switch has made another packet of a sender's. */
 void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet);
 
@@ -236,6 +237,8 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_pac
 void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet);
 /* Everything has left, or nothing is under way any more: has the flow ended? */
 void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
+/* It has: what has not arrived is lost. */
+void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, waiting.c */
 bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count);

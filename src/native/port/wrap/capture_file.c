@@ -100,7 +100,7 @@ static int read_filler(int fd, off_t end, uint8_t page[VB_CAPTURE_PAGE])
     if (error)
         return error;
     memcpy(&length, page + VB_CAPTURE_PAGE - sizeof(length), sizeof(length));
-    if (length < VB_PCAPNG_LEAST || length > VB_CAPTURE_PAIR || length > end || length % 4)
+    if (length < VB_PCAPNG_LEAST || length > VB_CAPTURE_PAIR || (off_t)length > end || length % 4)
         return -EBADMSG;
     error = read_at(fd, first, sizeof(first), end - (off_t)length);
     if (!error && (first[0] != VB_PCAPNG_FILLER || first[1] != length))

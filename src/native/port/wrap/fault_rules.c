@@ -113,7 +113,7 @@ static bool read_chance(struct word word, uint64_t *chance)
     if (word.length < 2 || word.at[word.length - 1] != '%' ||
         !read_decimal((struct word){word.at, word.length - 1}, 100, &nano))
         return false;
-    *chance = (uint64_t)((unsigned __int128)nano * ALWAYS / (100 * SECOND));
+    *chance = nano * (ALWAYS >> 11) / (100 * SECOND >> 11); /* 2^11 divides both */
     return true;
 }
 
@@ -132,7 +132,7 @@ static bool read_time(struct word word, uint64_t *ns)
             continue;
         if (!read_decimal((struct word){word.at, word.length - unit}, LONGEST / units[i].ns, &nano))
             continue;
-        *ns = (uint64_t)((unsigned __int128)nano * units[i].ns / SECOND);
+        *ns = nano / SECOND * units[i].ns + nano % SECOND * units[i].ns / SECOND;
         return true;
     }
     return false;

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes that are made anew while a world runs, as a subnet manager or a routing protocol does it
+some time after a link has died or come back.
+
+``ways_without`` asks a routing engine what it makes of a fabric without some of its cables, and
+``Ways.set`` gives that to the switches of a world that ``build`` made of the whole fabric. Flows
+keep their queue pairs, lanes and levels: so this is for engines that need no lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena.fabrics import Cable, Fabric, Routes, route
+from verbena.sim.build import ways
+
+if TYPE_CHECKING:
+    from verbena.sim._world import World
+
+__all__ = ["ENGINES", "Ways", "reroute", "ways_without"]
+
+ENGINES = ("minhop", "ecmp", "updn", "ftree", "sssp")
+"""Engines whose ways need no lanes of their own."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Forwarding tables of all switches of a fabric.
+
+    ``ports``: for each switch what World.set_routes takes. ``parts``: the routes of each part of
+    the fabric that hangs together and has hosts. ``lost``: pairs of hosts between which no way
+    leads, source and destination.
+    """
+
+    first: int  # node of the first switch
+    ports: tuple[NDArray[np.int32], ...]
+    parts: tuple[Routes, ...]
+    lost: tuple[tuple[str, str], ...]
+
+    def set(self, world: World) -> None:
+        """Gives them to the switches, all at once."""
+        for number, table in enumerate(self.ports):
+            world.set_routes(self.first + number, table)
+
+
+def reroute(
+    world: World, fabric: Fabric, down: Collection[Cable], engine: str = "minhop", **options: Any
+) -> Ways:
+    """New routes for a world that ``build`` made of the fabric, of which some cables are down.
+
+    ``engine`` is one of ENGINES, ``options`` its own. Returns the ways. Raises FabricError when the
+    engine cannot route what is left.
+    """
+    made = ways_without(fabric, down, engine, **options)
+    made.set(world)
+    return made
+
+
+def ways_without(
+    fabric: Fabric, down: Collection[Cable], engine: str = "minhop", **options: Any
+) -> Ways:
+    """What the engine makes of each part into which the fabric falls without these cables."""
+    if engine not in ENGINES:
+        raise ValueError(
+            f"routes by {engine!r} are not made anew: by {', '.join(ENGINES)} they are"
+        )
+    tables = fabric.tables()
+    hosts, first = tables.host_count, tables.host_count
+    ports = [np.full((hosts, 1), -1, np.int32) for _ in range(tables.switch_count)]
+    reached = np.eye(hosts, dtype=bool)
+    routed = []
+    for part in _parts(fabric, set(down)):
+        inside = [tables.number[name] for name in part.hosts]
+        reached[np.ix_(inside, inside)] = True
+        if not part.switches:
+            continue
+        made = route(part, engine, **_own(options, part))
+        routed.append(made)
+        for number, name in enumerate(part.switches):
+            ports[tables.number[name] - first] = _whole(ways(made, number), inside, hosts)
+        for a, b in made.unreachable().tolist():
+            reached[inside[a], inside[b]] = False
+    lost = [(tables.names[a], tables.names[b]) for a, b in np.argwhere(~reached).tolist()]
+    return Ways(first, tuple(ports), tuple(routed), tuple(lost))
+
+
+def _parts(fabric: Fabric, down: set[Cable]) -> list[Fabric]:
+    """Fabrics of what hangs together, with hosts, in the order of the nodes."""
+    graph = nx.MultiGraph()
+    graph.add_nodes_from(fabric.graph)
+    left = [cable for cable in fabric.cables() if cable not in down]
+    graph.add_edges_from((cable.a, cable.b) for cable in left)
+    parts = []
+    for nodes in nx.connected_components(graph):
+        if nodes.isdisjoint(fabric.hosts) or len(nodes) == 1:
+            continue
+        parts.append(_part(fabric, nodes, left))
+    return parts
+
+
+def _part(fabric: Fabric, nodes: set[str], cables: list[Cable]) -> Fabric:
+    made = Fabric(fabric.name)
+    for name, attributes in fabric.graph.nodes(data=True):
+        if name in nodes:
+            given = dict(attributes)
+            add = made.add_host if given.pop("kind") == "host" else made.add_switch
+            add(name, **given)
+    for cable in cables:
+        if cable.a in nodes:
+            made.connect(
+                cable.a,
+                cable.b,
+                a_port=cable.a_port,
+                b_port=cable.b_port,
+                rate=cable.rate,
+                delay_ns=cable.delay_ps / 1000,
+            )
+    return made
+
+
+def _own(options: dict[str, Any], part: Fabric) -> dict[str, Any]:
+    """Roots that are in this part; without any the engine finds its own."""
+    roots = [name for name in options.get("roots") or () if name in part.graph]
+    return {**options, "roots": roots or None} if "roots" in options else options
+
+
+def _whole(table: NDArray[np.int32], inside: list[int], hosts: int) -> NDArray[np.int32]:
+    """Rows of all hosts: those of other parts have no port."""
+    rows = table.reshape(len(inside), -1)
+    whole = np.full((hosts, rows.shape[1]), -1, np.int32)
+    whole[inside] = rows
+    return whole
