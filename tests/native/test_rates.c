@@ -129,18 +129,65 @@ static void in_the_end_the_line_is_free_again(void)
 static void the_table_goes_up_by_notices_and_down_by_time(void)
 {
     struct vb_cct_config config = {
-        .gap = {0, 1, 3, 7}, .limit = 3, .increase = 2, .timer = 100 * US};
+        .entry = {0, 1, 3, 7}, .limit = 3, .level[5] = {.increase = 2, .timer = 100 * US}};
     struct vb_cct state = {0};
 
-    CHECK(near(vb_cct_rate(&state, &config, 0), 1));
-    vb_cct_notice(&state, &config, 10 * US);
-    CHECK(near(vb_cct_rate(&state, &config, 10 * US), 1.0 / 4));
-    vb_cct_notice(&state, &config, 20 * US);
-    CHECK(near(vb_cct_rate(&state, &config, 20 * US), 1.0 / 8)); /* not beyond the limit */
-    CHECK(near(vb_cct_rate(&state, &config, 109 * US), 1.0 / 8));
-    CHECK(near(vb_cct_rate(&state, &config, 110 * US), 1.0 / 4));
-    CHECK(near(vb_cct_rate(&state, &config, 210 * US), 1.0 / 2));
-    CHECK(near(vb_cct_rate(&state, &config, 310 * US), 1));
+    CHECK(near(vb_cct_rate(&state, &config, 5, 0), 1));
+    vb_cct_notice(&state, &config, 5, 10 * US);
+    CHECK(near(vb_cct_rate(&state, &config, 5, 10 * US), 1.0 / 4));
+    vb_cct_notice(&state, &config, 5, 20 * US);
+    CHECK(near(vb_cct_rate(&state, &config, 5, 20 * US), 1.0 / 8)); /* not beyond the limit */
+    CHECK(near(vb_cct_rate(&state, &config, 5, 109 * US), 1.0 / 8));
+    CHECK(near(vb_cct_rate(&state, &config, 5, 110 * US), 1.0 / 4));
+    CHECK(near(vb_cct_rate(&state, &config, 5, 210 * US), 1.0 / 2));
+    CHECK(near(vb_cct_rate(&state, &config, 5, 310 * US), 1));
+}
+
+/* IBA A10: a packet's time is shifted to the right, and multiplied. */
+static void an_entry_is_a_shift_and_a_multiplier(void)
+{
+    const struct vb_cct_config config = {.entry = {1, 1 << 14 | 1, 2 << 14 | 3, 3 << 14 | 16383}};
+
+    for (uint32_t i = 0; i < 4; ++i) {
+        const double gap[] = {1, 0.5, 0.75, 16383.0 / 8};
+        struct vb_cct state = {.index = i, .falls_at = 1};
+
+        CHECK(near(vb_cct_rate(&state, &config, 0, 0), 1 / (1 + gap[i])));
+    }
+}
+
+/* Two service levels, one of which begins at an entry above 0 and comes back to it. */
+static void a_level_has_its_own_steps_timer_and_least_index(void)
+{
+    const struct vb_cct_config config = {
+        .entry = {0, 1, 3, 7, 15},
+        .limit = 4,
+        .level = {{.increase = 1, .timer = 100 * US}, {.increase = 2, .timer = US, .min = 1}}};
+    struct vb_cct slow = {0}, fast = {0};
+
+    CHECK(near(vb_cct_rate(&fast, &config, 1, 0), 1.0 / 2));
+    vb_cct_notice(&slow, &config, 0, 10 * US);
+    vb_cct_notice(&fast, &config, 1, 10 * US);
+    CHECK(near(vb_cct_rate(&slow, &config, 0, 10 * US), 1.0 / 2));
+    CHECK(near(vb_cct_rate(&fast, &config, 1, 10 * US), 1.0 / 8));
+    CHECK(near(vb_cct_rate(&fast, &config, 1, 11 * US), 1.0 / 4));
+    CHECK(near(vb_cct_rate(&fast, &config, 1, 1000 * US), 1.0 / 2));
+    CHECK(near(vb_cct_rate(&slow, &config, 0, 1000 * US), 1));
+}
+
+/* Once for each time that the index gets there, from below. */
+static void a_notification_that_reaches_the_trigger_says_so(void)
+{
+    const struct vb_cct_config config = {
+        .limit = 9, .level = {{.increase = 2, .timer = 100 * US, .trigger = 3}}};
+    struct vb_cct state = {0};
+
+    CHECK(!vb_cct_notice(&state, &config, 0, US));
+    CHECK(vb_cct_notice(&state, &config, 0, US));
+    CHECK(!vb_cct_notice(&state, &config, 0, US));
+    vb_cct_rate(&state, &config, 0, 401 * US); /* at 2 again */
+    CHECK(vb_cct_notice(&state, &config, 0, 401 * US));
+    CHECK(!vb_cct_notice(&state, &config, 1, 402 * US)); /* a level without a trigger */
 }
 
 int main(void)
@@ -153,5 +200,8 @@ int main(void)
     RUN(cuts_keep_their_distance_and_a_least_rate);
     RUN(in_the_end_the_line_is_free_again);
     RUN(the_table_goes_up_by_notices_and_down_by_time);
+    RUN(an_entry_is_a_shift_and_a_multiplier);
+    RUN(a_level_has_its_own_steps_timer_and_least_index);
+    RUN(a_notification_that_reaches_the_trigger_says_so);
     return 0;
 }

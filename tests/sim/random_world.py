@@ -65,7 +65,9 @@ def congestion(draw: Random) -> dict[str, Any] | None:
 
 
 def new_world(draw: Random, mtu: int) -> World:
-    tcp = some(draw, 0.3, mss=[64, min(mtu, 1460)], least_rto=[10**7, 10**9], ecn=[True])
+    tcp = some(
+        draw, 0.3, mss=[64, min(mtu, 1460)], least_rto=[10**7, 10**9], ecn=[True], jitter=[0, 10**7]
+    )
     return World(
         draw.randrange(1000),
         mtu=mtu,

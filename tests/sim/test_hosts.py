@@ -273,6 +273,51 @@ def test_what_is_sent_too_early_again_has_no_promise() -> None:
     assert queue.data["bytes"].max() > 64 << 10
 
 
+@pytest.mark.parametrize("alpha", [2.0, 0.0, 0.05])
+@pytest.mark.parametrize(("kibibytes", "count"), [(63, 4), (64, 4), (128, 2)])
+def test_acknowledgements_find_room_beside_what_is_promised(
+    alpha: float, kibibytes: int, count: int
+) -> None:
+    """Of 256 KiB all that can be promised leaves some, and more than that is refused."""
+    world = World(seed=1)
+    star(world, 5, lanes=[{"flow": "lossy", "alpha": alpha}], buffer=256 << 10)
+    world.add_flows(range(1, 1 + count), 0, 4 * MIB, depth=2, reserve_buffer=kibibytes << 10)
+    finish(world)
+    states = [STATES[state] for state in world.flows()["state"]]
+    whole = kibibytes * count == 256 or alpha == 0.05
+    assert states == ["done"] * (count - whole) + ["refused"] * whole
+    assert (world.links()["dropped_full"] == 0).all()
+    assert world.flows()["resent"].sum() == 0
+
+
+@pytest.mark.parametrize("switch", [LOSSY, PLAIN], ids=["lanes", "plain"])
+def test_more_than_a_switch_can_ever_promise_is_an_error_that_says_how_much(
+    switch: dict[str, Any],
+) -> None:
+    world = World()
+    star(world, 2, **switch)
+    with pytest.raises(ValueError, match=r"at most [0-9]+ bytes can be promised") as caught:
+        world.add_flows(0, 1, MIB, reserve_buffer=256 << 10)
+    most = int(str(caught.value).split("at most ")[1].split()[0])
+    assert (256 << 10) - 1000 < most < 256 << 10
+    with pytest.raises(ValueError, match=f"reserve_buffer is {most + 1}, "):
+        world.add_flows(0, 1, MIB, reserve_buffer=most + 1)
+    world.add_flows(0, 1, MIB, reserve_buffer=most)
+    finish(world)
+    assert STATES[world.flows()["state"][0]] == "done"
+
+
+def test_a_flow_that_was_refused_never_finishes() -> None:
+    world = World()
+    star(world, 3)
+    world.add_flows([0, 1], 2, MIB, 5 * MICROSECOND, reserve=60 * GIGABIT)
+    finish(world)
+    flows = world.flows()
+    assert [STATES[state] for state in flows["state"]] == ["done", "refused"]
+    assert flows["finish"][0] < 2**64 - 1
+    assert flows["finish"][1] == 2**64 - 1
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

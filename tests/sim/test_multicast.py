@@ -182,3 +182,19 @@ def test_vl15_is_where_it_can_be() -> None:
     chain(world, [1, 1])
     with pytest.raises(ValueError, match="flow 0: management is UD"):
         world.add_flows(0, 1, 1, management=True)
+
+
+@pytest.mark.parametrize(("framing", "adds"), [("infiniband", 40), ("ethernet", 0), ("bare", 0)])
+def test_a_packet_for_a_group_has_a_global_routing_header(framing: str, adds: int) -> None:
+    """IBA: multicast always has one on InfiniBand; a datagram for one host of the subnet none."""
+    took = []
+    for multicast in (False, True):
+        world = World(framing=framing)
+        center = star(world, 3)
+        group = world.add_group([1], {center: [1]})
+        target = group if multicast else 1
+        world.add_flows(0, target, 4 * 64, message=64, transport="ud", multicast=multicast)
+        finish(world)
+        took.append(world.links()["bytes"][world.links()["packets"] == 4].tolist())
+    assert [len(links) for links in took] == [2, 2]
+    assert [b - a for a, b in zip(*took, strict=True)] == [4 * adds] * 2

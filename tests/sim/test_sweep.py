@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -50,6 +51,18 @@ def ragged(result: ScenarioResult) -> dict[str, float]:
 
 def dies(result: ScenarioResult) -> dict[str, float]:
     os._exit(3)
+
+
+def is_killed(result: ScenarioResult) -> dict[str, float]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def dies_there(result: ScenarioResult) -> dict[str, float]:
+    """In one point of two."""
+    if len(result.nodes) == 5:
+        os._exit(3)
+    return {"time": result.time}
 
 
 def interrupts(result: ScenarioResult) -> dict[str, float]:
@@ -128,8 +141,73 @@ def test_what_is_no_list_of_values_or_too_long_is_refused() -> None:
 def test_rows_of_different_names_and_processes_that_end_name_their_point() -> None:
     with pytest.raises(SweepError, match=r"with seed = 1 measure has other names: odd; with seed"):
         sweep(Scenario.parse(TEXT), seeds=2, workers=1, measure=ragged)
-    with pytest.raises(SweepError, match=r"a process ended at once, .* with seed = 0 or later"):
+    words = r"a process ended at once, with exit code 3, with seed = 0 or later"
+    with pytest.raises(SweepError, match=words):
         sweep(Scenario.parse(TEXT), seeds=2, workers=2, measure=dies)
+    with pytest.raises(SweepError, match=r"killed, as where memory is short, with seed = 0"):
+        sweep(Scenario.parse(TEXT), seeds=2, workers=2, measure=is_killed)
+
+
+def test_a_measure_that_processes_cannot_import_says_so() -> None:
+    """One that is in a function, and is no name; with one worker it may be that."""
+
+    def inner(result: ScenarioResult) -> dict[str, float]:
+        return {"time": result.time}
+
+    with pytest.raises(SweepError, match=r"cannot import measure, .*inner.*top of a module"):
+        sweep(Scenario.parse(TEXT), seeds=2, workers=2, measure=inner)
+    assert len(sweep(Scenario.parse(TEXT), seeds=2, workers=1, measure=inner)) == 2
+
+
+PROGRAM = """\
+from verbena.sim import Scenario, SweepError, sweep
+
+{before}
+def call():
+    try:
+        print(len(sweep(Scenario.load("two-senders"), seeds=2, workers=2{given})))
+    except SweepError as error:
+        print("told:", error, error.point)
+
+
+{after}
+"""
+GUARD = 'if __name__ == "__main__":\n    '
+MEASURE = "def own(result):\n    return {'time': result.time}\n"
+INDENTED = MEASURE.replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "after", "words"),
+    [
+        (MEASURE, ", measure=own", f"{GUARD}call()", "2"),
+        ("", "", "call()", "told: each process imports the program, and that calls sweep() again"),
+        ("", ", measure=own", f"{GUARD}{INDENTED}\n    call()",
+         "told: the processes cannot import measure (AttributeError: "),
+        ("if __name__ != '__main__':\n    raise OSError('no disk')", "", f"{GUARD}call()",
+         "told: the processes ended, with exit code 1, before they had a point"),
+    ],
+    ids=["good", "unguarded", "behind the guard", "cannot be imported"],
+)  # fmt: skip
+def test_a_program_that_processes_cannot_import_is_told_why(
+    tmp_path: Path, before: str, given: str, after: str, words: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(before=before, given=given, after=after))
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.startswith(words), done.stderr
+    assert ("no disk" in done.stderr) == ("no disk" in before)
+
+
+def test_a_notebook_s_measure_is_known_to_no_process() -> None:
+    """A program on the command line has no file either."""
+    text = PROGRAM.format(before=MEASURE, given=", measure=own", after="call()")
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "told: the processes cannot import measure (AttributeError" in done.stdout, done.stderr
 
 
 @pytest.mark.timeout(60)
@@ -161,3 +239,28 @@ def test_the_same_call_on_a_dask_cluster() -> None:
     assert set(here.columns) == set(there.columns)
     for name in set(here.columns) - {"wall"}:
         assert here[name].tolist() == there[name].tolist()
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_of_a_cluster_that_dies_names_the_point() -> None:
+    """Dask's KilledWorker, which knows nothing of settings."""
+    distributed = pytest.importorskip("dask.distributed", reason="distributed is not installed")
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+        ) as cluster,
+        pytest.raises(SweepError, match=r"with fabric.hosts = 4, seed = 0: KilledWorker") as caught,
+    ):
+        sweep(
+            Scenario.parse(TEXT),
+            {"fabric.hosts": [4]},
+            dask=cluster.scheduler_address,
+            measure=dies_there,
+        )
+    assert caught.value.point == {"fabric.hosts": 4, "seed": 0}

@@ -102,7 +102,7 @@ def check_blocks(row: Row, size: int) -> None:
 def test_losses_are_seen_as_the_flows_count_them(tmp_path: Path, tshark: Rows) -> None:
     """Two senders overflow a queue: each is captured where it sends, their target where it gets."""
     size = 3 * MIB + 17
-    world = World(seed=3, tcp={"least_rto": MILLISECOND})
+    world = World(seed=3, tcp={"least_rto": MILLISECOND, "jitter": 0})
     center = star(world, 3, TEN, lanes=[{"flow": "lossy", "alpha": 1.0}], buffer=128 << 10)
     for port in range(3):
         world.capture(center, port, tmp_path / f"{port}.pcapng", size=2000)

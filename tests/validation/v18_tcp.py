@@ -25,7 +25,9 @@ def full_queue(most: int, periods: int) -> tuple[float, float]:
     """Reno's mean window and loss where a link of `most` segments and a queue of 3 lose what is
     more: one for each saw tooth."""
     tooth = most * most * 3 // 8  # segments
-    world = CheckedWorld(1, framing="bare", tcp={"least_rto": SECOND // 1000})
+    # A jitter would overflow so short a queue, and not only once in a saw tooth.
+    tcp = {"least_rto": SECOND // 1000, "jitter": 0}
+    world = CheckedWorld(1, framing="bare", tcp=tcp)
     center = world.add_switch(2, buffer=3 * MSS)
     rate = rate_of(most, RTT)
     world.connect(world.add_host(), 0, center, 0, rate=50 * rate, delay=0)
@@ -113,8 +115,8 @@ ROW = Row(
     number="V18",
     title="TCP Reno's and CUBIC's rate at a given loss",
     setup="One flow, segments of 1460 bytes. Reno, 100 µs: behind a short queue that is full once "
-    "in each saw tooth, and over a link on which each segment is lost by chance. CUBIC, 100 ms: "
-    "one segment is lost again and again after the same time. p is what was lost.",
+    "in each saw tooth (without jitter), and over a link on which each segment is lost by chance. "
+    "CUBIC, 100 ms: one segment is lost again and again after the same time. p is what was lost.",
     expected="a mean window of √(3/2)/√p for Reno whose losses come regularly, 1.31/√p where they "
     "come by chance (Ott, Kemperman and Mathis, 1996), 1.054 (RTT/p)^¾ for CUBIC (RFC 9438, 5.1).",
     fails="a window grows or shrinks by another rule, or shrinks twice for a loss, or a loss waits "

@@ -227,7 +227,8 @@ static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t 
     return sw->port[way];
 }
 
-int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
+/* As vb_world_reaches; `*rate` is the lowest on the way, 0 where it has no link. */
+static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t host, uint64_t *rate)
 {
     uint32_t port = world->node[node].port[0];
 
@@ -236,6 +237,8 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
 
         if (port == VB_SIM_NONE)
             return -EHOSTUNREACH;
+        if (!*rate || world->port[port].rate < *rate)
+            *rate = world->port[port].rate;
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_SIM_HOST)
             return end->host == host ? 0 : -EHOSTUNREACH;
@@ -244,6 +247,21 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
         port = next_port(world, port, host);
     }
     return world->hop_limit ? 0 : -ELOOP;
+}
+
+int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
+{
+    uint64_t rate = 0;
+
+    return inspect_walk(world, node, host, &rate);
+}
+
+uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host)
+{
+    uint64_t rate = 0;
+
+    inspect_walk(world, node, host, &rate);
+    return rate;
 }
 
 /* ---- multicast ------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
 /*
  * What is promised to a flow as long as it lasts: bandwidth on each link of its way, and buffer in
  * each switch. The flow has no more in flight than it was promised buffer, so it loses nothing,
- * whatever comes from others.
+ * whatever comes from others. Some of each buffer is never promised, so that acknowledgements, of
+ * promised flows as well, find room.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -53,9 +54,39 @@ static uint64_t before_pauses(const struct vb_sim_switch *sw)
     return each * ports;
 }
 
+/* An acknowledgement, a NAK or a notification on Ethernet, with HPCC's telemetry. */
+enum { ANSWER_BYTES = 98 + 42 };
+
+/*
+ * What is kept for acknowledgements: two from each link, as many as come in while the port that
+ * they leave by sends a packet; and enough for a lane's `alpha` to let two of them wait.
+ */
+static uint64_t reserve_for_answers(const struct vb_sim_switch *sw)
+{
+    uint64_t ports = 0, most;
+
+    for (uint32_t i = 0; i < sw->config.ports; ++i)
+        ports += sw->port[i] != VB_SIM_NONE;
+    most = 2 * ANSWER_BYTES * ports;
+    for (uint32_t i = 0; i < sw->lanes; ++i) {
+        const struct vb_sim_class_config *lane = &sw->config.lane[i];
+        double least = lane->alpha > 0 ? 2 * ANSWER_BYTES / lane->alpha : 0;
+
+        if (lane->flow.gate == VB_SIM_LOSSY && least > (double)most)
+            most = least < (double)sw->buffer ? (uint64_t)least : sw->buffer;
+    }
+    return most;
+}
+
 static uint64_t above(uint64_t has, uint64_t less)
 {
     return has > less ? has - less : 0;
+}
+
+/* What the switch can promise when it is empty and has promised nothing. */
+static uint64_t reserve_buffer_most(const struct vb_sim_switch *sw)
+{
+    return sw->buffer ? above(sw->buffer, reserve_for_answers(sw) + before_pauses(sw)) : UINT64_MAX;
 }
 
 /* What this port's switch can still promise; it is not in use now. */
@@ -65,8 +96,8 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_sw
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return above(sw->buffer, port->promised + vb_sim_backlog(world, port));
-    return above(vb_switch_open(sw), sw->used + before_pauses(sw));
+        return above(reserve_buffer_most(sw), port->promised + vb_sim_backlog(world, port));
+    return above(reserve_buffer_most(sw), sw->buffer - vb_switch_open(sw) + sw->used);
 }
 
 /* Is there room in each switch, in lanes of which it could be promised? */
@@ -90,6 +121,22 @@ static int check_buffer(const struct vb_world *world, const struct vb_sim_way *w
             lane = vb_switch_lane(sw, in->number, out->number, lane, packet->level_marks >> 4);
     }
     return error;
+}
+
+uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
+                              const struct vb_sim_packet *packet)
+{
+    struct vb_sim_way *way = malloc(sizeof(*way) + world->nodes * sizeof(way->port[0]));
+    uint64_t most = UINT64_MAX;
+
+    if (way && !find_way(world, node, packet, way))
+        for (uint32_t i = 1; i < way->count; ++i) {
+            uint64_t has = reserve_buffer_most(world->node[world->port[way->port[i]].node].sw);
+
+            most = has < most ? has : most;
+        }
+    free(way);
+    return most;
 }
 
 static void hold_buffer(struct vb_world *world, const struct vb_sim_way *way, uint64_t bytes)

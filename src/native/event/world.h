@@ -182,6 +182,8 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
  * 0, -EHOSTUNREACH; -ELOOP: they lead round, and packets have no hop limit.
  */
 int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
+/* The lowest rate on that way, in bits per second, as far as the tables lead; 0: nowhere. */
+uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host);
 
 /*
  * The same for a multicast group, of which a packet is followed to all its ends. -EHOSTUNREACH: it
@@ -217,6 +219,12 @@ int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_
                      const struct vb_sim_promise *promise, struct vb_sim_way **way);
 void vb_world_release(struct vb_world *world, struct vb_sim_way *way,
                       const struct vb_sim_promise *promise);
+/*
+ * Bytes that each switch of that way could promise if it had promised nothing and were empty;
+ * UINT64_MAX: any, or there is no one way.
+ */
+uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
+                              const struct vb_sim_packet *packet);
 
 /*
  * What the port has sent by now: packets that have begun to leave, the time up to now, and with it
@@ -266,9 +274,14 @@ static inline struct vb_sim_packet *vb_world_packet(const struct vb_world *world
     return &world->pool.packet[number];
 }
 
+static inline uint64_t vb_world_splitmix(uint64_t *state)
+{
+    return vb_sim_mix(*state += VB_SIM_GOLDEN);
+}
+
 static inline uint64_t vb_world_random(struct vb_world *world)
 {
-    return vb_sim_mix(world->random += VB_SIM_GOLDEN);
+    return vb_world_splitmix(&world->random);
 }
 
 /* In [0, 1). */

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from verbena.sim._world import FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
+from verbena.sim._world import EVENT, FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
 from verbena.sim.build import add_group, build, levels
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated
 from verbena.sim.hosts import Host, Hosts
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from verbena.sim.sweeps import Sweep, SweepError, sweep
 
 __all__ = [
+    "EVENT",
     "FLOW",
     "LINK",
     "QUEUE",

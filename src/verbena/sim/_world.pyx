@@ -5,7 +5,7 @@
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, EOPNOTSUPP
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -52,6 +52,7 @@ LINK = np.dtype([
     *(("dropped_" + reason, "u8") for reason in DROPS),
 ])
 QUEUE = np.dtype([("node", "u4"), ("port", "u4"), ("lane", "u4"), ("link", "u4")])
+EVENT = np.dtype([("time", "u8"), ("flow", "u4")], align=True)
 SAMPLE = np.dtype([
     ("bytes", "u4"), ("credits", "u4"), ("held", "u4"), ("paused", "?"), ("stopped", "?"),
     ("reserved", "u2"),
@@ -128,7 +129,8 @@ cdef class World:
 
     ``seed``: of everything that is drawn by lot; runs with one seed are equal to the byte.
     ``framing``: what a packet costs on the wire: "ethernet" (RoCE v2, with preamble and gap),
-    "infiniband" (LRH and CRCs), or "bare": its payload, and 64 bytes for one without.
+    "infiniband" (LRH and CRCs, GRH of multicast), or "bare": its payload, and 64 bytes for one
+    without.
     ``mtu``, ``timeout`` (4.096 us * 2**timeout, 0: none), ``retry_count`` (0: a lost packet ends
     the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight),
     ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
@@ -136,8 +138,11 @@ cdef class World:
     ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
     ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
     "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
-    "increase", "timer"}, each with "notice_interval". Notifications have the ``notice_level``;
-    None: that of their connection's acknowledgements.
+    "increase" (1), "timer" (150 * 1.024 us), "min" (0), "trigger" (0: none), "levels": {level:
+    {of the last four, what it has of its own}}}; each with "notice_interval" (50 us, cct: 0), the
+    time between two notifications of a connection. Those have the ``notice_level``; None: that of
+    their connection's acknowledgements. A gap is the nearest that a table's entry can be: eighths
+    up to 2047, at most 16383.
     {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by what switches say of themselves.
 
     ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
@@ -146,7 +151,9 @@ cdef class World:
     ``tcp``: of flows over TCP: {"mss" (1460, at most the mtu), "initial_window" (10 segments),
     "window" (16 MiB), "least_rto" (200 ms), "most_rto" (60 s), "first_rto" (as least_rto),
     "retries" (15), "ack_delay" (0: every segment is acknowledged at once), "ecn" (False; DCTCP
-    has it anyway), "dctcp_gain" (1/16)}.
+    has it anyway), "dctcp_gain" (1/16), "jitter": up to so many ps, by the seed, before a flow
+    begins and before a sender looks at an acknowledgement (a full segment's time on the slowest
+    link of the flow's way; 0: none)}.
 
     Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
     comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
@@ -192,7 +199,11 @@ cdef class World:
             self._fill_congestion(&config.congestion, _settings("congestion", congestion))
             if config.congestion.kind == VB_CONGESTION_HPCC:
                 self._frame += VB_HPCC_BYTES
-        _fill_tcp(&config.tcp, _settings("tcp", tcp or {}), mtu)
+        tcp = _settings("tcp", tcp or {})
+        jitter = tcp.pop("jitter", None)
+        if jitter is not None:
+            config.tcp_jitter = _count("jitter", jitter, 0, 10**12)
+        _fill_tcp(&config.tcp, tcp, mtu)
         self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -203,7 +214,8 @@ cdef class World:
 
     cdef int _fill_congestion(self, vb_congestion *to, dict given) except -1:
         kind = given.pop("kind", None)
-        interval = given.pop("notice_interval", 50_000_000)
+        # InfiniBand knows no interval: each packet with FECN has its BECN (IBA A10).
+        interval = given.pop("notice_interval", 50_000_000 if kind == "dcqcn" else 0)
         to.notice_interval = _count("notice_interval", interval, 0, 2**63)
         if kind == "dcqcn":
             to.kind = VB_CONGESTION_DCQCN
@@ -619,26 +631,11 @@ cdef class World:
         flows = _flow_array(columns, count)
         waits = _after_array(pairs, len(pairs))
         error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
+        most = vb_sim_buffer_most(self._sim, &flows[bad]) if error == -ENOSPC else 0
         free(flows)
         free(waits)
-        if error == -EMSGSIZE:
-            raise ValueError(f"flow {bad}: depth messages are more than reserve_buffer, "
-                             f"{columns[13][bad]}")
-        if error == -EOPNOTSUPP:
-            raise ValueError(f"flow {bad}: a switch on its way has credits or pauses for its "
-                             "level: there is no buffer to reserve")
-        if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
-            raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
-                             "way to reserve")
-        if error == -EDEADLK:
-            raise ValueError(f"flow {bad} waits for itself, through others")
-        if error in (-EHOSTUNREACH, -ELOOP):
-            how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
-            if columns[9][bad]:
-                raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to group "
-                                 f"{columns[1][bad]}")
-            raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to host "
-                             f"{columns[1][bad]}, or back")
+        if error and error != -ENOMEM:
+            _refuse_flow(error, bad, columns, most)
         _check(error, "flows")
         return before
 
@@ -813,7 +810,7 @@ cdef class World:
         return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
 
     def flows(self):
-        """An array of FLOW: times in ps (finish 2**64 - 1: not yet), states as in STATES.
+        """An array of FLOW: times in ps (finish 2**64 - 1: not yet, never), states as in STATES.
 
         A UC or UD flow is "done" when all of it has arrived; "incomplete" has ended, too, with
         ``lost`` bytes that did not arrive, or came for a message of UC of which others had not.
@@ -837,6 +834,18 @@ cdef class World:
             raise ValueError(f"there is no host {host!r}")
         values = <const uint64_t *>vb_sim_host_counters(self._sim, host)
         return {vb_counter_names[i].name.decode(): values[i] for i in range(VB_COUNTER_COUNT)}
+
+    def congestion_log(self, host):
+        """An array of EVENT, the last 13: a flow's index came to the "trigger" of its level."""
+        cdef uint64_t i
+        if not 0 <= host < self._world.hosts:
+            raise ValueError(f"there is no host {host!r}")
+        cdef const vb_sim_cct_log *log = vb_sim_host_cct_log(self._sim, host)
+        if log is NULL:
+            return np.zeros(0, EVENT)
+        first = log.events - min(log.events, VB_CCT_LOG)
+        places = [i % VB_CCT_LOG for i in range(first, log.events)]
+        return np.array([(log.event[i].at, log.event[i].flow) for i in places], EVENT)
 
     def blocked(self):
         """(node, port) of ports that wait for each other: a cycle, if there is one."""

@@ -59,6 +59,9 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_CONGESTION_CCT
         VB_CONGESTION_HPCC
         VB_CCT_ENTRIES
+        VB_CCT_LEVELS
+        VB_CCT_LOG
+        VB_CCT_MULTIPLIER_BITS
         VB_HPCC_BYTES
         VB_ARBITER_ENTRIES
         VB_COUNTER_COUNT
@@ -72,6 +75,7 @@ cdef extern from "port/sim/sim.h" nogil:
         VB_SIM_FLOW_TCP
         VB_FLOW_WAITING
     const uint64_t VB_SIM_NEVER
+    const uint64_t VB_SIM_JITTER_AUTO
     const uint32_t VB_SIM_NONE
 
     struct vb_sim_marking:
@@ -206,11 +210,15 @@ cdef extern from "port/sim/sim.h" nogil:
         double least_factor
         uint64_t cut_interval
         bint target_clamped
-    struct vb_cct_config:
-        double *gap
-        uint32_t limit
-        uint32_t increase
+    struct vb_cct_level:
         uint64_t timer
+        uint8_t increase
+        uint8_t min
+        uint8_t trigger
+    struct vb_cct_config:
+        uint16_t *entry
+        uint32_t limit
+        vb_cct_level *level
     struct vb_hpcc_config:
         uint64_t base_rtt
         double target
@@ -237,6 +245,13 @@ cdef extern from "port/sim/sim.h" nogil:
         uint64_t bus_rate
         uint64_t receive_latency
         vb_tcp_config tcp
+        uint64_t tcp_jitter
+    struct vb_sim_cct_event:
+        uint64_t at
+        uint32_t flow
+    struct vb_sim_cct_log:
+        uint64_t events
+        vb_sim_cct_event *event
     struct vb_sim_flow:
         uint32_t source
         uint32_t target
@@ -284,6 +299,8 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
                                  const vb_sim_after *after, uint64_t afters, uint64_t *bad)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
+    const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
+    uint64_t vb_sim_buffer_most(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()

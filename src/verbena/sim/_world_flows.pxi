@@ -90,3 +90,29 @@ cdef object _link_rows(vb_world *world):
             *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
         )
     return made
+
+
+def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
+    """The ValueError for what vb_sim_add_waiting_flows said of this flow, if it has one."""
+    if error == -ENOSPC:
+        raise ValueError(f"flow {bad}: reserve_buffer is {columns[13][bad]}, and of a buffer on "
+                         f"its way at most {most} bytes can be promised: the rest is kept for "
+                         "acknowledgements, and for lanes with pauses")
+    if error == -EMSGSIZE:
+        raise ValueError(f"flow {bad}: depth messages are more than reserve_buffer, "
+                         f"{columns[13][bad]}")
+    if error == -EOPNOTSUPP:
+        raise ValueError(f"flow {bad}: a switch on its way has credits or pauses for its "
+                         "level: there is no buffer to reserve")
+    if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
+        raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
+                         "way to reserve")
+    if error == -EDEADLK:
+        raise ValueError(f"flow {bad} waits for itself, through others")
+    if error in (-EHOSTUNREACH, -ELOOP):
+        how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
+        if columns[9][bad]:
+            raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to group "
+                             f"{columns[1][bad]}")
+        raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to host "
+                         f"{columns[1][bad]}, or back")

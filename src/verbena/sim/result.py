@@ -74,14 +74,14 @@ class ScenarioResult:
     ended: what they lost is not sent again); "interrupted". ``time`` is the virtual time in ps,
     ``wall`` the seconds that it took.
 
-    ``flows`` [n] of FLOWS: times in ps, ``finish`` NEVER for flows that have not; ``traffic`` is
-    the place in ``traffic`` of what made it, ``state`` a place in ("waiting", "running", "done",
-    "failed", "refused", "incomplete"), ``status`` the ibv_wc_status of one that failed. ``done``
-    are bytes that were delivered (of RC and TCP: and acknowledged), ``lost`` those of UC and UD
-    that never will be: a flow of which some are lost ends as "incomplete", and not as "done".
-    ``links`` [l] of LINKS, in the order
-    of Tables.links: what each direction sent; ``stalled`` is the time in ps for which packets
-    waited, paused or without credits, ``queue_max`` the longest queue in bytes.
+    ``flows`` [n] of FLOWS: times in ps, ``finish`` NEVER for flows that have not, or were refused;
+    ``traffic`` is the place in ``traffic`` of what made it, ``state`` a place in ("waiting",
+    "running", "done", "failed", "refused", "incomplete"), ``status`` the ibv_wc_status of one that
+    failed. ``done`` are bytes that were delivered (of RC and TCP: and acknowledged), ``lost`` those
+    of UC and UD that never will be: a flow of which some are lost ends as "incomplete", and not as
+    "done". ``links`` [l] of LINKS, in the order of Tables.links: what each direction sent;
+    ``stalled`` is the time in ps for which packets waited, paused or without credits,
+    ``queue_max`` the longest queue in bytes.
 
     ``queues`` [q] of QUEUES are those that were sampled, ``times`` [t] when, ``queued`` [t, q] the
     bytes that waited, ``paused`` [t, q] whether the other end had stopped them.
@@ -135,8 +135,12 @@ class ScenarioResult:
         return times
 
     def goodput(self, traffic: str | int | None = None) -> float:
-        """Bits per second that these flows had together, from the first start to the last end."""
+        """Bits per second that these flows had together, from the first start to the last end.
+
+        Flows that were refused have no part in it.
+        """
         flows = self.of(traffic)
+        flows = flows[flows["state"] != REFUSED]
         if not len(flows):
             return 0.0
         ended = np.isin(flows["state"], (DONE, INCOMPLETE))

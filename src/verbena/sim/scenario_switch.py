@@ -86,6 +86,7 @@ def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
 
 
 _TIMES = ("notice_interval", "alpha_interval", "raise_interval", "cut_interval", "timer")
+_CCT_LEVEL = ("increase", "min", "trigger")  # what a service level has besides a timer
 _RATES = ("add_rate", "fast_add_rate", "least_rate")
 
 
@@ -93,7 +94,7 @@ def _read_congestion(section: Section) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct", "hpcc")))}
     known = {
         "dcqcn": ("set", "gain", "raise_bytes", "fast_steps", "least_factor", "target_clamped"),
-        "cct": ("gaps", "limit", "increase"),
+        "cct": ("gaps", "limit", *_CCT_LEVEL),
         "hpcc": ("target", "stages", "add"),
     }[made["kind"]]
     times = {
@@ -111,9 +112,25 @@ def _read_congestion(section: Section) -> dict[str, Any]:
         kind = kinds.size() if name in ("raise_bytes", "add") else kinds.anything
         if (value := section.take(name, kind, None)) is not None:
             made[name] = value
-    if made["kind"] == "cct" and "gaps" not in made:
-        raise section.error(None, "needs the key 'gaps'")
+    if made["kind"] == "cct":
+        if "gaps" not in made:
+            raise section.error(None, "needs the key 'gaps'")
+        made["levels"] = _read_levels(section.section("levels"))
     section.close()
+    return made
+
+
+def _read_levels(section: Section) -> dict[int, dict[str, Any]]:
+    """[congestion.levels.N]: what service level N has of its own."""
+    made = {}
+    for name in section.table:
+        if not name.isdecimal() or int(name) > 15:
+            raise section.error(name, "is no service level from 0 to 15")
+        part = section.section(name)
+        own = {key: part.take(key, kinds.anything, None) for key in _CCT_LEVEL}
+        own["timer"] = part.take("timer", kinds.time, None)
+        part.close()
+        made[int(name)] = {key: value for key, value in own.items() if value is not None}
     return made
 
 
@@ -131,6 +148,7 @@ def read_tcp(section: Section, adapter: dict[str, Any]) -> dict[str, Any]:
         ("ack_delay", kinds.time),
         ("dctcp_gain", kinds.number(0, 1, above=True)),
         ("ecn", kinds.flag),
+        ("jitter", kinds.time),
     ):
         if (value := section.take(name, kind, None)) is not None:
             made[name] = value

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from typing import Any
 
 import numpy as np
@@ -25,10 +28,15 @@ __all__ = ["Sweep", "SweepError", "measures", "sweep"]
 
 POINT_BYTES = 3000  # of a point and its row, on the way and in the table
 Measure = Callable[[ScenarioResult], Mapping[str, float]]
+UNGUARDED = 78  # exit code of a process that would begin the sweep anew: EX_CONFIG of sysexits.h
+WHERE = (
+    "define it at the top of a module (a file beside the notebook or program), or above the "
+    'program\'s `if __name__ == "__main__":`; or sweep with workers=1'
+)
 
 
 class SweepError(RuntimeError):
-    """A point failed. ``point`` are its settings."""
+    """A point failed. ``point`` are its settings; empty: no point could be run at all."""
 
     def __init__(self, text: str, point: Mapping[str, Any]) -> None:
         super().__init__(text)
@@ -112,6 +120,7 @@ def sweep(
     All settings are checked before the first point runs. Raises ScenarioError for a setting that
     cannot be, SweepError for a point that fails, which names its settings. Ctrl-C ends all of it.
     """
+    _check_guard()
     points = list(_points(scenario, over or {}, seeds))
     for point in {_text(_without_seed(point)): point for point in points}.values():
         Scenario(scenario.document.changed(point, f"with {_text(point)}"), scenario.folder)
@@ -174,28 +183,94 @@ def _run(job: Job) -> Mapping[str, Any]:
         raise SweepError(f"with {_text(point)}: {type(error).__name__}: {error}", point) from error
 
 
+# ---- processes ----------------------------------------------------------------------------------
+
+SentJob = tuple[Document, str, dict[str, Any], bytes]
+
+
+def _check_guard() -> None:
+    """A spawned process imports the program, and would sweep once more: it ends instead.
+
+    Its exit code tells the process that spawned it.
+    """
+    if getattr(current_process(), "_inheriting", False):
+        raise SystemExit(UNGUARDED)
+
+
+def _run_sent(job: SentJob) -> Mapping[str, Any]:
+    """In a process, to which ``measure`` comes by its name."""
+    document, folder, point, sent = job
+    try:
+        measure = pickle.loads(sent)
+    except Exception as error:
+        text = f"the processes cannot import measure ({type(error).__name__}: {error}): {WHERE}"
+        raise SweepError(text, {}) from error
+    return _run((document, folder, point, measure))
+
+
+def _sent(jobs: list[Job]) -> list[SentJob]:
+    measure = jobs[0][3]
+    try:
+        sent = pickle.dumps(measure)
+    except Exception as error:  # of whatever its __reduce__ does
+        name = getattr(measure, "__qualname__", repr(measure))
+        text = f"other processes cannot import measure, {name} ({error}): {WHERE}"
+        raise SweepError(text, {}) from error
+    return [(document, folder, point, sent) for document, folder, point, _ in jobs]
+
+
 def _here(workers: int | None, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
     many = min(len(jobs), workers or len(os.sched_getaffinity(0)))
     if many <= 1:
         yield from map(_run, jobs)
         return
     some = max(1, min(64, len(jobs) // (16 * many)))  # that go to a process at once
-    done = 0
-    # Threads of this process may hold locks that a forked one would wait for.
-    with ProcessPoolExecutor(many, mp_context=get_context("spawn")) as pool:
+    done, sent = 0, _sent(jobs)
+    context = get_context("spawn")  # a forked process would wait for locks that threads hold here
+    ready = context.Event()
+    with ProcessPoolExecutor(many, mp_context=context, initializer=ready.set) as pool:
         try:
-            for row in pool.map(_run, jobs, chunksize=some):
+            for row in pool.map(_run_sent, sent, chunksize=some):
                 yield row
                 done += 1
-        except BrokenProcessPool:
-            point = jobs[done][2]
-            text = (
-                f"a process ended at once, as where memory is short, with {_text(point)} or later"
-            )
-            raise SweepError(text, point) from None
+        except BrokenProcessPool as error:
+            raise _ended(pool, jobs[done][2], ready.is_set()) from error
         except BaseException:
             _end(pool)
             raise
+
+
+def _ended(pool: ProcessPoolExecutor, point: dict[str, Any], began: bool) -> SweepError:
+    """Why a process ended: in the middle of a point, or before it could take one."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown()  # the pool terminates those that are left
+    codes = {one.exitcode for one in processes} - {None, 0, -signal.SIGTERM}
+    if UNGUARDED in codes:
+        return SweepError(
+            "each process imports the program, and that calls sweep() again: put the call under "
+            '`if __name__ == "__main__":`',
+            {},
+        )
+    how = " or ".join(sorted(_how(code) for code in codes if code is not None))
+    if not began:
+        return SweepError(
+            f"the processes ended{how and ', ' + how}, before they had a point: each imports the "
+            f"program, {_program()}, and its stderr has why that failed. What is not for them "
+            'goes under `if __name__ == "__main__":`',
+            {},
+        )
+    how = how or "without a word"
+    return SweepError(f"a process ended at once, {how}, with {_text(point)} or later", point)
+
+
+def _how(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "killed, as where memory is short"
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+
+
+def _program() -> str:
+    return str(getattr(sys.modules["__main__"], "__file__", None) or "which has no file")
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -208,18 +283,35 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
     try:
-        from dask.distributed import Client
+        from dask.distributed import Client, as_completed
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "a Dask cluster needs dask.distributed: pip install verbena[dask]", name=error.name
         ) from None
     with Client(address) as client:
         futures = client.map(_run, jobs, pure=False, retries=0)
+        points = {future.key: job[2] for future, job in zip(futures, jobs, strict=True)}
         try:
+            for future in as_completed(futures):
+                if future.status != "finished":
+                    raise _failed(future, points[future.key])
             yield from client.gather(futures)
         except BaseException:
             client.cancel(futures)
             raise
+
+
+def _failed(future: Any, point: dict[str, Any]) -> SweepError:
+    """Of a task: what its point raised, or why the cluster gave it up."""
+    try:
+        error = future.exception()
+    except Exception as caught:  # it was cancelled, or lost
+        error = caught
+    if isinstance(error, SweepError):
+        return error
+    made = SweepError(f"with {_text(point)}: {type(error).__name__}: {error}", point)
+    made.__cause__ = error
+    return made
 
 
 def _column(values: list[Any]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from verbena.sim._world import STATES
-from verbena.sim.result import NEVER, ScenarioResult
+from verbena.sim.result import NEVER, REFUSED, ScenarioResult
 
 __all__ = ["events", "write"]
 
@@ -57,6 +57,9 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
         flow = result.flows[number]
         if flow["state"] == WAITING:
             continue
+        if flow["state"] == REFUSED:
+            yield _refusal(result, flow)
+            continue
         start, finish = int(flow["start"]), int(flow["finish"])
         finish = result.time if finish == NEVER else finish
         rows = free.setdefault(int(flow["source"]), [])
@@ -76,6 +79,18 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
                 **{name: int(flow[name]) for name in COUNTS},
             },
         }
+
+
+def _refusal(result: ScenarioResult, flow: Any) -> dict[str, Any]:
+    """An instant: nothing of it ever was on the way."""
+    return {
+        "ph": "i",
+        "s": "p",
+        "name": f"{_traffic(result, flow)} to {result.nodes[flow['target']]} refused",
+        "ts": int(flow["start"]) / MICROSECOND,
+        "pid": int(flow["source"]) + 1,
+        "tid": 0,
+    }
 
 
 def _traffic(result: ScenarioResult, flow: Any) -> str:

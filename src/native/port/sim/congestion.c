@@ -5,24 +5,25 @@
 
 #include "wire/opcode.h"
 
-double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
-                          uint32_t bytes, uint64_t now)
+double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate,
+                          uint32_t level, double line, uint32_t bytes, uint64_t now)
 {
     if (congestion->kind == VB_CONGESTION_HPCC)
         return rate->hpcc ? vb_hpcc_rate(rate->hpcc, &congestion->hpcc) : line;
     if (congestion->kind != VB_CONGESTION_DCQCN)
-        return line * vb_cct_rate(&rate->cct, &congestion->cct, now);
+        return line * vb_cct_rate(&rate->cct, &congestion->cct, level, now);
     vb_dcqcn_sent(&rate->dcqcn, &congestion->dcqcn, line, bytes, now);
     return vb_dcqcn_rate(&rate->dcqcn, &congestion->dcqcn, line, now);
 }
 
-void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
-                          uint64_t now)
+bool vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate,
+                          uint32_t level, double line, uint64_t now)
 {
+    if (congestion->kind == VB_CONGESTION_CCT)
+        return vb_cct_notice(&rate->cct, &congestion->cct, level, now);
     if (congestion->kind == VB_CONGESTION_DCQCN)
         vb_dcqcn_notice(&rate->dcqcn, &congestion->dcqcn, line, now);
-    else if (congestion->kind == VB_CONGESTION_CCT)
-        vb_cct_notice(&rate->cct, &congestion->cct, now);
+    return false;
 }
 
 bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at, uint64_t now)

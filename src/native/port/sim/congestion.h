@@ -17,7 +17,7 @@ enum vb_congestion_kind {
 
 struct vb_congestion {
     enum vb_congestion_kind kind;
-    uint64_t notice_interval; /* ps between notifications of one connection */
+    uint64_t notice_interval; /* ps between notifications of one connection; 0: one for each mark */
     union {
         struct vb_dcqcn_config dcqcn;
         struct vb_cct_config cct;
@@ -35,12 +35,15 @@ struct vb_rate {
 
 enum { VB_CNP = VB_BTH + VB_CNP_RESERVED };
 
-/* A packet was sent; the rate at which it counts, in bits/s. Not for VB_CONGESTION_NONE. */
-double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
-                          uint32_t bytes, uint64_t now);
-/* A notification came. */
-void vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate, double line,
-                          uint64_t now);
+/*
+ * A packet of this service level was sent; the rate at which it counts, in bits/s. Not for
+ * VB_CONGESTION_NONE.
+ */
+double vb_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate,
+                          uint32_t level, double line, uint32_t bytes, uint64_t now);
+/* A notification came. True: it is one that InfiniBand logs (struct vb_cct_level, trigger). */
+bool vb_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate,
+                          uint32_t level, double line, uint64_t now);
 /* A marked packet of a connection came: is its sender told, or was it told just now? */
 bool vb_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
                          uint64_t now);

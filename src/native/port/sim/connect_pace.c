@@ -22,7 +22,8 @@ void vb_connect_pace(struct vb_connect *connect, const struct vb_packet *packet,
 
     if (!packet->payload_length || line <= 0)
         return;
-    rate = vb_congestion_sent(congestion, &place->rate, line, bytes, now_ps(connect));
+    rate = vb_congestion_sent(congestion, &place->rate, packet->path->sl, line, bytes,
+                              now_ps(connect));
     if (rate >= line)
         return;
     place->waits_for_rate = true;
@@ -180,7 +181,8 @@ void vb_connect_congested(struct vb_connect *connect, const struct vb_arrival *a
         return;
     place = vb_connect_place_of(qp);
     if (is_notice)
-        vb_congestion_notice(jack->congestion, &place->rate, (double)jack->rate, now);
+        vb_congestion_notice(jack->congestion, &place->rate, qp->endpoint->path.sl,
+                             (double)jack->rate, now);
     else if (vb_congestion_tells(jack->congestion, &place->noticed_at, now))
         send_notice(connect, qp);
 }

@@ -84,20 +84,34 @@ static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
            flow->message <= message_max(sim, flow) && has_opcode(sim, flow);
 }
 
-/* Is there one way, on which anything could be promised? */
+/* A packet that takes the flow's way, where there is one way. */
+static struct vb_sim_packet flow_like_packet(const struct vb_sim_flow *flow)
+{
+    return (struct vb_sim_packet){.source = (uint16_t)flow->source,
+                                  .target = (uint16_t)flow->target,
+                                  .level_marks = (uint8_t)(flow->level << 4)};
+}
+
+uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    struct vb_sim_packet like = flow_like_packet(flow);
+
+    return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
+}
+
+/* Is there one way, on which so much could be promised, even if it is not free now? */
 static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    struct vb_sim_packet like = {.source = (uint16_t)flow->source,
-                                 .target = (uint16_t)flow->target,
-                                 .level_marks = (uint8_t)(flow->level << 4)};
+    struct vb_sim_packet like = flow_like_packet(flow);
     struct vb_sim_way *way;
-    /* A byte of buffer: whether there is any to promise, not whether it is free now. */
     struct vb_sim_promise some = {.buffer = flow->buffer != 0};
     int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &way);
 
     if (!error)
         vb_world_release(sim->world, way, &some);
-    return error == -EBUSY ? 0 : error;
+    if (error && error != -EBUSY)
+        return error;
+    return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
 }
 
 /* There, and back for the acknowledgements. */
@@ -369,9 +383,7 @@ static struct vb_sim_promise promise_of(const struct vb_sim_flow *flow)
 /* False: it does not start. */
 static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
-    struct vb_sim_packet like = {.source = (uint16_t)flow->source,
-                                 .target = (uint16_t)flow->target,
-                                 .level_marks = (uint8_t)(flow->level << 4)};
+    struct vb_sim_packet like = flow_like_packet(flow);
     struct vb_sim_promise promise = promise_of(flow);
     int error;
 
@@ -437,7 +449,7 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     struct vb_sim_promise promise = promise_of(flow);
 
     flow->state = (uint8_t)state;
-    if (flow->finish == VB_SIM_NEVER) /* of an unreliable one it is known */
+    if (flow->finish == VB_SIM_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
         flow->finish = sim->world->now;
     if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_after_release(sim, flow);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A host between its engine and its port: packets go out at the line's rate, or at a lower one. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "port/sim/state.h"
@@ -102,6 +103,12 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
     set_window(qp);
 }
 
+/* The service level of the connection's data. */
+static uint32_t host_level_of(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].level;
+}
+
 /* The connection's next packet may leave when this one would have been sent at its rate. */
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
@@ -115,7 +122,8 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
         return;
     line = (double)port->rate;
     rate = congestion->kind
-               ? vb_congestion_sent(congestion, &qp->reaction->rate, line, bytes, sim->world->now)
+               ? vb_congestion_sent(congestion, &qp->reaction->rate, host_level_of(sim, qp), line,
+                                    bytes, sim->world->now)
                : line;
     if (promised > 0 && promised < rate)
         rate = promised;
@@ -199,6 +207,7 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
         trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
         at->header[VB_SIM_FLAGS_AT] |= VB_SIM_PROMISED;
+    at->bytes += vb_sim_grh_bytes(host->sim, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -457,6 +466,19 @@ static bool is_notice(const struct vb_sim_packet *packet)
     return (packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
 }
 
+/* The last events are kept, as CongestionLog keeps them (IBA A10). */
+static void host_log_event(struct vb_sim_host *host, uint32_t flow)
+{
+    if (!host->log)
+        host->log = calloc(1, sizeof(*host->log));
+    if (!host->log) {
+        host->sim->world->error = -ENOMEM;
+        return;
+    }
+    host->log->event[host->log->events++ % VB_CCT_LOG] =
+        (struct vb_sim_cct_event){host->sim->world->now, flow};
+}
+
 static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
 {
     struct vb_qp *found = vb_engine_find(host->engine, vb_get24(packet->header + 5));
@@ -469,8 +491,9 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         return;
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].notices;
-    vb_congestion_notice(congestion, &qp->reaction->rate, (double)port->rate,
-                         host->sim->world->now);
+    if (vb_congestion_notice(congestion, &qp->reaction->rate, host_level_of(host->sim, qp),
+                             (double)port->rate, host->sim->world->now))
+        host_log_event(host, qp->flow);
 }
 
 static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
@@ -689,6 +712,10 @@ static void call(void *context, uint32_t what, uint32_t index)
         break;
     case VB_SIM_CALL_TCP:
         vb_sim_tcp_expire(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_TCP_ACK:
+        --sim->world->kept;
+        vb_sim_tcp_take(sim->host[what >> VB_SIM_CALL_BITS], index);
         break;
     default:
         vb_sim_flows_start(sim);

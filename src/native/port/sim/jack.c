@@ -182,7 +182,8 @@ static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
     const struct vb_letter *letter = sim->letter[of(jack)->packet];
     uint32_t headers = letter->length - letter->payload;
     uint32_t seen = headers < VB_SIM_HEADER ? headers : VB_SIM_HEADER;
-    uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, letter->payload);
+    uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, letter->payload) +
+                     vb_sim_grh_bytes(sim, marks);
 
     memset(at->header, 0, sizeof(at->header));
     memcpy(at->header, letter->bytes, seen);

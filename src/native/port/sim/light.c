@@ -173,6 +173,7 @@ void vb_sim_host_destroy(struct vb_sim_host *host)
     vb_sim_groups_free(host);
     free(host->adapter.qp_pool.free);
     free(host->adapter.qps);
+    free(host->log);
     free(host);
 }
 

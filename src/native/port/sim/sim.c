@@ -19,6 +19,7 @@ struct vb_sim_config vb_sim_defaults(void)
         .engine = {.ack_bytes = 1, .burst = 1},
         .congestion = {.notice_interval = 50000000},
         .tcp = vb_tcp_defaults(),
+        .tcp_jitter = VB_SIM_JITTER_AUTO,
     };
 }
 
@@ -103,6 +104,11 @@ int vb_sim_add_host(struct vb_sim *sim, uint32_t *node)
 const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host)
 {
     return vb_engine_counters(sim->host[host]->engine);
+}
+
+const struct vb_sim_cct_log *vb_sim_host_cct_log(const struct vb_sim *sim, uint32_t host)
+{
+    return sim->host[host]->log;
 }
 
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count)

@@ -26,13 +26,16 @@ struct vb_sim;
 enum vb_sim_framing {
     VB_SIM_BARE = 0,   /* payload alone counts; packets without have VB_SIM_BARE_BYTES */
     VB_SIM_ETHERNET,   /* RoCE v2 over IPv4, with preamble and gap */
-    VB_SIM_INFINIBAND, /* LRH and both CRCs */
+    VB_SIM_INFINIBAND, /* LRH and both CRCs, GRH of multicast */
 };
 
 enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
 
 /* A flow's type besides those of queue pairs; its opcode is an enum vb_tcp_kind then. */
 enum { VB_SIM_FLOW_TCP = 0x40 };
+
+/* A jitter by the slowest link of the connection's way and its round trip (tcp.c). */
+static const uint64_t VB_SIM_JITTER_AUTO = UINT64_MAX;
 
 struct vb_sim_config {
     uint64_t seed;
@@ -45,6 +48,12 @@ struct vb_sim_config {
     struct vb_congestion congestion;
     uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
     struct vb_tcp_config tcp;
+    /*
+     * Up to so many ps, drawn anew each time, pass before a TCP connection begins, and from an
+     * acknowledgement's arrival until its sender looks at it; 0: none. Without it flows through
+     * queues that drop what does not fit lock in phase (Floyd and Jacobson, 1992).
+     */
+    uint64_t tcp_jitter;
     uint8_t hop_limit; /* of all packets, up to VB_SIM_HOPS_MAX; 0: none, and loops are refused */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
@@ -68,7 +77,7 @@ enum vb_flow_state {
  * A flow that waits for others starts `start` after the last of them was received. RC flows end
  * with the last acknowledgement or the last byte of a READ; UC and UD flows when nothing of them is
  * under way any more, and then `finish` is when the last packet arrived; they are done only if all
- * of it has. TCP flows end with the last acknowledgement.
+ * of it has. TCP flows end with the last acknowledgement. A flow that was refused has no `finish`.
  */
 struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
@@ -123,16 +132,33 @@ const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_
  * depth (0: 1), opcode and type (0: RC) are set. -EINVAL: no such host, to itself, no bytes, a
  * start in the past, an opcode that its type does not have; -EHOSTUNREACH, -ELOOP: the tables lead
  * one of its ways elsewhere, or round; -EMSGSIZE: `depth` of its messages are more than the buffer
- * that it reserves; -EOPNOTSUPP: there is none to reserve on its way; -EDEADLK: it waits for
- * itself, through others. `*bad` is then the flow's place. -ENOMEM.
+ * that it reserves; -EOPNOTSUPP: there is none to reserve on its way; -ENOSPC: it reserves more
+ * than vb_sim_buffer_most; -EDEADLK: it waits for itself, through others. `*bad` is then the flow's
+ * place. -ENOMEM.
  */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad);
+/* Bytes that each switch of a flow's way could promise, if it were empty; UINT64_MAX: any. */
+uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
 /* The same with flows that wait for others of them. -EINVAL with `*bad` = `count`: of `after`. */
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                              const struct vb_sim_after *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
 uint64_t vb_sim_flows_left(const struct vb_sim *sim);
+
+/* A flow's index in its congestion control table came to the trigger of its service level. */
+struct vb_sim_cct_event {
+    uint64_t at;
+    uint32_t flow;
+};
+
+struct vb_sim_cct_log {
+    uint64_t events; /* all that there were; the last VB_CCT_LOG of them, in turn: */
+    struct vb_sim_cct_event event[VB_CCT_LOG];
+};
+
+/* NULL: it has none. */
+const struct vb_sim_cct_log *vb_sim_host_cct_log(const struct vb_sim *sim, uint32_t host);
 
 /* What every host and queue pair needs, in bytes: for the limits of memory. */
 uint64_t vb_sim_host_bytes(void);

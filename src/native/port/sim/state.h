@@ -26,7 +26,8 @@ enum vb_sim_call {
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
     VB_SIM_CALL_JACK,
-    VB_SIM_CALL_TCP, /* a timer of a connection */
+    VB_SIM_CALL_TCP,     /* a timer of a connection */
+    VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
     VB_SIM_CALL_BITS = 4
 };
 
@@ -96,6 +97,7 @@ struct vb_sim_host {
     bool ready_planned, bus_planned;
     struct vb_jack *jack;        /* where a program's adapter is plugged in; NULL: none ever was */
     struct vb_sim_tcp_host *tcp; /* tcp.h; NULL: it never sent by TCP */
+    struct vb_sim_cct_log *log;  /* NULL: no event was logged */
 };
 
 /* A flow that waits for another one, in the list of those that do. */
@@ -254,6 +256,11 @@ void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
+/* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
+static inline uint32_t vb_sim_grh_bytes(const struct vb_sim *sim, uint8_t marks)
+{
+    return sim->config.framing == VB_SIM_INFINIBAND && (marks & VB_SIM_TO_GROUP) ? VB_GRH : 0;
+}
 
 /* jack.c: what the world has for the host's program; its packets have VB_SIM_LETTER. */
 void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);

@@ -268,7 +268,84 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
     return 0;
 }
 
+/* ---- jitter ---------------------------------------------------------------------------------- */
+
+/*
+ * ns-2's overhead_: each acknowledgement waits for a random time of up to that of a packet at the
+ * bottleneck, as Floyd and Jacobson ask for (1992). That is not enough for windows of a hundred
+ * segments: of two flows the one whose round trip is longer by a part of a packet's time finds
+ * queues always shorter by as much, and gets several times the other's rate. So a flow that
+ * answers to losses alone also drifts, from one drawn aim to the next: of up to PACKETS such times,
+ * but only a PART of the round trip. In so many ACKs' time it drifts by one's, so that no burst
+ * comes of it.
+ */
+enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
+
+/* A full segment's time on the slowest link of the way, unless it is given; 0: no jitter. */
+static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t bits = 8ull * wire_bytes(sim->config.framing, 0, config_of(sim)->mss), rate;
+
+    if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
+        return sim->config.tcp_jitter;
+    rate = vb_world_slowest(sim->world, sim->host[flow->source]->node, flow->target);
+    return rate ? (uint64_t)((unsigned __int128)bits * VB_SIM_SECOND / rate) : 0;
+}
+
+/* Each flow has random numbers of its own, so that one more flow changes those of no other. */
+static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    const struct vb_sim_flow *flow = &sim->flow[made->flow];
+    uint64_t state = sim->config.seed ^ (uint64_t)made->flow << 32;
+
+    made->jitter.most = tcp_jitter_most(sim, flow);
+    made->jitter.drifts = sim->config.tcp_jitter == VB_SIM_JITTER_AUTO && !config_of(sim)->ecn &&
+                          flow->opcode != VB_TCP_DCTCP;
+    made->jitter.random = vb_world_splitmix(&state);
+}
+
+static uint64_t tcp_jitter_draw(struct vb_sim_jitter *jitter, uint64_t most)
+{
+    return (uint64_t)((unsigned __int128)vb_world_splitmix(&jitter->random) * (most + 1) >> 64);
+}
+
+static void tcp_jitter_drift(struct vb_sim_jitter *jitter, uint64_t round_trip, uint64_t now)
+{
+    uint64_t step = (now - jitter->came_at) / SLOWLY, most = PACKETS * jitter->most;
+
+    jitter->came_at = now;
+    if (jitter->aim > jitter->drift + step)
+        jitter->drift += step;
+    else if (jitter->drift > jitter->aim + step)
+        jitter->drift -= step;
+    else
+        jitter->aim = tcp_jitter_draw(jitter, round_trip / PART < most ? round_trip / PART : most);
+}
+
+/* When an acknowledgement that came now is looked at; they stay in order. */
+static uint64_t tcp_jitter_until(struct vb_sim_connection *connection, uint64_t now)
+{
+    struct vb_sim_jitter *jitter = &connection->jitter;
+    uint64_t at = now + tcp_jitter_draw(jitter, jitter->most);
+
+    if (jitter->drifts) {
+        tcp_jitter_drift(jitter, connection->sender.round_trip.smoothed, now);
+        at += jitter->drift;
+    }
+    if (at > jitter->until)
+        jitter->until = at;
+    return jitter->until;
+}
+
 /* ---- flows ----------------------------------------------------------------------------------- */
+
+/* Its timer, which then finds nothing but segments to send. */
+static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    made->timer_at = sim->world->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
+    vb_world_call(sim->world, made->timer_at,
+                  VB_SIM_CALL_TCP | made->generation << VB_SIM_CALL_BITS, made->slot);
+}
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
 {
@@ -290,6 +367,11 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     vb_tcp_receiver_open(&made->receiver, flow->opcode);
     flow->slot = made->slot;
     flow->state = VB_FLOW_RUNNING;
+    tcp_jitter_set(sim, made);
+    if (made->jitter.most) {
+        tcp_begin_later(sim, made);
+        return;
+    }
     add_turn(sim->host[flow->source], made);
     vb_sim_host_pump(sim->host[flow->source]);
 }
@@ -391,7 +473,28 @@ static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
     plan(sim, connection);
 }
 
+static void tcp_look_later(struct vb_sim_host *host, struct vb_sim_connection *connection,
+                           uint32_t packet)
+{
+    struct vb_world *world = host->sim->world;
+
+    ++world->kept;
+    vb_world_call(world, tcp_jitter_until(connection, world->now),
+                  VB_SIM_CALL_TCP_ACK | host->number << VB_SIM_CALL_BITS, packet);
+}
+
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
+{
+    const struct vb_sim_packet *came = vb_world_packet(host->sim->world, packet);
+    struct vb_sim_connection *connection = find_of(host->sim, came);
+
+    if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
+        tcp_look_later(host, connection, packet);
+    else
+        vb_sim_tcp_take(host, packet);
+}
+
+void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
     struct vb_sim_packet came = *vb_world_packet(sim->world, packet);
@@ -414,6 +517,8 @@ void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     if (!connection || connection->timer_at != now)
         return; /* an earlier one came in its place */
     connection->timer_at = VB_SIM_NEVER;
+    if (vb_tcp_sender_has_more(&connection->sender, config_of(sim)))
+        add_turn(sim->host[connection->source], connection);
     if (connection->receiver.deadline <= now) {
         vb_tcp_receiver_expire(&connection->receiver, &ack);
         send_ack(sim, connection, &ack);

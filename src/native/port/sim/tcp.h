@@ -22,11 +22,22 @@
 
 enum { VB_SIM_LEVELS = 16 };
 
+/* How much later than it came an acknowledgement is looked at (tcp.c). */
+struct vb_sim_jitter {
+    uint64_t most;   /* ps; 0: there is none */
+    uint64_t random; /* the state of the connection's own random numbers */
+    uint64_t until;  /* when the last acknowledgement is looked at */
+    bool drifts;
+    uint64_t drift, aim; /* ps besides: now, and where it goes to */
+    uint64_t came_at;    /* the last acknowledgement */
+};
+
 struct vb_sim_connection {
     struct vb_tcp_sender sender;
     struct vb_tcp_receiver receiver;
     struct vb_sim_connection *next; /* of those of its host and level that have segments */
     uint64_t timer_at;              /* of the pending event; VB_SIM_NEVER */
+    struct vb_sim_jitter jitter;
     uint32_t flow, slot, generation;
     uint16_t source, target;   /* hosts */
     uint8_t level, back_level; /* of segments, of acknowledgements */
@@ -48,6 +59,8 @@ static inline bool vb_sim_tcp_has_more(const struct vb_sim_host *host)
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number);
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet);
+/* A packet that has arrived is looked at: an acknowledgement perhaps only after some time. */
+void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation);
 /* One segment, if there is one that may leave: its bytes; 0: there is none. */
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host);
