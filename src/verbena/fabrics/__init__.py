@@ -24,13 +24,26 @@ except ModuleNotFoundError as error:
     ) from None
 
 from . import dot, ibnetdiscover
+from .collectives import (
+    binomial_broadcast,
+    chain_broadcast,
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    halving_doubling_all_reduce,
+    recursive_doubling_all_gather,
+    recursive_halving_reduce_scatter,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_all_reduce,
+)
 from .deadlock import CreditLoop, credit_loop
 from .draw import draw, positions, svg
 from .engines import ecmp, min_hop, up_down
 from .engines import fat_tree as d_mod_k
 from .errors import FabricError
 from .fabric import Cable, Fabric
-from .flows import FLOW, Workload, flows, read_csv, write_csv
+from .flows import FLOW, PART, Workload, flows, read_csv, write_csv
 from .lanes import LaneMap
 from .multicast import MulticastTree, multicast_tree
 from .patterns import (
@@ -38,9 +51,7 @@ from .patterns import (
     incast,
     permutation,
     poisson,
-    ring_all_reduce,
     shift,
-    tree_all_reduce,
 )
 from .rates import Rate, ethernet, infiniband, rate
 from .routes import Detours, Hop, PortGroups, Routes
@@ -77,6 +88,7 @@ __all__ = [
     "LINK",
     "LaneMap",
     "MulticastTree",
+    "PART",
     "PUBLISHED",
     "PortGroups",
     "Rate",
@@ -84,19 +96,24 @@ __all__ = [
     "Tables",
     "Workload",
     "all_to_all",
+    "binomial_broadcast",
     "chain",
+    "chain_broadcast",
     "clos2",
     "clos3",
     "credit_loop",
     "diamond",
     "distribution",
     "dot",
+    "double_tree_all_reduce",
+    "double_tree_broadcast",
     "dragonfly",
     "draw",
     "dumbbell",
     "ethernet",
     "fat_tree",
     "flows",
+    "halving_doubling_all_reduce",
     "ibnetdiscover",
     "incast",
     "infiniband",
@@ -110,8 +127,12 @@ __all__ = [
     "rate",
     "read_csv",
     "read_distribution",
+    "recursive_doubling_all_gather",
+    "recursive_halving_reduce_scatter",
     "ring",
+    "ring_all_gather",
     "ring_all_reduce",
+    "ring_reduce_scatter",
     "route",
     "shift",
     "svg",
