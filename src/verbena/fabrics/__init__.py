@@ -13,6 +13,7 @@ Needs networkx: ``pip install verbena[sim]``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -39,9 +40,9 @@ from .collectives import (
 )
 from .deadlock import CreditLoop, credit_loop
 from .draw import draw, positions, svg
-from .engines import ecmp, min_hop, up_down
+from .engines import centre, ecmp, min_hop, up_down
 from .engines import fat_tree as d_mod_k
-from .errors import FabricError
+from .errors import FabricError, FabricWarning
 from .fabric import Cable, Fabric
 from .flows import FLOW, PART, Workload, flows, read_csv, write_csv
 from .lanes import LaneMap
@@ -84,6 +85,7 @@ __all__ = [
     "FLOW",
     "Fabric",
     "FabricError",
+    "FabricWarning",
     "Hop",
     "LINK",
     "LaneMap",
@@ -97,6 +99,7 @@ __all__ = [
     "Workload",
     "all_to_all",
     "binomial_broadcast",
+    "centre",
     "chain",
     "chain_broadcast",
     "clos2",
@@ -160,8 +163,12 @@ ENGINES: dict[str, Callable[..., Routes]] = {
 def route(fabric: Fabric, engine: str = "minhop", **options: Any) -> Routes:
     """Routes by an engine of ENGINES; ``options`` are the engine's own.
 
-    Raises FabricError when there is no such engine, or it cannot route this fabric.
+    Raises FabricError when there is no such engine, or it cannot route this fabric. What else is to
+    be known, as ``updn`` without roots, is a FabricWarning and in the ``notes`` of the routes.
     """
     if engine not in ENGINES:
         raise FabricError(f"no routing engine {engine!r}: there are {', '.join(ENGINES)}")
-    return ENGINES[engine](fabric, **options)
+    made = ENGINES[engine](fabric, **options)
+    for note in made.notes:
+        warnings.warn(note, FabricWarning, stacklevel=2)
+    return made

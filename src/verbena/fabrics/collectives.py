@@ -391,9 +391,9 @@ def _pipeline(
     begin: int = 0,
 ) -> Workload:
     """The same flows and ``waits`` for each chunk; a chunk follows the one before on its edge."""
-    edge = begin + _edges(size, _chunk_count(name, size, chunk))
-    count, many = len(edge) - 1, len(source)
+    count, many = _chunk_count(name, size, chunk), len(source)
     few(name, count * many)
+    edge = begin + _edges(size, count)
     made = flows(np.tile(source, count), np.tile(target, count), np.repeat(np.diff(edge), many))
     first = many * np.arange(count)
     within = (first[:, None, None] + waits[None]).reshape(-1, 2)

@@ -146,7 +146,9 @@ class Scenario:
         self._refuse_all(root, memory)
         self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
-        self.notes = self.switching.notes + self._loop_notes() + self._timeout_notes()
+        self.notes = (
+            self.switching.notes + self.routes.notes + self._loop_notes() + self._timeout_notes()
+        )
 
     def _read_variants(self, section: Section) -> None:
         self._variants = {}

@@ -281,9 +281,23 @@ def _routed(section: Section, fabric: Fabric) -> Routes:
     }
     section.close()
     try:
-        return fabrics.route(fabric, engine, **options)
+        routes = fabrics.ENGINES[engine](fabric, **options)  # its notes become the scenario's
     except FabricError as error:
         raise section.error("engine", f"cannot route this: {error}") from None
+    if engine == "updn" and (nowhere := _nowhere(routes)):
+        raise section.error(
+            "roots" if "roots" in options else "engine",
+            f'{nowhere}: below a single root, as roots = ["{fabrics.centre(fabric)}"], all have a way',
+        )
+    return routes
+
+
+def _nowhere(routes: Routes) -> str:
+    """A pair of hosts without a way, in words, or nothing."""
+    if not len(pairs := routes.unreachable()):
+        return ""
+    a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
+    return f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)"
 
 
 def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
@@ -296,9 +310,8 @@ def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
         raise section.error("file", f"cannot be read: {error}") from None
     if loops := routes.loops():
         raise section.error("file", f"has a routing loop {loops[0]}")
-    if len(pairs := routes.unreachable()):
-        a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
-        raise section.error("file", f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)")
+    if nowhere := _nowhere(routes):
+        raise section.error("file", nowhere)
     return routes
 
 
