@@ -103,7 +103,8 @@ WRONG = {
     "an engine that is none": (
         "[fabric]", '[routing]\nengine = "ospf"\n[fabric]', "routing.engine", "there are minhop"),
     "an engine for another network": (
-        "[fabric]", '[routing]\nengine = "dor"\n[fabric]', "routing.engine", "no coordinate"),
+        "[fabric]", '[routing]\nengine = "dragonfly"\n[fabric]', "routing.engine",
+        "s0 is in no group"),
     "a wrong mtu": ("[fabric]", "[adapter]\nmtu = 5000\n[fabric]", "adapter.mtu", "256, 512"),
     "a wrong timeout": ("[fabric]", "[adapter]\ntimeout = 32\n[fabric]", "adapter.timeout", "31"),
     "no headroom": (

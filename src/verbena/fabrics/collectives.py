@@ -31,6 +31,15 @@ __all__ = [
     "tree_all_reduce",
 ]
 
+COLLECTIVES = tuple(__all__)  # by these names scenarios know them, too
+PIPELINES = (  # with `chunk`
+    "chain_broadcast",
+    "double_tree_all_reduce",
+    "double_tree_broadcast",
+    "tree_all_reduce",
+)
+BROADCASTS = ("binomial_broadcast", "chain_broadcast", "double_tree_broadcast")  # with `root`
+
 Numbers = NDArray[np.int64]
 
 CHUNKS = 64  # of a pipeline whose user names no size: its start and end are then a small part

@@ -281,6 +281,7 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
                                  const vb_sim_after *after, uint64_t afters, uint64_t *bad)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
+    uint64_t vb_sim_flow_done(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult"]
 
 NEVER = 2**64 - 1
+WAITING = STATES.index("waiting")
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
 REFUSED = STATES.index("refused")
@@ -130,12 +131,16 @@ class ScenarioResult:
         return times
 
     def goodput(self, traffic: str | int | None = None) -> float:
-        """Bits per second that these flows had together, from the first start to the last end."""
+        """Bits per second that these flows had together, from the first start to the last end.
+
+        What has arrived of flows that have not ended counts, up to the end of the run.
+        """
         flows = self.of(traffic)
+        flows = flows[flows["state"] != WAITING]  # of one that waits `start` may be a delay
         if not len(flows):
             return 0.0
-        ends = np.where(flows["state"] == DONE, flows["finish"], np.uint64(self.time))
-        span = int(ends.max()) - int(flows["start"].min())
+        last = int(np.minimum(flows["finish"], np.uint64(self.time)).max())
+        span = last - int(flows["start"].min())
         return float(flows["done"].sum()) * 8e12 / span if span > 0 else 0.0
 
     # ---- links ---------------------------------------------------------------------------------
@@ -168,6 +173,17 @@ class ScenarioResult:
         return column
 
     @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        """Flows that failed, by traffic and by the completion status that says why."""
+        found: dict[str, dict[str, int]] = {}
+        for number, name in enumerate(self.traffic):
+            flows = self.of(number)
+            failed = flows["status"][flows["state"] == FAILED]
+            for status, count in zip(*np.unique(failed, return_counts=True), strict=True):
+                found.setdefault(name, {})[_status_name(int(status))] = int(count)
+        return found
+
+    @property
     def dropped(self) -> dict[str, int]:
         """Packets by the reason for which they were dropped."""
         counts = {reason: int(self.links[f"dropped_{reason}"].sum()) for reason in DROPS}
@@ -187,6 +203,11 @@ class ScenarioResult:
         lines += [f"  blocked: {' -> '.join(map(self.link_name, self.blocked))}"] * bool(
             self.blocked
         )
+        lines += [
+            f"  FAILED: {count} of {len(self.of(name))} flows of {name}: {status}{REASONS.get(status, '')}"
+            for name, reasons in self.failures.items()
+            for status, count in reasons.items()
+        ]
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  WRONG: {self.wrong}"] * (self.wrong is not None)
         return "\n".join(lines)
@@ -275,6 +296,21 @@ class ScenarioResult:
         from verbena.sim import plots
 
         return plots.write(self, Path(folder))
+
+
+# What the status of a flow that failed means here; others are of no flow.
+REASONS = {
+    "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than that"
+}
+
+
+def _status_name(status: int) -> str:
+    from verbena.verbs import WCStatus
+
+    try:
+        return WCStatus(status).name
+    except ValueError:
+        return f"status {status}"
 
 
 def structured(kind: np.dtype[np.void], columns: dict[str, Any], length: int) -> NDArray[np.void]:
