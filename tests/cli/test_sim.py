@@ -184,7 +184,7 @@ def test_a_deadlock_is_a_failure_unless_it_is_expected(tmp_path: Path) -> None:
 
 
 def test_failed_flows_are_a_failure_unless_they_are_allowed(scenario: Path) -> None:
-    scenario.write_text(TEXT.replace("[[traffic]]", '[adapter]\ntimeout = 6\n[[traffic]]', 1))
+    scenario.write_text(TEXT.replace("[[traffic]]", "[adapter]\ntimeout = 6\n[[traffic]]", 1))
     far = "fabric.delay=5 ms"
     done = sim(scenario, "--set", far)
     assert done.returncode == 1

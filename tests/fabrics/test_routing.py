@@ -333,7 +333,9 @@ def copied(made: Fabric, mixed: int | None = None) -> Fabric:
     for name in switches:
         count = made.graph.nodes[name]["ports"]
         again.add_switch(name, ports=count)
-        order = draw.sample(range(1, count + 1), count) if mixed is not None else range(1, count + 1)
+        order = (
+            draw.sample(range(1, count + 1), count) if mixed is not None else range(1, count + 1)
+        )
         ports[name] = dict(zip(range(1, count + 1), order, strict=True))
     for name in made.hosts:
         again.add_host(name)

@@ -454,6 +454,16 @@ def test_traffic_patterns_make_their_flows() -> None:
         'pattern = "all_to_all"\nsize = 10': 12,
         'pattern = "ring_all_reduce"\nsize = 100': 24,
         'pattern = "tree_all_reduce"\nsize = 100': 6,
+        'pattern = "tree_all_reduce"\nsize = 100\nchunk = 50': 12,
+        'pattern = "double_tree_all_reduce"\nsize = 100\nhosts = 3': 8,
+        'pattern = "halving_doubling_all_reduce"\nsize = 100': 16,
+        'pattern = "ring_reduce_scatter"\nsize = 100': 12,
+        'pattern = "recursive_halving_reduce_scatter"\nsize = 100\nhosts = 3': 4,
+        'pattern = "ring_all_gather"\nsize = 100': 12,
+        'pattern = "recursive_doubling_all_gather"\nsize = 100': 8,
+        'pattern = "binomial_broadcast"\nsize = 100\nroot = "h2"': 3,
+        'pattern = "chain_broadcast"\nsize = "100 KB"\nchunk = "10 KB"\nroot = 1': 30,
+        'pattern = "double_tree_broadcast"\nsize = 100': 6,
         'pattern = "flows"\nfrom = 0\nto = [1, 2, 3]\nsize = 9\nrepeat = 4\nevery = "1 us"': 12,
     }.items():  # fmt: skip
         scenario = Scenario.parse(f"{head}[[traffic]]\n{table}\n")

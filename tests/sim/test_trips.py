@@ -35,7 +35,9 @@ def test_a_round_trip_is_delays_and_packets_sent_again_at_each_switch() -> None:
 
 
 def test_the_first_answer_comes_after_the_round_trip_and_soon() -> None:
-    scenario = Scenario.parse(TEXT.replace("timeout = 8", "timeout = 14").replace("64 KiB", "1 KiB"))
+    scenario = Scenario.parse(
+        TEXT.replace("timeout = 8", "timeout = 14").replace("64 KiB", "1 KiB")
+    )
     trips = round_trips(scenario.routes, [0, 1], [2, 2], 1024)
     times = scenario.run().durations()
     assert (times >= trips).all()

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "ends a run, and what it has measured is shown and written. Exit status 1: the scenario is "
         "wrong, a file cannot be written, a run ended in a deadlock or stalled where its scenario "
         "does not expect it, or a flow of it failed, be it one of many, where its scenario does "
-        "not allow it (allow = [\"failures\"]). The lines FAILED of what is printed say why. Flows "
+        'not allow it (allow = ["failures"]). The lines FAILED of what is printed say why. Flows '
         "that were refused a reservation, or had no time to end, are no failure.",
     )
     made.add_argument("scenario", nargs="?", metavar="SCENARIO", help="a TOML file or a name")

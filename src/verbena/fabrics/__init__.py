@@ -28,6 +28,7 @@ from . import dot, ibnetdiscover
 from .collectives import (
     binomial_broadcast,
     chain_broadcast,
+    collective_cost,
     double_tree_all_reduce,
     double_tree_broadcast,
     halving_doubling_all_reduce,
@@ -104,6 +105,7 @@ __all__ = [
     "chain_broadcast",
     "clos2",
     "clos3",
+    "collective_cost",
     "credit_loop",
     "diamond",
     "distribution",

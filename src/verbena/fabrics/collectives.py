@@ -9,6 +9,8 @@ byte (Hockney); the costs are those of the literature for hosts that send and re
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -20,6 +22,7 @@ from .flows import PART, Workload, few, flows, need
 __all__ = [
     "binomial_broadcast",
     "chain_broadcast",
+    "collective_cost",
     "double_tree_all_reduce",
     "double_tree_broadcast",
     "halving_doubling_all_reduce",
@@ -31,7 +34,8 @@ __all__ = [
     "tree_all_reduce",
 ]
 
-COLLECTIVES = tuple(__all__)  # by these names scenarios know them, too
+# By these names scenarios know them, too.
+COLLECTIVES = tuple(name for name in __all__ if name != "collective_cost")
 PIPELINES = (  # with `chunk`
     "chain_broadcast",
     "double_tree_all_reduce",
@@ -113,7 +117,8 @@ def recursive_halving_reduce_scatter(hosts: int, size: int) -> Workload:
 
     Host i ends with the sum of chunk i. Cost for a power of two: log2 p alpha + (p - 1) / p S beta.
     Otherwise the hosts beyond the largest power of two first add theirs to that of a neighbour, and
-    get their chunk from it at the end: 2 alpha + (S + S / p) beta more.
+    get their chunk from it at the end: 2 alpha + (S + S / p) beta more, and for p the power of two;
+    some of the chunks are then of two hosts, which costs another tenth.
     """
     name = "recursive halving reduce-scatter"
     need(name, hosts=hosts - 1, size=size // hosts if hosts > 0 else 0)
@@ -205,7 +210,7 @@ def _doubling(team: _Team, edge: Numbers) -> list[Round]:
 
 
 def _bruck(hosts: int, edge: Numbers) -> list[Round]:
-    """In round k host i has 2^k chunks from its own on, around the end, and sends them to i - 2^k."""
+    """In round k host i has 2^k chunks, from its own on around the end; host i - 2^k gets them."""
     rank, rounds = np.arange(hosts), list[Round]()
     around = np.concatenate([edge, edge[1:] + edge[-1]])
     distance = 1
@@ -243,32 +248,31 @@ def _need_root(name: str, hosts: int, size: int, root: int) -> None:
 
 
 def _rounds(name: str, hosts: int, rounds: Iterable[Round]) -> Workload:
-    """A host begins its part in a round when its last one, what it sent and what it got, is over.
+    """A flow of a round begins when both of its hosts are done with their last rounds.
 
-    That is an exchange as MPI_Sendrecv has it. So everything that came in any earlier round is
-    there.
+    That is MPI_Sendrecv with a rendezvous: a host has then all that came in any earlier round, and
+    one that is late gets nothing that would slow down what it waits for.
     """
     sent, received = (np.full(hosts, -1, np.int64) for _ in range(2))
     made, after, parts = list[NDArray[np.void]](), list[Numbers](), list[NDArray[np.void]]()
     count = 0
     for source, target, offset, size, adds in rounds:
         number = count + np.arange(len(source))
-        for last in (sent, received):
-            waits = last[source] >= 0
-            after.append(np.stack([last[source][waits], number[waits]], axis=1))
+        for last, host in itertools.product((sent, received), (source, target)):
+            waits = last[host] >= 0
+            after.append(np.stack([last[host][waits], number[waits]], axis=1))
         sent[source], received[target] = number, number
         made.append(flows(source, target, size))
         parts.append(_parts(offset, adds))
         count += len(source)
-    return Workload(name, np.concatenate(made), np.concatenate(after), np.concatenate(parts))
+    pairs = np.unique(np.concatenate(after), axis=0)
+    return Workload(name, np.concatenate(made), pairs, np.concatenate(parts))
 
 
 # ---- pipelines -----------------------------------------------------------------------------------
 
 
-def chain_broadcast(
-    hosts: int, size: int, *, chunk: int | None = None, root: int = 0
-) -> Workload:
+def chain_broadcast(hosts: int, size: int, *, chunk: int | None = None, root: int = 0) -> Workload:
     """From each host to the next one, chunk by chunk.
 
     ``chunk`` bytes, or a 64th of the whole and at least 4 KiB. Cost with k chunks:
@@ -346,7 +350,7 @@ def _named(work: Workload, name: str) -> Workload:
 def _up_and_down(
     name: str, size: int, chunk: int | None, parent: Numbers, begin: int = 0
 ) -> Workload:
-    """Reduce to the root of a tree and broadcast from there. ``parent`` [hosts]: -1 for the root."""
+    """Reduce to a tree's root and broadcast from there. ``parent`` [hosts] is -1 for the root."""
     child = np.nonzero(parent >= 0)[0]
     number = np.full(len(parent), -1, np.int64)
     number[child] = np.arange(len(child))
@@ -437,3 +441,35 @@ def flow_count(name: str, hosts: int, size: int, chunk: int | None = None) -> in
         "double_tree_broadcast": hosts * halves,
     }
     return counts[name]
+
+
+def collective_cost(
+    name: str, hosts: int, size: int, alpha: float, beta: float, chunk: int | None = None
+) -> float:
+    """What theory says that the function of that name takes, in the unit of alpha and beta.
+
+    ``alpha`` is the time of an empty message and ``beta`` that of a byte. For ``tree_all_reduce``
+    it is the least that its busiest host takes, and of the two trees it is an estimate.
+    """
+    team = 1 << (hosts.bit_length() - 1)
+    folded = hosts > team
+    whole = size * beta
+    half = (team - 1) / team * whole + math.log2(team) * alpha  # of halving, or of doubling
+    ring = (hosts - 1) * (alpha + whole / hosts)
+    rounds = (hosts - 1).bit_length()
+    chunks = _chunk_count(name, size, chunk)
+    trees = alpha + whole / 2 / _chunk_count(name, max(1, size // 2), chunk)  # of one step in them
+    costs = {
+        "ring_all_reduce": 2 * ring,
+        "ring_reduce_scatter": ring,
+        "ring_all_gather": ring,
+        "halving_doubling_all_reduce": 2 * half + folded * 2 * (alpha + whole),
+        "recursive_halving_reduce_scatter": half + folded * (2 * alpha + whole + whole / hosts),
+        "recursive_doubling_all_gather": rounds * alpha + (hosts - 1) / hosts * whole,
+        "binomial_broadcast": rounds * (alpha + whole),
+        "chain_broadcast": (hosts - 2 + chunks) * (alpha + whole / chunks),
+        "tree_all_reduce": 3 * whole,
+        "double_tree_all_reduce": (2 if hosts > 2 else 1) * whole + 4 * math.log2(hosts) * trees,
+        "double_tree_broadcast": whole + 2 * math.log2(hosts) * trees,
+    }
+    return costs[name]

@@ -18,8 +18,8 @@ __all__ = ["FLOW", "PART", "Workload", "few", "flows", "need", "read_csv", "writ
 
 # Hosts by number, bytes, and picoseconds since the beginning.
 FLOW = np.dtype([("src", np.uint32), ("dst", np.uint32), ("bytes", np.uint64), ("start", np.int64)])
-# What a flow of a collective carries: from which byte of the buffer on, and whether the receiver adds
-# it to its own instead of taking it over.
+# What a flow of a collective carries: from which byte of the buffer on, and whether the receiver
+# adds it to its own instead of taking it over.
 PART = np.dtype([("offset", np.int64), ("adds", np.bool_)])
 COLUMNS = ("source", "destination", "bytes", "start_ps", "after")
 MAX_FLOWS = 100_000_000
@@ -37,8 +37,8 @@ class Workload:
     other that it waits for, has been received; its ``start`` is then the time from there on. A flow
     that waits for none begins at ``start``.
 
-    ``parts`` [n] of dtype PART, for collective operations alone: which bytes each flow carries. Those
-    beyond the buffer's end are at its beginning.
+    ``parts`` [n] of dtype PART, for collective operations alone: which bytes each flow carries.
+    Those beyond the buffer's end are at its beginning.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Workload:
             before, after = before[keep], after[keep]
 
     def __add__(self, other: Workload) -> Workload:
-        """Both at once; the other's flows are numbered after these. Both have parts, or none has."""
+        """Both at once; the other's flows are numbered after these. Parts are kept if both have."""
         known = self.parts is not None and other.parts is not None
         return Workload(
             f"{self.name} + {other.name}",

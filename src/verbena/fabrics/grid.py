@@ -70,9 +70,7 @@ def _cabling(tables: Tables) -> _Cabling:
 
 def _by_ports(cabling: _Cabling) -> dict[Edge, Hashable]:
     """The pair of ports of each cable."""
-    return {
-        (a, b): frozenset((cabling.port[a, b], cabling.port[b, a])) for a, b in cabling.edges
-    }
+    return {(a, b): frozenset((cabling.port[a, b], cabling.port[b, a])) for a, b in cabling.edges}
 
 
 def _by_squares(cabling: _Cabling) -> dict[Edge, Hashable]:

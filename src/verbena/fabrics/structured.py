@@ -41,7 +41,9 @@ def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
     step = _step_ports(tables, place, shape)
     rings = [d for d, size in enumerate(shape) if _wraps(step, place, d, size)]
     if len(rings) > MAX_RINGS:
-        raise FabricError(f"dor: {fabric.name} has {len(rings)} rings, and an SL is for {MAX_RINGS}")
+        raise FabricError(
+            f"dor: {fabric.name} has {len(rings)} rings, and an SL is for {MAX_RINGS}"
+        )
     goal = place[np.maximum(tables.end_switch, 0)]
     out = empty(tables)
     todo = np.broadcast_to((tables.end_switch >= 0)[None, :], out.shape).copy()

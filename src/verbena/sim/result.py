@@ -203,11 +203,7 @@ class ScenarioResult:
         lines += [f"  blocked: {' -> '.join(map(self.link_name, self.blocked))}"] * bool(
             self.blocked
         )
-        lines += [
-            f"  FAILED: {count} of {len(self.of(name))} flows of {name}: {status}{REASONS.get(status, '')}"
-            for name, reasons in self.failures.items()
-            for status, count in reasons.items()
-        ]
+        lines += self._failure_lines()
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  WRONG: {self.wrong}"] * (self.wrong is not None)
         return "\n".join(lines)
@@ -238,6 +234,14 @@ class ScenarioResult:
         if refused := int((flows["state"] == REFUSED).sum()):
             words.append(f"{refused} refused")
         return f"  {name}: {', '.join(words)}"
+
+    def _failure_lines(self) -> list[str]:
+        return [
+            f"  FAILED: {count} of {len(self.of(name))} flows of {name}: "
+            f"{status}{REASONS.get(status, '')}"
+            for name, reasons in self.failures.items()
+            for status, count in reasons.items()
+        ]
 
     def _link_lines(self) -> list[str]:
         if not len(self.links):
@@ -300,7 +304,7 @@ class ScenarioResult:
 
 # What the status of a flow that failed means here; others are of no flow.
 REASONS = {
-    "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than that"
+    "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than it"
 }
 
 

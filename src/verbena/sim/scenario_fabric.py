@@ -265,7 +265,7 @@ def read_events(
 
 
 def read_routing(section: Section, fabric: Fabric, folder: Path) -> tuple[Routes, str]:
-    """Routes, and how equal ways are chosen among. An engine's lead everywhere, without loops."""
+    """Routes, and how equal ways are chosen among. They lead everywhere, without loops."""
     balance = section.take("balance", kinds.one_of(("flow", "packet")), "flow")
     if "file" in section:
         return _given_tables(section, fabric, folder), balance
@@ -285,10 +285,8 @@ def _routed(section: Section, fabric: Fabric) -> Routes:
     except FabricError as error:
         raise section.error("engine", f"cannot route this: {error}") from None
     if engine == "updn" and (nowhere := _nowhere(routes)):
-        raise section.error(
-            "roots" if "roots" in options else "engine",
-            f'{nowhere}: below a single root, as roots = ["{fabrics.centre(fabric)}"], all have a way',
-        )
+        one = f'below a single root, as roots = ["{fabrics.centre(fabric)}"], all have a way'
+        raise section.error("roots", f"{nowhere}: {one}")
     return routes
 
 

@@ -165,7 +165,7 @@ def _all_to_all(place: _Place) -> Workload:
 
 
 def _collective(name: str) -> Callable[[_Place], Workload]:
-    """The function of verbena.fabrics of that name, with its ``chunk`` and ``root`` where it has."""
+    """The function of verbena.fabrics of that name, with ``chunk`` and ``root`` if it has them."""
 
     def made(place: _Place) -> Workload:
         hosts, size = place.hosts(), place.section.take("size", _SIZE)
