@@ -203,3 +203,15 @@ def test_failures_are_summed_up_with_their_reason() -> None:
     assert result.failures == {"many": {"RETRY_EXC_ERR": 4}}
     assert "  FAILED: 4 of 4 flows of many: RETRY_EXC_ERR, no answer within" in result.summary()
     assert run().failures == {}
+
+
+def test_traffic_of_one_name_is_counted_apart() -> None:
+    twice = BASE[: BASE.rindex("[[")] + BASE[BASE.index("[[") : BASE.rindex("[[")]
+    result = run(text=twice.replace('name = "many"\n', ""))
+    result = replace(result, flows=result.flows.copy())
+    result.flows["state"][:5], result.flows["status"][:5] = FAILED, 12
+    assert result.failures == {"incast": {"RETRY_EXC_ERR": 5}}
+    assert "FAILED: 4 of 4 flows of incast" in result.summary()
+    assert "FAILED: 1 of 4 flows of incast" in result.summary()
+    axes = drawn(plots.completion_times, result)
+    assert [curve(axes, number)[-1] for number in (0, 1)] == [0, 0.75]

@@ -97,17 +97,18 @@ def completion_times(result: ScenarioResult, axes: Any) -> None:
     Flows that have not ended, or failed, keep a line below 1; it is drawn as far as the longest of
     the flows has lasted. Times are on a logarithmic axis where they are far apart.
     """
-    curves = {name: _completions(result, number) for number, name in enumerate(result.traffic)}
-    last = max((times[-1] for times, _ in curves.values()), default=1.0)
+    curves = [_completions(result, number) for number in range(len(result.traffic))]
+    last = max((times[-1] for times, _ in curves), default=1.0)
     factor, unit = _unit(last)
-    for number, (name, (times, part)) in enumerate(curves.items()):
-        ended = round(part[-1] * len(result.of(name)))
-        label = name if part[-1] == 1 else f"{name}: {ended} of {len(result.of(name))} flows"
+    for number, (times, part) in enumerate(curves):
+        label, count = result.traffic[number], len(result.of(number))
+        if part[-1] < 1:
+            label += f": {round(part[-1] * count)} of {count} flows"
         ends = np.append(times, 1.03 * last) / factor
-        wide = 1.5 + 1.5 * (len(curves) - 1 - number)  # so that a line below another is seen
+        wide = 1.5 * min(len(curves) - number, 4)  # so that a line below another is seen
         axes.step(ends, np.append(part, part[-1]), where="post", label=label, linewidth=wide)
     axes.set(xlabel=f"completion time ({unit})", ylabel="part of all flows", title=result.name)
-    first = min((times[1] for times, _ in curves.values() if len(times) > 2), default=last)
+    first = min((times[1] for times, _ in curves if len(times) > 2), default=last)
     if first * APART < last:
         axes.set_xscale("log")
         axes.set_xlim(first / 2 / factor, 1.03 * last / factor)

@@ -177,11 +177,16 @@ class ScenarioResult:
         """Flows that failed, by traffic and by the completion status that says why."""
         found: dict[str, dict[str, int]] = {}
         for number, name in enumerate(self.traffic):
-            flows = self.of(number)
-            failed = flows["status"][flows["state"] == FAILED]
-            for status, count in zip(*np.unique(failed, return_counts=True), strict=True):
-                found.setdefault(name, {})[_status_name(int(status))] = int(count)
+            for status, count in self._failures(number).items():
+                reasons = found.setdefault(name, {})  # several may have one name
+                reasons[status] = reasons.get(status, 0) + count
         return found
+
+    def _failures(self, traffic: int) -> dict[str, int]:
+        flows = self.of(traffic)
+        failed = flows["status"][flows["state"] == FAILED]
+        seen = zip(*np.unique(failed, return_counts=True), strict=True)
+        return {_status_name(int(status)): int(count) for status, count in seen}
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -237,10 +242,10 @@ class ScenarioResult:
 
     def _failure_lines(self) -> list[str]:
         return [
-            f"  FAILED: {count} of {len(self.of(name))} flows of {name}: "
+            f"  FAILED: {count} of {len(self.of(number))} flows of {name}: "
             f"{status}{REASONS.get(status, '')}"
-            for name, reasons in self.failures.items()
-            for status, count in reasons.items()
+            for number, name in enumerate(self.traffic)
+            for status, count in self._failures(number).items()
         ]
 
     def _link_lines(self) -> list[str]:
