@@ -24,6 +24,7 @@ def unpack(package: str, folder: Path, work: Path) -> bool:
 
 def would_be_installed(*packages: str) -> list[str]:
     """These packages and what they depend on, as far as it is not installed."""
-    command = ["apt-get", "install", "--print-uris", "-qq", "--no-install-recommends", *packages]
+    # Not --print-uris: that leaves out what is in apt's cache already.
+    command = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
     done = subprocess.run(command, capture_output=True, text=True)
-    return re.findall(r"^'[^']+' ([^_\s]+)_", done.stdout, re.MULTILINE)
+    return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)

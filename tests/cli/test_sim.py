@@ -183,6 +183,30 @@ def test_a_deadlock_is_a_failure_unless_it_is_expected(tmp_path: Path) -> None:
     assert sim("deadlock", "--variant", "shortest", "--set", "expect=done").returncode == 1
 
 
+def test_failed_flows_are_a_failure_unless_they_are_allowed(scenario: Path) -> None:
+    scenario.write_text(TEXT.replace("[[traffic]]", "[adapter]\ntimeout = 6\n[[traffic]]", 1))
+    far = "fabric.delay=5 ms"
+    done = sim(scenario, "--set", far)
+    assert done.returncode == 1
+    assert done.stderr == "verbena sim: net: 2 of 2 flows failed\n"
+    assert "  FAILED: 2 of 2 flows of both: RETRY_EXC_ERR, no answer" in done.stdout
+    assert "so its flows fail: adapter.timeout = 13 is longer" in done.stdout
+    allowed = sim(scenario, "--set", far, "--set", 'allow=["failures"]')
+    assert (allowed.returncode, allowed.stderr) == (0, "")
+    assert "FAILED: 2 of 2" in allowed.stdout
+
+
+def test_one_failed_flow_of_many_is_a_failure(scenario: Path) -> None:
+    cut = '[adapter]\ntimeout = 4\n[[event]]\nlink = "h1-s0"\nat = 0\nup = false\n[[traffic]]'
+    scenario.write_text(TEXT.replace("[[traffic]]", cut, 1))
+    done = sim(scenario)
+    assert (done.returncode, "1 of 2 flows failed" in done.stderr) == (1, True)
+
+
+def test_flows_that_had_no_time_to_end_are_no_failure(scenario: Path) -> None:
+    assert sim(scenario, "--set", "duration=2 us").returncode == 0
+
+
 def test_the_list_says_what_each_teaches() -> None:
     done = sim("--list")
     assert done.returncode == 0

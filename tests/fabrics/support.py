@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from verbena.fabrics import Fabric, Routes
+from verbena.fabrics import ENGINES, Fabric, Routes, centre, route
 
 
 @st.composite
@@ -31,6 +33,14 @@ def fabrics(draw: st.DrawFn) -> Fabric:
             made.connect(made.add_host(f"h{count}"), f"s{index}")
             count += 1
     return made
+
+
+def routed(made: Fabric, engine: str, **options: Any) -> Routes:
+    """Up/down goes below the centre where no roots are found, or none that all share."""
+    routes = ENGINES[engine](made, **options)
+    if engine == "updn" and (routes.notes or len(routes.unreachable())):
+        return route(made, engine, roots=[centre(made)])
+    return routes
 
 
 def all_pairs(routes: Routes) -> tuple[np.ndarray, np.ndarray]:

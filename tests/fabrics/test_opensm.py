@@ -54,13 +54,18 @@ def simulated(made: Fabric, engine: str, folder: Path) -> Iterator[None]:
 
 def opensm(made: Fabric, engine: str, folder: Path) -> tuple[Routes, Routes]:
     """OpenSM's routes, and ours of the fabric as it was discovered, with OpenSM's LIDs."""
+    theirs, log = opensm_alone(made, engine, folder)
+    assert "cannot build fwd tables" not in log, log
+    return theirs, fabrics.route(theirs.fabric, engine)
+
+
+def opensm_alone(made: Fabric, engine: str, folder: Path) -> tuple[Routes, str]:
+    """OpenSM's routes of the fabric as it was discovered, and its log."""
     with simulated(made, engine, folder):
         found = ibnetdiscover.read((folder / "discovered.txt").read_text())
         log = (folder / "opensm.log").read_text()
-        assert "cannot build fwd tables" not in log, log
         dump = (folder / "opensm-lfts.dump").read_text()
-    lft = ibnetdiscover.read_lfts(found, dump)
-    return Routes.from_lft(found, lft), fabrics.route(found, engine)
+    return Routes.from_lft(found, ibnetdiscover.read_lfts(found, dump)), log
 
 
 def in_order(routes: Routes) -> np.ndarray:
@@ -78,6 +83,90 @@ def test_the_tables_of_a_fat_tree_are_opensm_s(engine: str, tmp_path: Path) -> N
 def test_the_tables_of_a_torus_are_opensm_s(tmp_path: Path) -> None:
     theirs, ours = opensm(fabrics.torus((4, 5), 2), "minhop", tmp_path)
     assert (theirs.out == ours.out).all()
+
+
+def irregular() -> Fabric:
+    """Twelve switches, a tree of them and ten cables more, by chance."""
+    made, draw = Fabric("irregular"), np.random.default_rng(3)
+    for switch in range(12):
+        made.add_switch(f"s{switch}", ports=36)
+    for switch in range(1, 12):
+        made.connect(f"s{switch}", f"s{draw.integers(switch)}")
+    for _ in range(10):
+        a, b = draw.choice(12, 2, replace=False)
+        made.connect(f"s{a}", f"s{b}")
+    for host in range(24):
+        made.connect(made.add_host(f"h{host}"), f"s{host % 12}")
+    return made
+
+
+def damaged() -> Fabric:
+    """XGFT(3; 4,3,3; 1,2,3) without seven of its cables between switches."""
+    made, switches = fabrics.xgft((4, 3, 3), (1, 2, 3)), set[str]()
+    switches.update(made.switches)
+    cables = [cable for cable in made.cables() if {cable.a, cable.b} <= switches]
+    for place in np.random.default_rng(5).choice(len(cables), 7, replace=False):
+        made.disconnect(cables[place].a, cables[place].a_port)
+    return made
+
+
+def many_leaves() -> Fabric:
+    """Of so many leaves each is about equally far from all hosts, as the spines are."""
+    made = Fabric("30 leaves")
+    for spine in range(2):
+        made.add_switch(f"spine{spine}", ports=30)
+    for leaf in range(30):
+        made.add_switch(f"leaf{leaf}", ports=4)
+        for spine in range(2):
+            made.connect(f"leaf{leaf}", f"spine{spine}")
+        for host in (2 * leaf, 2 * leaf + 1):
+            made.connect(made.add_host(f"h{host}"), f"leaf{leaf}")
+    return made
+
+
+def without_a_common_root() -> Fabric:
+    """Both spines have 97.5 % of the hosts at one distance, and two leaves share none of them."""
+    made = Fabric("without a common root")
+    for name in ("left", "middle", "right", "spine0", "spine1"):
+        made.add_switch(name, ports=48)
+    for leaf, spine in (("left", 0), ("middle", 0), ("middle", 1), ("right", 1)):
+        made.connect(leaf, f"spine{spine}")
+    for host in range(40):
+        leaf = {0: "left", 1: "right"}.get(host, "middle")
+        made.connect(made.add_host(f"h{host}"), leaf)
+    return made
+
+
+@pytest.mark.filterwarnings("ignore::verbena.fabrics.FabricWarning")
+@pytest.mark.parametrize(
+    "made",
+    [fabrics.torus((5, 3)), irregular(), fabrics.dragonfly(2, 4, 2), damaged(), fabrics.ring(6),
+     fabrics.xgft((4, 3, 3), (1, 2, 3)), fabrics.clos2(12), fabrics.dumbbell(3, 3),
+     many_leaves(), without_a_common_root()],
+    ids=lambda made: made.name,
+)  # fmt: skip
+def test_up_down_finds_the_roots_that_opensm_finds(made: Fabric, tmp_path: Path) -> None:
+    """Or none, and then both are those of min-hop."""
+    theirs, log = opensm_alone(made, "updn", tmp_path)
+    ours = fabrics.route(theirs.fabric, "updn")
+    assert (theirs.out == ours.out).all()
+    if "no root nodes were found" in log:
+        assert ours.engine == "minhop"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [fabrics.torus((4, 5), 2), fabrics.torus((3, 3, 3)), fabrics.torus((4, 4, 2)),
+     fabrics.torus((4, 5), wrap=False), fabrics.torus((2, 2, 2)), fabrics.ring(7, 2)],
+    ids=lambda made: made.name,
+)  # fmt: skip
+def test_dimension_order_of_a_torus_that_was_discovered_is_opensm_s(
+    made: Fabric, tmp_path: Path
+) -> None:
+    """To the byte; only our lanes, which OpenSM's dor has not, take away the credit loops."""
+    theirs, ours = opensm(made, "dor", tmp_path)
+    assert (theirs.out == ours.out).all()
+    ours.check()
 
 
 def test_both_fat_tree_engines_shift_without_sharing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.fabrics import support
 from tests.fabrics.support import all_pairs, has_cycle
 from tests.fabrics.support import fabrics as any_fabric
 from verbena import fabrics
@@ -17,8 +18,7 @@ EFFORT = settings(max_examples=40, deadline=None)
 
 
 def routed(made: Fabric, engine: str) -> fabrics.Routes:
-    options = {"lanes": 15} if engine == "dfsssp" else {}
-    return fabrics.route(made, engine, **options)
+    return support.routed(made, engine, **({"lanes": 15} if engine == "dfsssp" else {}))
 
 
 @pytest.mark.parametrize("engine", ["minhop", "updn", "sssp", "dfsssp", "ecmp"])
@@ -53,6 +53,17 @@ def test_no_credit_loop_where_there_must_be_none(engine: str, made: Fabric) -> N
     routes = routed(made, engine)
     assert fabrics.credit_loop(routes) is None
     assert not has_cycle(routes)
+
+
+@EFFORT
+@given(made=any_fabric())
+def test_up_down_has_no_credit_loop_or_says_that_it_is_min_hop(made: Fabric) -> None:
+    routes = fabrics.ENGINES["updn"](made)
+    assert (routes.engine == "minhop") == bool(routes.notes)
+    if routes.notes:
+        assert (routes.out == fabrics.route(made, "minhop").out).all()
+    else:
+        assert fabrics.credit_loop(routes) is None
 
 
 @EFFORT

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import random
+import warnings
+
 import numpy as np
 import pytest
 
-from tests.fabrics.support import all_pairs, has_cycle
+from tests.fabrics.support import all_pairs, has_cycle, routed
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Routes
 
@@ -101,7 +104,7 @@ def test_static_routes_of_a_multistage_network_reach_little_more_than_half() -> 
 )
 def test_dfsssp_beats_what_was_there(made: Fabric, other: str, factor: float) -> None:
     """DFSSSP, IPDPS 2011: up to twice the bandwidth of OpenSM's engines, without deadlock."""
-    routes = fabrics.route(made, "dfsssp", lanes=15), fabrics.route(made, other)
+    routes = fabrics.route(made, "dfsssp", lanes=15), routed(made, other)
     bandwidth, least = (some.effective_bisection(60).mean() for some in routes)
     assert bandwidth > factor * least
 
@@ -169,7 +172,7 @@ def test_shortest_ways_around_a_ring_have_a_credit_loop(made: Fabric, engine: st
 @pytest.mark.parametrize("made", CYCLIC, ids=lambda made: made.name)
 @pytest.mark.parametrize("engine", ["updn", "dfsssp", "dor"])
 def test_engines_without_credit_loops(made: Fabric, engine: str) -> None:
-    routes = fabrics.route(made, engine)
+    routes = routed(made, engine)
     routes.check()
     assert not has_cycle(routes)
 
@@ -259,7 +262,8 @@ def test_a_wide_switch_has_wide_tables() -> None:
 @pytest.mark.parametrize(
     ("engine", "made", "message"),
     [
-        ("dor", fabrics.fat_tree(4), "e0 has no coordinate"),
+        ("dor", fabrics.fat_tree(4), r"dor: no torus and no mesh \(a dimension is neither"),
+        ("dor", fabrics.pair(), "dor: pair has no switch"),
         ("dragonfly", fabrics.ring(4), "s0 is in no group"),
         ("ftree", fabrics.ring(4), r"no fat-tree: s0\[2\] to s1\[3\] stays on one level"),
         ("magic", fabrics.ring(4), "no routing engine 'magic'"),
@@ -272,9 +276,115 @@ def test_an_engine_says_what_it_cannot_route(engine: str, made: Fabric, message:
 
 def test_roots_can_be_named() -> None:
     made = fabrics.ring(5)
-    assert (fabrics.route(made, "updn", roots=["s3"]).out != fabrics.route(made, "updn").out).any()
+    one, other = (fabrics.route(made, "updn", roots=[name]) for name in ("s3", "s0"))
+    assert (one.out != other.out).any()
     with pytest.raises(FabricError, match="h1 is no switch to be a root"):
         fabrics.route(made, "updn", roots=["h1"])
+
+
+@pytest.mark.parametrize("made", [fabrics.torus((5, 3)), fabrics.dragonfly(2, 4, 2)], ids=str)
+def test_up_down_without_roots_says_that_it_is_min_hop(made: Fabric) -> None:
+    with pytest.warns(fabrics.FabricWarning, match="updn found no roots.* those of minhop"):
+        routes = fabrics.route(made, "updn")
+    assert routes.engine == "minhop"
+    assert len(routes.notes) == 1
+    assert (routes.out == fabrics.route(made, "minhop").out).all()
+    with pytest.raises(FabricError, match="minhop: credit loop"):
+        routes.check()
+    fabrics.route(made, "updn", roots=[fabrics.centre(made)]).check()
+
+
+def test_where_there_are_roots_nothing_is_said() -> None:
+    for made in (fabrics.fat_tree(4), fabrics.one_switch(3), fabrics.diamond(2, 3), fabrics.pair()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert fabrics.route(made, "updn").notes == ()
+
+
+def test_the_centre_is_the_switch_that_is_nearest_to_all() -> None:
+    assert fabrics.centre(fabrics.chain(5)) == "s2"
+    with pytest.raises(FabricError, match="has no switch"):
+        fabrics.centre(fabrics.pair())
+
+
+# ---- a torus without coordinates -----------------------------------------------------------------
+
+GRIDS = [
+    fabrics.torus((4, 5), 2),
+    fabrics.torus((3, 3, 3)),
+    fabrics.torus((7, 2)),
+    fabrics.torus((4, 4, 2)),
+    fabrics.torus((6, 5), wrap=False),
+    fabrics.torus((5, 1, 3)),
+    fabrics.torus((2, 2, 2, 2, 2)),
+    fabrics.ring(4),
+    fabrics.ring(9, 2),
+    fabrics.chain(6),
+    fabrics.one_switch(3),
+]
+
+
+def copied(made: Fabric, mixed: int | None = None) -> Fabric:
+    """Without coordinates; with a seed the switches' ports and order are mixed, too."""
+    again, draw = Fabric(made.name), random.Random(mixed)
+    switches, ports = made.switches, {}
+    if mixed is not None:
+        draw.shuffle(switches)
+    for name in switches:
+        count = made.graph.nodes[name]["ports"]
+        again.add_switch(name, ports=count)
+        order = (
+            draw.sample(range(1, count + 1), count) if mixed is not None else range(1, count + 1)
+        )
+        ports[name] = dict(zip(range(1, count + 1), order, strict=True))
+    for name in made.hosts:
+        again.add_host(name)
+    for cable in made.cables():
+        a_port, b_port = (ports[end][port] if end in ports else port for end, port in
+                          ((cable.a, cable.a_port), (cable.b, cable.b_port)))  # fmt: skip
+        again.connect(cable.a, cable.b, a_port=a_port, b_port=b_port)
+    return again
+
+
+@pytest.mark.parametrize("made", GRIDS, ids=lambda made: made.name)
+def test_a_torus_without_coordinates_is_routed_as_with_them(made: Fabric) -> None:
+    found = fabrics.route(copied(made), "dor")
+    found.check()
+    if made.graph.nodes[made.switches[0]].get("coordinate"):
+        known = fabrics.route(made, "dor")
+        assert (found.out == known.out).all()
+        assert (found.sl == known.sl).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("made", GRIDS, ids=lambda made: made.name)
+def test_a_torus_is_found_whatever_its_ports_are(made: Fabric, seed: int) -> None:
+    routes = fabrics.route(copied(made, seed), "dor")
+    routes.check()
+    assert not has_cycle(routes)
+    src, dst = all_pairs(routes)
+    hops = (routes.links(src, dst) >= 0).sum(axis=1)
+    shortest = (fabrics.route(routes.fabric, "minhop").links(src, dst) >= 0).sum(axis=1)
+    assert (hops == shortest).all()
+
+
+def test_a_torus_with_a_missing_cable_is_found_by_its_ports() -> None:
+    made = copied(fabrics.torus((4, 5)))
+    made.disconnect("s7", 2)
+    with pytest.raises(FabricError, match="dor: s7 has no cable along dimension 0"):
+        fabrics.route(made, "dor")
+
+
+def test_coordinates_are_given_to_all_or_to_none() -> None:
+    made = fabrics.torus((3, 3))
+    del made.graph.nodes["s4"]["coordinate"]
+    with pytest.raises(FabricError, match="s4 has no coordinate"):
+        fabrics.route(made, "dor")
+
+
+def test_more_rings_than_an_sl_has_bits_are_refused() -> None:
+    with pytest.raises(FabricError, match="has 5 rings, and an SL is for 4"):
+        fabrics.route(fabrics.torus((3,) * 5), "dor")
 
 
 # ---- equal-cost sets and multicast -------------------------------------------------------------

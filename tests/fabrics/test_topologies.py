@@ -9,6 +9,7 @@ from collections.abc import Callable
 import networkx as nx
 import pytest
 
+from tests.fabrics.support import routed
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError
 
@@ -48,7 +49,7 @@ def test_sizes(fabric: Fabric, hosts: int, switches: int, cables: int) -> None:
 
 @pytest.mark.parametrize("fabric", [m[0] for m in MADE], ids=[m[0].name for m in MADE])
 def test_every_pair_has_a_way(fabric: Fabric) -> None:
-    routes = fabrics.route(fabric, "updn")
+    routes = routed(fabric, "updn")
     routes.check()
     assert str(routes.path("h0", fabric.hosts[-1])[0]).startswith("h0[1] to ")
 

@@ -53,62 +53,6 @@ def test_all_to_all_is_every_shift() -> None:
     assert len(fabrics.all_to_all(4, 10, in_turn=False).after) == 0
 
 
-def finished(work: Workload, hosts: int, contribute: Callable[[int, int], set[int]]) -> list[int]:
-    """An order in which the flows can run; what a host sends must be there when it does."""
-    waits = {n: set(work.after[work.after[:, 1] == n, 0].tolist()) for n in range(len(work))}
-    done: list[int] = []
-    while len(done) < len(work):
-        ready = [n for n in waits if n not in done and waits[n] <= set(done)]
-        assert ready
-        for n in ready:
-            assert contribute(n, hosts)
-        done += ready
-    return done
-
-
-@pytest.mark.parametrize("hosts", [2, 3, 5, 8])
-def test_a_ring_all_reduce_sums_every_chunk_everywhere(hosts: int) -> None:
-    work = fabrics.ring_all_reduce(hosts, 1000)
-    work.check(hosts)
-    assert work.bytes == 2 * (hosts - 1) * 1000
-    # have[i][c]: whose parts of chunk c are in host i's sum
-    have = [[{i} for _ in range(hosts)] for i in range(hosts)]
-
-    def send(flow: int, _: int) -> set[int]:
-        step, src = divmod(flow, hosts)
-        chunk = (src - step) % hosts
-        dst = int(work.flows["dst"][flow])
-        size = (chunk + 1) * 1000 // hosts - chunk * 1000 // hosts
-        assert work.flows["bytes"][flow] == size
-        if step < hosts - 1:
-            assert len(have[src][chunk]) == step + 1, "sent before the sum had arrived"
-            have[dst][chunk] = have[dst][chunk] | have[src][chunk]
-        else:
-            assert len(have[src][chunk]) == hosts
-            have[dst][chunk] = set(have[src][chunk])
-        return have[src][chunk]
-
-    finished(work, hosts, send)
-    assert all(len(parts) == hosts for chunks in have for parts in chunks)
-
-
-@pytest.mark.parametrize("hosts", [2, 3, 4, 7, 12])
-def test_a_tree_all_reduce_sums_at_the_root_and_tells_everyone(hosts: int) -> None:
-    work = fabrics.tree_all_reduce(hosts, 10)
-    work.check(hosts)
-    have = [{i} for i in range(hosts)]
-
-    def send(flow: int, _: int) -> set[int]:
-        src, dst = (int(work.flows[end][flow]) for end in ("src", "dst"))
-        if flow >= hosts - 1:
-            assert len(have[src]) == hosts, "told before it was known"
-        have[dst] |= have[src]
-        return have[src]
-
-    finished(work, hosts, send)
-    assert all(len(parts) == hosts for parts in have)
-
-
 @pytest.mark.parametrize(
     ("name", "mean"),
     [("websearch", 1_711_250), ("fb_hadoop", 120_420.75), ("ali_storage", 40_869.8)],
@@ -199,11 +143,6 @@ def test_a_trace_s_encoding_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> N
         fabrics.read_csv(path)
 
 
-def test_chunks_of_a_huge_all_reduce_add_up() -> None:
-    made = fabrics.ring_all_reduce(16, (1 << 60) + 5).flows["bytes"].reshape(-1, 16)
-    assert [sum(step) for step in made.tolist()] == [(1 << 60) + 5] * 30
-
-
 def test_a_trace_without_its_head_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,2,3,4\n")
     with pytest.raises(FabricError, match=r"t.csv, line 1: the head is not source,"):
@@ -236,13 +175,10 @@ def test_a_workload_that_cannot_run_is_refused(work: Workload, message: str) -> 
         (lambda: fabrics.shift(4, 8, 1), "by 8 of 4 hosts sends each to itself"),
         (lambda: fabrics.permutation(1, 1), "permutation: too few or too small: hosts"),
         (lambda: fabrics.incast(0, 1), "incast: too few or too small: senders"),
-        (lambda: fabrics.ring_all_reduce(8, 7), "ring all-reduce: too few or too small: size"),
         (lambda: fabrics.all_to_all(20_000, 1), "flows are more than"),
         (lambda: fabrics.incast(10**9, 1), "incast: 1000000000 flows are more than"),
         (lambda: fabrics.permutation(10**9, 1), "flows are more than"),
         (lambda: fabrics.shift(10**9, 1, 1), "flows are more than"),
-        (lambda: fabrics.ring_all_reduce(10**4, 10**9), "199980000 flows are more than"),
-        (lambda: fabrics.tree_all_reduce(10**9, 1), "flows are more than"),
         (lambda: fabrics.incast(4, 1, within_ps=-1), "incast: within -1 ps is before"),
         (lambda: fabrics.flows(1, 2, -3), "a flow with bytes -3"),
         (lambda: fabrics.flows(1 << 32, 2, 3), "a flow with src 4294967296"),

@@ -17,7 +17,6 @@ from tests.sim.programs import echo, ping
 from tests.support import plain_environment
 from verbena import sim
 from verbena.sim import Scenario, ScenarioResult, World
-from verbena.sim.plots import completion_times
 from verbena.sim.timeline import events
 
 TEXT = """\
@@ -152,16 +151,6 @@ def test_pictures_are_drawn(result: ScenarioResult, tmp_path: Path) -> None:
     for path in made:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size > 5000
-
-
-def test_completion_times_are_a_distribution(result: ScenarioResult) -> None:
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    completion_times(result, axes)
-    for line, name in zip(axes.lines, ("bulk", "late"), strict=True):
-        done = len(result.durations(name))
-        assert line.get_ydata().tolist() == [n / done for n in range(1, done + 1)]
 
 
 # ---- packets ------------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ length_m = 5
 
 [routing]
 engine = "updn"
+roots = ["s0"]
 
 [switch]
 flow = "credits"

@@ -213,7 +213,7 @@ def test_a_ring_all_reduce_takes_its_steps(hosts: int) -> None:
 
 
 def test_a_tree_all_reduce_goes_up_and_down() -> None:
-    work = fabrics.tree_all_reduce(7, 4 * PACKET)
+    work = fabrics.tree_all_reduce(7, 4 * PACKET, chunk=4 * PACKET)
     world = World(framing="bare")
     star(world, 7)
     flow = work.flows

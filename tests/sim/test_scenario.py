@@ -103,7 +103,8 @@ WRONG = {
     "an engine that is none": (
         "[fabric]", '[routing]\nengine = "ospf"\n[fabric]', "routing.engine", "there are minhop"),
     "an engine for another network": (
-        "[fabric]", '[routing]\nengine = "dor"\n[fabric]', "routing.engine", "no coordinate"),
+        "[fabric]", '[routing]\nengine = "dragonfly"\n[fabric]', "routing.engine",
+        "s0 is in no group"),
     "a wrong mtu": ("[fabric]", "[adapter]\nmtu = 5000\n[fabric]", "adapter.mtu", "256, 512"),
     "a wrong timeout": ("[fabric]", "[adapter]\ntimeout = 32\n[fabric]", "adapter.timeout", "31"),
     "no headroom": (
@@ -453,6 +454,16 @@ def test_traffic_patterns_make_their_flows() -> None:
         'pattern = "all_to_all"\nsize = 10': 12,
         'pattern = "ring_all_reduce"\nsize = 100': 24,
         'pattern = "tree_all_reduce"\nsize = 100': 6,
+        'pattern = "tree_all_reduce"\nsize = 100\nchunk = 50': 12,
+        'pattern = "double_tree_all_reduce"\nsize = 100\nhosts = 3': 8,
+        'pattern = "halving_doubling_all_reduce"\nsize = 100': 16,
+        'pattern = "ring_reduce_scatter"\nsize = 100': 12,
+        'pattern = "recursive_halving_reduce_scatter"\nsize = 100\nhosts = 3': 4,
+        'pattern = "ring_all_gather"\nsize = 100': 12,
+        'pattern = "recursive_doubling_all_gather"\nsize = 100': 8,
+        'pattern = "binomial_broadcast"\nsize = 100\nroot = "h2"': 3,
+        'pattern = "chain_broadcast"\nsize = "100 KB"\nchunk = "10 KB"\nroot = 1': 30,
+        'pattern = "double_tree_broadcast"\nsize = 100': 6,
         'pattern = "flows"\nfrom = 0\nto = [1, 2, 3]\nsize = 9\nrepeat = 4\nevery = "1 us"': 12,
     }.items():  # fmt: skip
         scenario = Scenario.parse(f"{head}[[traffic]]\n{table}\n")

@@ -208,3 +208,30 @@ def test_a_link_has_extenders() -> None:
     assert np.array_equal(results[0].links["node"], results[1].links["node"])
     small = Scenario.parse(text.replace('"4 MiB"', '"1 MiB"'))
     assert any("a room of 1048576 bytes lets s0[4] to s1[4]" in note for note in small.notes)
+
+
+RING = """\
+[fabric]
+topology = "ring"
+switches = 5
+[routing]
+engine = "updn"
+[[traffic]]
+pattern = "permutation"
+size = "4 KiB"
+"""
+
+
+def test_up_down_without_roots_is_a_note_and_not_with_them() -> None:
+    without = Scenario.parse(RING)
+    assert without.routes.engine == "minhop"
+    assert "updn found no roots" in without.notes[0]
+    assert "updn found no roots" in without.run().summary()
+    named = Scenario.parse(RING).changed({"routing.roots": ["s2"]})
+    assert (named.routes.engine, named.notes) == ("updn", ())
+
+
+def test_roots_that_leave_hosts_without_a_way_are_refused() -> None:
+    trees = Scenario.parse(RING).changed({"fabric": {"topology": "chain", "switches": 5}})
+    with pytest.raises(ScenarioError, match=r"routing\.roots leads nowhere from .* as roots = \["):
+        trees.changed({"routing.roots": ["s0", "s4"]})

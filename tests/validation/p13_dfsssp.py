@@ -9,6 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from tests.fabrics.support import routed
 from tests.sim.fabrics import MIB, CheckedWorld, credits
 from tests.validation.row import Confidence, Figure, Row, Scope, at_least, at_most, holds
 from verbena import fabrics
@@ -63,7 +64,7 @@ def measure(scope: Scope) -> Iterator[Figure]:
         routes = fabrics.route(fabric, "dfsssp")
         mine = share(routes, patterns, scope.seed)
         for engine, least in (("updn", tree), ("minhop", shortest)):
-            other = share(fabrics.route(fabric, engine), patterns, scope.seed)
+            other = share(routed(fabric, engine), patterns, scope.seed)
             yield at_least(f"{name}: share, beside {engine}", mine / other, least)
         yield at_most(f"{name}: lanes", routes.lanes.lanes, 5)
         yield holds(f"{name}: no credit loop", fabrics.credit_loop(routes) is None)
@@ -72,7 +73,7 @@ def measure(scope: Scope) -> Iterator[Figure]:
     yield holds("irregular, in packets, 8 KiB: minhop deadlocks", end == "deadlock")
     end, mine = in_packets(routes := fabrics.route(fabric, "dfsssp"), 8 << 10)
     yield holds("irregular, in packets, 8 KiB a lane: dfsssp does not", end == "done")
-    _, other = in_packets(fabrics.route(fabric, "updn"), routes.lanes.lanes * 8 << 10)
+    _, other = in_packets(routed(fabric, "updn"), routes.lanes.lanes * 8 << 10)
     yield at_least("irregular, in packets, the same memory: beside updn", mine / other, 1.1)
 
 

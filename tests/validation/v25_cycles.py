@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from tests.fabrics.support import routed
 from tests.sim.fabrics import MIB, CheckedWorld, credits
 from tests.validation.row import Figure, Row, Scope, equal, holds
 from verbena import fabrics
@@ -45,7 +46,7 @@ def measure(scope: Scope) -> Iterator[Figure]:
     for name in scope.pick(("ring of 6", "dragonfly"), tuple(FABRICS)):
         fabric: Fabric = FABRICS[name]()
         for engine in scope.pick(("dfsssp", "minhop"), ENGINES):
-            routes = fabrics.route(fabric, engine)
+            routes = routed(fabric, engine)
             loop = fabrics.credit_loop(routes) is not None
             stuck = is_stuck(routes)
             if engine not in CYCLIC:

@@ -31,8 +31,10 @@ def parser() -> argparse.ArgumentParser:
         epilog="LINK is s0-h1 or s0[1], as the scenario names links. A scenario that has variants "
         "runs in each of them, and their names are added to those of files and folders. Ctrl-C "
         "ends a run, and what it has measured is shown and written. Exit status 1: the scenario is "
-        "wrong, a file cannot be written, or a run ended in a deadlock or stalled where its "
-        "scenario does not expect it.",
+        "wrong, a file cannot be written, a run ended in a deadlock or stalled where its scenario "
+        "does not expect it, or a flow of it failed, be it one of many, where its scenario does "
+        'not allow it (allow = ["failures"]). The lines FAILED of what is printed say why. Flows '
+        "that were refused a reservation, or had no time to end, are no failure.",
     )
     made.add_argument("scenario", nargs="?", metavar="SCENARIO", help="a TOML file or a name")
     made.add_argument(
@@ -105,6 +107,7 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
     status = 0
     for name, one in chosen:
         own = name if len(chosen) > 1 else None
+        say_before(one)
         result = one.run(
             progress=None if options.quiet else progress(one),
             captures={link: _named(Path(file), own) for link, file in captures.items()},
@@ -115,11 +118,30 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
         if result.end == "interrupted":
             return INTERRUPTED
         unexpected = result.end in ("deadlock", "stalled") and result.end != one.expect
+        unexpected |= failed(one, result)
         good = written and not result.captures_lost and result.wrong is None
         status = max(status, int(unexpected or not good))
     if scenario.see:
         print("\n" + textwrap.fill(scenario.see, 96))
     return status
+
+
+def say_before(scenario: Scenario) -> None:
+    """The notes of a run that somebody waits for; they are in its summary, too."""
+    if sys.stderr.isatty():
+        for note in scenario.notes:
+            print(f"{scenario.name}: note: {note}", file=sys.stderr)
+
+
+def failed(scenario: Scenario, result: ScenarioResult) -> bool:
+    """Whether flows failed that were not to; it says how many."""
+    count = sum(sum(reasons.values()) for reasons in result.failures.values())
+    if not count or "failures" in scenario.allow:
+        return False
+    print(
+        f"verbena sim: {result.name}: {count} of {len(result.flows)} flows failed", file=sys.stderr
+    )
+    return True
 
 
 def prepare(options: argparse.Namespace) -> None:

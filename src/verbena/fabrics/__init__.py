@@ -13,6 +13,7 @@ Needs networkx: ``pip install verbena[sim]``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,13 +25,27 @@ except ModuleNotFoundError as error:
     ) from None
 
 from . import dot, ibnetdiscover
+from .collectives import (
+    binomial_broadcast,
+    chain_broadcast,
+    collective_cost,
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    halving_doubling_all_reduce,
+    recursive_doubling_all_gather,
+    recursive_halving_reduce_scatter,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_all_reduce,
+)
 from .deadlock import CreditLoop, credit_loop
 from .draw import draw, positions, svg
-from .engines import ecmp, min_hop, up_down
+from .engines import centre, ecmp, min_hop, up_down
 from .engines import fat_tree as d_mod_k
-from .errors import FabricError
+from .errors import FabricError, FabricWarning
 from .fabric import Cable, Fabric
-from .flows import FLOW, Workload, flows, read_csv, write_csv
+from .flows import FLOW, PART, Workload, flows, read_csv, write_csv
 from .lanes import LaneMap
 from .multicast import MulticastTree, multicast_tree
 from .patterns import (
@@ -38,9 +53,7 @@ from .patterns import (
     incast,
     permutation,
     poisson,
-    ring_all_reduce,
     shift,
-    tree_all_reduce,
 )
 from .rates import Rate, ethernet, infiniband, rate
 from .routes import Detours, Hop, PortGroups, Routes
@@ -73,10 +86,12 @@ __all__ = [
     "FLOW",
     "Fabric",
     "FabricError",
+    "FabricWarning",
     "Hop",
     "LINK",
     "LaneMap",
     "MulticastTree",
+    "PART",
     "PUBLISHED",
     "PortGroups",
     "Rate",
@@ -84,19 +99,26 @@ __all__ = [
     "Tables",
     "Workload",
     "all_to_all",
+    "binomial_broadcast",
+    "centre",
     "chain",
+    "chain_broadcast",
     "clos2",
     "clos3",
+    "collective_cost",
     "credit_loop",
     "diamond",
     "distribution",
     "dot",
+    "double_tree_all_reduce",
+    "double_tree_broadcast",
     "dragonfly",
     "draw",
     "dumbbell",
     "ethernet",
     "fat_tree",
     "flows",
+    "halving_doubling_all_reduce",
     "ibnetdiscover",
     "incast",
     "infiniband",
@@ -110,8 +132,12 @@ __all__ = [
     "rate",
     "read_csv",
     "read_distribution",
+    "recursive_doubling_all_gather",
+    "recursive_halving_reduce_scatter",
     "ring",
+    "ring_all_gather",
     "ring_all_reduce",
+    "ring_reduce_scatter",
     "route",
     "shift",
     "svg",
@@ -139,8 +165,12 @@ ENGINES: dict[str, Callable[..., Routes]] = {
 def route(fabric: Fabric, engine: str = "minhop", **options: Any) -> Routes:
     """Routes by an engine of ENGINES; ``options`` are the engine's own.
 
-    Raises FabricError when there is no such engine, or it cannot route this fabric.
+    Raises FabricError when there is no such engine, or it cannot route this fabric. What else is to
+    be known, as ``updn`` without roots, is a FabricWarning and in the ``notes`` of the routes.
     """
     if engine not in ENGINES:
         raise FabricError(f"no routing engine {engine!r}: there are {', '.join(ENGINES)}")
-    return ENGINES[engine](fabric, **options)
+    made = ENGINES[engine](fabric, **options)
+    for note in made.notes:
+        warnings.warn(note, FabricWarning, stacklevel=2)
+    return made

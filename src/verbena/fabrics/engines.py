@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,13 @@ from .lanes import identity
 from .routes import PortGroups, Routes
 from .tables import Tables
 
-__all__ = ["auto_roots", "ecmp", "fat_tree", "min_hop", "up_down"]
+__all__ = ["auto_roots", "centre", "ecmp", "fat_tree", "min_hop", "up_down"]
 
 FORBIDDEN = 1 << 30
+NO_ROOTS = (
+    "updn found no roots, since {}, and the routes are those of minhop, as with OpenSM: name the "
+    "roots (roots = [...]), or route with dfsssp"
+)
 
 
 def empty(tables: Tables) -> NDArray[Any]:
@@ -68,20 +73,25 @@ def up_down(fabric: Fabric, roots: Sequence[str] | None = None) -> Routes:
     """Up*/down* (Autonet, Schroeder et al. 1991): never up again after going down.
 
     Up is towards the ``roots``: names of switches, by default those that ``auto_roots`` finds.
-    Raises FabricError when one of them is no switch.
+    Where it finds none, or some that leave pairs of switches without a way, the routes are those of
+    ``min_hop``, as OpenSM falls back to it: then ``engine`` is "minhop" and ``notes`` says so. Of
+    roots that are named ``check`` tells whether they leave a pair without a way; below a single
+    one, as ``centre``, all have one. Raises FabricError when one of the roots is no switch.
     """
     tables = fabric.tables()
-    candidates = UpDownHops.of(tables, _rank_order(tables, _root_numbers(fabric, roots)))
+    numbers = auto_roots(tables) if roots is None else _root_numbers(tables, roots)
+    if tables.switch_count and not len(numbers):
+        why = "no switch is about equally far from all hosts"
+        return replace(min_hop(fabric), notes=(NO_ROOTS.format(why),))
+    candidates = UpDownHops.of(tables, _rank_order(tables, numbers))
     if roots is None and (candidates.hops[tables.leaves] == FAR).any():
-        # Several roots may leave switches that share none; below a single one nobody is left out.
-        candidates = UpDownHops.of(tables, _rank_order(tables, _centre(tables)))
+        names = ", ".join(map(tables.switch_name, numbers[:4])) + ", ..." * (len(numbers) > 4)
+        why = f"not all hosts have a way up to {names} and down again"
+        return replace(min_hop(fabric), notes=(NO_ROOTS.format(why),))
     return Routes(fabric, tables, "updn", balanced(tables, candidates), None, identity(tables))
 
 
-def _root_numbers(fabric: Fabric, roots: Sequence[str] | None) -> NDArray[np.int64]:
-    tables = fabric.tables()
-    if roots is None:
-        return auto_roots(tables)
+def _root_numbers(tables: Tables, roots: Sequence[str]) -> NDArray[np.int64]:
     numbers = np.array([tables.number.get(name, -1) for name in roots]) - tables.host_count
     if len(numbers) == 0 or (numbers < 0).any():
         wrong = [name for name, number in zip(roots, numbers, strict=True) if number < 0]
@@ -92,9 +102,10 @@ def _root_numbers(fabric: Fabric, roots: Sequence[str] | None) -> NDArray[np.int
 def auto_roots(tables: Tables) -> NDArray[np.int64]:
     """Switches that are about equally far from all hosts, as OpenSM finds the tops of trees.
 
-    That is: more than 90 % of the hosts at one distance and no more than 5 % at each other one; and
-    without hosts of their own, if there are such. Where no switch is like that, the one with the
-    least distance to all hosts together.
+    That is: more than 90 % of the hosts at one distance and no more than 5 % at each other one.
+    There may be none, as on a torus. Among many leaves each leaf is such a switch, too. OpenSM
+    takes them all, and lets packets go both ways between roots, which is min-hop; here it is only
+    those without hosts, if there are such, and tables of trees are the same.
     """
     if not tables.switch_count:
         return np.zeros(0, np.int64)
@@ -106,16 +117,21 @@ def auto_roots(tables: Tables) -> NDArray[np.int64]:
         weight.sum(), 1
     )
     level = ((share > 0.9).sum(axis=1) == 1) & ((share > 0.05).sum(axis=1) == 1)
-    if not level.any():
-        return _centre(tables)
     bare = level & (tables.hosts_at == 0)
     return np.nonzero(bare if bare.any() else level)[0]
 
 
-def _centre(tables: Tables) -> NDArray[np.int64]:
+def centre(fabric: Fabric) -> str:
+    """The switch that has the least distance to all hosts together: a root where no tree is.
+
+    As in ``route(fabric, "updn", roots=[centre(fabric)])``. Raises FabricError without a switch.
+    """
+    tables = fabric.tables()
+    if not tables.switch_count:
+        raise FabricError(f"{fabric.name} has no switch")
     hops = hop_table(tables)
     far = np.where(hops != FAR, hops, tables.switch_count).astype(np.int64)
-    return np.array([np.argmin(far @ tables.hosts_at[tables.leaves])])
+    return tables.switch_name(int(np.argmin(far @ tables.hosts_at[tables.leaves])))
 
 
 def _rank_order(tables: Tables, roots: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,10 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import FabricError
 
-__all__ = ["FLOW", "Workload", "flows", "read_csv", "write_csv"]
+__all__ = ["FLOW", "PART", "Workload", "few", "flows", "need", "read_csv", "write_csv"]
 
 # Hosts by number, bytes, and picoseconds since the beginning.
 FLOW = np.dtype([("src", np.uint32), ("dst", np.uint32), ("bytes", np.uint64), ("start", np.int64)])
+# What a flow of a collective carries: from which byte of the buffer on, and whether the receiver
+# adds it to its own instead of taking it over.
+PART = np.dtype([("offset", np.int64), ("adds", np.bool_)])
 COLUMNS = ("source", "destination", "bytes", "start_ps", "after")
 MAX_FLOWS = 100_000_000
 
@@ -33,11 +36,15 @@ class Workload:
     ``after`` [m, 2] int64: flow ``after[i, 1]`` begins only when flow ``after[i, 0]``, and every
     other that it waits for, has been received; its ``start`` is then the time from there on. A flow
     that waits for none begins at ``start``.
+
+    ``parts`` [n] of dtype PART, for collective operations alone: which bytes each flow carries.
+    Those beyond the buffer's end are at its beginning.
     """
 
     name: str
     flows: NDArray[Any]
     after: NDArray[np.int64] = field(default_factory=_none_after)
+    parts: NDArray[np.void] | None = None
 
     def __len__(self) -> int:
         return len(self.flows)
@@ -77,11 +84,13 @@ class Workload:
             before, after = before[keep], after[keep]
 
     def __add__(self, other: Workload) -> Workload:
-        """Both at once; the other's flows are numbered after these."""
+        """Both at once; the other's flows are numbered after these. Parts are kept if both have."""
+        known = self.parts is not None and other.parts is not None
         return Workload(
             f"{self.name} + {other.name}",
             np.concatenate([self.flows, other.flows]),
             np.concatenate([self.after, other.after + len(self)]),
+            np.concatenate([self.parts, other.parts]) if known else None,
         )
 
 
@@ -98,6 +107,21 @@ def flows(src: ArrayLike, dst: ArrayLike, size: ArrayLike, start: ArrayLike = 0)
             raise FabricError(f"a flow with {name} {column.max()}")
         made[name] = column
     return made
+
+
+def need(name: str, **numbers: int) -> None:
+    """Raises FabricError for what is no whole number from 1 on."""
+    for what, value in numbers.items():
+        if not isinstance(value, int | np.integer):
+            raise FabricError(f"{name}: {what} is {value!r}, and not a whole number")
+        if value < 1:
+            raise FabricError(f"{name}: too few or too small: {what}")
+
+
+def few(name: str, count: int) -> None:
+    """Raises FabricError for more flows than there may be."""
+    if count > MAX_FLOWS:
+        raise FabricError(f"{name}: {count} flows are more than {MAX_FLOWS}")
 
 
 def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:

@@ -73,7 +73,8 @@ class Routes:
     or ``none`` (255, 65535). ``sl`` [S, D] uint8: the SL of packets from hosts at a switch to a
     destination; None means 0. ``lanes`` has the VLs. ``groups`` are the equal-cost sets, for
     Ethernet; ``out`` is then one choice from each. ``detours``: packets also take other ways, which
-    ``links``, ``path`` and the loads do not show.
+    ``links``, ``path`` and the loads do not show. ``notes``: what its user should know of how they
+    were made.
     """
 
     fabric: Fabric
@@ -84,6 +85,7 @@ class Routes:
     lanes: LaneMap
     groups: PortGroups | None = None
     detours: Detours | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def none(self) -> int:

@@ -12,29 +12,38 @@ from numpy.typing import NDArray
 from .engines import empty
 from .errors import FabricError
 from .fabric import Fabric
+from .grid import coordinates
 from .lanes import SLS, LaneMap, identity
 from .routes import Detours, Routes
 from .tables import Tables
 
 __all__ = ["dimension_order", "dragonfly_minimal", "dragonfly_ugal", "dragonfly_valiant"]
 
-MAX_DIMENSIONS = 4  # an SL has a bit for each
+MAX_RINGS = 4  # dimensions that wrap around: an SL has a bit for each
 
 
 def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
     """The first dimension first, then the next one, in each the shorter way (Dally and Seitz 1987).
 
-    With ``dateline`` bit d of the SL says that the path goes around the end of dimension d, and the
+    With ``dateline`` a bit of the SL says that the path goes around the end of a dimension, and the
     SL-to-VL tables put it on VL 1 in that dimension, as OpenSM's torus-2QoS does: two lanes, no
-    credit loop. Without it, a torus of more than three switches in a dimension has one. Where both
-    ways are equally long, the way up is taken.
+    credit loop. Without it, a torus of more than three switches in a dimension has one, as with
+    OpenSM's dor. Where both ways are equally long, the way up is taken.
 
-    Needs switches with the attribute ``coordinate``, of up to four dimensions; raises FabricError
-    where one has none, or where a cable of the grid is missing.
+    Where switches are is their attribute ``coordinate``, as ``torus`` makes it; without any it is
+    found from the cables, as of a fabric that was read from a file: then dimensions are in the
+    order of their lowest ports, and up is towards the lower one, which is the order of OpenSM's
+    dor. Raises FabricError where the fabric is no torus and no mesh, where a cable is missing that
+    a way needs, and for more than four dimensions that wrap around.
     """
     tables = fabric.tables()
     place, shape = _places(fabric, tables)
     step = _step_ports(tables, place, shape)
+    rings = [d for d, size in enumerate(shape) if _wraps(step, place, d, size)]
+    if len(rings) > MAX_RINGS:
+        raise FabricError(
+            f"dor: {fabric.name} has {len(rings)} rings, and an SL is for {MAX_RINGS}"
+        )
     goal = place[np.maximum(tables.end_switch, 0)]
     out = empty(tables)
     todo = np.broadcast_to((tables.end_switch >= 0)[None, :], out.shape).copy()
@@ -43,11 +52,11 @@ def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
     for d, size in enumerate(shape):
         way = (goal[None, :, d] - place[:, None, d]) % size
         up = way <= size - way
-        wraps = _wraps(step, place, d, size)
-        if not wraps:
-            up = goal[None, :, d] > place[:, None, d]
         ahead = goal[None, :, d] > place[:, None, d]
-        around |= ((way != 0) & (up != ahead)).astype(np.uint8) << d
+        if d in rings:
+            around |= ((way != 0) & (up != ahead)).astype(np.uint8) << rings.index(d)
+        else:
+            up = ahead
         here = todo & (way != 0)
         rows, columns = np.nonzero(here)
         port = step[rows, d, np.where(up[rows, columns], 0, 1)]
@@ -58,20 +67,22 @@ def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
         todo &= ~here
     if not dateline:
         return Routes(fabric, tables, "dor", out, None, identity(tables))
-    return Routes(fabric, tables, "dor", out, around, _dateline(tables, step, len(shape)))
+    return Routes(fabric, tables, "dor", out, around, _dateline(tables, step, rings))
 
 
 def _places(fabric: Fabric, tables: Tables) -> tuple[NDArray[np.int64], list[int]]:
     """[S, dimensions], and the size of each."""
-    places: list[tuple[int, ...]] = []
-    for name in tables.names[tables.host_count :]:
-        place = fabric.graph.nodes[name].get("coordinate")
-        if place is None or (places and len(place) != len(places[0])):
-            raise FabricError(f"dor: {name} has no coordinate, or one of other dimensions")
-        places.append(place)
-    made = np.array(places, np.int64)
-    if not made.size or made.shape[1] > MAX_DIMENSIONS:
-        raise FabricError(f"dor: {fabric.name} has not 1 to {MAX_DIMENSIONS} dimensions")
+    names = tables.names[tables.host_count :]
+    if not names:
+        raise FabricError(f"dor: {fabric.name} has no switch")
+    places = [fabric.graph.nodes[name].get("coordinate") for name in names]
+    if all(place is None for place in places):
+        made = coordinates(tables)
+    else:
+        for name, place in zip(names, places, strict=True):
+            if place is None or not place or len(place) != len(places[0] or ()):
+                raise FabricError(f"dor: {name} has no coordinate, or one of other dimensions")
+        made = np.array(places, np.int64)
     return made, [int(size) for size in made.max(axis=0) + 1]
 
 
@@ -93,15 +104,15 @@ def _wraps(step: NDArray[np.int64], place: NDArray[np.int64], d: int, size: int)
     return size > 2 and bool((step[place[:, d] == size - 1, d, 0] >= 0).any())
 
 
-def _dateline(tables: Tables, step: NDArray[np.int64], dimensions: int) -> LaneMap:
-    """Kind 0 leads to hosts, kind d + 1 along dimension d: there bit d of the SL is the VL."""
+def _dateline(tables: Tables, step: NDArray[np.int64], rings: list[int]) -> LaneMap:
+    """Kind 0 leads to hosts and along lines, kind b + 1 along ring b: there bit b of the SL is the
+    VL."""
     kind = np.zeros(tables.out_link.shape, np.uint8)
-    for d in range(dimensions):
+    lane = np.zeros((len(rings) + 1, len(rings) + 1, SLS), np.uint8)
+    for bit, d in enumerate(rings):
         switch, side = np.nonzero(step[:, d] >= 0)
-        kind[switch, step[switch, d, side]] = d + 1
-    lane = np.zeros((dimensions + 1, dimensions + 1, SLS), np.uint8)
-    for d in range(dimensions):
-        lane[:, d + 1, :] = (np.arange(SLS) >> d) & 1
+        kind[switch, step[switch, d, side]] = bit + 1
+        lane[:, bit + 1, :] = (np.arange(SLS) >> bit) & 1
     return LaneMap(kind, lane)
 
 

@@ -301,6 +301,7 @@ cdef extern from "port/sim/sim.h" nogil:
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
     const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
     uint64_t vb_sim_buffer_most(const vb_sim *sim, const vb_sim_flow *flow)
+    uint64_t vb_sim_flow_done(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()

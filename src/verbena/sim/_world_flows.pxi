@@ -62,7 +62,8 @@ cdef object _flow_rows(vb_sim *sim):
     cdef uint8_t[:] state = made["state"], status = made["status"], level = made["level"]
     for i in range(count):
         source[i], target[i] = flow[i].source, flow[i].target
-        size[i], done[i], lost[i] = flow[i].bytes, flow[i].done, flow[i].lost
+        size[i], done[i] = flow[i].bytes, vb_sim_flow_done(sim, &flow[i])
+        lost[i] = flow[i].lost
         start[i], finish[i] = flow[i].start, flow[i].finish
         resent[i], marked[i] = flow[i].resent, flow[i].marked
         notices[i], level[i] = flow[i].notices, flow[i].level

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult"]
 
 NEVER = 2**64 - 1
+WAITING = STATES.index("waiting")
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
 REFUSED = STATES.index("refused")
@@ -137,15 +138,16 @@ class ScenarioResult:
     def goodput(self, traffic: str | int | None = None) -> float:
         """Bits per second that these flows had together, from the first start to the last end.
 
-        Flows that were refused have no part in it.
+        What has arrived of flows that have not ended counts, up to the end of the run. Flows that
+        were refused have no part in it.
         """
         flows = self.of(traffic)
-        flows = flows[flows["state"] != REFUSED]
+        # Of a flow that waits, `start` may be a delay.
+        flows = flows[~np.isin(flows["state"], (WAITING, REFUSED))]
         if not len(flows):
             return 0.0
-        ended = np.isin(flows["state"], (DONE, INCOMPLETE))
-        ends = np.where(ended, flows["finish"], np.uint64(self.time))
-        span = int(ends.max()) - int(flows["start"].min())
+        last = int(np.minimum(flows["finish"], np.uint64(self.time)).max())
+        span = last - int(flows["start"].min())
         return float(flows["done"].sum()) * 8e12 / span if span > 0 else 0.0
 
     # ---- links ---------------------------------------------------------------------------------
@@ -178,6 +180,22 @@ class ScenarioResult:
         return column
 
     @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        """Flows that failed, by traffic and by the completion status that says why."""
+        found: dict[str, dict[str, int]] = {}
+        for number, name in enumerate(self.traffic):
+            for status, count in self._failures(number).items():
+                reasons = found.setdefault(name, {})  # several may have one name
+                reasons[status] = reasons.get(status, 0) + count
+        return found
+
+    def _failures(self, traffic: int) -> dict[str, int]:
+        flows = self.of(traffic)
+        failed = flows["status"][flows["state"] == FAILED]
+        seen = zip(*np.unique(failed, return_counts=True), strict=True)
+        return {_status_name(int(status)): int(count) for status, count in seen}
+
+    @property
     def dropped(self) -> dict[str, int]:
         """Packets by the reason for which they were dropped."""
         counts = {reason: int(self.links[f"dropped_{reason}"].sum()) for reason in DROPS}
@@ -197,6 +215,7 @@ class ScenarioResult:
         lines += [f"  blocked: {' -> '.join(map(self.link_name, self.blocked))}"] * bool(
             self.blocked
         )
+        lines += self._failure_lines()
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  WRONG: {self.wrong}"] * (self.wrong is not None)
         return "\n".join(lines)
@@ -231,6 +250,14 @@ class ScenarioResult:
         if lost := int(flows["lost"].sum()):
             words.append(f"{size_text(lost)} lost")
         return f"  {name}: {', '.join(words)}"
+
+    def _failure_lines(self) -> list[str]:
+        return [
+            f"  FAILED: {count} of {len(self.of(number))} flows of {name}: "
+            f"{status}{REASONS.get(status, '')}"
+            for number, name in enumerate(self.traffic)
+            for status, count in self._failures(number).items()
+        ]
 
     def _link_lines(self) -> list[str]:
         if not len(self.links):
@@ -289,6 +316,21 @@ class ScenarioResult:
         from verbena.sim import plots
 
         return plots.write(self, Path(folder))
+
+
+# What the status of a flow that failed means here; others are of no flow.
+REASONS = {
+    "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than it"
+}
+
+
+def _status_name(status: int) -> str:
+    from verbena.verbs import WCStatus
+
+    try:
+        return WCStatus(status).name
+    except ValueError:
+        return f"status {status}"
 
 
 def structured(kind: np.dtype[np.void], columns: dict[str, Any], length: int) -> NDArray[np.void]:

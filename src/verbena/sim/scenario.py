@@ -31,11 +31,12 @@ from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
+from verbena.sim.trips import timeout_note
 from verbena.sim.units import time_text
 
 __all__ = ["Scenario"]
 
-ALLOW = ("loss",)
+ALLOW = ("loss", "failures")
 LOOPS_MOST = 4096  # hosts
 ENDS = ("done", "time", "deadlock", "stalled")
 
@@ -43,7 +44,8 @@ ENDS = ("done", "time", "deadlock", "stalled")
 class Scenario:
     """A checked scenario, which can be run again and again; runs with one seed are equal.
 
-    ``name``, ``teaches``, ``see``: its texts. ``expect``: how its author expects it to end.
+    ``name``, ``teaches``, ``see``: its texts. ``expect``: how its author expects it to end;
+    ``allow``: what is no fault of it, "loss" and "failures".
     ``seed``; ``duration`` in ps or None. ``fabric``, ``routes``, ``traffic``: what was made of it.
     ``notes``: remarks that are no errors.
     ``variants``: names of the changes that the file has.
@@ -101,7 +103,7 @@ class Scenario:
         self.expect = root.take("expect", kinds.one_of(ENDS), "done")
         self.seed = root.take("seed", kinds.whole(0, 2**63 - 1), 0)
         self.duration = root.take("duration", kinds.time, None)
-        allow = root.take("allow", kinds.list_of(kinds.one_of(ALLOW)), [])
+        self.allow = tuple(root.take("allow", kinds.list_of(kinds.one_of(ALLOW)), []))
         memory = root.take("memory", kinds.size(1), None)
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
@@ -130,7 +132,7 @@ class Scenario:
             self.routes,
             self.adapter,
             routing.balance,
-            "loss" in allow,
+            "loss" in self.allow,
             np.repeat(self._extenders, 2),
         )
         self._check_extenders(lists["link"])
@@ -149,7 +151,9 @@ class Scenario:
         self._refuse_all(root, memory)
         self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
-        self.notes = self.switching.notes + self._loop_notes() + self._timeout_notes()
+        self.notes = (
+            self.switching.notes + self.routes.notes + self._loop_notes() + self._timeout_notes()
+        )
 
     def _read_variants(self, section: Section) -> None:
         self._variants = {}
@@ -254,8 +258,10 @@ class Scenario:
     def _timeout_notes(self) -> tuple[str, ...]:
         """As World.advice has it: RC without a timeout, where it needs one."""
         reliable = self.traffic.transport == "rc"
-        if self.adapter.get("timeout") != 0 or not reliable.any():
+        if not reliable.any():
             return ()
+        if self.adapter.get("timeout") != 0:
+            return self._trip_notes(reliable)
         switches = [self.switching.settings, *self.switching.own.values()]
         levels = set(np.unique(self.traffic.level[reliable]).tolist())
         detours, groups = self.routes.detours, self.routes.groups
@@ -282,6 +288,23 @@ class Scenario:
             f"loss only by what comes after it: {'; '.join(why)}"
         )
         return (note,) if why else ()
+
+    def _trip_notes(self, reliable: NDArray[np.bool_]) -> tuple[str, ...]:
+        """A timeout that ends before an answer can have come."""
+        flows = self.traffic.work.flows[reliable]
+        pairs = np.unique(np.stack([flows["src"], flows["dst"]], axis=1).astype(np.int64), axis=0)
+        cut_through = any(
+            one["cut_through"] for one in (self.switching.settings, *self.switching.own.values())
+        )
+        note = timeout_note(
+            self.routes,
+            pairs,
+            min(int(self.adapter["mtu"]), int(flows["bytes"].min())),
+            int(self.adapter.get("timeout", 14)),  # the defaults of World
+            int(self.adapter.get("retry_count", 7)),
+            cut_through,
+        )
+        return (note,) if note else ()
 
     # ---- running ---------------------------------------------------------------------------------
 

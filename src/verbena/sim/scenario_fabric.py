@@ -297,9 +297,12 @@ def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
         return Routing(_given_tables(section, fabric, folder), balance, None, {}, delay)
     engine, options = _engine(section)
     try:
-        routes = fabrics.route(fabric, engine, **options)
+        routes = fabrics.ENGINES[engine](fabric, **options)  # its notes become the scenario's
     except FabricError as error:
         raise section.error("engine", f"cannot route this: {error}") from None
+    if engine == "updn" and (nowhere := _nowhere(routes)):
+        one = f'below a single root, as roots = ["{fabrics.centre(fabric)}"], all have a way'
+        raise section.error("roots", f"{nowhere}: {one}")
     return Routing(routes, balance, engine, options, delay)
 
 
@@ -315,6 +318,14 @@ def _engine(section: Section) -> tuple[str, dict[str, Any]]:
     return engine, options
 
 
+def _nowhere(routes: Routes) -> str:
+    """A pair of hosts without a way, in words, or nothing."""
+    if not len(pairs := routes.unreachable()):
+        return ""
+    a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
+    return f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)"
+
+
 def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
     path = folder / section.take("file", kinds.text)
     section.close()
@@ -325,9 +336,8 @@ def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
         raise section.error("file", f"cannot be read: {error}") from None
     if loops := routes.loops():
         raise section.error("file", f"has a routing loop {loops[0]}")
-    if len(pairs := routes.unreachable()):
-        a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
-        raise section.error("file", f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)")
+    if nowhere := _nowhere(routes):
+        raise section.error("file", nowhere)
     return routes
 
 

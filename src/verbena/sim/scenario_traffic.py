@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
+from verbena.fabrics.collectives import BROADCASTS, COLLECTIVES, PIPELINES, flow_count
 from verbena.sim import kinds
 from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
-from verbena.sim.units import time_text
+from verbena.sim.units import bytes_of, time_text
 
 __all__ = ["Traffic", "count_flows", "read_traffic"]
 
@@ -163,12 +164,20 @@ def _all_to_all(place: _Place) -> Workload:
     return fabrics.all_to_all(place.hosts(), place.section.take("size", _SIZE), in_turn=in_turn)
 
 
-def _ring_all_reduce(place: _Place) -> Workload:
-    return fabrics.ring_all_reduce(place.hosts(), place.section.take("size", _SIZE))
+def _collective(name: str) -> Callable[[_Place], Workload]:
+    """The function of verbena.fabrics of that name, with ``chunk`` and ``root`` if it has them."""
 
+    def made(place: _Place) -> Workload:
+        hosts, size = place.hosts(), place.section.take("size", _SIZE)
+        options: dict[str, Any] = {}
+        if name in PIPELINES:
+            options["chunk"] = place.section.take("chunk", _SIZE, None)
+        if name in BROADCASTS:
+            options["root"] = place.section.take("root", place.host, 0)
+        work: Workload = getattr(fabrics, name)(hosts, size, **options)
+        return work
 
-def _tree_all_reduce(place: _Place) -> Workload:
-    return fabrics.tree_all_reduce(place.hosts(), place.section.take("size", _SIZE))
+    return made
 
 
 def _poisson(place: _Place) -> Workload:
@@ -205,8 +214,7 @@ PATTERNS: dict[str, Callable[[_Place], Workload]] = {
     "permutation": _permutation,
     "shift": _shift,
     "all_to_all": _all_to_all,
-    "ring_all_reduce": _ring_all_reduce,
-    "tree_all_reduce": _tree_all_reduce,
+    **{name: _collective(name) for name in COLLECTIVES},
     "poisson": _poisson,
     "trace": _trace,
 }
@@ -222,8 +230,8 @@ def count_flows(sections: list[Section], hosts: int) -> float:
         match table.get("pattern"):
             case "all_to_all":
                 total += some * (some - 1)
-            case "ring_all_reduce":
-                total += 2 * some * (some - 1)
+            case str(name) if name in COLLECTIVES:
+                total += _collective_flows(table, name, some)
             case "flows":
                 repeat = table.get("repeat", 1)
                 lists = [table.get(key) for key in ("from", "to", "size")]
@@ -234,6 +242,15 @@ def count_flows(sections: list[Section], hosts: int) -> float:
             case _:
                 total += some
     return total
+
+
+def _collective_flows(table: dict[str, Any], name: str, hosts: int) -> float:
+    """What is wrong with its sizes is found when it is made."""
+    try:
+        chunk = bytes_of(table["chunk"]) if "chunk" in table else None
+        return flow_count(name, hosts, bytes_of(table["size"]), chunk)
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def _expected(section: Section, hosts: int) -> float:

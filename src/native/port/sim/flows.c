@@ -462,6 +462,28 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     vb_sim_qp_destroy(qp);
 }
 
+/* RC: of its first message that has not ended what is acknowledged, or of a READ has come. */
+static uint64_t acknowledged(const struct vb_sim_qp *qp)
+{
+    const struct vb_endpoint *ep = qp->qp.endpoint;
+    const struct vb_sq_wqe *first;
+
+    if (!ep || (int32_t)(ep->requester.begun - qp->qp.sq_next) <= 0)
+        return 0; /* the first has no PSN yet, or all have ended */
+    first = &qp->qp.sq[qp->qp.sq_next & qp->qp.sq_mask];
+    return (uint64_t)vb_psn_count(first->first_psn, ep->requester.una) * ep->path.mtu;
+}
+
+uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t part;
+
+    if (flow->state != VB_FLOW_RUNNING || flow->type != IBV_QPT_RC)
+        return flow->done;
+    part = acknowledged(sim->qp[flow->slot]);
+    return part < flow->bytes - flow->done ? flow->done + part : flow->bytes;
+}
+
 /* The last message of a flow that others wait for says so. */
 static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
 {

@@ -83,7 +83,8 @@ struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
     uint64_t bytes;
     uint64_t start, finish; /* ps */
-    uint64_t done;          /* bytes of the messages that have ended; UC, UD: that were received */
+    uint64_t done;    /* bytes of the messages that have ended; UC, UD: that were received; of a
+                         running RC flow see vb_sim_flow_done */
     uint64_t lost;    /* UC, UD: bytes that did not arrive, or are of a message that did not */
     uint64_t message; /* bytes of one request, at most 1 GiB */
     uint64_t reserve; /* bits per second, which it is promised and limited to; 0: neither */
@@ -144,6 +145,8 @@ uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                              const struct vb_sim_after *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
+/* Bytes of it that are done by now, also of a message that has not ended. */
+uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow);
 uint64_t vb_sim_flows_left(const struct vb_sim *sim);
 
 /* A flow's index in its congestion control table came to the trigger of its service level. */
