@@ -36,7 +36,7 @@ class FabricRun:
     def measure(self, effort: Effort, cores: Cores) -> Sample:
         for module in self.needs:
             if importlib.util.find_spec(module) is None:
-                raise SkipError(f"{module} is not installed: pip install verbena[{NEEDS[module]}]")
+                raise SkipError(f"{module} is not installed: pip install {module}")
         key = (self.script, self.arguments)
         if self.value not in _LEFT.get(key, {}):
             _LEFT[key] = run(self.script, cores, seconds=effort.seconds, **dict(self.arguments))
