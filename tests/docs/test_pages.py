@@ -164,7 +164,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert status is None or done.returncode == status, f"{block}: {done.stdout}"
         return done.stdout
@@ -193,7 +193,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.debian
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN)
 def test_the_blocks_of_a_page_run_in_order(page: str, reader: Reader) -> None:
     here = runnable(page)

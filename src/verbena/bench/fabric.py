@@ -15,7 +15,6 @@ from verbena.bench.cores import Cores
 from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
 
 TIMEOUT = 180.0
-NEEDS = {"networkx": "sim", "simpy": "bench"}
 
 
 @dataclass(frozen=True)
