@@ -3,45 +3,54 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-# Every Python example goes on from here; `ended` says how the request of a QP has ended.
+# Every Python example goes on from here, whichever came before it: what it breaks, it has made.
+# `ended` says how the request of a QP has ended.
 BEGIN = """\
 from verbena import verbs
 from verbena.verbs import AccessFlags, QPType, RecvWR, SendFlags, SendWR, SGE, WROpcode
 
 ALL = 15  # LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
+mine, theirs = pd.alloc(8192, ALL), pd.alloc(4096, ALL)
 
 
-def pair(access=ALL, timeout=8):
+def pair(access=ALL, timeout=8, cq=cq):
     here, there = (pd.create_qp(send_cq=cq, max_send_wr=16, max_recv_wr=16) for _ in range(2))
-    verbs.connect_pair(
-        here, there, access=access, timeout=timeout, retry_cnt=1, rnr_retry=1, min_rnr_timer=1
-    )
+    options = {"retry_cnt": 1, "rnr_retry": 1, "min_rnr_timer": 1}
+    verbs.connect_pair(here, there, access=access, timeout=timeout, **options)
     return here, there
 
 
-def ended(qp=None):
-    while (wc := cq.wait(1, 30)[0]).qp_num != (qp or here).qp_num:
+def ended(qp):
+    while (wc := cq.wait(1, 30)[0]).qp_num != qp.qp_num:
         pass
     wc.raise_for_status()
-
-
-ctx = verbs.open_device()
-pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
-here, there = pair()
-mine, theirs = pd.alloc(8192, ALL), pd.alloc(4096, ALL)
 """
+PAIR = "here, there = pair()\n"
+BY_PACKETS = "# Python started with VERBENA_PORT=roce, and the lines of the beginning\n"
 
 
 @dataclass(frozen=True)
 class Example:
-    """Lines of Python after BEGIN, or the command line of a program that `verbena run` starts."""
+    """Lines of Python after BEGIN, or the command line of a program that `verbena run` starts.
+
+    A connection that the lines use and do not make is made before them (PAIR).
+    """
 
     title: str
     code: str = ""
     command: str = ""
     packets: bool = False  # VERBENA_PORT=roce
+
+    @property
+    def lines(self) -> str:
+        """What is shown and run."""
+        made = "here, there" in self.code or not re.search(r"\b(here|there)\b", self.code)
+        return f"{BY_PACKETS if self.packets else ''}{'' if made else PAIR}{self.code}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ STATUSES = (
             ),
             Example(
                 "An atomic with too short an element",
-                "here.fetch_add([mine.sge(4)], theirs.addr, theirs.rkey, 1)\nended()",
+                "here.fetch_add([mine.sge(4)], theirs.addr, theirs.rkey, 1)\nended(here)",
             ),
             Example(
                 "A datagram beyond the path MTU",
@@ -77,7 +86,7 @@ STATUSES = (
                 "ah = pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=1)\n"
                 "wr = SendWR(1, mine.sge(5000), ah=ah, remote_qpn=there.qp_num, "
                 "remote_qkey=0x11111111)\n"
-                "here.post_send(wr)\nended()",
+                "here.post_send(wr)\nended(here)",
             ),
         ),
     ),
@@ -92,7 +101,7 @@ STATUSES = (
                 "here.modify(qp_state=verbs.QPState.SQD)\n"
                 "here.modify(qp_state=verbs.QPState.SQD, max_rd_atomic=0)\n"
                 "here.modify(qp_state=verbs.QPState.RTS)\n"
-                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended(here)",
             ),
         ),
     ),
@@ -106,12 +115,12 @@ STATUSES = (
         (
             Example(
                 "An lkey that names nothing",
-                "here.write([SGE(mine.addr, 64, 0x5EED)], theirs.addr, theirs.rkey)\nended()",
+                "here.write([SGE(mine.addr, 64, 0x5EED)], theirs.addr, theirs.rkey)\nended(here)",
             ),
             Example(
                 "A READ into memory that is not to be written",
                 "target = pd.reg_mr(bytes(64), 0)\n"
-                "here.read(target, theirs.addr, theirs.rkey, length=64)\nended()",
+                "here.read(target, theirs.addr, theirs.rkey, length=64)\nended(here)",
             ),
         ),
     ),
@@ -130,7 +139,7 @@ STATUSES = (
             ),
             Example(
                 "The program ended the QP",
-                "here.recv(mine)\nhere.modify(qp_state=verbs.QPState.ERR)\nended()",
+                "here.recv(mine)\nhere.modify(qp_state=verbs.QPState.ERR)\nended(here)",
             ),
         ),
     ),
@@ -152,15 +161,15 @@ STATUSES = (
             Example(
                 "The queue pair does not grant it",
                 "here, there = pair(access=AccessFlags.REMOTE_WRITE)\n"
-                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                "here.read(mine, theirs.addr, theirs.rkey, length=64)\nended(here)",
             ),
             Example(
                 "An atomic that is not on 8 bytes",
-                "here.fetch_add(mine, theirs.addr + 4, theirs.rkey, 1)\nended()",
+                "here.fetch_add(mine, theirs.addr + 4, theirs.rkey, 1)\nended(here)",
             ),
             Example(
                 "The receive request is too short",
-                "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended()",
+                "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended(here)",
             ),
         ),
     ),
@@ -173,27 +182,27 @@ STATUSES = (
         (
             Example(
                 "A key that names nothing",
-                "here.write(mine, theirs.addr, 0x5EED, length=64)\nended()",
+                "here.write(mine, theirs.addr, 0x5EED, length=64)\nended(here)",
             ),
             Example(
                 "Outside the region",
-                "here.write(mine, theirs.addr, theirs.rkey, length=8192)\nended()",
+                "here.write(mine, theirs.addr, theirs.rkey, length=8192)\nended(here)",
             ),
             Example(
                 "The region does not grant it",
-                "theirs = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
-                "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                "readable = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
+                "here.write(mine, readable.addr, readable.rkey, length=64)\nended(here)",
             ),
             Example(
                 "Nor a FLUSH",
                 "here, there = pair(ALL | AccessFlags.FLUSH_GLOBAL)\n"
-                "here.flush(theirs.addr, theirs.rkey)\nended()",
+                "here.flush(theirs.addr, theirs.rkey)\nended(here)",
             ),
             Example(
                 "A WRITE by packets, to a process of this host",
                 "here, there = pair(timeout=16)\n"
-                "theirs = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
-                "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                "readable = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
+                "here.write(mine, readable.addr, readable.rkey, length=64)\nended(here)",
                 packets=True,
             ),
         ),
@@ -207,7 +216,8 @@ STATUSES = (
         (
             Example(
                 "The peer's receive request has a wrong lkey",
-                "there.recv([SGE(theirs.addr, 64, 0x5EED)])\nhere.send(mine, length=64)\nended()",
+                "there.recv([SGE(theirs.addr, 64, 0x5EED)])\n"
+                "here.send(mine, length=64)\nended(here)",
             ),
         ),
     ),
@@ -221,7 +231,7 @@ STATUSES = (
         (
             Example(
                 "The peer is not there",
-                "there.close()\nhere.write(mine, theirs.addr, theirs.rkey, length=64)\nended()",
+                "there.close()\nhere.write(mine, theirs.addr, theirs.rkey, length=64)\nended(here)",
             ),
         ),
     ),
@@ -231,7 +241,7 @@ STATUSES = (
         "the sender is faster than the receiver posts.",
         "post receives before the peer may send, use an SRQ, or set `rnr_retry` to 7, which waits "
         "for ever.",
-        (Example("No receive request", "here.send(mine, length=64)\nended()"),),
+        (Example("No receive request", "here.send(mine, length=64)\nended(here)"),),
     ),
     Entry(
         "GENERAL_ERR",
@@ -362,10 +372,10 @@ CALLS = (
         (
             Example(
                 "More completions than the CQ holds",
-                "cq = ctx.create_cq(2)\nhere, there = pair()\n"
+                "short = ctx.create_cq(2)\nhere, there = pair(cq=short)\n"
                 "for _ in range(3):\n"
-                "    here.write(mine, theirs.addr, theirs.rkey, length=64)\n"
-                "cq.wait(3, 30)",
+                "    here.write(mine, theirs.addr, theirs.rkey, length=64)\n\n"
+                "short.wait(3, 30)",
             ),
         ),
     ),
@@ -390,8 +400,16 @@ CALLS = (
         "the order: what was made last goes first.",
         "destroy the users that the text counts. In Python, `with` does it in order.",
         (
-            Example("A PD in use", "pd.close()"),
-            Example("A CQ in use", "cq.close()"),
+            Example(
+                "A PD in use",
+                "domain = ctx.alloc_pd()\n"
+                "qp, mr = domain.create_qp(send_cq=cq), domain.alloc(4096)\n"
+                "domain.close()",
+            ),
+            Example(
+                "A CQ in use",
+                "queue = ctx.create_cq(16)\nqp = pd.create_qp(send_cq=queue)\nqueue.close()",
+            ),
         ),
     ),
 )

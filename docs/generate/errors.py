@@ -81,7 +81,7 @@ def example(one: Any) -> str:
         )
     else:
         run = raised_by_packets if one.packets else raised
-        shown, output = block("python", one.code), run(one.code)
+        shown, output = block("python", one.lines), run(one.lines)
     return f"*{one.title}*\n\n{shown}\n{block('text', wrapped(output))}"
 
 
@@ -101,7 +101,7 @@ def made() -> str:
     """The whole catalogue."""
     begin = block("python", catalogue.BEGIN.rstrip())
     return (
-        f"The Python examples go on from these lines:\n\n{begin}"
+        f"The Python examples go on from these lines, in any order:\n\n{begin}"
         f"\n## Statuses of completions\n\n{entries(catalogue.STATUSES)}"
         f"\n## Calls that fail\n\n{entries(catalogue.CALLS)}"
     )

@@ -92,6 +92,26 @@ def test_latency_of_perftest_without_a_steady_counter(monkeypatch: pytest.Monkey
     assert "-C" not in perftest.Perftest("read_lat").words(100)
 
 
+def test_a_deviation_that_is_no_number_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perftest, "cycles_per_us", lambda: None)
+    text = LATENCY.replace("356.32", "-nan")
+    assert perftest.Perftest("read_lat").sample(perftest.data_row(text)).value == 520
+
+
+@pytest.mark.parametrize("number", ["nan", "-nan", "inf", "-inf"])
+@pytest.mark.parametrize("test", ["read_lat", "write_bw"])
+def test_a_figure_that_is_no_number_is_no_result(test: str, number: str) -> None:
+    text = LATENCY.replace("520.00", number).replace("15608801.00", number)
+    with pytest.raises(MeasureError, match="busy"):
+        perftest.Perftest(test, 4096).sample(perftest.data_row(text))
+
+
+def test_a_warning_before_the_numbers_is_not_the_result() -> None:
+    warned = BANDWIDTH.replace(" 67108864", "Conflicting CPU frequency values: 1 != 2\n 67108864")
+    assert warned != BANDWIDTH
+    assert perftest.data_row(warned) == perftest.data_row(BANDWIDTH)
+
+
 @pytest.mark.parametrize("text", ["", "Couldn't connect\n", " #bytes\n", " #bytes\n Failed here\n"])
 def test_perftest_without_a_result(text: str) -> None:
     with pytest.raises(MeasureError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
@@ -77,3 +78,27 @@ def test_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("verbena.cli.run.main", interrupt)
     assert cli.main(["run", "true"]) == 130
+
+
+STREAMS = (">&-", "2>&-", "<&- >&- 2>&-")
+CALLS = (
+    *((("--version",), 0), ((), 2), (("fly",), 2), (("run", "--no-such-option"), 2)),
+    *((("run", "--", "no-such-program"), 127), (("devices",), 0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "status"),
+    [(closed, words, status) for closed in STREAMS for words, status in CALLS]
+    + [(STREAMS[-1], (command.name, "--help"), 0) for command in cli.COMMANDS],
+)
+def test_closed_streams_change_no_exit_status(
+    closed: str, words: tuple[str, ...], status: int
+) -> None:
+    command = shlex.join(verbena_command(*words))
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.count("Traceback")) == (status, 0), done.stderr
+    if ">&-" in closed.split():
+        assert done.stdout == ""  # what belongs on stderr does not go to stdout, nor the reverse

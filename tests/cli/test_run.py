@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -219,3 +221,27 @@ def test_file_of_no_known_format(verbena_run: Run, tmp_path: Path) -> None:
     done = verbena_run(str(program))
     assert done.returncode == CANNOT_RUN
     assert "Exec format error" in done.stdout
+
+
+# ---- closed streams ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
+def test_a_program_starts_and_finds_the_streams_as_they_are(
+    closed: tuple[int, ...], tmp_path: Path
+) -> None:
+    """It runs, and what the caller closed is closed in the program, too."""
+    command = shlex.join(verbena_command("run", "--", sys.executable, "-c", OPEN_ONES))
+    closing = " ".join(f"{number}>&-" for number in closed)
+    whole = ["sh", "-c", f"{command} {tmp_path}/found {closing}"]
+    assert subprocess.run(whole, stdin=subprocess.DEVNULL).returncode == 23
+    open_ones = set((tmp_path / "found").read_text().split())
+    assert open_ones == {"0", "1", "2"} - {str(number) for number in closed}
+
+
+OPEN_ONES = """
+import os, sys
+found = [number for number in range(3) if os.path.exists(f"/proc/self/fd/{number}")]
+open(sys.argv[1], "w").write(" ".join(map(str, found)))
+os._exit(23)
+"""

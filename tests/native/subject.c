@@ -198,7 +198,7 @@ static void note_range(struct subject *subject, uint32_t key, uint64_t low, uint
 /* As a registration would do it, but with the capture's key. */
 static void place(struct subject *subject, struct region *region)
 {
-    struct vb_mr_shared *entry = &subject->adapter.self.mr[region->key >> 8];
+    struct vb_mr_shared *entry = vb_mr_entry(&subject->adapter.self, region->key);
     uint64_t length = region->high - region->low;
 
     region->memory = calloc(1, length);

@@ -26,12 +26,18 @@ static const uint64_t told_bytes = 8ull << 30;
 
 /* ---- what is offered in the first message ---- */
 
-enum offer { UNSEALED, SHORT, NOT_A_FILE, TABLE_OUTSIDE, SOUND };
+enum offer { UNSEALED, SHORT, NOT_A_FILE, TABLE_OUTSIDE, NO_ENTRIES, ODD_ENTRIES, SOUND };
 
 static int offered_file(enum offer offer)
 {
     struct vb_segment_header header = {
-        .magic = VB_SEGMENT_MAGIC, .version = VB_LAYOUT_VERSION, .header_size = sizeof(header)};
+        .magic = VB_SEGMENT_MAGIC,
+        .version = VB_LAYOUT_VERSION,
+        .header_size = sizeof(header),
+        .mr_entries = offer == NO_ENTRIES    ? 0
+                      : offer == ODD_ENTRIES ? 3
+                                             : 1,
+    };
     int ends[2], fd;
 
     if (offer == TABLE_OUTSIDE)

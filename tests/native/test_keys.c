@@ -34,18 +34,24 @@ static int compare(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-/* Each of the 24 unknown bits is set in about half of the keys, and in a random half. */
-static void look_random(const uint32_t *keys)
+/*
+ * Each of the 32 bits is set in about so much of the keys, half, and changes as often, from one to
+ * the next. `wide` is for what was given just after the window had doubled: its upper half is free
+ * then and its lower one half full, so that one bit of the index is set in two thirds.
+ */
+static void look_random(const uint32_t *keys, bool wide)
 {
-    for (int bit = 0; bit < 24; ++bit) {
+    int least = wide ? SOME / 4 : SOME * 2 / 5;
+
+    for (int bit = 0; bit < 32; ++bit) {
         int set = 0, changes = 0;
 
         for (int i = 0; i < SOME; ++i) {
             set += keys[i] >> bit & 1;
             changes += i && ((keys[i] ^ keys[i - 1]) >> bit & 1);
         }
-        CHECK(set > SOME * 2 / 5 && set < SOME * 3 / 5); /* over 6 standard deviations */
-        CHECK(changes > SOME * 2 / 5 && changes < SOME * 3 / 5);
+        CHECK(set > least && set < SOME - least); /* over 5 standard deviations away */
+        CHECK(changes > least && changes < SOME - least);
     }
 }
 
@@ -58,7 +64,7 @@ static void keys_look_random_and_are_distinct(void)
         for (int i = 0; i < SOME; ++i)
             keys[side][i] = reg((int)side)->ibv.rkey;
         fabric_close(&fabric);
-        look_random(keys[side]);
+        look_random(keys[side], false);
     }
     CHECK(memcmp(keys[0], keys[1], sizeof(keys[0])) != 0); /* their seeds differ */
     for (int side = 0; side < 2; ++side) {
@@ -138,29 +144,61 @@ static void key_zero_names_nothing(void)
     fabric_close(&fabric);
 }
 
-/* Every number but 0 exactly once, however full; what is returned is found again. */
+/* Every number but 0 at most once, half of them; what is returned can be taken again. */
 static void entries_are_given_out_once(void)
 {
     struct vb_random random = {.key = {5}};
-    struct vb_keys keys = {0};
-    uint8_t *seen = calloc(VB_MAX_MR, 1);
+    struct vb_keys keys = {.entries = VB_MR_ENTRIES};
+    uint8_t *seen = calloc(VB_MR_ENTRIES, 1);
     double before = processor_seconds();
     uint32_t index;
 
     CHECK(seen);
-    for (uint32_t i = 1; i < VB_MAX_MR; ++i) {
+    for (uint32_t i = 1; i <= VB_MAX_MR; ++i) {
         CHECK_EQ(vb_keys_take(&keys, &random, &index), 0);
-        CHECK(index && index < VB_MAX_MR && !seen[index]);
-        CHECK(keys.window >= 1 << 16 && (keys.window == VB_MAX_MR || keys.window >= i));
+        CHECK(index && index < keys.window && !seen[index]);
+        CHECK(keys.window >= 1 << 16 && keys.window >= 2 * i);
         seen[index] = 1;
     }
     CHECK_EQ(vb_keys_take(&keys, &random, &index), -ENOMEM);
-    vb_keys_return(&keys, 4711);
+    vb_keys_return(&keys, index);
     CHECK_EQ(vb_keys_take(&keys, &random, &index), 0);
-    CHECK_EQ(index, 4711);
+    CHECK_EQ(vb_keys_take(&keys, &random, &index), -ENOMEM);
     printf("  %.0f ns each, up to the last\n", (processor_seconds() - before) * 1e9 / VB_MAX_MR);
     vb_keys_free(&keys);
     free(seen);
+}
+
+/* As where the system limits the size of files. */
+static void half_of_a_small_table_is_given_out(void)
+{
+    struct vb_random random = {.key = {6}};
+    struct vb_keys keys = {.entries = 2 * VB_MR_WINDOW};
+    uint32_t index;
+
+    for (uint32_t i = 0; i < VB_MR_WINDOW; ++i) {
+        CHECK_EQ(vb_keys_take(&keys, &random, &index), 0);
+        CHECK(index < keys.entries);
+    }
+    CHECK_EQ(vb_keys_take(&keys, &random, &index), -ENOMEM);
+    vb_keys_free(&keys);
+}
+
+/* Keys that were given in each window, and no two with one name. */
+static void look_random_in_all_windows(struct vb_mr **mr)
+{
+    uint8_t *seen = calloc(VB_MR_ENTRIES, 1);
+    uint32_t keys[SOME];
+
+    CHECK(seen);
+    for (int i = 0; i < MANY; ++i)
+        CHECK_EQ(seen[mr[i]->ibv.rkey >> 8]++, 0);
+    free(seen);
+    for (int first = 0; first + SOME <= MANY; first += MANY / 64) {
+        for (int i = 0; i < SOME; ++i)
+            keys[i] = mr[first + i]->ibv.rkey;
+        look_random(keys, true);
+    }
 }
 
 /* In processor time; the bounds are loose, for a sanitizer's sake. */
@@ -178,6 +216,7 @@ static void a_million_registrations(void)
     printf("  %.0f ns each\n", (processor_seconds() - start) * 1e9 / MANY);
     CHECK(processor_seconds() - start < 30);
     CHECK_EQ(fabric.side[0].adapter.keys.window, 1 << 22);
+    look_random_in_all_windows(mr);
     for (int i = 0; i < MANY; ++i)
         CHECK_EQ(vb_mr_check(&fabric.side[0].adapter.self, fabric.side[0].pd->number,
                              mr[i]->ibv.rkey, 0, 64, 0, &entry),
@@ -210,6 +249,7 @@ int main(void)
     RUN(a_region_whose_access_alone_changes_keeps_its_key);
     RUN(key_zero_names_nothing);
     RUN(entries_are_given_out_once);
+    RUN(half_of_a_small_table_is_given_out);
     RUN(a_million_registrations);
     return 0;
 }

@@ -20,7 +20,10 @@ class Row:
     measured: float
 
 
-ROW = re.compile(r"^ (\d+)[ \t]+(\d+)((?:[ \t]+[\d.]+)+)[ \t]*$", re.MULTILINE)
+# What printf makes of %lf: on a busy machine perftest's standard deviation is sometimes -nan,
+# beside latencies that are right.
+NUMBER = r"-?(?:[\d.]+|inf|nan)"
+ROW = re.compile(rf"^ (\d+)[ \t]+(\d+)((?:[ \t]+{NUMBER})+)[ \t]*$", re.MULTILINE)
 
 
 def rows(output: str) -> list[Row]:

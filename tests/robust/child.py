@@ -165,6 +165,16 @@ class RobustSide(Side):
         assert described is not None
         return list(described["peers"])
 
+    def regions_most(self) -> int:
+        return self.ctx.query_device().max_mr
+
+    def sockets(self) -> int:
+        """How many Unix sockets this process holds."""
+        rows = Path("/proc/net/unix").read_text().splitlines()[1:]
+        unix = {f"socket:[{row.split()[6]}]" for row in rows}
+        links = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+        return len(unix.intersection(links))
+
     def write(self, addr: int, rkey: int, length: int) -> None:
         self.qp.write(self.mr, addr, rkey, length=length)
 

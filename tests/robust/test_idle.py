@@ -4,6 +4,10 @@ tests/native/test_visitors.c.)"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.robust.conftest import StartChild, connect
 from tests.verbs.side import RemoteSide
 
@@ -38,3 +42,17 @@ def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
     far.post_recv()
     far.wait(1, 0.1)  # what is imported and allocated once
     assert any(sleeps(far) for _ in range(TRIES))
+
+
+@pytest.mark.parametrize(("port", "threads"), [("auto", 3), ("roce", 3), ("direct", 2)])
+def test_a_device_has_as_many_threads_as_the_page_says(
+    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str, threads: int
+) -> None:
+    """docs/design.md, "How two processes meet"."""
+    monkeypatch.setenv("VERBENA_PORT", port)
+    child = start_child()
+    tasks = Path(f"/proc/{child.process.pid}/task")
+    side = child.make()
+    with_device = len(list(tasks.iterdir()))
+    side.close()
+    assert with_device - len(list(tasks.iterdir())) == threads

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.robust.conftest import StartChild
+from tests.robust.conftest import StartChild, connect
 from tests.support import ROOT, SANITIZED
 from verbena import verbs
 
@@ -46,10 +46,35 @@ def test_no_descriptors_while_a_peer_is_met() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 16, 1 << 24])
+LEAST_FILE = 64 << 20  # docs/shared-heap.md says so, and so does the message
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 16, 1 << 24, LEAST_FILE - 1])
 def test_files_that_may_not_grow(start_child: StartChild, limit: int) -> None:
     child = start_child(f"RLIMIT_FSIZE={limit}")
     with pytest.raises(verbs.VerbsError) as caught:
         child.make()
     assert caught.value.errno in (errno.EFBIG, errno.ENOMEM)
-    assert "ulimit -f" in child.stop()
+    said = child.stop()
+    assert "ulimit -f" in said
+    assert "64 MiB" in said
+
+
+LIMITED = [(LEAST_FILE, 1 << 17), (100 * 10**6, 1 << 17), (1 << 30, 1 << 21), (2**31 - 1, 1 << 21)]
+
+
+@pytest.mark.parametrize(("limit", "regions"), LIMITED)
+@pytest.mark.parametrize("kind", ["alloc", "own"])
+def test_files_of_a_limited_size_hold_smaller_tables(
+    start_child: StartChild, limit: int, regions: int, kind: str
+) -> None:
+    """The device opens, says how many regions its table has room for, and works with any peer."""
+    small, usual = start_child(f"RLIMIT_FSIZE={limit}"), start_child()
+    near, far = small.make(kind=kind), usual.make(kind=kind)
+    connect(near, far)
+    assert (near.regions_most(), far.regions_most()) == (regions, 1 << 23)
+    for one, other in ((near, far), (far, near)):
+        one.fill(b"a limited file")
+        one.write(*other.region(), 64)
+        assert [done.status for done in one.wait()] == ["SUCCESS"]
+        assert other.bytes_at(0, 14) == b"a limited file"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -22,19 +23,39 @@ def test_every_counter_has_its_name(ctx: verbs.Context) -> None:
     assert all(isinstance(value, int) for part in counters.values() for value in part.values())
 
 
+@pytest.mark.not_simulated("it has no UDP port and no steering")
 @pytest.mark.parametrize(
-    ("port", "parts"), [("direct", set()), ("roce", {"engine", "udp", "steer"})]
+    "variable", ["VERBENA_PORT=direct", "VERBENA_PORT=roce", "VERBENA_LINK_LAYER=infiniband"]
 )
-def test_where_no_packets_are_sent_none_are_counted(port: str, parts: set[str]) -> None:
-    program = "from verbena import verbs; print(*verbs.open_device('verbena0').counters())"
+def test_counters_have_the_same_names_whether_packets_are_sent_or_not(
+    ctx: verbs.Context, variable: str
+) -> None:
+    program = """
+import json
+from verbena import verbs
+with verbs.open_device("verbena0") as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
+    near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(near, far)
+    mr = pd.alloc(64, 7)
+    near.write(mr, mr.addr, mr.rkey)
+    cq.wait()[0].raise_for_status()
+    print(json.dumps(ctx.counters()))
+"""
+    name, _, value = variable.partition("=")
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=clean_environment() | {"VERBENA_PORT": port},
+        env=clean_environment() | {name: value},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert (done.returncode, set(done.stdout.split())) == (0, parts), done.stderr
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout)
+    assert {part: set(names) for part, names in counted.items()} == {
+        part: set(names) for part, names in (ctx.counters() or {}).items()
+    }
+    assert any(counted["engine"].values()) == (value == "roce")
 
 
 def test_after_it_is_closed_nothing_is_counted(ctx: verbs.Context) -> None:

@@ -130,7 +130,7 @@ static bool files_are_limited(void)
 static const char *remedy(int error)
 {
     if ((error == -ENOMEM || error == -EFBIG) && files_are_limited())
-        return "no room for its tables: lift `ulimit -f`";
+        return "its tables need a file of 64 MiB: raise `ulimit -f`, or lift it";
     switch (error) {
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
@@ -171,6 +171,32 @@ static void say_without_packets(int error)
                                                                                : VB_LOG_INFO,
            "no RoCE (%s): only processes on this host are reached, without packets",
            error == -EADDRINUSE ? VB_ROCE_PORT_IS_TAKEN : strerror(-error));
+}
+
+/* The same where a peer on this host is reached without packets. */
+static void say_without_faults(void)
+{
+    vb_log(VB_LOG_ERRORS,
+           "a peer on this host is reached directly, without packets: VERBENA_FAULT (verbena run "
+           "--fault) does nothing to it; VERBENA_PORT=roce on both sides makes packets");
+}
+
+static void say_without_capture(void)
+{
+    vb_log(VB_LOG_ERRORS,
+           "a peer on this host is reached directly, without packets: VERBENA_CAPTURE (verbena run "
+           "--capture) shows nothing of it; --capture-direct does, and VERBENA_PORT=roce on both "
+           "sides makes packets");
+}
+
+/* An InfiniBand port has said it already (settings.c). */
+static void (*unheard_when_direct(const struct vb_settings *settings))(void)
+{
+    if (settings->infiniband)
+        return NULL;
+    if (settings->capture && !settings->capture_direct)
+        return say_without_capture;
+    return settings->fault ? say_without_faults : NULL;
 }
 
 static bool can_capture(const struct vb_capture_config *config)
@@ -226,6 +252,7 @@ static int open_adapter(void)
                  .fault = settings->fault},
         .packets_only = settings->port == VB_PORT_ROCE,
         .direct_only = settings->port == VB_PORT_DIRECT,
+        .went_direct = unheard_when_direct(settings),
     };
     const struct vb_capture_config capture = {.path = settings->capture,
                                               .bytes = settings->capture_bytes,

@@ -24,12 +24,9 @@ VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t s
 
 VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t size)
 {
-    struct vb_host *host;
-
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
     if (vb_open_of(context)->simulated)
         return vb_connect_counters(vb_open_of(context)->simulated, json, size);
-    host = vb_open_of(context)->host;
-    return host->roce ? vb_roce_counters(host->roce, json, size) : snprintf(json, size, "{}");
+    return vb_roce_counters(vb_open_of(context)->host->roce, json, size);
 }

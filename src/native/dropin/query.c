@@ -32,12 +32,22 @@ enum {
         IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
-static void fill_device(const struct ibv_device *device, struct ibv_device_attr *attr)
+/* Of one table. Where the system limits the size of files it is smaller (hca/adapter.c). */
+static int regions_most(struct ibv_context *context)
 {
+    const struct vb_context *core = vb_core(context);
+
+    return core ? (int)core->adapter->keys.entries / 2 : VB_MAX_MR;
+}
+
+static void fill_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    struct ibv_device *device = context->device;
+
     *attr = (struct ibv_device_attr){
         .fw_ver = VB_FIRMWARE,
-        .node_guid = ibv_get_device_guid((struct ibv_device *)(uintptr_t)device),
-        .sys_image_guid = ibv_get_device_guid((struct ibv_device *)(uintptr_t)device),
+        .node_guid = ibv_get_device_guid(device),
+        .sys_image_guid = ibv_get_device_guid(device),
         .max_mr_size = UINT64_MAX,
         .page_size_cap = PAGE_SIZES,
         .vendor_id = VENDOR_NONE,
@@ -49,8 +59,8 @@ static void fill_device(const struct ibv_device *device, struct ibv_device_attr 
         .max_sge_rd = VB_MAX_SGE,
         .max_cq = VB_MAX_CQ,
         .max_cqe = VB_MAX_CQE,
-        .max_mr = VB_MAX_MR - 1, /* key 0 names nothing */
-        .max_mw = VB_MAX_MR - 1, /* of the same table */
+        .max_mr = regions_most(context),
+        .max_mw = regions_most(context),
         .max_pd = VB_MAX_PD,
         .max_qp_rd_atom = VB_MAX_RD_ATOMIC,
         .max_res_rd_atom = VB_MAX_RD_ATOMIC * VB_MAX_QP,
@@ -88,7 +98,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 
     if ((input && input->comp_mask) || attr_size < sizeof(all.orig_attr))
         return vb_failed(context, "ibv_query_device_ex", -EINVAL);
-    fill_device(context->device, &all.orig_attr);
+    fill_device(context, &all.orig_attr);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;
@@ -113,7 +123,7 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
 
 VB_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    fill_device(context->device, attr);
+    fill_device(context, attr);
     return 0;
 }
 

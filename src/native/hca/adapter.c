@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "hca/event.h"
@@ -72,10 +73,16 @@ static bool lies_within(uint64_t offset, uint64_t length, uint64_t size)
     return offset <= size && length <= size - offset;
 }
 
+static bool is_power_of_two(uint32_t number)
+{
+    return number && (number & (number - 1)) == 0;
+}
+
 /* A peer wrote the header. */
 static bool has_tables(const struct vb_segment_header *header, uint64_t size)
 {
-    return lies_within(header->mr, sizeof(struct vb_mr_shared) * VB_MAX_MR, size) &&
+    return is_power_of_two(header->mr_entries) &&
+           lies_within(header->mr, sizeof(struct vb_mr_shared) * header->mr_entries, size) &&
            lies_within(header->qp, sizeof(struct vb_qp_shared) * VB_MAX_QP, size) &&
            lies_within(header->cq, sizeof(struct vb_cq_shared) * VB_MAX_CQ, size) &&
            lies_within(header->srq, sizeof(struct vb_srq_shared) * VB_MAX_SRQ, size) &&
@@ -95,6 +102,7 @@ int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t heade
     view->size = size;
     view->header = header;
     view->mr = vb_at(view, header->mr);
+    view->mr_last = header->mr_entries - 1;
     view->qp = vb_at(view, header->qp);
     view->cq = vb_at(view, header->cq);
     view->srq = vb_at(view, header->srq);
@@ -114,6 +122,18 @@ static int alloc_table(struct vb_heap *segment, size_t size, uint64_t *offset)
     return 0;
 }
 
+/* Where the size of files is limited (`ulimit -f`): a quarter of what the segment may have. */
+static uint32_t mr_entries(void)
+{
+    uint32_t entries = VB_MR_ENTRIES;
+    struct rlimit file;
+
+    if (getrlimit(RLIMIT_FSIZE, &file) == 0)
+        while (entries > VB_MR_WINDOW && entries * sizeof(struct vb_mr_shared) > file.rlim_cur / 4)
+            entries /= 2;
+    return entries;
+}
+
 static int lay_out(struct vb_adapter *adapter)
 {
     struct vb_heap *segment = adapter->segment;
@@ -121,7 +141,8 @@ static int lay_out(struct vb_adapter *adapter)
 
     if (!header)
         return -ENOMEM;
-    if (alloc_table(segment, VB_MAX_MR * sizeof(struct vb_mr_shared), &header->mr) ||
+    adapter->keys.entries = header->mr_entries = mr_entries();
+    if (alloc_table(segment, header->mr_entries * sizeof(struct vb_mr_shared), &header->mr) ||
         alloc_table(segment, VB_MAX_QP * sizeof(struct vb_qp_shared), &header->qp) ||
         alloc_table(segment, VB_MAX_CQ * sizeof(struct vb_cq_shared), &header->cq) ||
         alloc_table(segment, VB_MAX_SRQ * sizeof(struct vb_srq_shared), &header->srq) ||

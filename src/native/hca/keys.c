@@ -8,7 +8,7 @@
 
 #include "hca/layout.h"
 
-enum { WINDOW_MIN = 1 << 16, WORD = 64, GUESSES = 8 };
+enum { WORD = 64, GUESSES = 8 };
 
 static bool is_set(const uint64_t *bits, uint32_t n)
 {
@@ -43,9 +43,9 @@ static bool extend(uint64_t **words, uint32_t from, uint32_t to)
 /* Doubles the window when half of it is in use. */
 static int widen(struct vb_keys *keys)
 {
-    uint32_t window = keys->window ? keys->window * 2 : WINDOW_MIN;
+    uint32_t window = keys->window ? keys->window * 2 : VB_MR_WINDOW;
 
-    if (window > VB_MAX_MR || keys->count < keys->window / 2)
+    if (window > keys->entries || keys->count < keys->window / 2)
         return 0;
     if (!extend(&keys->taken, keys->window, window) ||
         !extend(&keys->full, keys->window / WORD, window / WORD))
@@ -71,7 +71,7 @@ static uint32_t next_zero(const uint64_t *bits, uint32_t count, uint32_t n)
     return word * WORD + (uint32_t)__builtin_ctzll(zeros);
 }
 
-/* Half are free, so that a few guesses do. Only the largest window can be fuller. */
+/* Half are free, so that a few guesses do. */
 static uint32_t choose(const struct vb_keys *keys, struct vb_random *random)
 {
     uint32_t guess = 0, word;
@@ -91,7 +91,7 @@ int vb_keys_take(struct vb_keys *keys, struct vb_random *random, uint32_t *index
 
     if (error && !keys->window)
         return error;
-    if (keys->count == keys->window)
+    if (keys->count > keys->entries / 2 || keys->count == keys->window)
         return -ENOMEM;
     *index = choose(keys, random);
     mark(keys, *index, true);
@@ -103,6 +103,18 @@ void vb_keys_return(struct vb_keys *keys, uint32_t index)
 {
     mark(keys, index, false);
     --keys->count;
+}
+
+uint32_t vb_keys_next(const struct vb_keys *keys, uint32_t index)
+{
+    while (index < keys->window) {
+        uint64_t word = keys->taken[index / WORD] >> index % WORD;
+
+        if (word)
+            return index + (uint32_t)__builtin_ctzll(word);
+        index = (index / WORD + 1) * WORD;
+    }
+    return keys->window;
 }
 
 void vb_keys_free(struct vb_keys *keys)

@@ -17,6 +17,7 @@
 #define VB_HCA_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -30,7 +31,9 @@ enum {
     VB_MAX_QP = 1 << 16,
     VB_MAX_CQ = 1 << 16,
     VB_MAX_SRQ = 1 << 15,
-    VB_MAX_MR = 1 << 24,
+    VB_MR_ENTRIES = 1 << 24,       /* as many as 24 bits of a key can tell apart… */
+    VB_MAX_MR = VB_MR_ENTRIES / 2, /* …of which half stay free (keys.h) */
+    VB_MR_WINDOW = 1 << 16,
     VB_MAX_PD = 1 << 16,
     VB_MAX_AH = 1 << 20,
     VB_MAX_SGE = 32,
@@ -77,12 +80,12 @@ struct vb_mr_shared {
     uint64_t length;
     uint64_t addr; /* owner's virtual address of the first byte */
     uint32_t access;
-    uint32_t in_heap;     /* the whole region lies in the owner's heap file… */
-    uint64_t heap_offset; /* …at this offset */
-    uint32_t last_key;    /* also when `key` is 0 */
-    uint32_t qp;          /* type 2: index + 1 of the QP that it is bound to… */
-    uint32_t epoch;       /* …in that life of it */
-    uint32_t region;      /* a window: index of the region that it is bound to */
+    uint32_t in_heap;          /* the whole region lies in the owner's heap file… */
+    uint64_t heap_offset;      /* …at this offset */
+    _Atomic uint32_t last_key; /* also when `key` is 0 */
+    uint32_t qp;               /* type 2: index + 1 of the QP that it is bound to… */
+    uint32_t epoch;            /* …in that life of it */
+    uint32_t region;           /* a window: index of the region that it is bound to */
 };
 
 /* One completion; `seq` is written last and equals the entry's position + 1. */
@@ -252,12 +255,13 @@ struct vb_segment_header {
     uint32_t instance; /* random, above VB_ARM_ANY: who holds a lock */
     uint32_t pid;
     uint64_t mr, qp, cq, srq, evidence, group; /* offsets of the tables */
+    uint32_t mr_entries;                       /* a power of two */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
     _Atomic uint32_t events_missed;   /* a CQ's event found its channel full: it is in `notices` */
-    _Atomic uint32_t mr_window;       /* no region's entry was ever at or beyond this */
-    _Atomic uint32_t group_window;    /* nor a group's at or beyond this */
+    _Atomic uint32_t mr_mask;         /* no region's entry was ever beyond this: vb_mr_entry */
+    _Atomic uint32_t group_window;    /* no group's was ever at or beyond this */
     uint32_t watched; /* the owner hears of changes to its mappings (memory/watch.h) */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
@@ -275,6 +279,7 @@ struct vb_view {
     uint64_t size;
     struct vb_segment_header *header;
     struct vb_mr_shared *mr;
+    uint32_t mr_last; /* the index of its last entry: what a peer writes cannot lead beyond it */
     struct vb_qp_shared *qp;
     struct vb_cq_shared *cq;
     struct vb_srq_shared *srq;
@@ -282,15 +287,28 @@ struct vb_view {
     struct vb_group_shared *group;
 };
 
+/* Whether the upper 24 bits of the key are those of this entry's keys (keys.h). */
+static inline bool vb_mr_is_named(const struct vb_mr_shared *entry, uint32_t key)
+{
+    return (atomic_load_explicit(&entry->last_key, memory_order_relaxed) ^ key) >> 8 == 0;
+}
+
+/* The same of an entry that was taken when the window, whose mask this is, was smaller. */
+struct vb_mr_shared *vb_mr_entry_before(const struct vb_view *view, uint32_t key, uint32_t mask);
+
 /*
- * The entry of view->mr that a key names. Of one that nobody can have been given, entry 0, which is
- * no region's: a page of the table must not come into being by a guess.
+ * The entry of view->mr that a key names: the lowest of its upper 24 bits are the entry's index,
+ * and the mask says how many. Of a key that nobody was given, some entry within the window, whose
+ * keys are others: a page of the table must not come into being by a guess.
  */
 static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint32_t key)
 {
-    uint32_t window = atomic_load_explicit(&view->header->mr_window, memory_order_relaxed);
+    uint32_t mask =
+        atomic_load_explicit(&view->header->mr_mask, memory_order_relaxed) & view->mr_last;
+    struct vb_mr_shared *entry = &view->mr[key >> 8 & mask];
 
-    return &view->mr[key >> 8 < window ? key >> 8 : 0];
+    return mask < VB_MR_WINDOW || vb_mr_is_named(entry, key) ? entry
+                                                             : vb_mr_entry_before(view, key, mask);
 }
 
 /* To whom it is connected, for those who do not hold its sq_lock. */

@@ -118,17 +118,51 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
         vb_watch_range((uintptr_t)addr, length);
 }
 
-/* The low byte is random too, and never that of the entry's last key, which is stale. */
+/* ---- keys (keys.h) ---- */
+
+struct vb_mr_shared *vb_mr_entry_before(const struct vb_view *view, uint32_t key, uint32_t mask)
+{
+    struct vb_mr_shared *present = &view->mr[key >> 8 & mask];
+
+    while ((mask >>= 1) >= VB_MR_WINDOW - 1)
+        if (vb_mr_is_named(&view->mr[key >> 8 & mask], key))
+            return &view->mr[key >> 8 & mask];
+    return present;
+}
+
+/* Under the mutex. The low byte is random, and never that of the entry's last key, which is stale.
+ */
+static void give_key(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t name)
+{
+    uint32_t step = 1 + vb_random(adapter) % 255;
+
+    atomic_store(&entry->last_key, name << 8 | ((entry->last_key + step) & 0xff));
+}
+
 uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index)
 {
     struct vb_mr_shared *entry = &adapter->self.mr[index];
-    uint32_t step;
+    uint32_t key;
 
     pthread_mutex_lock(&adapter->mutex);
-    step = 1 + vb_random(adapter) % 255;
-    entry->last_key = index << 8 | ((entry->last_key + step) & 0xff);
+    give_key(adapter, entry, entry->last_key >> 8);
+    key = entry->last_key;
     pthread_mutex_unlock(&adapter->mutex);
-    return entry->last_key;
+    return key;
+}
+
+/* Under the mutex. False: the name that was drawn is that of an entry from a smaller window. */
+static bool name_entry(struct vb_adapter *adapter, uint32_t index)
+{
+    struct vb_mr_shared *entry = &adapter->self.mr[index];
+    uint32_t mask = adapter->keys.window - 1;
+    uint32_t name = index | (vb_random(adapter) >> 8 & ~mask);
+    const struct vb_mr_shared *other = vb_mr_entry(&adapter->self, name << 8);
+
+    if (other != entry && vb_mr_is_named(other, name << 8))
+        return false;
+    give_key(adapter, entry, name);
+    return true;
 }
 
 int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
@@ -138,10 +172,14 @@ int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
     pthread_mutex_lock(&adapter->mutex);
     error = vb_keys_take(&adapter->keys, &adapter->random, index);
     if (!error)
-        atomic_store(&adapter->self.header->mr_window, adapter->keys.window);
-    pthread_mutex_unlock(&adapter->mutex);
+        atomic_store(&adapter->self.header->mr_mask, adapter->keys.window - 1);
+    while (!error && !name_entry(adapter, *index)) {
+        vb_keys_return(&adapter->keys, *index);
+        error = vb_keys_take(&adapter->keys, &adapter->random, index);
+    }
     if (!error)
-        *key = vb_mr_next_key(adapter, *index);
+        *key = adapter->self.mr[*index].last_key;
+    pthread_mutex_unlock(&adapter->mutex);
     return error;
 }
 
@@ -299,19 +337,27 @@ static bool meets(const struct vb_mr_shared *entry, uintptr_t at, size_t n)
            entry->addr + entry->length > at;
 }
 
-void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n)
+/* Looks at entries in use only: to read any other would bring a page of the table into being. */
+static bool mark_moved(struct vb_adapter *adapter, uintptr_t at, size_t n)
 {
-    uint32_t window = atomic_load(&adapter->self.header->mr_window);
+    const struct vb_keys *keys = &adapter->keys;
     bool found = false;
 
-    if (adapter->self.header->pid != (uint32_t)getpid())
-        return; /* a child's memory, which is no region's */
-    for (uint32_t i = 0; i < window; ++i)
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = vb_keys_next(keys, 1); i < keys->window; i = vb_keys_next(keys, i + 1))
         if (meets(&adapter->self.mr[i], at, n)) {
             __atomic_fetch_or(&adapter->self.mr[i].access, VB_ACCESS_MOVED, __ATOMIC_SEQ_CST);
             found = true;
         }
-    if (!found)
+    pthread_mutex_unlock(&adapter->mutex);
+    return found;
+}
+
+void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n)
+{
+    if (adapter->self.header->pid != (uint32_t)getpid())
+        return; /* a child's memory, which is no region's */
+    if (!mark_moved(adapter, at, n))
         return;
     vb_mr_settle(adapter);
     vb_cqs_place(adapter);

@@ -143,6 +143,7 @@ int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
                   struct ibv_send_wr *prepared)
 {
     const struct vb_mw *mw = (const struct vb_mw *)wr->bind_mw.mw;
+    const struct vb_mr_shared *table = qp->context->adapter->self.mr;
 
     if (!takes_bindings(qp))
         return -EINVAL;
@@ -152,7 +153,8 @@ int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
         prepared->send_flags &= ~(unsigned)IBV_SEND_INLINE;
         return 0;
     }
-    if (!mw || mw->ibv.type != IBV_MW_TYPE_2 || wr->bind_mw.rkey >> 8 != mw->index)
+    if (!mw || mw->ibv.type != IBV_MW_TYPE_2 ||
+        !vb_mr_is_named(&table[mw->index], wr->bind_mw.rkey))
         return -EINVAL;
     fill_bind(&wr->bind_mw.bind_info, wr->bind_mw.rkey, prepared);
     return 0;
@@ -266,7 +268,7 @@ static enum vb_bind_problem bind_checked(struct vb_qp *qp, const struct ibv_send
     if (!(window->access & VB_ACCESS_TYPE_2) && window->last_key != wr->bind_mw.rkey)
         return VB_BIND_OK; /* the program has posted a later binding, which replaces this one */
     atomic_store(&window->key, 0); /* one of a QP that has been reset */
-    describe(qp, info, region, wr->wr.rdma.rkey >> 8, window);
+    describe(qp, info, region, (uint32_t)(region - self->mr), window);
     window->last_key = wr->bind_mw.rkey;
     atomic_store_explicit(&window->key, wr->bind_mw.rkey, memory_order_release);
     return VB_BIND_OK;

@@ -22,6 +22,12 @@ static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
     return !host->roce || vb_direct_is_local(host->direct, ah);
 }
 
+static VB_COLD void tell_direct(struct vb_host *host)
+{
+    if (host->went_direct && !atomic_flag_test_and_set(&host->told))
+        host->went_direct();
+}
+
 /* The RoCE port is told of each slot that the direct port has claimed. */
 static int share_slots(struct vb_host *host)
 {
@@ -49,8 +55,10 @@ static int connect_qp(struct vb_qp *qp)
 
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
-    if (vb_qp_connected_type(qp->type) && !qp->by_packets && is_direct(host, &qp->attr.ah_attr))
+    if (vb_qp_connected_type(qp->type) && !qp->by_packets && is_direct(host, &qp->attr.ah_attr)) {
+        tell_direct(host);
         return vb_direct_port.connect(qp);
+    }
     return host->roce ? vb_roce_connect(host->roce, qp) : 0;
 }
 
@@ -115,6 +123,16 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
     if (to_group(wr))
         return execute_group(qp, wr, outcome);
     return vb_roce_datagram(host->roce, qp, wr, outcome);
+}
+
+/* In the place of both where the first datagram that goes direct is to be told of. */
+static int execute_told(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_host *host = of(qp);
+
+    if (qp->type == IBV_QPT_UD && is_direct(host, ah_of(wr)))
+        tell_direct(host);
+    return host->capture ? execute_captured(qp, wr, outcome) : execute(qp, wr, outcome);
 }
 
 static bool has_packets(const struct vb_qp *qp)
@@ -247,6 +265,9 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
     made->packets_only = config->packets_only;
     made->port = port;
     error = open_capture(made, config->capture_direct);
+    made->went_direct = config->went_direct;
+    if (made->went_direct)
+        made->port.execute = execute_told;
     if (!error)
         error = open_direct(made, config);
     if (error) {

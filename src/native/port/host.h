@@ -20,6 +20,7 @@ struct vb_host_config {
     bool packets_only;              /* peers on this host are reached by packets too */
     bool direct_only;               /* and no others */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
+    void (*went_direct)(void); /* called when the first request or connection does; may be NULL */
 };
 
 struct vb_host {
@@ -30,6 +31,8 @@ struct vb_host {
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
     struct vb_port port;               /* the adapter's */
+    void (*went_direct)(void);
+    atomic_flag told; /* it was called */
 };
 
 /* As vb_direct_open; with `packets_only` also what vb_roce_open returns. */

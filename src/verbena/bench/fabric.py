@@ -15,7 +15,6 @@ from verbena.bench.cores import Cores
 from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
 
 TIMEOUT = 180.0
-NEEDS = {"networkx": "sim", "simpy": "bench"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class FabricRun:
     def measure(self, effort: Effort, cores: Cores) -> Sample:
         for module in self.needs:
             if importlib.util.find_spec(module) is None:
-                raise SkipError(f"{module} is not installed: pip install verbena[{NEEDS[module]}]")
+                raise SkipError(f"{module} is not installed: pip install {module}")
         key = (self.script, self.arguments)
         if self.value not in _LEFT.get(key, {}):
             _LEFT[key] = run(self.script, cores, seconds=effort.seconds, **dict(self.arguments))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -97,13 +98,14 @@ class Perftest:
     def sample(self, row: list[float]) -> Sample:
         if self.unit is Unit.MICROSECONDS:
             scale = 1 / (cycles_per_us() or 1.0)
-            value = row[AVERAGE_COLUMN if self.average else LATENCY_COLUMN] * scale
+            value = finite(row[AVERAGE_COLUMN if self.average else LATENCY_COLUMN]) * scale
             trips = 2 if self.test in ("write_lat", "send_lat") else 1
-            return Sample(value, 1e6 / max(row[AVERAGE_COLUMN] * scale * trips, 1e-3))
+            average = finite(row[AVERAGE_COLUMN]) * scale
+            return Sample(value, 1e6 / max(average * trips, 1e-3))
         # The rate has six digits after the point and is 0.000332 for large messages.
-        rate = row[BANDWIDTH_COLUMN] * 2**20 / self.size
+        rate = finite(row[BANDWIDTH_COLUMN]) * 2**20 / self.size
         if self.unit is Unit.MILLIONS:
-            return Sample(row[RATE_COLUMN], rate)
+            return Sample(finite(row[RATE_COLUMN]), rate)
         return Sample(row[BANDWIDTH_COLUMN], rate)
 
 
@@ -161,12 +163,31 @@ def run_pair(
 
 
 def data_row(text: str) -> list[float]:
-    """The numbers under perftest's heading. Raises MeasureError when there are none."""
+    """The numbers under perftest's heading. Raises MeasureError when there are none.
+
+    Warnings may stand between. A number may be `inf`, `nan` or `-nan`: on a busy machine perftest
+    prints a standard deviation of -nan beside latencies that are right.
+    """
     lines = text.splitlines()
     heading = next((i for i, line in enumerate(lines) if line.lstrip().startswith("#bytes")), None)
-    if heading is None or heading + 1 >= len(lines):
+    if heading is None:
         raise MeasureError(f"perftest printed no result: {' | '.join(lines[-3:])}")
+    row = next(filter(None, map(numbers, lines[heading + 1 :])), None)
+    if row is None:
+        raise MeasureError(f"not a result of perftest: {' | '.join(lines[heading + 1 :])!r}")
+    return row
+
+
+def numbers(line: str) -> list[float]:
+    """The numbers that a line consists of; none when it has anything else."""
     try:
-        return [float(word) for word in lines[heading + 1].split()]
-    except ValueError as error:
-        raise MeasureError(f"not a result of perftest: {lines[heading + 1]!r}") from error
+        return [float(word) for word in line.split()]
+    except ValueError:
+        return []
+
+
+def finite(value: float) -> float:
+    """A figure that is reported. Raises MeasureError when perftest could not work it out."""
+    if not math.isfinite(value):
+        raise MeasureError(f"perftest measured {value}: the machine is too busy, try again")
+    return value

@@ -38,6 +38,7 @@ class Command:
 
 COMMANDS = (
     Command("run", "start a program over Verbena", ("verbena.cli.run",)),
+    Command("pair", "start a server and its client over Verbena", ("verbena.cli.pair",)),
     Command("devices", "list the RDMA devices, their ports and GIDs", ("verbena.cli.devices",)),
     Command("info", "describe the device and how peers' memory is reached", ("verbena.cli.info",)),
     Command("doctor", "say what on this machine helps or hinders", ("verbena.cli.doctor",)),
@@ -58,6 +59,7 @@ def exists(module: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `verbena` program and return its exit status."""
+    stand_in_for_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         print(help_text(), file=sys.stderr)
@@ -69,6 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"verbena {__version__}")
         return 0
     return run_command(words[0], words[1:])
+
+
+def stand_in_for_closed_streams() -> None:
+    """Give /dev/null to each standard stream that the caller closed, as in `verbena run ... >&-`.
+
+    Python has None there, which has no flush(), and print(file=None) writes to the other stream.
+    The descriptor is not inherited, so a program that is started finds the stream closed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def help_text() -> str:

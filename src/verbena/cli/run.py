@@ -42,6 +42,12 @@ def parser() -> argparse.ArgumentParser:
         "variable VERBENA_PORT=roce all by packets, with VERBENA_PORT=direct only those here. "
         "Exit status 127: there is no such program; 126: it cannot run over Verbena.",
     )
+    add_options(made)
+    return made
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """What `verbena run` and `verbena pair` both take: arguments of launch.environment()."""
     made.add_argument(
         "--shared-heap",
         action="store_true",
@@ -81,7 +87,6 @@ def parser() -> argparse.ArgumentParser:
         "and the ibv_wr_* calls only to adapters that it knows (4119 is one)",
     )
     add_packet_options(made)
-    return made
 
 
 def add_packet_options(made: argparse.ArgumentParser) -> None:
@@ -110,19 +115,18 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
     )
 
 
-def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def parse(
+    arguments: list[str], options: argparse.ArgumentParser, names: list[str]
+) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the program's words: all from the first that is no option, untouched."""
-    options = parser()
     try:
-        _, words = getopt.getopt(arguments, "h", OPTIONS)
+        _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:
         options.error(str(error))
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
     parsed = options.parse_args(ours)
     if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
         options.error("name the file to capture into: --capture FILE")
-    if not words:
-        options.error("name the program to start, as in: verbena run -- ibv_devices")
     return parsed, words
 
 
@@ -211,10 +215,9 @@ def start(program: Path, words: list[str], environment: dict[str, str]) -> None:
         raise ProgramError(CANNOT_RUN, f"cannot start {program}: {error.strerror}") from error
 
 
-def main(arguments: list[str]) -> int:
-    """Runs `verbena run`; returns only when the program could not be started."""
-    options, words = parse(arguments)
-    environment = launch.environment(
+def environment_of(options: argparse.Namespace) -> dict[str, str]:
+    """The environment for a program that is started with these options (add_options)."""
+    return launch.environment(
         shared_heap=options.shared_heap,
         log=options.log,
         spin_us=options.spin,
@@ -226,9 +229,24 @@ def main(arguments: list[str]) -> int:
         capture_direct=options.capture_direct,
         capture_bytes=options.capture_bytes,
     )
+
+
+def find_checked(name: str, environment: dict[str, str]) -> Path:
+    """The program, which Verbena's libraries get into. Raises ProgramError."""
+    program = find_program(name, environment["PATH"])
+    check(program)
+    return program
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `verbena run`; returns only when the program could not be started."""
+    made = parser()
+    options, words = parse(arguments, made, OPTIONS)
+    if not words:
+        made.error("name the program to start, as in: verbena run -- ibv_devices")
+    environment = environment_of(options)
     try:
-        program = find_program(words[0], environment["PATH"])
-        check(program)
+        program = find_checked(words[0], environment)
         if options.capture:
             begin_capture(options.capture)
         start(program, words, environment)

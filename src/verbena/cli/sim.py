@@ -150,7 +150,7 @@ def prepare(options: argparse.Namespace) -> None:
         if folder is None:
             continue
         if importlib.util.find_spec(package) is None:
-            raise ModuleNotFoundError(f"{package} is missing: pip install verbena[sim]")
+            raise ModuleNotFoundError(f"{package} is missing: pip install {package}")
         folder.mkdir(parents=True, exist_ok=True)
         _check_folder(folder)
     if options.timeline:

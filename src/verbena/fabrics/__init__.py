@@ -8,7 +8,7 @@
     routes.check()                               # loops, unreachable pairs, credit loops
     print(routes.effective_bisection().mean())
 
-Needs networkx: ``pip install verbena[sim]``.
+Needs networkx: ``pip install networkx``, or ``pip install '.[sim]'`` in the checkout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
     import networkx as _networkx  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"verbena.fabrics needs {error.name}: pip install verbena[sim]", name=error.name
+        f"verbena.fabrics needs {error.name}: pip install {error.name}", name=error.name
     ) from None
 
 from . import dot, ibnetdiscover

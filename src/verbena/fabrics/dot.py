@@ -92,7 +92,7 @@ def _parsed(text: str) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             import pydot
     except ModuleNotFoundError:
-        raise FabricError("to read DOT, install pydot (pip install verbena[sim])") from None
+        raise FabricError("to read DOT, install pydot (pip install pydot)") from None
     printed = io.StringIO()  # where pydot says what it does not understand
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore", DeprecationWarning)

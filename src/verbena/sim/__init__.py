@@ -3,7 +3,7 @@
 
 ``World`` is the network itself; ``run`` starts programs on its hosts. ``Scenario`` makes one of a
 TOML file and runs it to a ``ScenarioResult``, ``sweep`` with many settings. These need networkx:
-``pip install verbena[sim]``.
+``pip install '.[sim]'`` in the checkout.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def arrow() -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Parquet needs pyarrow: pip install verbena[sim]", name=error.name
+            "Parquet needs pyarrow: pip install pyarrow", name=error.name
         ) from None
     return pyarrow
 

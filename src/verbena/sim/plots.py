@@ -26,7 +26,7 @@ def _figure() -> Any:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "plots need matplotlib: pip install verbena[sim]", name=error.name
+            "plots need matplotlib: pip install matplotlib", name=error.name
         ) from None
     return Figure(figsize=(8, 4.5), layout="constrained")
 

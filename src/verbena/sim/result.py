@@ -292,7 +292,7 @@ class ScenarioResult:
     def to_parquet(self, folder: str | Path) -> None:
         """flows.parquet, links.parquet and queues.parquet, in a folder that is made.
 
-        Needs pyarrow (pip install verbena[sim]).
+        Needs pyarrow (pip install pyarrow).
         """
         from verbena.sim import parquet
 

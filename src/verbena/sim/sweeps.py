@@ -64,7 +64,7 @@ class Sweep:
         return self.columns[name]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Needs pyarrow (pip install verbena[sim])."""
+        """Needs pyarrow (pip install pyarrow)."""
         pyarrow = arrow()
         pyarrow.parquet.write_table(pyarrow.table(dict(self.columns)), path)
 
@@ -286,7 +286,7 @@ def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
         from dask.distributed import Client, as_completed
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "a Dask cluster needs dask.distributed: pip install verbena[dask]", name=error.name
+            "a Dask cluster needs dask.distributed: pip install distributed", name=error.name
         ) from None
     with Client(address) as client:
         futures = client.map(_run, jobs, pure=False, retries=0)

@@ -346,7 +346,7 @@ cdef class Context:
         """What the device has counted since this process opened it, as ``{part: {name: number}}``.
 
         The parts are ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and
-        ``steer``; there is none where the device sends no packets. What each means is in
+        ``steer``; all are 0 where the device sends no packets. What each means is in
         ``src/native/hca/counters.h``. None over another library.
         """
         self._check()

@@ -13,14 +13,16 @@ _Static_assert(STEER_FIRST + (int)VB_STEER_COUNTS == (int)VB_ROCE_COUNTS, "one p
 
 static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 {
-    const struct vb_counters *engine = vb_engine_counters(roce->engine);
     uint64_t value;
 
+    if (!roce)
+        return 0;
     if (n >= STEER_FIRST)
         return vb_steer_counter(roce->steer, n - STEER_FIRST);
     if (n >= UDP_FIRST)
         return vb_udp_counter(roce->udp, n - UDP_FIRST);
-    memcpy(&value, (const char *)engine + n * sizeof(value), sizeof(value));
+    memcpy(&value, (const char *)vb_engine_counters(roce->engine) + n * sizeof(value),
+           sizeof(value));
     return value;
 }
 
@@ -60,7 +62,7 @@ static void put_part(struct vb_text *text, const struct vb_roce *roce, int part,
     vb_text_add(text, "}");
 }
 
-static void put_parts(struct vb_text *text, struct vb_roce *roce, bool all)
+static void put_parts(struct vb_text *text, const struct vb_roce *roce, bool all)
 {
     vb_text_add(text, "{");
     for (int part = 0; part < PARTS; ++part)
@@ -79,7 +81,7 @@ int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
     return text.length;
 }
 
-int vb_roce_counters(struct vb_roce *roce, char *json, size_t size)
+int vb_roce_counters(const struct vb_roce *roce, char *json, size_t size)
 {
     struct vb_text text = {json, size, 0};
 

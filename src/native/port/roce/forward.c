@@ -182,21 +182,6 @@ static void take_messages(struct vb_forward *forward, struct entrance *link, uin
     }
 }
 
-void vb_forward_serve(struct vb_forward *forward, uint64_t now)
-{
-    struct epoll_event events[16];
-    int count = epoll_wait(forward->epoll_fd, events, 16, 0);
-
-    for (int i = 0; i < count; ++i) {
-        struct entrance *entrance = events[i].data.ptr;
-
-        if (entrance->listens)
-            admit(forward, entrance);
-        else
-            take_messages(forward, entrance, now);
-    }
-}
-
 /* ---- out ---- */
 
 static int connect_to(struct vb_forward *forward, uint32_t slot)
@@ -218,11 +203,27 @@ static int connect_to(struct vb_forward *forward, uint32_t slot)
     return error;
 }
 
-static void close_outlet(struct outlet *outlet)
+static void close_outlet(struct vb_forward *forward, struct outlet *outlet)
 {
-    if (outlet->fd >= 0)
-        close(outlet->fd);
+    if (outlet->fd < 0)
+        return;
+    epoll_ctl(forward->epoll_fd, EPOLL_CTL_DEL, outlet->fd, NULL);
+    close(outlet->fd);
     outlet->fd = -1;
+}
+
+/* EPOLLHUP needs no asking for: the owner has ended. Without it a send finds out, or reuse. */
+static void watch_outlet(struct vb_forward *forward, struct outlet *outlet)
+{
+    struct epoll_event event = {.data.ptr = outlet};
+
+    epoll_ctl(forward->epoll_fd, EPOLL_CTL_ADD, outlet->fd, &event);
+}
+
+static bool is_outlet(const struct vb_forward *forward, const void *pointer)
+{
+    return (const struct outlet *)pointer >= forward->outlets &&
+           (const struct outlet *)pointer < forward->outlets + OUTGOING;
 }
 
 /* Who sends to all slots in turn must not have this process look for all of them. */
@@ -253,8 +254,9 @@ static int find_outlet(struct vb_forward *forward, uint32_t slot, uint64_t now,
         forward->absent_until[slot] = now + ABSENT_MS * 1000000ull;
     if (fd < 0)
         return fd;
-    close_outlet(outlet);
+    close_outlet(forward, outlet);
     *outlet = (struct outlet){slot, fd};
+    watch_outlet(forward, outlet);
     return 0;
 }
 
@@ -288,9 +290,28 @@ int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_a
         error = send_letter(outlet->fd, arrival);
         if (error == 0 || error == -EAGAIN || error == -ENOBUFS || error == -EINTR)
             return error ? -EAGAIN : 0;
-        close_outlet(outlet);
+        close_outlet(forward, outlet);
     }
     return -ENOENT;
+}
+
+/* ---- both ---- */
+
+void vb_forward_serve(struct vb_forward *forward, uint64_t now)
+{
+    struct epoll_event events[16];
+    int count = epoll_wait(forward->epoll_fd, events, 16, 0);
+
+    for (int i = 0; i < count; ++i) {
+        void *end = events[i].data.ptr;
+
+        if (is_outlet(forward, end))
+            close_outlet(forward, end);
+        else if (((struct entrance *)end)->listens)
+            admit(forward, end);
+        else
+            take_messages(forward, end, now);
+    }
 }
 
 /* ---- open and close ---- */
@@ -306,7 +327,7 @@ void vb_forward_close(struct vb_forward *forward)
     while (forward->entrances)
         end_entrance(forward, forward->entrances);
     for (int i = 0; i < OUTGOING; ++i)
-        close_outlet(&forward->outlets[i]);
+        close_outlet(forward, &forward->outlets[i]);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
     free(forward);
@@ -317,7 +338,7 @@ void vb_forward_abandon(struct vb_forward *forward)
     for (struct entrance *each = forward->entrances; each; each = each->next)
         close(each->fd);
     for (int i = 0; i < OUTGOING; ++i)
-        close_outlet(&forward->outlets[i]);
+        close_some(forward->outlets[i].fd);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
 }

@@ -31,7 +31,8 @@ int vb_forward_accept(struct vb_forward *forward, uint32_t slot);
 int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_arrival *arrival,
                     uint64_t now);
 
-/* Readable when vb_forward_serve has something to deliver. */
+/* Readable when vb_forward_serve has something to deliver, or a connection of a dead process's to
+ * close. */
 int vb_forward_fd(const struct vb_forward *forward);
 void vb_forward_serve(struct vb_forward *forward, uint64_t now);
 

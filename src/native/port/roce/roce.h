@@ -102,7 +102,7 @@ struct vb_steer *vb_roce_steer(struct vb_roce *roce);
 /* As a member of a JSON object: "counters", with those that are not 0. Length as snprintf. */
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size);
 /* All of them, as a JSON object of "engine", "udp" and "steer"; approximately, without the lock. */
-int vb_roce_counters(struct vb_roce *roce, char *json, size_t size);
+int vb_roce_counters(const struct vb_roce *roce, char *json, size_t size);
 /* Those that are not 0, one by one, likewise. */
 typedef void vb_tell_counter(const char *part, const char *name, uint64_t value);
 void vb_roce_tell_counters(const struct vb_roce *roce, vb_tell_counter *tell);

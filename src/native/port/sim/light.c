@@ -39,7 +39,7 @@ static void open_memory(struct vb_sim *sim)
     mr->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                  IBV_ACCESS_REMOTE_ATOMIC;
     atomic_store(&mr->key, KEY);
-    atomic_store(&sim->header->mr_window, (KEY >> 8) + 1);
+    atomic_store(&sim->header->mr_mask, KEY >> 8);
 }
 
 /* Room for any message, wherever. */
@@ -56,6 +56,7 @@ static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
     adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* a ring's offset is 0 */
                                      .header = sim->header,
                                      .mr = sim->mr,
+                                     .mr_last = KEY >> 8,
                                      .evidence = sim->evidence};
     adapter->instance = VB_ARM_ANY + 1;
     adapter->barriers = sim->barriers;

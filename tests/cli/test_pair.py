@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena pair`: when it starts the client, what it shows, how it ends the two."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.programs.pairs import free_port, marked_processes
+from tests.support import verbena_command
+
+SERVER = """
+import os, socket, sys, time
+how, delay, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+time.sleep(delay)
+made = socket.socket(socket.AF_UNIX if how.startswith("/") else socket.AF_INET)
+made.bind(how if how.startswith("/") else ("127.0.0.1", int(how)))
+made.listen()
+peer = made.accept()[0]
+print("got", peer.recv(100).decode(), flush=True)
+sys.exit(status)
+"""
+CLIENT = """
+import socket, sys
+where = sys.argv[1]
+made = socket.socket(socket.AF_UNIX if where.startswith("/") else socket.AF_INET)
+made.connect(where if where.startswith("/") else ("127.0.0.1", int(where)))
+made.send(b"a word")
+made.close()
+print("sent", sys.stdin.read() if len(sys.argv) > 3 else "", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+FOREVER = "import time\nwhile True: time.sleep(1)"
+
+
+def python(program: str, *words: object) -> list[str]:
+    return [sys.executable, "-c", program, *map(str, words)]
+
+
+def pair(
+    server: list[str], client: list[str], *options: str, text: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        verbena_command("pair", *options, "--", *server, "--", *client),
+        env=os.environ | env,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+# ---- when the client starts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0, 0.7])
+def test_the_client_finds_a_server_that_takes_its_time(delay: float) -> None:
+    port = free_port()
+    done = pair(python(SERVER, port, delay, 0), python(CLIENT, port, 0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["sent ", "server: got a word"]
+
+
+def test_a_unix_socket_counts(tmp_path: Path) -> None:
+    place = tmp_path / "socket"
+    done = pair(python(SERVER, place, 0.3, 0), python(CLIENT, place, 0))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_script_starts_counts() -> None:
+    port = free_port()
+    script = f"{shlex.join(python(SERVER, port, 0.2, 0))}; exit 0"
+    done = pair(["sh", "-c", script], python(CLIENT, port, 0))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_others_sockets_do_not_count(tmp_path: Path) -> None:
+    """Not of other processes, and not those by which processes of Verbena's meet."""
+    opens = "import time; from verbena import verbs; ctx = verbs.open_device(); time.sleep(30)"
+    begin = tmp_path / "begin"
+    done = pair(python(opens), ["touch", str(begin)], "--wait", "1.5")
+    assert (done.returncode, begin.exists()) == (124, False)
+    assert "does not listen after 1.5 s" in done.stderr
+
+
+def test_a_server_that_ends_first_is_shown_with_its_status() -> None:
+    done = pair(["sh", "-c", "echo no such device; exit 7"], ["true"])
+    assert done.returncode == 7
+    assert done.stdout == "server: no such device\n"
+    assert "sh ended before it listened" in done.stderr
+    assert pair(["true"], ["true"]).returncode == 1
+
+
+# ---- how the two end ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("server", "client", "both"), [(0, 3, 3), (5, 0, 5), (5, 3, 3), (0, 0, 0)])
+def test_the_status_is_that_of_the_client_or_else_of_the_server(
+    server: int, client: int, both: int
+) -> None:
+    port = free_port()
+    done = pair(python(SERVER, port, 0, server), python(CLIENT, port, client))
+    assert done.returncode == both
+
+
+def test_a_signal_is_a_status() -> None:
+    port = free_port()
+    done = pair(python(SERVER, port, 0, 0), ["sh", "-c", "kill -9 $$"], "--grace", "0.1")
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+def test_a_server_for_many_clients_is_ended() -> None:
+    """With what it started itself; its exit status does not count then."""
+    port, mark = free_port(), f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    serving = f"{shlex.join(python(FOREVER))} & {shlex.join(python(SERVER, port, 0, 9))}; wait"
+    done = pair(
+        ["sh", "-c", serving], python(CLIENT, port, 0), "--grace", "0.3", VERBENA_TEST_MARK=mark
+    )
+    assert done.returncode == 0
+    assert marked_processes(mark) == []
+
+
+def test_a_client_of_a_server_that_failed_is_ended() -> None:
+    port = free_port()
+    waits = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; sleep 60"
+    begin = time.monotonic()
+    done = pair(python(SERVER, port, 0, 6), ["bash", "-c", waits], "--grace", "0.5")
+    assert done.returncode == 6
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_ended_ends_both(number: signal.Signals, tmp_path: Path) -> None:
+    port, mark = free_port(), f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    begun = tmp_path / "begun"
+    client = ["sh", "-c", f"touch {begun}; exec {shlex.join(python(FOREVER))}"]
+    command = verbena_command("pair", "--", *python(SERVER, port, 0, 0), "--", *client)
+    process = subprocess.Popen(command, env=os.environ | {"VERBENA_TEST_MARK": mark})
+    deadline = time.monotonic() + 20
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    assert marked_processes(mark) == []
+
+
+# ---- the rest ----------------------------------------------------------------------------------
+
+
+def test_the_client_reads_what_the_pair_is_given() -> None:
+    port = free_port()
+    done = pair(python(SERVER, port, 0, 0), python(CLIENT, port, 0, "reads"), text="a line")
+    assert "sent a line" in done.stdout
+
+
+def test_both_run_over_verbena_with_the_options() -> None:
+    port = free_port()
+    shows = 'echo "$VERBENA_LOG $VERBENA_SPIN_US"; '
+    server = ["sh", "-c", shows + shlex.join(python(SERVER, port, 0, 0))]
+    client = ["sh", "-c", shows + shlex.join(python(CLIENT, port, 0))]
+    done = pair(server, client, "--log", "errors", "--spin", "7")
+    assert {"errors 7", "server: errors 7"} <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--",), ("--", "true"), ("true", "--"), ("--", "--", "true"), ("--wait", "x", "a", "--")],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_says_how(words: tuple[str, ...]) -> None:
+    done = subprocess.run(verbena_command("pair", *words), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "as in: verbena pair --" in done.stderr or "number of seconds" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("nosuch", "--", "true"), ("true", "--", "nosuch")])
+def test_neither_starts_when_one_is_not_there(words: tuple[str, ...]) -> None:
+    done = subprocess.run(verbena_command("pair", *words), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "verbena pair: there is no program nosuch" in done.stderr

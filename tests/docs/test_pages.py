@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every block of every page runs as it is pasted, in the page's order, in one folder.
+
+A block of Python goes to a prompt that keeps what the blocks before have defined, and the outcome
+that the page shows behind it is compared; a shell block has to succeed and to show something. What
+cannot be run is listed with its reason, and an entry that names no block fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import Block, blocks, pages
+from tests.docs.test_generated import normal
+from tests.support import ROOT, clean_environment
+
+DRAWING = "a drawing"
+SYNOPSIS = "a synopsis, with placeholders"
+INSTALLS = "installs into the environment that runs the tests; its words are looked at below"
+DEMO = "takes minutes; tests/cli/test_demo.py runs the demo"
+GUEST = "needs the kernel's soft-RoCE driver; tests/roce/test_linux_guest.py runs it"
+# The beginning of a block, on a page, and why it is not run.
+NOT_RUN = {
+    ("README.md", "make demo "): DEMO,
+    ("docs/getting-started.md", "make demo"): DEMO,
+    ("docs/getting-started.md", "pip install ."): INSTALLS,
+    ("docs/fabrics.md", "pip install "): INSTALLS,
+    ("docs/simulation.md", "pip install "): INSTALLS,
+    ("docs/running.md", "verbena run [--shared-heap]"): SYNOPSIS,
+    ("docs/running.md", "verbena pair [OPTIONS"): SYNOPSIS,
+    ("docs/shared-heap.md", "verbena run --shared-heap -- PROGRAM"): SYNOPSIS,
+    ("docs/roce.md", "rdma link add rxe0"): GUEST,
+    ("docs/roce.md", "ibv_post_send  "): DRAWING,
+    ("docs/roce.md", "UDP 4791 ──► steering program"): DRAWING,
+    ("docs/design.md", "dropin  "): DRAWING,
+    ("docs/design.md", "segment of process B"): DRAWING,
+    ("docs/design.md", "usual thread "): DRAWING,
+    ("docs/design.md", "port (under its lock)"): DRAWING,
+    ("docs/development.md", "preload  "): DRAWING,
+    ("docs/development.md", "cmake -S ."): "takes a minute; tests/native builds the same",
+    ("docs/development.md", "return vb_decline("): "a line of C",
+}
+WHOLE_PAGES = {"docs/model.md": "the model's own source, which tests/model runs"}
+PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
+BY_PACKETS = "# Python started with VERBENA_PORT=roce, and the lines of the beginning"
+
+
+def exceptions(block: Block) -> list[tuple[str, str]]:
+    """The entries of NOT_RUN that name it."""
+    return [key for key in NOT_RUN if key[0] == block.page and block.first.startswith(key[1])]
+
+
+def runnable(page: str) -> list[Block]:
+    return [each for each in blocks(page) if not exceptions(each)]
+
+
+RUN = [page for page in pages() if page not in WHOLE_PAGES and runnable(page)]
+
+
+# ---- where they run ----------------------------------------------------------------------------
+
+
+@cache
+def own_network() -> list[str]:
+    """Ports of one's own, with loopback alone, where that is allowed."""
+    prefix = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    tried = subprocess.run([*prefix, "true"], capture_output=True)
+    return [] if tried.returncode else prefix
+
+
+def environment() -> dict[str, str]:
+    programs = Path(sys.executable).parent
+    return clean_environment() | {"PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin"}
+
+
+class Prompt:
+    """A Python prompt in a process of its own (prompt.py)."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [*own_network(), sys.executable, str(Path(__file__).with_name("prompt.py"))],
+            cwd=folder,
+            env=environment() | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def paste(self, text: str) -> tuple[str, str]:
+        """The error with which it ended, or "", and what it printed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(text) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        error, printed = json.loads(answer) if answer else ("the prompt has ended", "")
+        return error, printed
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Reader:
+    """Who reads a page and pastes its blocks, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python: Prompt | None = None
+        self.beginning = ""
+
+    def run(self, block: Block, shown: str | None) -> None:
+        """`shown` is what the page shows as the outcome of a block of Python."""
+        if block.kind == "python":
+            self.paste(block, shown)
+        elif block.kind == "toml":
+            tomllib.loads(block.text)
+            (self.folder / "mine.toml").write_text(block.text)
+        elif block.first.startswith("$ "):
+            self.transcript(block, shown)
+        elif block.kind == "shell":
+            output = self.shell(block.text, block)
+            assert output.strip(), f"{block} shows nothing"
+        else:
+            raise AssertionError(f"{block}: nobody knows how to run a block of {block.kind}")
+
+    def paste(self, block: Block, shown: str | None) -> None:
+        if self.python is None:
+            self.python = Prompt(self.folder)
+            self.beginning = block.text
+        if block.first == BY_PACKETS:
+            error, printed = self.paste_by_packets(block.text)
+        else:
+            error, printed = self.python.paste(block.text)
+        assert normal(error) == normal(shown or ""), f"{block}:\n{block.text}\n{error}"
+        for comment in PRINTED.findall(block.text):
+            assert comment in printed, f"{block}: {printed}"
+
+    def paste_by_packets(self, text: str) -> tuple[str, str]:
+        prompt = Prompt(self.folder, VERBENA_PORT="roce")
+        try:
+            prompt.paste(self.beginning)
+            return prompt.paste(text)
+        finally:
+            prompt.end()
+
+    def shell(self, text: str, block: Block, status: int | None = 0) -> str:
+        done = subprocess.run(
+            [*own_network(), "bash", "-e", "-o", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+        assert status is None or done.returncode == status, f"{block}: {done.stdout}"
+        return done.stdout
+
+    def transcript(self, block: Block, shown: str | None) -> None:
+        """A command behind `$ `, and what it says, the whole or a part."""
+        command, _, said = block.text.removeprefix("$ ").partition("\n")
+        assert "\n$ " not in said, f"{block}: one command for each block"
+        output = normal(self.shell(command, block, status=None))
+        assert normal(said or shown or "") in output, f"{block}: {output}"
+        assert said or shown, f"{block}: the page does not show what it says"
+
+    def end(self) -> None:
+        if self.python is not None:
+            self.python.end()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    made = Reader(tmp_path)
+    yield made
+    made.end()
+
+
+# ---- the tests ---------------------------------------------------------------------------------
+
+
+@pytest.mark.debian
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", RUN)
+def test_the_blocks_of_a_page_run_in_order(page: str, reader: Reader) -> None:
+    here = runnable(page)
+    for block, following in zip(here, [*here[1:], None], strict=True):
+        if is_outcome(block):
+            continue
+        follows = following is not None and is_outcome(following) and following.follows
+        reader.run(block, following.text if following and follows else None)
+
+
+def is_outcome(block: Block) -> bool:
+    return block.kind == "text" and not block.first.startswith("$ ")
+
+
+def test_an_outcome_stands_behind_its_block_or_among_the_errors() -> None:
+    """README's error is one of those that the page of errors shows, word for word."""
+    known = {normal(each.text) for each in blocks("docs/errors.md")}
+    for page in RUN:
+        for block in runnable(page):
+            if is_outcome(block) and not block.follows:
+                assert normal(block.text) in known, str(block)
+
+
+def test_every_exception_is_still_needed() -> None:
+    used = [key for page in pages() for block in blocks(page) for key in exceptions(block)]
+    assert sorted(used) == sorted(NOT_RUN)
+    assert set(WHOLE_PAGES) <= set(pages())
+
+
+def test_what_pip_is_told_to_install_is_there() -> None:
+    """No page, and no advice of an error, names a package that the index may not have."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    sources = [*(ROOT / "src" / "verbena").rglob("*.py"), *(ROOT / page for page in pages())]
+    for path in sources:
+        for said in re.findall(r"pip install ([^\n`;,)]+)", path.read_text()):
+            words = shlex.split(said.rstrip('."\\')) if said.count("'") % 2 == 0 else []
+            for word in words:
+                assert not word.startswith("verbena"), f"{path}: {said}"
+                extra = re.fullmatch(r"\.\[(\w+)\]", word)
+                assert extra is None or extra[1] in extras, f"{path}: {said}"
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_has_no_tabs_and_no_prompts_in_shell_blocks(page: str) -> None:
+    """A `$ ` is for transcripts: every block of commands can be pasted as it is."""
+    for block in runnable(page):
+        assert "\t" not in block.text, str(block)
+        lines = block.text.split("\n")
+        assert block.first.startswith("$ ") or not any(line.startswith("$ ") for line in lines)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults and captures that a connection without packets does not meet: stderr says so, once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+FAULT = ("--fault", "drop 1%")
+CAPTURE = ("--capture", "out.pcapng")
+PAIR = """
+import sys
+from verbena import verbs
+from verbena.verbs import QPType
+
+with verbs.open_device() as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
+    mr = pd.alloc(4096)
+    for _ in range(2):
+        near, far = (pd.create_qp(send_cq=cq, qp_type=QPType[sys.argv[1]]) for _ in range(2))
+        verbs.connect_pair(near, far)
+        far.recv(mr, length=128)
+        if sys.argv[1] == "UD":
+            ah = pd.create_ah(dgid=ctx.query_gid(1, 2), sgid_index=2, is_global=True)
+            near.send(mr, length=64, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
+        else:
+            near.send(mr, length=64)
+        cq.wait(2, 10)
+"""
+
+
+def said(run: Run, folder: Path, kind: str, *options: str, **env: str) -> list[str]:
+    """Verbena's lines about what was asked for and does not happen."""
+    words = tuple(str(folder / word) if word == CAPTURE[1] else word for word in options)
+    done = run(sys.executable, "-c", PAIR, kind, options=words, env=env)
+    assert done.returncode == 0, done.stdout
+    return [line for line in done.stdout.splitlines() if line.startswith("verbena: ")]
+
+
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+@pytest.mark.parametrize("port", ["auto", "direct"])
+def test_each_process_says_once_what_does_nothing(
+    verbena_run: Run, tmp_path: Path, kind: str, port: str
+) -> None:
+    (fault,) = said(verbena_run, tmp_path, kind, *FAULT, VERBENA_PORT=port)
+    assert "--fault" in fault
+    assert "VERBENA_PORT=roce" in fault
+    (capture,) = said(verbena_run, tmp_path, kind, *CAPTURE, VERBENA_PORT=port)
+    assert "--capture-direct" in capture
+
+
+@pytest.mark.parametrize("kind", ["RC", "UD"])
+def test_what_is_heard_needs_no_word(verbena_run: Run, tmp_path: Path, kind: str) -> None:
+    assert said(verbena_run, tmp_path, kind) == []
+    assert said(verbena_run, tmp_path, kind, *FAULT, *CAPTURE, VERBENA_PORT="roce") == []
+    assert said(verbena_run, tmp_path, kind, *CAPTURE, "--capture-direct") == []
+
+
+def test_a_capture_of_what_goes_direct_does_not_hide_the_faults(
+    verbena_run: Run, tmp_path: Path
+) -> None:
+    (fault,) = said(verbena_run, tmp_path, "RC", *FAULT, *CAPTURE, "--capture-direct")
+    assert "--fault" in fault
