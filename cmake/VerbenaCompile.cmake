@@ -13,7 +13,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
 
 add_library(verbena_language INTERFACE)
-target_compile_definitions(verbena_language INTERFACE _GNU_SOURCE)
+target_compile_definitions(verbena_language INTERFACE
+  _GNU_SOURCE VERBENA_VERSION="${PROJECT_VERSION}")
 target_compile_options(verbena_language INTERFACE -fno-semantic-interposition -fno-strict-aliasing)
 target_include_directories(verbena_language INTERFACE "${PROJECT_SOURCE_DIR}/src/native")
 target_link_libraries(verbena_language INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)
