@@ -9,6 +9,7 @@
 #include "hca/delays.h"
 #include "hca/names.h"
 #include "hca/silence.h"
+#include "wire/opcode.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
 {
@@ -265,8 +266,10 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
         vb_silence_say(text, e);
         break;
     case VB_CHECK_PEER_DIED:
-        vb_text_add(text, "the process of QP 0x%x ended while the QP was connected",
-                    e->peer_qp_num);
+        vb_text_add(
+            text,
+            "the process of QP 0x%x ended, or closed its device, while this QP was connected to it",
+            e->peer_qp_num);
         break;
     case VB_CHECK_MEMORY_GONE:
         vb_text_add(text, "memory ");
@@ -314,9 +317,22 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
 static bool may_be_the_mtu(const struct vb_evidence *e)
 {
     if (e->check == VB_CHECK_BAD_RESPONSE)
-        return e->wr_opcode == IBV_WR_RDMA_READ;
+        return e->wr_opcode == IBV_WR_RDMA_READ &&
+               (e->count & VB_OP_MASK) != VB_OP_ATOMIC_ACKNOWLEDGE;
     return e->check == VB_CHECK_BAD_LENGTH &&
            (e->wr_opcode == IBV_WR_SEND || e->wr_opcode == IBV_WR_RDMA_WRITE);
+}
+
+/* Memory that is gone: was it to be read? Then it being read-only is no reason. */
+static bool is_read_from(const struct vb_evidence *e)
+{
+    bool source = e->wr_opcode == IBV_WR_RDMA_WRITE || e->wr_opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+                  e->wr_opcode == IBV_WR_SEND || e->wr_opcode == IBV_WR_SEND_WITH_IMM ||
+                  e->wr_opcode == IBV_WR_SEND_WITH_INV || e->wr_opcode == IBV_WR_ATOMIC_WRITE;
+
+    return e->check == VB_CHECK_LOCAL_MEMORY_GONE
+               ? source
+               : e->check == VB_CHECK_MEMORY_GONE && e->wr_opcode == IBV_WR_RDMA_READ;
 }
 
 /* What usually is behind it, and what to try. */
@@ -351,8 +367,11 @@ static const char *advice(const struct vb_evidence *e)
     case VB_CHECK_MEMORY_GONE:
     case VB_CHECK_LOCAL_MEMORY_GONE:
     case VB_CHECK_RECV_MEMORY_GONE:
-        return "Was it unmapped, or its protection changed? Deregister a region before its memory "
-               "goes";
+        return is_read_from(e)
+                   ? "Was it unmapped or protected (PROT_NONE)? Deregister a region before its "
+                     "memory goes"
+                   : "Was it unmapped or made read-only? Deregister a region before its memory "
+                     "goes";
     case VB_CHECK_RD_ATOMIC:
         return e->status == IBV_WC_LOC_QP_OP_ERR ? "Set it when this QP goes to RTS"
                                                  : "Set it when that QP goes to RTR";

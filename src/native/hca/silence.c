@@ -151,11 +151,11 @@ static void say_direct(struct vb_text *text, const struct vb_evidence *e)
 
 static void say_build(struct vb_text *text, const struct vb_evidence *e)
 {
-    vb_text_add(text, "QP 0x%x is a process's of this host that uses another build of Verbena: ",
+    vb_text_add(text, "QP 0x%x belongs to a process of this host with another build of Verbena: ",
                 e->peer_qp_num);
     vb_say_version(text, e->addr);
     vb_text_add(text,
-                " with memory layout %u, and this process uses version " VERBENA_VERSION
+                " with memory layout %u, while this process has version " VERBENA_VERSION
                 " with layout %u",
                 e->count, VB_LAYOUT_VERSION);
 }

@@ -69,8 +69,8 @@ int vb_stranger_check(struct vb_qp *qp)
     if (!find_peer(qp, &stranger))
         return 0;
     return vb_decline(qp->context, -EPROTONOSUPPORT,
-                      "QP {0x} is a process's of this host that uses another build of Verbena: "
-                      "{1v} with memory layout {2}, and this process uses version " VERBENA_VERSION
+                      "QP {0x} belongs to a process of this host with another build of Verbena: "
+                      "{1v} with memory layout {2}, while this process has version " VERBENA_VERSION
                       " with layout {3}. Install one build for both, or let both send packets "
                       "(VERBENA_PORT=roce)",
                       vb_qp_dest(qp->shared), stranger.package, stranger.layout, VB_LAYOUT_VERSION);
