@@ -12,7 +12,7 @@
 #include "memory/guard.h"
 #include "wire/headers.h"
 
-enum { LONGEST = 1200, FAR = 1 };
+enum { LONGEST = 1200, ROOM = 750, FAR = 1 };
 
 static struct fabric fabric;
 static struct vb_qp *qp[2];
@@ -295,6 +295,7 @@ static void check_row(const struct row *row, enum ibv_wr_opcode opcode)
 
     CHECK_EQ(wc.status, statuses[row->code]);
     CHECK(vb_evidence_text(&fabric.side[0].adapter.self, wc.vendor_err, text, LONGEST) > 0);
+    CHECK(strlen(text) < ROOM); /* what the other side saw follows, in 1024 bytes */
     if (!strstr(text, row->cause))
         printf("  %s\n  is not in: %s\n", row->cause, text);
     CHECK(strstr(text, row->cause));
