@@ -13,7 +13,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
 
 add_library(verbena_language INTERFACE)
-target_compile_definitions(verbena_language INTERFACE _GNU_SOURCE)
+target_compile_definitions(verbena_language INTERFACE
+  _GNU_SOURCE VERBENA_VERSION="${PROJECT_VERSION}")
 # A fused multiplication and addition rounds once where two operations round twice. What a simulated
 # fabric works out in floating point would depend on the processor: gcc fuses wherever one can.
 target_compile_options(verbena_language INTERFACE

@@ -153,9 +153,11 @@ STATUSES = (
     Entry(
         "REM_INV_REQ_ERR",
         "The peer's QP refused the request as such.",
-        "its access flags do not allow the operation, the message is longer than its receive "
-        "request, an atomic's address is not a multiple of 8, or it has fewer READ resources "
-        "(`max_dest_rd_atomic`) than were used.",
+        "its access flags do not allow the operation; of a SEND, that the message is longer than "
+        "its receive request; of a SEND or WRITE, another path MTU there than here; of an atomic, "
+        "an address that is not a multiple of 8; of a READ or an atomic, fewer READ resources "
+        "(`max_dest_rd_atomic`) than were used. By packets the text lists those that the operation "
+        "can have, and what the peer saw where it is of this host.",
         "set the attributes of the peer's QP, or the request, right.",
         (
             Example(
@@ -170,6 +172,12 @@ STATUSES = (
             Example(
                 "The receive request is too short",
                 "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended(here)",
+            ),
+            Example(
+                "The same by packets, to a process of this host",
+                "here, there = pair(timeout=16)\n"
+                "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended(here)",
+                packets=True,
             ),
         ),
     ),
@@ -223,15 +231,26 @@ STATUSES = (
     ),
     Entry(
         "RETRY_EXC_ERR",
-        "The peer did not answer: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
+        "The request was not answered: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
         "the peer is not there, has ended, is not in RTR or RTS, or is connected to another QP; on "
-        "the network also a GID that does not lead there, a firewall (UDP port 4791), or loss.",
-        "compare QP numbers, GIDs and states on both sides; [RoCE v2](roce.md) has a list for the "
-        "network. A new connection needs the QP reset, or a new one.",
+        "the network also a GID that does not lead there, a firewall (UDP port 4791), or loss. The "
+        "text says which: directly what the peer's process and QP are in, by packets what was "
+        "heard of the peer, last and since the request began, so that a peer that answers is told "
+        "from one that does not.",
+        "what the text advises; [RoCE v2](roce.md) has a list for the network. A new connection "
+        "needs the QP reset, or a new one.",
         (
             Example(
                 "The peer is not there",
                 "there.close()\nhere.write(mine, theirs.addr, theirs.rkey, length=64)\nended(here)",
+            ),
+            Example(
+                "By packets, a peer that answered before",
+                "here, there = pair(timeout=16)\n"
+                "here.write(mine, theirs.addr, theirs.rkey, length=64)\ncq.wait()\n"
+                "there.close()\n"
+                "here.write(mine, theirs.addr, theirs.rkey, length=4096)\nended()",
+                packets=True,
             ),
         ),
     ),
@@ -271,7 +290,8 @@ CALLS = (
         "modify_qp",
         "`EINVAL`: the state does not follow, the mask is not what the change needs, or a value is "
         "out of range. Nothing has changed. `ENETUNREACH` and others, to RTR: no way leads to the "
-        "peer's GID.",
+        "peer's GID. `EPROTONOSUPPORT`, to RTR: the peer is a process of this host with another "
+        "build of Verbena, whose memory has another layout; the text names both builds.",
         "a step left out, attributes of another QP type, an address without a GID.",
         "follow the [table of states](qp-states.md).",
         (

@@ -159,6 +159,11 @@ struct ibv_wc end_wait(struct vb_cq *cq, double seconds)
 
 pid_t end_spawn(const char *role, int *socket)
 {
+    return end_spawn_program("/proc/self/exe", role, socket);
+}
+
+pid_t end_spawn_program(const char *program, const char *role, int *socket)
+{
     char number[12];
     int ends[2];
     pid_t child;
@@ -170,7 +175,7 @@ pid_t end_spawn(const char *role, int *socket)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* it does not outlive its test */
         fcntl(ends[1], F_SETFD, 0);
         snprintf(number, sizeof(number), "%d", ends[1]);
-        _exit(execl("/proc/self/exe", "test", role, number, (char *)NULL));
+        _exit(execl(program, "test", role, number, (char *)NULL));
     }
     CHECK(child > 0);
     close(ends[1]);

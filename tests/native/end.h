@@ -60,6 +60,8 @@ struct ibv_wc end_wait(struct vb_cq *cq, double seconds);
 
 /* This program again, as `ROLE FD`, with the other side of `socket`. */
 pid_t end_spawn(const char *role, int *socket);
+/* The same with another program. */
+pid_t end_spawn_program(const char *program, const char *role, int *socket);
 /* The socket of a process that end_spawn started in this role, or -1. */
 int end_role(int argc, char **argv, const char *role);
 

@@ -694,7 +694,7 @@ uint32_t fabric_count(const struct fabric *fabric, int from, int operation)
 
 void fabric_expect_text(struct fabric *fabric, int side, uint32_t vendor_err, const char *part)
 {
-    char text[400] = "";
+    char text[1200] = "";
 
     CHECK(vb_evidence_text(&fabric->side[side].adapter.self, vendor_err, text, sizeof(text)) > 0);
     printf("  %s\n", text);

@@ -280,6 +280,7 @@ static void packets_in_the_wrong_place(void)
         inject(wrong_after_nothing[i], psn, NULL,
                vb_opcodes[wrong_after_nothing[i]].flags & VB_OPCODE_PAYLOAD ? 1024 : 0);
         the_responder_is_in_error(0x61, IBV_EVENT_QP_REQ_ERR);
+        fabric_expect_text(&fabric, 1, qp[1]->shared->failed, "That breaks the protocol");
         fabric_close(&fabric);
     }
     for (size_t i = 0; i < sizeof(wrong_after_send_first); ++i) {
@@ -548,6 +549,11 @@ static void responses_that_do_not_fit(void)
         wc = fabric_wait(&fabric, fabric.side[0].send_cq);
         CHECK_EQ(wc.status, IBV_WC_BAD_RESP_ERR);
         fabric_expect_text(&fabric, 0, wc.vendor_err, "does not fit");
+        fabric_expect_text(&fabric, 0, wc.vendor_err,
+                           wrong[i].to == IBV_WR_RDMA_READ &&
+                                   wrong[i].operation != VB_OP_ATOMIC_ACKNOWLEDGE
+                               ? "Do both sides have one path MTU?"
+                               : "That breaks the protocol");
         CHECK_EQ(vb_qp_state(qp[0]), IBV_QPS_ERR);
         fabric_close(&fabric);
     }

@@ -149,6 +149,35 @@ static void read_only_under_a_read(void)
     close_bench(&bench);
 }
 
+/* Being read-only is no reason where memory is only read. */
+static void protected_under_a_send(void)
+{
+    struct bench bench;
+    struct ibv_sge sge, into;
+
+    open_bench(&bench);
+    sge = mine(&bench, 4096);
+    into = theirs(&bench, LOOPBACK_BYTES);
+    post_receive(&bench, 1, &into);
+    mprotect(bench.memory, PAGES, PROT_NONE);
+    post(&bench, 0, IBV_WR_SEND, &sge, 0, 0);
+    expect(&bench, 0, IBV_WC_LOC_PROT_ERR, "Was it unmapped or protected (PROT_NONE)?");
+    close_bench(&bench);
+}
+
+static void protected_under_the_target_of_a_read(void)
+{
+    struct bench bench;
+    struct ibv_sge sge;
+
+    open_bench(&bench);
+    sge = theirs(&bench, 4096);
+    mprotect(bench.memory, PAGES, PROT_NONE);
+    post(&bench, 1, IBV_WR_RDMA_READ, &sge, (uintptr_t)bench.memory, bench.mr->ibv.rkey);
+    expect(&bench, 1, IBV_WC_REM_OP_ERR, "Was it unmapped or protected (PROT_NONE)?");
+    close_bench(&bench);
+}
+
 static void unmapped_under_the_result_of_an_atomic(void)
 {
     struct bench bench;
@@ -481,6 +510,8 @@ int main(void)
     RUN(unmapped_under_a_write);
     RUN(unmapped_under_a_read);
     RUN(read_only_under_a_read);
+    RUN(protected_under_a_send);
+    RUN(protected_under_the_target_of_a_read);
     RUN(unmapped_under_the_result_of_an_atomic);
     RUN(unmapped_under_the_target);
     RUN(unmapped_under_a_receive_that_is_copied_at_once);

@@ -171,6 +171,12 @@ static void no_reads_outstanding(struct ibv_send_wr *wr)
     loop.qp[0]->terms.max_rd_atomic = 0;
 }
 
+static void no_reads_there(struct ibv_send_wr *wr)
+{
+    (void)wr;
+    loop.qp[1]->shared->max_dest_rd_atomic = 0;
+}
+
 static void longer_than_a_message(struct ibv_send_wr *wr)
 {
     void *big = mmap(NULL, BIG, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -266,8 +272,10 @@ static const struct refusal {
      "needs LOCAL_WRITE", NO_EVENT, 0},
     {"local access, atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, local_region_for_reading,
      IBV_WC_LOC_PROT_ERR, "needs LOCAL_WRITE", NO_EVENT, 0},
-    {"max_rd_atomic", IBV_WR_RDMA_READ, no_reads_outstanding, IBV_WC_LOC_QP_OP_ERR, "max_rd_atomic",
-     NO_EVENT, 0},
+    {"max_rd_atomic", IBV_WR_RDMA_READ, no_reads_outstanding, IBV_WC_LOC_QP_OP_ERR,
+     "READ needs max_rd_atomic of QP", NO_EVENT, 0},
+    {"max_dest_rd_atomic", IBV_WR_RDMA_READ, no_reads_there, IBV_WC_REM_INV_REQ_ERR,
+     "READ needs max_dest_rd_atomic of QP", IBV_EVENT_QP_REQ_ERR, 0},
     {"2 GiB, WRITE", IBV_WR_RDMA_WRITE, longer_than_a_message, IBV_WC_LOC_LEN_ERR, "2147483647",
      NO_EVENT, 0},
     {"2 GiB, SEND", IBV_WR_SEND, longer_than_a_message, IBV_WC_LOC_LEN_ERR, "2147483647", NO_EVENT,

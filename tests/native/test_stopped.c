@@ -17,6 +17,7 @@
 
 #include "check.h"
 #include "end.h"
+#include "hca/evidence.h"
 #include "port/direct/connection.h"
 #include "port/direct/handshake.h"
 #include "port/direct/notice.h"
@@ -74,6 +75,14 @@ static void waits(int socket)
     end_meet(socket);
 }
 
+static void expect_text(const struct end *end, uint32_t vendor_err, const char *part)
+{
+    char text[1024] = "";
+
+    CHECK(vb_evidence_text(&end->direct->adapter.self, vendor_err, text, sizeof(text)) > 0);
+    CHECK(strstr(text, part));
+}
+
 static void a_request_by_the_ring_ends_within_its_timeout(void)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
@@ -82,6 +91,7 @@ static void a_request_by_the_ring_ends_within_its_timeout(void)
     for (size_t i = 0; i < sizeof(opcodes) / sizeof(*opcodes); ++i) {
         uint32_t length = opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : LARGE;
         struct pair pair;
+        struct ibv_wc wc;
         uint64_t start;
 
         open_pair(&pair, "waits", by_the_ring);
@@ -90,7 +100,9 @@ static void a_request_by_the_ring_ends_within_its_timeout(void)
         start = vb_direct_now();
         CHECK_EQ(end_post(&pair.end, pair.end.qp, opcodes[i], length), 0);
         CHECK(seconds_since(start) < SOON);
-        CHECK_EQ(end_wait(pair.end.cq, 2).status, IBV_WC_RETRY_EXC_ERR);
+        wc = end_wait(pair.end.cq, 2);
+        CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+        expect_text(&pair.end, wc.vendor_err, "did not do its part of the copy in time");
         start = vb_direct_now();
         CHECK_EQ(vb_mr_dereg(pair.end.mr), 0);
         CHECK_EQ(vb_qp_destroy(pair.end.qp), 0);

@@ -176,6 +176,44 @@ def test_a_datagram_that_has_no_place(packets: bool, buffer: str, status: str, w
     expect(text, status, words)
 
 
+@pytest.mark.parametrize(
+    ("fault", "request_line", "words", "not_words"),
+    [
+        (
+            "drop",
+            "near.write(mine, theirs.addr, theirs.rkey, length=8)",
+            ("nothing was ever heard from it", "does not exist"),
+            ("answered before", "path_mtu"),
+        ),
+        (
+            "drop opcode=rc-write-last",
+            "near.write(mine, theirs.addr, theirs.rkey, length=4096)",
+            ("an acknowledgement up to PSN", "It answered before", "a smaller path_mtu"),
+            ("does not exist", "nothing was ever heard"),
+        ),
+        (
+            "drop opcode=rc-read-response-first",
+            "near.read(mine, theirs.addr, theirs.rkey, length=4096)",
+            ("answered, but PSN", "responses behind the missing one", "lost on the way back"),
+            ("does not exist", "nothing was ever heard"),
+        ),
+    ],
+)
+def test_without_an_answer_it_is_told_what_was_heard(
+    fault: str, request_line: str, words: tuple[str, ...], not_words: tuple[str, ...]
+) -> None:
+    text = said(
+        True,
+        f"near.modify(qp_state=QPState.RESET); far.modify(qp_state=QPState.RESET)\n"
+        f"ctx.set_fault({fault!r})\n"
+        "verbs.connect_pair(near, far, access=15, timeout=12, retry_cnt=2, "
+        f"path_mtu=verbs.MTU.MTU_1024)\n{request_line}\nsay(near)",
+    )
+    expect(text, "RETRY_EXC_ERR", "given up after 3 attempts", *words)
+    for word in not_words:
+        assert word not in text
+
+
 # Two processes; the child ends as soon as both are connected.
 DEATH = """\
 import os, signal, socket

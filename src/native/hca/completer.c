@@ -62,6 +62,7 @@ static void lost(const struct vb_incoming *in)
     uint32_t psn = in->bth.psn;
     bool end_again = (in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(psn, r->gap_psn) <= 0;
 
+    ++r->beyond;
     if (r->implied && !end_again) {
         if (vb_psn_diff(psn, r->gap_psn) > 0)
             r->gap_psn = psn;
@@ -290,10 +291,22 @@ static bool is_credit_update(const struct vb_incoming *in)
            vb_psn_add(in->bth.psn, 1) == in->endpoint->requester.una;
 }
 
+/* Kept for the request that gets no answer any more (silence.h). */
+static inline void note_heard(const struct vb_incoming *in)
+{
+    struct vb_last_heard *heard = &in->endpoint->heard;
+
+    heard->at = in->now;
+    heard->psn = in->bth.psn;
+    heard->syndrome =
+        (in->bth.opcode & VB_OP_MASK) == VB_OP_ACKNOWLEDGE ? in->extended[0] : VB_HEARD_NO_SYNDROME;
+}
+
 void vb_completer_receive(const struct vb_incoming *in)
 {
     struct vb_aeth aeth;
 
+    note_heard(in);
     if (!is_outstanding(in)) {
         ++in->engine->counters.drop_ghost;
         if (is_credit_update(in)) {

@@ -81,6 +81,9 @@ static void say_number(struct vb_text *text, char as, uint64_t number)
     case 'a':
         vb_say_access(text, number);
         break;
+    case 'v':
+        vb_say_version(text, number);
+        break;
     case 'm':
         vb_say_mask(text, number);
         break;

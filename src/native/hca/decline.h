@@ -9,7 +9,8 @@
  * which keeps a pointer and four numbers, per context and thread; whoever wants to read them
  * together asks for the text. A number is written as the letter behind its place says: none
  * decimal, i with its sign, x hexadecimal, n a name (VB_NAME), s a QP's state, t its type, o an
- * opcode of a send request, a access flags, m a mask of ibv_modify_qp.
+ * opcode of a send request, a access flags, m a mask of ibv_modify_qp, v a version of Verbena
+ * (eight characters at most).
  */
 #ifndef VB_HCA_DECLINE_H
 #define VB_HCA_DECLINE_H

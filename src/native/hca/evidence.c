@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "abi/verbs.h"
+#include "hca/causes.h"
 #include "hca/delays.h"
 #include "hca/names.h"
-#include "wire/headers.h"
+#include "hca/silence.h"
+#include "wire/opcode.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
 {
@@ -96,43 +98,21 @@ static void say_key(struct vb_text *text, const struct vb_evidence *e, unsigned 
     }
 }
 
-/* What the peer's NAK means, and where to look. */
+/* The peer's NAK. Of what it could mean, only what the operation can have is named. */
 static void say_refused(struct vb_text *text, const struct vb_evidence *e)
 {
-    static const char *const meanings[] = {
-        [VB_NAK_INVALID_REQUEST] =
-            "invalid request: the QP's access flags do not allow it, it has too few READ "
-            "resources, "
-            "the message is longer than the receive request that it met, the address of an "
-            "atomic is not a multiple of 8, or an XRC request names no SRQ of that QP's domain",
-        [VB_NAK_REMOTE_ACCESS] =
-            "remote access error: the rkey names no region of that QP's protection domain that "
-            "covers the range and grants the access",
-        [VB_NAK_REMOTE_OPERATION] =
-            "remote operational error: something of its own failed, as the lkey of its receive "
-            "request or a full completion queue",
-    };
-    const char *meaning =
-        e->count < sizeof(meanings) / sizeof(*meanings) ? meanings[e->count] : NULL;
-
     vb_text_add(text, "QP 0x%x refused the %s ", e->peer_qp_num, request_name(e->wr_opcode));
-    if (e->key) {
+    if (e->wr_opcode == IBV_WR_SEND_WITH_INV) {
+        vb_text_add(text, "of %" PRIu64 " bytes that invalidates rkey 0x%x ", e->length, e->key);
+    } else if (e->key) {
         vb_text_add(text, "to ");
         say_range(text, e->addr, e->length);
         vb_text_add(text, " by rkey 0x%x ", e->key);
     } else {
         vb_text_add(text, "of %" PRIu64 " bytes ", e->length);
     }
-    vb_text_add(text, "at PSN %u: %s", e->psn, meaning ? meaning : "it gave no reason");
-}
-
-static void say_retries(struct vb_text *text, const struct vb_evidence *e)
-{
-    vb_text_add(
-        text,
-        "packets to QP 0x%x or its responses were lost again and again from PSN %u on, during "
-        "%" PRIu64 " us: %u sequence errors and %u timeouts since the last answer (retry_cnt %u)",
-        e->peer_qp_num, e->psn, e->microseconds, e->naks, e->timeouts, e->count);
+    vb_text_add(text, "at PSN %u: ", e->psn);
+    vb_causes_say(text, e);
 }
 
 static void say_bind(struct vb_text *text, const struct vb_evidence *e)
@@ -177,7 +157,7 @@ static bool say_packet_check(struct vb_text *text, const struct vb_evidence *e)
 
     switch (e->check) {
     case VB_CHECK_SEQUENCE_RETRIES:
-        say_retries(text, e);
+        vb_silence_say(text, e);
         return true;
     case VB_CHECK_REFUSED:
         say_refused(text, e);
@@ -282,14 +262,14 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
                     e->peer_qp_num, e->microseconds, e->count);
         break;
     case VB_CHECK_NO_ANSWER:
-        vb_text_add(text, "QP 0x%x did not answer during %" PRIu64 " us (retry_cnt %u)",
-                    e->peer_qp_num, e->microseconds, e->count);
-        if (e->timeouts)
-            vb_text_add(text, ", with %u timeouts since PSN %u", e->timeouts, e->psn);
+    case VB_CHECK_OTHER_BUILD:
+        vb_silence_say(text, e);
         break;
     case VB_CHECK_PEER_DIED:
-        vb_text_add(text, "the process of QP 0x%x ended while the QP was connected",
-                    e->peer_qp_num);
+        vb_text_add(
+            text,
+            "the process of QP 0x%x ended, or closed its device, while this QP was connected to it",
+            e->peer_qp_num);
         break;
     case VB_CHECK_MEMORY_GONE:
         vb_text_add(text, "memory ");
@@ -313,8 +293,9 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
         vb_text_add(text, "the completion queue of QP 0x%x was full", e->peer_qp_num);
         break;
     case VB_CHECK_RD_ATOMIC:
-        vb_text_add(text, "%s needs max_rd_atomic here and max_dest_rd_atomic at the peer above 0",
-                    name);
+        vb_text_add(text, "the %s needs %s of QP 0x%x above 0, and it is 0", name,
+                    e->status == IBV_WC_LOC_QP_OP_ERR ? "max_rd_atomic" : "max_dest_rd_atomic",
+                    e->status == IBV_WC_LOC_QP_OP_ERR ? e->qp_num : e->peer_qp_num);
         break;
     case VB_CHECK_TOO_LONG:
         vb_text_add(text, "the message has %" PRIu64 " bytes; at most %" PRIu64 " are carried",
@@ -330,6 +311,28 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
     default:
         say_key(text, e, e->check & ~(unsigned)(VB_CHECK_LOCAL | VB_CHECK_RECV));
     }
+}
+
+/* Payloads that are cut at another path MTU: of SENDs and WRITEs there, of READ responses here. */
+static bool may_be_the_mtu(const struct vb_evidence *e)
+{
+    if (e->check == VB_CHECK_BAD_RESPONSE)
+        return e->wr_opcode == IBV_WR_RDMA_READ &&
+               (e->count & VB_OP_MASK) != VB_OP_ATOMIC_ACKNOWLEDGE;
+    return e->check == VB_CHECK_BAD_LENGTH &&
+           (e->wr_opcode == IBV_WR_SEND || e->wr_opcode == IBV_WR_RDMA_WRITE);
+}
+
+/* Memory that is gone: was it to be read? Then it being read-only is no reason. */
+static bool is_read_from(const struct vb_evidence *e)
+{
+    bool source = e->wr_opcode == IBV_WR_RDMA_WRITE || e->wr_opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+                  e->wr_opcode == IBV_WR_SEND || e->wr_opcode == IBV_WR_SEND_WITH_IMM ||
+                  e->wr_opcode == IBV_WR_SEND_WITH_INV || e->wr_opcode == IBV_WR_ATOMIC_WRITE;
+
+    return e->check == VB_CHECK_LOCAL_MEMORY_GONE
+               ? source
+               : e->check == VB_CHECK_MEMORY_GONE && e->wr_opcode == IBV_WR_RDMA_READ;
 }
 
 /* What usually is behind it, and what to try. */
@@ -359,17 +362,19 @@ static const char *advice(const struct vb_evidence *e)
     case VB_CHECK_RNR:
         return "Post receives before the sender sends, or raise rnr_retry (7 waits for ever) or "
                "min_rnr_timer";
-    case VB_CHECK_NO_ANSWER:
-        return "It does not exist, is not in RTR or RTS, is connected to another QP, or the "
-               "network does not lead there: compare QP numbers, GIDs and states on both sides";
     case VB_CHECK_PEER_DIED:
         return "Look at why it ended; a new connection needs a new QP, or this one reset";
     case VB_CHECK_MEMORY_GONE:
     case VB_CHECK_LOCAL_MEMORY_GONE:
     case VB_CHECK_RECV_MEMORY_GONE:
-        return "Was it unmapped or made read-only? Deregister a region before its memory goes";
+        return is_read_from(e)
+                   ? "Was it unmapped or protected (PROT_NONE)? Deregister a region before its "
+                     "memory goes"
+                   : "Was it unmapped or made read-only? Deregister a region before its memory "
+                     "goes";
     case VB_CHECK_RD_ATOMIC:
-        return "Set them in modify_qp: to RTS the one, to RTR the other";
+        return e->status == IBV_WC_LOC_QP_OP_ERR ? "Set it when this QP goes to RTS"
+                                                 : "Set it when that QP goes to RTR";
     case VB_CHECK_TOO_LONG:
         return "Split it";
     case VB_CHECK_ATOMIC_LENGTH:
@@ -378,14 +383,15 @@ static const char *advice(const struct vb_evidence *e)
         return "Make it as long as all that completes before it is polled";
     case VB_CHECK_NO_ROOM:
         return "Free memory, or lift `ulimit -v`";
-    case VB_CHECK_SEQUENCE_RETRIES:
-        return "Look for loss on the way (`VERBENA_CAPTURE`), or raise retry_cnt";
     case VB_CHECK_REFUSED:
         return "Its completions and events say more";
     case VB_CHECK_BAD_RESPONSE:
     case VB_CHECK_BAD_SEQUENCE:
     case VB_CHECK_BAD_LENGTH:
-        return "A capture (`VERBENA_CAPTURE`) shows the packets; do both sides have one path MTU?";
+        return may_be_the_mtu(e)
+                   ? "Do both sides have one path MTU? A capture (`VERBENA_CAPTURE`) shows the "
+                     "packets"
+                   : "That breaks the protocol: a capture (`VERBENA_CAPTURE`) shows the packets";
     case VB_CHECK_TOO_MANY_READS:
         return "max_rd_atomic of the requester may not be more than that";
     default:
@@ -397,7 +403,10 @@ static void say_advice(struct vb_text *text, const struct vb_evidence *e)
 {
     const char *sentence = advice(e);
 
-    if (sentence)
+    if (e->check == VB_CHECK_NO_ANSWER || e->check == VB_CHECK_SEQUENCE_RETRIES ||
+        e->check == VB_CHECK_OTHER_BUILD)
+        vb_silence_advise(text, e);
+    else if (sentence)
         vb_text_add(text, ". %s%s", sentence, sentence[strlen(sentence) - 1] == '?' ? "" : ".");
 }
 

@@ -49,6 +49,34 @@ enum vb_check {
     VB_CHECK_WINDOW_QP, /* bound through another QP, or before this one was reset */
     VB_CHECK_BIND,      /* `count`: enum vb_bind_problem; `key`: the region's lkey */
     VB_CHECK_PLACEMENT, /* packets only: a FLUSH for nothing, or what is reserved; `count`: FETH */
+    /* The peer's process uses another layout: `count`; `addr` is its version (vb_say_version). */
+    VB_CHECK_OTHER_BUILD,
+};
+
+/* By packets: what the peer said last (`heard_psn`, `heard_us`). */
+enum vb_heard {
+    VB_HEARD_NOTHING = 0,
+    VB_HEARD_ACK,
+    VB_HEARD_SEQUENCE_NAK,
+    VB_HEARD_RNR_NAK,
+    VB_HEARD_RESPONSE, /* of a READ, an atomic, an atomic write or a FLUSH */
+};
+
+/* Directly: why nobody answers. `count` is a type or a QP's number. */
+enum vb_silence {
+    VB_SILENCE_UNKNOWN = 0,
+    VB_SILENCE_NOT_HERE,   /* the GID is no address of this host */
+    VB_SILENCE_NO_PROCESS, /* has the number */
+    VB_SILENCE_NO_HANDSHAKE,
+    VB_SILENCE_STOPPED, /* the process does not answer the handshake… */
+    VB_SILENCE_NO_HELP, /* …or does not copy, or place, what it is asked for */
+    VB_SILENCE_OTHER_USER,
+    VB_SILENCE_NO_QP, /* destroyed, or in RESET */
+    VB_SILENCE_INIT,
+    VB_SILENCE_ERR,
+    VB_SILENCE_OTHER_QP, /* is the one that it is connected to */
+    VB_SILENCE_TYPE,
+    VB_SILENCE_OTHER_LIFE, /* it was reset since this QP's first request */
 };
 
 enum vb_bind_problem {

@@ -23,9 +23,12 @@
 
 #include "hca/biased_lock.h"
 
-#define VB_LINE           64
+#define VB_LINE          64
+#define VB_SEGMENT_MAGIC 0x56455242454e4131ull
+
+#ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
 #define VB_LAYOUT_VERSION 10u
-#define VB_SEGMENT_MAGIC  0x56455242454e4131ull
+#endif
 
 enum {
     VB_MAX_QP = 1 << 16,
@@ -222,10 +225,20 @@ struct vb_evidence {
     uint32_t qp_num;
     uint32_t peer_qp_num;
     uint32_t key;
-    uint32_t access; /* what the region or QP grants */
-    uint32_t wanted; /* what the request needs */
-    uint32_t pd;
-    uint32_t mr_pd;
+    union {
+        struct {
+            uint32_t access; /* what the region or QP grants */
+            uint32_t wanted; /* what the request needs */
+            uint32_t pd;
+            uint32_t mr_pd;
+        };
+        struct { /* a request by packets that was not answered */
+            uint32_t heard_psn;
+            uint32_t heard_us;  /* so long before the end */
+            uint32_t not_ready; /* RNR NAKs since the last progress… */
+            uint32_t beyond;    /* …and responses behind one that is missing */
+        };
+    };
     uint32_t count; /* retries, elements, depth: as the check says */
     uint64_t addr;
     uint64_t length;
@@ -243,7 +256,8 @@ struct vb_evidence {
     uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
     uint8_t retry_left, rnr_left; /* of packets */
     uint16_t sq_used, sq_room, rq_used, rq_room;
-    uint16_t by_packets;
+    uint8_t by_packets;
+    uint8_t silence;   /* enum vb_silence, or of packets enum vb_heard */
     uint32_t sent_psn; /* the last that was sent, + 1; `psn` is the first unanswered */
     uint32_t reserved[3];
 };

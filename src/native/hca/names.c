@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "abi/verbs.h"
 
@@ -153,4 +154,18 @@ void vb_say_mask(struct vb_text *text, uint64_t mask)
 #undef BIT
 
     say_bits(text, bits, COUNT(bits), mask);
+}
+
+void vb_say_version(struct vb_text *text, uint64_t characters)
+{
+    char name[sizeof(characters) + 1] = "";
+
+    memcpy(name, &characters, sizeof(characters));
+    for (char *at = name; *at; ++at)
+        if (*at < '!' || *at > '~')
+            *at = '?';
+    if (*name)
+        vb_text_add(text, "version %s", name);
+    else
+        vb_text_add(text, "an older version");
 }

@@ -20,5 +20,7 @@ const char *vb_status_name(uint64_t status);
 void vb_say_access(struct vb_text *text, uint64_t access);
 /* The bits of ibv_modify_qp's mask, as <infiniband/verbs.h> writes them. */
 void vb_say_mask(struct vb_text *text, uint64_t mask);
+/* "version 0.1.0", of at most eight characters; 0 is a build that does not say which it is. */
+void vb_say_version(struct vb_text *text, uint64_t characters);
 
 #endif

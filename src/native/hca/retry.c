@@ -19,7 +19,7 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
 
     r->retry_left = ep->qp->terms.retry_cnt;
     r->rnr_left = ep->qp->terms.rnr_retry;
-    r->naks = r->timeouts = 0;
+    r->naks = r->timeouts = r->not_ready = r->beyond = 0;
     r->since = now;
     r->implied = r->probing = false;
     if (!r->rnr_wait)
@@ -38,7 +38,10 @@ static void describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     evidence->naks = ep->requester.naks;
     evidence->timeouts = ep->requester.timeouts;
     evidence->length = wqe->length;
-    if (wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM)
+    if (wqe->wr.opcode == IBV_WR_SEND_WITH_INV)
+        evidence->key = wqe->wr.invalidate_rkey;
+    if (wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+        wqe->wr.opcode == IBV_WR_SEND_WITH_INV)
         return;
     if (wqe->wr.opcode == IBV_WR_FLUSH && wqe->wr.wr.flush.level != IBV_FLUSH_MR)
         evidence->length = wqe->wr.wr.flush.length;
@@ -57,6 +60,34 @@ VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
     vb_requester_complete(ep, &outcome);
 }
 
+static enum vb_heard kind_of(const struct vb_last_heard *heard)
+{
+    if (!heard->at)
+        return VB_HEARD_NOTHING;
+    if (heard->syndrome == VB_HEARD_NO_SYNDROME)
+        return VB_HEARD_RESPONSE;
+    switch (heard->syndrome >> 5) {
+    case VB_AETH_ACK:
+        return VB_HEARD_ACK;
+    case VB_AETH_RNR:
+        return VB_HEARD_RNR_NAK;
+    default:
+        return VB_HEARD_SEQUENCE_NAK;
+    }
+}
+
+/* What was heard of the peer, for a request that it did not answer. */
+static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb_evidence *evidence)
+{
+    uint64_t ago = (now - ep->heard.at) / 1000;
+
+    evidence->silence = kind_of(&ep->heard);
+    evidence->heard_psn = ep->heard.psn;
+    evidence->heard_us = ago < UINT32_MAX ? (uint32_t)ago : UINT32_MAX;
+    evidence->not_ready = ep->requester.not_ready;
+    evidence->beyond = ep->requester.beyond;
+}
+
 static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     struct vb_evidence evidence = {.check = (uint16_t)check,
@@ -67,6 +98,7 @@ static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_
         evidence.count = ep->qp->terms.rnr_retry;
         ++ep->engine->counters.rnr_retries_exhausted;
     } else {
+        describe_heard(ep, now, &evidence);
         ++ep->engine->counters.retries_exhausted;
     }
     vb_retry_refuse(ep, check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
@@ -114,6 +146,7 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 
     if (r->rnr_wait)
         return;
+    ++r->not_ready;
     r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
     r->probing = false;
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */

@@ -35,7 +35,9 @@ struct vb_requester {
     uint32_t unasked;        /* bytes since an acknowledgement was asked for */
     uint32_t resumed_psn;    /* the last READ request that began amid its part, at `una` then */
     uint32_t gap_psn;        /* the furthest response beyond the one that is missing */
-    uint32_t naks, timeouts; /* since the last progress */
+    uint32_t naks, timeouts; /* since the last progress… */
+    uint32_t not_ready;      /* …as are RNR NAKs… */
+    uint32_t beyond;         /* …and responses behind one that is missing */
     uint64_t since;          /* the last progress, or the first packet after a pause */
     uint8_t reason;          /* why packets are sent again (enum vb_packet_reason) */
     uint8_t retry_left, rnr_left;
@@ -108,6 +110,15 @@ enum { VB_HELD_BY_PORT = 1, VB_HELD_BY_RATE = 2 };
 /* vb_timer.kind */
 enum { VB_TIMER_RETRY, VB_TIMER_RESUME };
 
+enum { VB_HEARD_NO_SYNDROME = 0xff };
+
+/* The last answer that came, whether it was of use or not. */
+struct vb_last_heard {
+    uint64_t at; /* 0: none ever did */
+    uint32_t psn;
+    uint8_t syndrome; /* an acknowledgement's or NAK's; VB_HEARD_NO_SYNDROME: a response */
+};
+
 struct vb_endpoint {
     struct vb_engine *engine;
     struct vb_qp *qp;
@@ -125,6 +136,7 @@ struct vb_endpoint {
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
+    struct vb_last_heard heard;
     /* not of a bare queue pair's, which has no rate limit of its own */
     struct vb_timer resume; /* when that lets it send again */
 };

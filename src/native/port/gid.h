@@ -19,7 +19,7 @@
 #define VB_UVERBS_MINOR 192 /* of uverbs0 */
 
 /* What ibv_query_port and ibv_query_device say in numbers and sysfs in words. */
-#define VB_FIRMWARE      "0.1.0"
+#define VB_FIRMWARE      VERBENA_VERSION
 #define VB_PORT_RATE     "100 Gb/sec (4X EDR)" /* active_width 2 (4X), active_speed 32 (EDR) */
 #define VB_PORT_CAP_MASK "0x00010000"          /* IBV_PORT_CM_SUP */
 

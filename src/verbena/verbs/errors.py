@@ -75,8 +75,10 @@ _CAUSES = {
     WCStatus.REM_INV_REQ_ERR: _Cause(
         errno.EREMOTEIO,
         "remote invalid request",
-        "the message is longer than the peer's receive buffer, the operation is not one that the"
-        " peer's QP permits, or an atomic's address is not a multiple of 8",
+        "a SEND is longer than the peer's receive buffer, a SEND or WRITE was cut at another path"
+        " MTU than the peer's, the operation is not one that the peer's QP permits, READs and"
+        " atomics are more than its max_dest_rd_atomic, or an atomic's address is not a multiple"
+        " of 8",
     ),
     WCStatus.REM_ACCESS_ERR: _Cause(
         errno.EACCES,
@@ -92,7 +94,8 @@ _CAUSES = {
     WCStatus.RETRY_EXC_ERR: _Cause(
         errno.ETIMEDOUT,
         "transport retry count exceeded",
-        "the peer is gone, not yet in RTR, or cannot be reached with this address and QP number",
+        "the peer is gone, not yet in RTR, or cannot be reached with this address and QP number; or"
+        " packets between both are lost again and again",
     ),
     WCStatus.RNR_RETRY_EXC_ERR: _Cause(
         errno.ETIMEDOUT,

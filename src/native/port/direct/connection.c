@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/direct/connection.h"
 
+#include <errno.h>
+
 #include "hca/xrc.h"
 #include "port/direct/responder.h"
 #include "port/direct/retry.h"
@@ -33,7 +35,7 @@ int vb_connection_open(struct vb_qp *qp)
         return 0;
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
-        return 0;
+        return vb_stranger_check(qp);
     attach(qp, peer);
     return 0;
 }
@@ -91,6 +93,56 @@ bool vb_connection_ready_slowly(struct vb_qp *qp)
         return false;
     establish(qp);
     return true;
+}
+
+static enum vb_silence silence_of_process(struct vb_qp *qp)
+{
+    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_peer *peer;
+    int error = vb_peer_reach(direct, qp->shared->dest_qp_num, &peer);
+
+    switch (error) {
+    case 0:
+        vb_peer_put(direct, peer);
+        return VB_SILENCE_UNKNOWN; /* it has just come */
+    case -ECONNREFUSED:
+        return VB_SILENCE_NO_PROCESS;
+    case -EAGAIN:
+        return VB_SILENCE_STOPPED;
+    case -EACCES:
+        return VB_SILENCE_OTHER_USER;
+    default:
+        return VB_SILENCE_NO_HANDSHAKE;
+    }
+}
+
+static enum vb_silence silence_of_qp(const struct vb_qp *qp, uint32_t *value)
+{
+    const struct vb_qp_shared *remote = qp->remote;
+    uint32_t state = remote ? atomic_load(&remote->state) : IBV_QPS_RESET;
+
+    if (state == IBV_QPS_RESET || remote->qp_num != qp->shared->dest_qp_num)
+        return VB_SILENCE_NO_QP;
+    if (state == IBV_QPS_INIT || state == IBV_QPS_ERR)
+        return state == IBV_QPS_INIT ? VB_SILENCE_INIT : VB_SILENCE_ERR;
+    *value = remote->type;
+    if (remote->type != qp->remote_type)
+        return VB_SILENCE_TYPE;
+    *value = vb_qp_dest(remote);
+    if (vb_qp_dest(remote) != qp->number)
+        return VB_SILENCE_OTHER_QP;
+    if (qp->remote_epoch && qp->remote_epoch != remote->epoch)
+        return VB_SILENCE_OTHER_LIFE;
+    return VB_SILENCE_NO_HELP;
+}
+
+enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value)
+{
+    if (qp->origin) /* at a door, to which its own peer has led */
+        return VB_SILENCE_NO_HELP;
+    if (!is_reachable(qp))
+        return VB_SILENCE_NOT_HERE;
+    return qp->peer ? silence_of_qp(qp, value) : silence_of_process(qp);
 }
 
 /* Connected to a peer on this host that was not there. */

@@ -3,9 +3,11 @@
 #ifndef VB_PORT_DIRECT_CONNECTION_H
 #define VB_PORT_DIRECT_CONNECTION_H
 
+#include "hca/evidence.h"
 #include "hca/qp.h"
 #include "port/direct/direct.h"
 
+/* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (stranger.h). */
 int vb_connection_open(struct vb_qp *qp);
 void vb_connection_close(struct vb_qp *qp);
 
@@ -40,6 +42,12 @@ static inline bool vb_connection_ready(struct vb_qp *qp)
         return vb_connection_ready_slowly(qp);
     return VB_LIKELY(vb_connection_answers(qp));
 }
+
+/*
+ * Why nobody answers the QP's requests now, under its sq_lock; `value` is the type or number that
+ * some reasons have.
+ */
+enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value);
 
 /* QPs that were connected before this peer was met shall know it, to wait for it and to notice its
  * death; this asks the retry thread to see to them… */

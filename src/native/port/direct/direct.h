@@ -21,6 +21,7 @@
 #include "port/address.h"
 #include "port/direct/later.h"
 #include "port/direct/peer.h"
+#include "port/direct/stranger.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
@@ -65,6 +66,8 @@ struct vb_direct {
     uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;
     struct vb_peer *peers;
+    struct vb_stranger strangers[VB_STRANGERS]; /* under peers_mutex, as `stranger_next` */
+    uint32_t stranger_next;
     pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
     pthread_mutex_t links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */

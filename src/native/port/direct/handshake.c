@@ -14,19 +14,29 @@
 
 #include "memory/descriptor.h"
 #include "memory/heap.h"
+#include "port/direct/stranger.h"
+
+/* Which build this is, and whose. */
+static struct vb_message introduce(struct vb_direct *direct, enum vb_message_type type)
+{
+    struct vb_message message = {.type = type};
+    uint32_t slots = atomic_load(&direct->slot_count);
+
+    memcpy(message.package, VERBENA_VERSION, strnlen(VERBENA_VERSION, sizeof(message.package)));
+    message.hello.magic = VB_SEGMENT_MAGIC;
+    message.hello.version = VB_LAYOUT_VERSION;
+    message.hello.instance = direct->adapter.instance;
+    memcpy(message.hello.slots, direct->slots, slots * sizeof(message.hello.slots[0]));
+    return message;
+}
 
 int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type)
 {
     struct vb_adapter *adapter = &direct->adapter;
-    struct vb_message message = {.type = type};
+    struct vb_message message = introduce(direct, type);
     struct vb_hello *hello = &message.hello;
     int fds[VB_MESSAGE_FDS], count = 0;
-    uint32_t slots = atomic_load(&direct->slot_count);
 
-    hello->magic = VB_SEGMENT_MAGIC;
-    hello->version = VB_LAYOUT_VERSION;
-    hello->instance = adapter->instance;
-    memcpy(hello->slots, direct->slots, slots * sizeof(hello->slots[0]));
     hello->segment_size = vb_heap_size(adapter->segment);
     hello->header_offset = vb_heap_offset(adapter->segment, adapter->self.header);
     hello->probe_addr = (uintptr_t)direct->probe;
@@ -37,6 +47,13 @@ int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type typ
         fds[count++] = vb_heap_fd(adapter->heap);
     }
     return vb_message_send(socket, &message, fds, count, true);
+}
+
+void vb_hello_decline(struct vb_direct *direct, int socket)
+{
+    struct vb_message message = introduce(direct, VB_MSG_WELCOME);
+
+    vb_message_send(socket, &message, NULL, 0, false);
 }
 
 static bool read_number(const char *path, const char *format, unsigned *number)
@@ -192,7 +209,11 @@ static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t
 {
     if (!same_user(socket, pid))
         return -EACCES;
-    if (hello->magic != VB_SEGMENT_MAGIC || hello->version != VB_LAYOUT_VERSION || fds[0] < 0)
+    if (hello->magic != VB_SEGMENT_MAGIC)
+        return -EPROTO;
+    if (hello->version != VB_LAYOUT_VERSION)
+        return -EPROTONOSUPPORT;
+    if (fds[0] < 0)
         return -EPROTO;
     if (!is_lasting(fds[0], hello->segment_size) ||
         (fds[1] >= 0 && !is_lasting(fds[1], hello->heap_size)))
@@ -200,12 +221,15 @@ static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t
     return 0;
 }
 
-int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_hello *hello,
+int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_message *message,
                     int fds[VB_MESSAGE_FDS], struct vb_peer **peer)
 {
+    const struct vb_hello *hello = &message->hello;
     pid_t pid;
     int error = check(socket, hello, fds, &pid);
 
+    if (error == -EPROTONOSUPPORT)
+        vb_stranger_note(direct, message);
     if (!error) {
         pthread_mutex_lock(&direct->peers_mutex);
         *peer = find_instance(direct, hello->instance);

@@ -12,13 +12,15 @@ int vb_check_user(int socket);
 
 /* Says hello on a connected socket, or answers one. */
 int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type);
+/* Answers a hello of another layout: which build this is, and no descriptors. */
+void vb_hello_decline(struct vb_direct *direct, int socket);
 
 /*
  * The peer that a hello describes: the one that is known already, or a new one in the list. Takes
- * over `fds`. The caller gets a reference. -EPROTO: not a hello of this version; -EACCES: another
- * user's process; -ENOMEM.
+ * over `fds`. The caller gets a reference. -EPROTONOSUPPORT: another build with another layout,
+ * which is noted (stranger.h); -EPROTO: no hello; -EACCES: another user's process; -ENOMEM.
  */
-int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_hello *hello,
+int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_message *message,
                     int fds[VB_MESSAGE_FDS], struct vb_peer **peer);
 
 #endif

@@ -2,6 +2,7 @@
 #include "port/direct/message.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -49,6 +50,13 @@ static void take_fds(struct msghdr *header, int fds[VB_MESSAGE_FDS])
         fds[i] = vb_descriptor_raise(fds[i]);
 }
 
+static bool is_of_another_layout(const struct vb_message *message, ssize_t length)
+{
+    return length >= (ssize_t)offsetof(struct vb_message, hello.instance) &&
+           (message->type == VB_MSG_HELLO || message->type == VB_MSG_WELCOME) &&
+           message->hello.magic == VB_SEGMENT_MAGIC && message->hello.version != VB_LAYOUT_VERSION;
+}
+
 int vb_message_receive(int socket, struct vb_message *message, int fds[VB_MESSAGE_FDS])
 {
     union control control;
@@ -65,6 +73,10 @@ int vb_message_receive(int socket, struct vb_message *message, int fds[VB_MESSAG
     take_fds(&header, fds);
     if (length == (ssize_t)sizeof(*message))
         return 0;
+    if (is_of_another_layout(message, length)) {
+        memset((char *)message + length, 0, sizeof(*message) - (size_t)length);
+        return 0;
+    }
     for (int i = 0; i < VB_MESSAGE_FDS; ++i)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -20,9 +20,10 @@ enum vb_message_type {
     VB_MSG_BOUNCE,         /* a job for you lies in my segment at `offset` */
 };
 
+/* Magic and version stay where they are in every layout, so that builds can name each other. */
 struct vb_hello {
     uint64_t magic;
-    uint32_t version;
+    uint32_t version; /* of the layout */
     uint32_t instance;
     uint32_t slots[VB_MAX_SLOTS];
     uint64_t segment_size;
@@ -32,12 +33,17 @@ struct vb_hello {
     uint64_t probe_value;
 };
 
+enum { VB_PACKAGE_BYTES = 8 };
+
 struct vb_message {
     uint32_t type;
     uint32_t object;
     uint32_t value;
     uint32_t reserved;
-    uint64_t offset;
+    union {
+        uint64_t offset;
+        char package[VB_PACKAGE_BYTES]; /* HELLO and WELCOME: the sender's version of Verbena */
+    };
     struct vb_hello hello;
 };
 
@@ -46,7 +52,10 @@ enum { VB_MESSAGE_FDS = 2 };
 /* 0, or -errno; -EAGAIN when `wait` is false and the socket is full. */
 int vb_message_send(int socket, const struct vb_message *message, const int *fds, int fd_count,
                     bool wait);
-/* 0; -EPIPE at the end of the connection; -errno. Descriptors not sent are -1. */
+/*
+ * 0; -EPIPE at the end of the connection; -errno. Descriptors not sent are -1. A hello of another
+ * layout may have another length: what it lacks is 0.
+ */
 int vb_message_receive(int socket, struct vb_message *message, int fds[VB_MESSAGE_FDS]);
 
 #endif

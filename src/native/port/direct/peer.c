@@ -77,33 +77,41 @@ static int shake_hands(struct vb_direct *direct, int socket, struct vb_peer **pe
     if (error)
         return error;
     limit_waiting(socket, 0);
-    return vb_hello_accept(direct, socket, &message.hello, fds, peer);
+    return vb_hello_accept(direct, socket, &message, fds, peer);
 }
 
-static struct vb_peer *meet(struct vb_direct *direct, uint32_t slot)
+/* From now on the service thread listens to the peer. */
+static int watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
 {
-    struct vb_peer *peer = NULL;
+    int error;
+
+    /* The link holds a reference of its own until the connection ends. */
+    atomic_fetch_add(&peer->refs, 1);
+    error = vb_service_watch(direct, socket, peer);
+    if (!error)
+        return 0;
+    atomic_fetch_sub(&peer->links, 1);
+    vb_peer_put(direct, peer);
+    vb_peer_put(direct, peer);
+    return error;
+}
+
+static int meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **peer)
+{
     int socket = vb_slot_connect(slot);
-    int error = socket < 0 ? socket : shake_hands(direct, socket, &peer);
+    int error = socket < 0 ? socket : shake_hands(direct, socket, peer);
 
     if (error == -EAGAIN)
         note_silence(direct, slot);
-    if (error) {
-        if (socket >= 0)
-            close(socket);
-        return NULL;
-    }
-    /* The link holds a reference of its own until the connection ends. */
-    atomic_fetch_add(&peer->refs, 1);
-    if (vb_service_watch(direct, socket, peer)) {
-        atomic_fetch_sub(&peer->links, 1);
-        vb_peer_put(direct, peer);
-        vb_peer_put(direct, peer);
+    if (!error || error == -ECONNREFUSED)
+        vb_stranger_forget(direct, slot);
+    if (!error)
+        error = watch(direct, socket, *peer);
+    if (!error)
+        vb_connections_attend(direct, *peer);
+    else if (socket >= 0)
         close(socket);
-        return NULL;
-    }
-    vb_connections_attend(direct, peer);
-    return peer;
+    return error;
 }
 
 bool vb_peer_has(const struct vb_peer *peer, uint32_t qp_num)
@@ -116,24 +124,32 @@ struct vb_peer *vb_peer_find_known(struct vb_direct *direct, uint32_t qp_num)
     return find_known(direct, slot_of(qp_num));
 }
 
-struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)
+int vb_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_peer **peer)
 {
     uint32_t slot = slot_of(qp_num);
-    struct vb_peer *peer;
+    int error = 0;
 
     if (has_slot(direct->slots, slot)) {
         atomic_fetch_add(&direct->self_peer.refs, 1);
-        return &direct->self_peer;
+        *peer = &direct->self_peer;
+        return 0;
     }
-    peer = find_known(direct, slot);
-    if (peer)
-        return peer;
+    *peer = find_known(direct, slot);
+    if (*peer)
+        return 0;
     pthread_mutex_lock(&direct->connect_mutex);
-    peer = find_known(direct, slot);
-    if (!peer && !is_silent(direct, slot))
-        peer = meet(direct, slot);
+    *peer = find_known(direct, slot);
+    if (!*peer)
+        error = is_silent(direct, slot) ? -EAGAIN : meet(direct, slot, peer);
     pthread_mutex_unlock(&direct->connect_mutex);
-    return peer;
+    return error;
+}
+
+struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num)
+{
+    struct vb_peer *peer;
+
+    return vb_peer_reach(direct, qp_num, &peer) ? NULL : peer;
 }
 
 void vb_peer_meet_all(struct vb_direct *direct)

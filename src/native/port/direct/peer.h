@@ -49,6 +49,12 @@ struct vb_peer {
 /* Finds the process behind a QP number, meeting it if need be; takes a reference. NULL: not there.
  */
 struct vb_peer *vb_peer_find(struct vb_direct *direct, uint32_t qp_num);
+/*
+ * The same; why not: -ECONNREFUSED: no process has the number; -EAGAIN: it does not answer;
+ * -EACCES: another user's; -EPROTONOSUPPORT: another build (stranger.h); -EPIPE: it ended the
+ * handshake; or what the system says.
+ */
+int vb_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_peer **peer);
 /* The same among those that this process has met already. */
 struct vb_peer *vb_peer_find_known(struct vb_direct *direct, uint32_t qp_num);
 /*

@@ -84,13 +84,13 @@ VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int e
                            const struct vb_spans *local, const struct vb_spans *remote,
                            struct vb_outcome *outcome)
 {
-    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER};
+    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .silence = VB_SILENCE_NO_HELP};
 
     if (error == -EFAULT)
         return memory_gone(qp, wr, local, remote, outcome);
     if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
         return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
-    if (error == -EPIPE) {
+    if (error == -EPIPE || error == -ECONNRESET) {
         evidence.check = VB_CHECK_PEER_DIED;
         qp->failed_by_death = true;
     } else if (error == -ENOMEM)

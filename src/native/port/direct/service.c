@@ -220,9 +220,14 @@ static void close_fds(int fds[VB_MESSAGE_FDS])
 static int welcome(struct vb_direct *direct, struct link *link, const struct vb_message *message,
                    int fds[VB_MESSAGE_FDS])
 {
+    int error;
+
     if (message->type != VB_MSG_HELLO)
         return -EPROTO;
-    if (vb_hello_accept(direct, link->fd, &message->hello, fds, &link->peer))
+    error = vb_hello_accept(direct, link->fd, message, fds, &link->peer);
+    if (error == -EPROTONOSUPPORT)
+        vb_hello_decline(direct, link->fd);
+    if (error)
         return -EPROTO;
     vb_connections_attend(direct, link->peer);
     return vb_hello_send(direct, link->fd, VB_MSG_WELCOME);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hca/delays.h"
+#include "port/direct/connection.h"
 #include "port/direct/requester.h"
 
 static uint64_t waited(struct vb_qp *qp, unsigned reason)
@@ -29,6 +30,16 @@ static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check
     return vb_refuse(qp, wr,
                      check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
+}
+
+/* Who does not answer is looked at once more: the text says what is there now. */
+static VB_COLD int give_up_on_peer(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                   uint64_t after_ns, struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .microseconds = after_ns / 1000};
+
+    evidence.silence = (uint8_t)vb_connection_silence(qp, &evidence.count);
+    return vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
 }
 
 /* The service thread may not have noticed yet that a peer's process has ended, whose queues are
@@ -61,9 +72,11 @@ int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
 
     if (qp->peer && atomic_load(&qp->peer->gone))
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
+    if (!qp->peer && vb_stranger_refuse(qp, wr, outcome))
+        return 0;
     if (qp->terms.timeout == 0 || since < attempt * (1u + qp->terms.retry_cnt))
         return -EAGAIN;
-    return give_up(qp, wr,
-                   qp->peer && has_ended(qp->peer) ? VB_CHECK_PEER_DIED : VB_CHECK_NO_ANSWER,
-                   qp->terms.retry_cnt, since, outcome);
+    return qp->peer && has_ended(qp->peer)
+               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
+               : give_up_on_peer(qp, wr, since, outcome);
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Processes of this host that use another build of Verbena, whose segments have another layout.
+ * They cannot be reached directly; what they said of themselves in the handshake is kept, so that a
+ * QP that is connected to one fails at once and names both builds.
+ */
+#ifndef VB_PORT_DIRECT_STRANGER_H
+#define VB_PORT_DIRECT_STRANGER_H
+
+#include "hca/qp.h"
+#include "port/direct/message.h"
+
+struct vb_direct;
+
+enum { VB_STRANGERS = 16 }; /* the last so many */
+
+struct vb_stranger {
+    uint32_t slots[VB_MAX_SLOTS]; /* all 0: the entry is free */
+    uint32_t layout;
+    uint64_t package; /* as vb_message.package; 0: a build that did not say */
+};
+
+/* Takes direct->peers_mutex, as the others. */
+void vb_stranger_note(struct vb_direct *direct, const struct vb_message *hello);
+/* The slot's process is another one, or none. */
+void vb_stranger_forget(struct vb_direct *direct, uint32_t slot);
+bool vb_stranger_find(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found);
+
+/* -EPROTONOSUPPORT with the reason, for modify_qp; 0 if the peer is none that is known. */
+int vb_stranger_check(struct vb_qp *qp);
+/* A request to such a peer ends with it; false: the peer is none. */
+bool vb_stranger_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+
+#endif
