@@ -184,3 +184,14 @@ def test_loss_on_this_side(bench: Bench, verb: str, loss: int, serve: bool) -> N
         program += ("-s", str(size))
     env = {"VERBENA_FAULT": f"seed 5; drop {loss}%"}
     assert_measured(bench.pair(program, serve=serve, gid="-x", env=env), [size], 50)
+
+
+# ---- a short queue -----------------------------------------------------------------------------
+
+
+@ROLES
+@pytest.mark.parametrize("qps", [8, 16])
+def test_both_ways_through_a_short_queue(bench: Bench, qps: int, serve: bool) -> None:
+    """The guest takes in far less than a window of 1 MiB for each queue pair."""
+    program = ("ib_write_bw", "-F", "-b", "-q", str(qps), "-n", "10", "-s", "65536")
+    assert_measured(bench.pair(program, serve=serve, gid="-x"), [65_536], 10 * qps)
