@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hca/delays.h"
+
 enum {
     FIRST_BYTES = 64 << 10,
     LEAST_PACKETS = 4,
@@ -52,12 +54,20 @@ static void drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
     free(cwnd);
 }
 
+/* One at a time, so that each has a whole turn. */
 static void wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
 {
     struct vb_link *first = vb_ready_first(&cwnd->waiting);
+    struct vb_endpoint *ep;
 
-    if (!first || cwnd->in_flight >= cwnd->window)
+    if (!first || cwnd->in_flight >= cwnd->window ||
+        (cwnd->served && cwnd->awake && vb_ready_has(&cwnd->served->requesting)))
         return;
+    ep = vb_endpoint_of(first, requesting);
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
     vb_ready_remove(first);
     vb_ready_add(&engine->requesting, first);
 }
@@ -70,8 +80,10 @@ void vb_cwnd_leave(struct vb_endpoint *ep)
         return;
     vb_ready_remove(&ep->requesting);
     vb_cwnd_untime(ep);
-    cwnd->in_flight -= ep->share.in_flight;
-    ep->share.in_flight = 0;
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    cwnd->in_flight -= ep->in_flight;
+    ep->in_flight = 0;
     ep->share.cwnd = NULL;
     if (--cwnd->members == 0)
         drop(ep->engine, cwnd);
@@ -101,29 +113,62 @@ static uint32_t under_way(const struct vb_endpoint *ep)
 
     if (r->rnr_wait)
         return 0;
-    return (ep->share.probes > 1 && packets ? 1 : packets) * ep->path.mtu;
+    return (ep->probes > 1 && packets ? 1 : packets) * ep->path.mtu;
 }
 
 void vb_cwnd_note(struct vb_endpoint *ep)
 {
     uint32_t bytes = under_way(ep);
 
-    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->share.in_flight;
-    ep->share.in_flight = bytes;
+    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
+    ep->in_flight = bytes;
     wake(ep->engine, ep->share.cwnd);
 }
 
 void vb_cwnd_wait(struct vb_endpoint *ep)
 {
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep) {
+        cwnd->awake = false;
+        vb_ready_add_first(&cwnd->waiting, &ep->requesting);
+    } else {
+        vb_ready_add(&cwnd->waiting, &ep->requesting);
+    }
+    wake(ep->engine, cwnd);
+}
+
+void vb_cwnd_rest(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    wake(ep->engine, cwnd);
+}
+
+void vb_cwnd_take_turn(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
+    if (++cwnd->turn < vb_cwnd_turn(ep))
+        return;
+    cwnd->served = NULL;
+    if (!vb_ready_first(&cwnd->waiting))
+        return;
     vb_ready_remove(&ep->requesting);
-    vb_ready_add(&ep->share.cwnd->waiting, &ep->requesting);
-    wake(ep->engine, ep->share.cwnd);
+    vb_ready_add(&cwnd->waiting, &ep->requesting);
+    wake(ep->engine, cwnd);
 }
 
 /* A window that did not hold anybody back says nothing about the way (RFC 7661). */
 static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
 {
-    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= WINDOW_MOST)
+    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= WINDOW_MOST || cwnd->late)
         return;
     if (cwnd->window < cwnd->threshold) {
         cwnd->window += bytes;
@@ -136,6 +181,7 @@ static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
     cwnd->window += mtu;
 }
 
+/* Smoothed (RFC 6298). */
 static void measure(struct vb_cwnd *cwnd, uint64_t sample)
 {
     uint64_t away;
@@ -152,18 +198,34 @@ static void measure(struct vb_cwnd *cwnd, uint64_t sample)
     cwnd->round_trip += sample / 8 - cwnd->round_trip / 8;
 }
 
+/*
+ * Who waits in queues for a good part of the local ACK timeout will be taken for lost: a window
+ * that makes it so long, where nothing is dropped before, is too large as well.
+ */
+static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
+{
+    uint8_t code = ep->qp->terms.timeout;
+    uint64_t timeout = code ? vb_ack_timeout(code) : WINDOW_MOST;
+
+    ep->share.cwnd->late = sample > timeout / 4;
+    if (sample > timeout / 2)
+        vb_cwnd_cut(ep, now);
+}
+
 void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_cwnd *cwnd = ep->share.cwnd;
     uint32_t left = under_way(ep);
+    uint64_t sample;
 
-    cwnd->heard_at = now;
-    if (left < ep->share.in_flight)
-        grow(cwnd, ep->share.in_flight - left, ep->path.mtu);
+    if (left < ep->in_flight)
+        grow(cwnd, ep->in_flight - left, ep->path.mtu);
     if (cwnd->timed != ep || vb_psn_diff(ep->requester.una, cwnd->timed_psn) <= 0)
         return;
+    sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
     cwnd->timed = NULL;
-    measure(cwnd, now > cwnd->timed_at ? now - cwnd->timed_at : 1);
+    measure(cwnd, sample);
+    heed_delay(ep, sample, now);
 }
 
 void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now)
@@ -218,6 +280,17 @@ void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
     if (cwnd->cut_until < now + NOTICE_INTERVAL)
         cwnd->cut_until = now + NOTICE_INTERVAL;
     ++ep->engine->counters.window_cuts;
+}
+
+void vb_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (now < cwnd->cut_until)
+        return;
+    vb_cwnd_cut(ep, now);
+    if (cwnd->cut_until < now + timeout)
+        cwnd->cut_until = now + timeout;
 }
 
 void vb_cwnd_silence(struct vb_endpoint *ep, uint64_t now)

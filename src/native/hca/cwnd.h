@@ -23,6 +23,9 @@ struct vb_cwnd {
     uint64_t shortest;                     /* round trip */
     uint64_t cut_until;                    /* losses until then are of the same round trip */
     uint64_t heard_at;                     /* the last progress of any connection */
+    const struct vb_endpoint *served;      /* whose turn it is; NULL: nobody's */
+    uint32_t turn;                         /* its packets in that */
+    bool awake;                            /* it may send, and does not wait */
     /* the one packet whose acknowledgement tells the round trip; NULL: none */
     const struct vb_endpoint *timed;
     uint64_t timed_at;
@@ -30,6 +33,7 @@ struct vb_cwnd {
     uint32_t patience;       /* ns to wait for what is overtaken; 0: nothing ever was (gap.h) */
     uint8_t doubts;          /* whether what was asked for again was lost (gap.h) */
     uint64_t noticed_at;     /* the last notification of congestion that was sent there */
+    bool late;               /* the last answer came late against the local ACK timeout */
     uint8_t keeps;           /* the peer keeps what comes early: how sure that is */
     struct vb_ready waiting; /* by vb_endpoint.requesting */
 };
@@ -42,24 +46,37 @@ void vb_cwnd_leave(struct vb_endpoint *ep);
 void vb_cwnd_note(struct vb_endpoint *ep);
 /* There is progress. Before vb_cwnd_note. */
 void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now);
-/* The packet at the requester's cursor asks for an answer, which will tell the round trip. */
+/*
+ * The packet at the requester's cursor asks for an answer, which will tell the round trip; too long
+ * a one, if it has to be sent again: who probed too early learns to wait.
+ */
 void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now);
-/* What answers now is not known, since packets are sent again (Karn). */
+/* It is as if that had not been sent. */
 void vb_cwnd_untime(struct vb_endpoint *ep);
 /* Something was lost, or the network says that it will be. */
 void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now);
+/* A local ACK timeout has expired. */
+void vb_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now);
 /* A probe had no answer either. If nothing came from there for long, nothing arrives any more… */
 void vb_cwnd_silence(struct vb_endpoint *ep, uint64_t now);
 /* …unless it turns out that all had arrived: the peer was only late. */
 void vb_cwnd_restore(struct vb_cwnd *cwnd);
-/* The connection found it full, or has had its turn while others wait: to the end of their row. */
+/* The connection, which is in no list, may not send: it waits, or goes on first with its turn. */
 void vb_cwnd_wait(struct vb_endpoint *ep);
+/* It has nothing to send. */
+void vb_cwnd_rest(struct vb_endpoint *ep);
+/* A packet of the connection's left; when its turn is over, those who wait have theirs. */
+void vb_cwnd_take_turn(struct vb_endpoint *ep);
 /* After so long without an answer it is time to ask. */
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd);
 
-static inline bool vb_cwnd_is_full(const struct vb_endpoint *ep)
+/* Is the window full, or another's turn? */
+static inline bool vb_cwnd_is_closed(const struct vb_endpoint *ep)
 {
-    return vb_endpoint_adapts(ep) && ep->share.cwnd->in_flight >= ep->share.cwnd->window;
+    const struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    return cwnd->in_flight >= cwnd->window ||
+           (cwnd->served != ep && vb_ready_first(&cwnd->waiting));
 }
 
 /*
@@ -81,7 +98,7 @@ static inline uint32_t vb_cwnd_turn(const struct vb_endpoint *ep)
 
     if (!vb_endpoint_adapts(ep) || !vb_cwnd_is_scarce(ep))
         return burst;
-    share = ep->share.cwnd->window / 8 / ep->path.mtu;
+    share = ep->share.cwnd->window / 16 / ep->path.mtu;
     return share < burst ? (uint32_t)share + 1 : burst;
 }
 
@@ -91,7 +108,7 @@ static inline bool vb_cwnd_ends_turn(const struct vb_endpoint *ep)
     const struct vb_cwnd *cwnd = ep->share.cwnd;
 
     return vb_endpoint_adapts(ep) && vb_cwnd_is_scarce(ep) &&
-           (ep->engine->turn + 1 >= vb_cwnd_turn(ep) ||
+           ((cwnd->served == ep ? cwnd->turn : 0) + 1 >= vb_cwnd_turn(ep) ||
             cwnd->in_flight + ep->path.mtu >= cwnd->window);
 }
 

@@ -494,8 +494,11 @@ static void receive_xrc_request(struct vb_incoming *in)
 
 static void receive_expected(struct vb_incoming *in)
 {
-    if (vb_endpoint_adapts(in->endpoint) && VB_UNLIKELY(is_marked(in)))
-        answer_mark(in);
+    if (vb_endpoint_adapts(in->endpoint)) {
+        in->endpoint->share.cwnd->heard_at = in->now;
+        if (VB_UNLIKELY(is_marked(in)))
+            answer_mark(in);
+    }
     if (is_cnp(in))
         receive_cnp(in);
     else if (in->opcode->flags & VB_OPCODE_RESPONSE)
@@ -567,13 +570,12 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
 }
 
 /* The QP had its packet; is the next one's turn? */
-static bool take_turn(struct vb_engine *engine, struct vb_ready *list, uint32_t packets)
+static void take_turn(struct vb_engine *engine, struct vb_ready *list)
 {
-    if (++engine->turn < packets)
-        return false;
+    if (++engine->turn < engine->config.burst)
+        return;
     engine->turn = 0;
     vb_ready_rotate(list);
-    return true;
 }
 
 static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
@@ -593,22 +595,20 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
             vb_ready_remove(link);
         if (!made)
             continue;
-        take_turn(engine, &engine->replying, engine->config.burst);
+        take_turn(engine, &engine->replying);
         return true;
     }
     return false;
 }
 
-/* A request left: who waits for the congestion window is next when the turn is over. */
+/* A request left. */
 static void end_turn(struct vb_endpoint *ep)
 {
-    bool over = take_turn(ep->engine, &ep->engine->requesting, vb_cwnd_turn(ep));
-
+    take_turn(ep->engine, &ep->engine->requesting);
     if (!vb_endpoint_adapts(ep))
         return;
     vb_cwnd_note(ep);
-    if (over && vb_ready_first(&ep->share.cwnd->waiting))
-        vb_cwnd_wait(ep);
+    vb_cwnd_take_turn(ep);
 }
 
 /* None can leave. */
@@ -617,10 +617,11 @@ static void leave_turn(struct vb_endpoint *ep)
     vb_ready_remove(&ep->requesting);
     if (!vb_endpoint_adapts(ep))
         return;
-    ep->engine->turn = 0;
     vb_cwnd_note(ep);
-    if (ep->share.crowded)
+    if (ep->crowded)
         vb_cwnd_wait(ep);
+    else
+        vb_cwnd_rest(ep);
 }
 
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)

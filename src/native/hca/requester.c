@@ -115,9 +115,12 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     return true;
 }
 
+enum { READ_PART_LEAST = 4 };
+
 /*
- * Packets that one READ request asks for: half a window, so that two can be under way; of a
- * congestion window a quarter, since the responder sends them all at once.
+ * Packets that one READ request asks for: half a window, so that two can be under way. The
+ * responder sends them all at once, and all again from a lost one on: in a congestion window all
+ * requests that may be outstanding have half of it.
  */
 static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 {
@@ -126,8 +129,10 @@ static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 
     if (!vb_endpoint_adapts(ep))
         return packets <= ep->window ? packets : part;
-    fair = ep->share.cwnd->window / 4 / ep->path.mtu;
-    return fair > part ? part : fair ? (uint32_t)fair : 1;
+    fair = ep->share.cwnd->window / ep->path.mtu / 2 / ep->qp->terms.max_rd_atomic;
+    if (fair < READ_PART_LEAST)
+        fair = READ_PART_LEAST;
+    return fair < part ? (uint32_t)fair : part;
 }
 
 /* By how much the responder will count the request in its MSN. */
@@ -185,7 +190,8 @@ static bool begin_next(struct vb_endpoint *ep)
     }
     wqe->first_psn = r->fresh_psn;
     wqe->packets = vb_packets_of(wqe->length, ep->path.mtu);
-    wqe->part = read_part(ep, wqe->packets);
+    if (wqe->wr.opcode == IBV_WR_RDMA_READ)
+        wqe->part = read_part(ep, wqe->packets);
     messages = messages_of(wqe);
     wqe->ssn = r->ssn = vb_psn_add(r->ssn, messages);
     if (!r->unlimited && !takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
@@ -617,7 +623,6 @@ void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_
         vb_requester_go_back(ep, reason);
         return;
     }
-    vb_cwnd_untime(ep);
     ep->requester.reason = (uint8_t)reason;
     recovery->mend_psn = ep->requester.una;
     recovery->mend_count = packets < outstanding ? packets : outstanding;
@@ -627,10 +632,10 @@ void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
-/* The congestion window has no room: the connection waits for its turn. */
+/* The congestion window has no room, or others come first: the connection waits for its turn. */
 static bool is_crowded(struct vb_endpoint *ep)
 {
-    return vb_endpoint_adapts(ep) && (ep->share.crowded = vb_cwnd_is_full(ep));
+    return vb_endpoint_adapts(ep) && (ep->crowded = vb_cwnd_is_closed(ep));
 }
 
 static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
@@ -640,7 +645,7 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     const struct vb_sq_wqe *wqe;
 
     if (vb_endpoint_adapts(ep))
-        ep->share.crowded = false;
+        ep->crowded = false;
     if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
         return false;
     if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->mending)
@@ -699,7 +704,7 @@ static void forget_recovery(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = ep->share.recovery;
 
-    ep->share.probes = 0;
+    ep->probes = 0;
     vb_cwnd_untime(ep);
     vb_cwnd_note(ep);
     if (!recovery)

@@ -11,8 +11,8 @@
 static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
 {
     const struct vb_share *share = &ep->share;
-    uint64_t timeout = vb_cwnd_timeout(share->cwnd) << share->probes;
-    uint32_t mixed = (ep->qp->number + share->probes) * 2654435761u;
+    uint64_t timeout = vb_cwnd_timeout(share->cwnd) << ep->probes;
+    uint32_t mixed = (ep->qp->number + ep->probes) * 2654435761u;
 
     return now + timeout + (timeout / 4 * (mixed >> 16) >> 16);
 }
@@ -35,6 +35,7 @@ void vb_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
         return;
     }
     ep->share.due = due;
+    ep->extended = 0;
     set_probe(ep, now);
 }
 
@@ -63,10 +64,10 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
     struct vb_recovery *recovery = ep->share.recovery;
 
     vb_cwnd_acknowledged(ep, now);
-    ep->share.probes = 0;
+    ep->probes = 0;
     if (!recovery)
         return;
-    recovery->mending = false;
+    recovery->mending &= vb_psn_diff(recovery->mend_psn, ep->requester.una) > 0;
     widen(ep);
     if (recovery->mended_at && vb_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
@@ -264,13 +265,30 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 /* The first unanswered packet alone. Who has had no answer to that either sends little. */
 static void ask_again(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_share *share = &ep->share;
-
-    if (share->probes)
+    if (ep->probes)
         vb_cwnd_silence(ep, now);
-    if (share->probes < PROBES_MOST)
-        ++share->probes;
+    if (ep->probes < PROBES_MOST)
+        ++ep->probes;
     vb_requester_mend(ep, 1, VB_PACKET_AFTER_TIMEOUT, now);
+}
+
+enum { EXTENDED_MOST = 3 };
+
+/*
+ * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
+ * It takes longer while something comes from the peer's address, which is busy and not gone.
+ */
+static bool extend(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_share *share = &ep->share;
+    uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
+
+    vb_cwnd_expired(ep, timeout, now);
+    if (ep->extended == EXTENDED_MOST || share->cwnd->heard_at + timeout < now)
+        return false;
+    ++ep->extended;
+    share->due = now + timeout;
+    return true;
 }
 
 /* It costs no retry: the local ACK timeout has not expired. */
@@ -297,7 +315,7 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
     }
     if (!vb_requester_outstanding(r))
         return;
-    if (vb_endpoint_adapts(ep) && now < ep->share.due) {
+    if (vb_endpoint_adapts(ep) && (now < ep->share.due || extend(ep, now))) {
         probe(ep, now);
         return;
     }

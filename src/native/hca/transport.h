@@ -140,10 +140,7 @@ struct vb_recovery {
 struct vb_share {
     struct vb_cwnd *cwnd;         /* of its peer address (cwnd.h) */
     struct vb_recovery *recovery; /* NULL: all is well */
-    uint64_t due;       /* the local ACK timeout; the timer may ring before, for a probe */
-    uint32_t in_flight; /* bytes of the window */
-    uint8_t probes;     /* since the last progress */
-    bool crowded;       /* it found the window full */
+    uint64_t due; /* the local ACK timeout; the timer may ring before, for a probe */
 };
 
 struct vb_endpoint {
@@ -159,7 +156,12 @@ struct vb_endpoint {
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
     uint8_t held;    /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
     bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
+    /* these too only of one with a congestion window; they are where there is room */
+    uint8_t probes : 4;   /* since the last progress */
+    uint8_t extended : 2; /* the timeout, so often, since other packets came from the peer */
+    uint8_t crowded : 1;  /* it found the window full */
     struct vb_path path;
+    uint32_t in_flight; /* bytes of the window */
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
