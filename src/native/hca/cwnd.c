@@ -212,6 +212,17 @@ static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
         vb_cwnd_cut(ep, now);
 }
 
+/*
+ * Does this answer what was sent again (Karn)? After several probes in vain it is taken for the
+ * first one's, however long that was; after one, the time until a probe grows a little.
+ */
+static bool is_doubtful(const struct vb_endpoint *ep)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+
+    return recovery && recovery->mended_at > ep->share.cwnd->timed_at && ep->probes < 2;
+}
+
 void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_cwnd *cwnd = ep->share.cwnd;
@@ -224,6 +235,10 @@ void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
         return;
     sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
     cwnd->timed = NULL;
+    if (is_doubtful(ep)) {
+        cwnd->deviation += cwnd->deviation / 4;
+        return;
+    }
     measure(cwnd, sample);
     heed_delay(ep, sample, now);
 }

@@ -59,6 +59,16 @@ static void widen(struct vb_endpoint *ep)
 
 enum { SURE = 3 };
 
+/* Of several packets that were sent again the last has not been answered. */
+static bool awaits_more(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    return r->reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->qp->sq_next != r->begun &&
+           !vb_is_read_or_atomic(&vb_sq_at(ep->qp, ep->qp->sq_next)->wr) &&
+           vb_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
+}
+
 static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = ep->share.recovery;
@@ -67,7 +77,7 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
     ep->probes = 0;
     if (!recovery)
         return;
-    recovery->mending &= vb_psn_diff(recovery->mend_psn, ep->requester.una) > 0;
+    recovery->mending &= awaits_more(ep);
     widen(ep);
     if (recovery->mended_at && vb_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
