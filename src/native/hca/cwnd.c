@@ -18,8 +18,6 @@ enum {
     NOTICE_INTERVAL = 50 * MICROSECOND,
 };
 
-static const uint64_t WINDOW_MOST = 1ull << 40;
-
 static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[16])
 {
     struct vb_cwnd *cwnd = engine->cwnds;
@@ -37,7 +35,7 @@ static struct vb_cwnd *add(struct vb_engine *engine, const uint8_t dgid[16])
         return NULL;
     memcpy(cwnd->dgid, dgid, sizeof(cwnd->dgid));
     cwnd->window = FIRST_BYTES;
-    cwnd->threshold = WINDOW_MOST;
+    cwnd->threshold = VB_CWND_MOST;
     vb_ready_init(&cwnd->waiting);
     cwnd->next = engine->cwnds;
     engine->cwnds = cwnd;
@@ -168,7 +166,7 @@ void vb_cwnd_take_turn(struct vb_endpoint *ep)
 /* A window that did not hold anybody back says nothing about the way (RFC 7661). */
 static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
 {
-    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= WINDOW_MOST || cwnd->late)
+    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= VB_CWND_MOST || cwnd->late)
         return;
     if (cwnd->window < cwnd->threshold) {
         cwnd->window += bytes;
@@ -205,7 +203,7 @@ static void measure(struct vb_cwnd *cwnd, uint64_t sample)
 static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
 {
     uint8_t code = ep->qp->terms.timeout;
-    uint64_t timeout = code ? vb_ack_timeout(code) : WINDOW_MOST;
+    uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
 
     ep->share.cwnd->late = sample > timeout / 4;
     if (sample > timeout / 2)
@@ -275,7 +273,7 @@ static void shrink(struct vb_endpoint *ep, uint64_t window)
  */
 static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
 {
-    if (cwnd->threshold == WINDOW_MOST)
+    if (!vb_cwnd_was_cut(cwnd))
         return used / 2;
     return cwnd->round_trip < cwnd->shortest + cwnd->shortest / 4 ? used / 10 * 9 : used / 10 * 7;
 }

@@ -12,6 +12,9 @@
 
 #include "hca/transport.h"
 
+/* Bytes: more than any connections can have under way. */
+#define VB_CWND_MOST (1ull << 40)
+
 struct vb_cwnd {
     struct vb_cwnd *next;
     uint8_t dgid[16];
@@ -69,6 +72,11 @@ void vb_cwnd_rest(struct vb_endpoint *ep);
 void vb_cwnd_take_turn(struct vb_endpoint *ep);
 /* After so long without an answer it is time to ask. */
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd);
+
+static inline bool vb_cwnd_was_cut(const struct vb_cwnd *cwnd)
+{
+    return cwnd->threshold != VB_CWND_MOST;
+}
 
 /* Is the window full, or another's turn? */
 static inline bool vb_cwnd_is_closed(const struct vb_endpoint *ep)

@@ -115,21 +115,23 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     return true;
 }
 
-enum { READ_PART_LEAST = 4 };
+enum { READ_PART_LEAST = 4, READ_PARTS = 4 };
 
 /*
  * Packets that one READ request asks for: half a window, so that two can be under way. The
- * responder sends them all at once, and all again from a lost one on: in a congestion window all
- * requests that may be outstanding have half of it.
+ * responder sends them all at once, and all again from a lost one on: a congestion window holds
+ * several, and once something was lost as many as requests may be outstanding.
  */
 static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 {
-    uint32_t part = ep->window / 2 ? ep->window / 2 : 1;
+    uint32_t part = ep->window / 2 ? ep->window / 2 : 1, parts = ep->qp->terms.max_rd_atomic;
     uint64_t fair;
 
     if (!vb_endpoint_adapts(ep))
         return packets <= ep->window ? packets : part;
-    fair = ep->share.cwnd->window / ep->path.mtu / 2 / ep->qp->terms.max_rd_atomic;
+    if (parts > READ_PARTS && !vb_cwnd_was_cut(ep->share.cwnd))
+        parts = READ_PARTS;
+    fair = ep->share.cwnd->window / ep->path.mtu / parts;
     if (fair < READ_PART_LEAST)
         fair = READ_PART_LEAST;
     return fair < part ? (uint32_t)fair : part;
