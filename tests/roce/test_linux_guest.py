@@ -189,9 +189,12 @@ def test_loss_on_this_side(bench: Bench, verb: str, loss: int, serve: bool) -> N
 # ---- a short queue -----------------------------------------------------------------------------
 
 
-@ROLES
-@pytest.mark.parametrize("qps", [8, 16])
-def test_both_ways_through_a_short_queue(bench: Bench, qps: int, serve: bool) -> None:
-    """The guest takes in far less than a window of 1 MiB for each queue pair."""
-    program = ("ib_write_bw", "-F", "-b", "-q", str(qps), "-n", "10", "-s", "65536")
-    assert_measured(bench.pair(program, serve=serve, gid="-x"), [65_536], 10 * qps)
+@pytest.mark.parametrize("qps", [8, 32])
+def test_many_send_into_a_short_queue(bench: Bench, qps: int) -> None:
+    """The guest takes in far less at once than 1 MiB for each queue pair.
+
+    Both ways at once (-b) is no test: the driver's own retransmission of a WRITE may then begin with
+    an empty one, and all that follows has another sequence number.
+    """
+    program = ("ib_write_bw", "-F", "-q", str(qps), "-n", "10", "-s", "65536")
+    assert_measured(bench.pair(program, serve=False, gid="-x"), [65_536], 10 * qps)
