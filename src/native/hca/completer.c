@@ -367,7 +367,8 @@ static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing
     if (recovery->is_ahead && (vb_psn_diff(recovery->ahead_psn, r->una) < 0 ||
                                acknowledge(ep, recovery->ahead_psn, in->now)))
         recovery->is_ahead = false;
-    if (vb_gap_closed(ep, &recovery->early_answer, missing, in->now))
+    if (recovery->early_answer.open && /* the connection may have failed meanwhile */
+        vb_gap_closed(ep, &recovery->early_answer, missing, in->now))
         vb_retry_lost_response(ep, in->now);
 }
 
