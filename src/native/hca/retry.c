@@ -205,29 +205,48 @@ void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now)
     restart_timer(ep, now);
 }
 
+/*
+ * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
+ * it. Who answers one by one several times has lost it.
+ */
+static void probe_on(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    uint32_t packets = recovery->holes ? 2 * recovery->holes : 1;
+
+    if (packets > MEND_MOST)
+        packets = MEND_MOST;
+    if (packets >= 4)
+        vb_cwnd_cut(ep, now);
+    vb_requester_mend(ep, packets, VB_PACKET_AFTER_TIMEOUT, now);
+    recovery->holes = packets;
+}
+
 void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = ep->share.recovery;
     const struct vb_requester *r = &ep->requester;
     struct vb_cwnd *cwnd = ep->share.cwnd;
-    enum vb_packet_reason reason = (enum vb_packet_reason)r->reason;
+    bool answered = recovery->mended_at && recovery->mend_psn == r->una;
+    bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT;
 
     if (recovery->mending) /* it says nothing new */
         return;
+    if (answered)
+        recovery->mended_at = 0;
+    if (answered && probed && vb_psn_diff(r->next_psn, r->una) > 0) {
+        probe_on(ep, now);
+        return;
+    }
     recovery->holes = 0;
-    if (!recovery->mended_at || recovery->mend_psn != r->una)
+    if (!answered || vb_psn_diff(r->next_psn, r->una) <= 0)
         return;
-    recovery->mended_at = 0;
-    if (vb_psn_diff(r->next_psn, r->una) <= 0)
-        return;
-    if (reason == VB_PACKET_AFTER_TIMEOUT)
-        vb_cwnd_cut(ep, now);
     if (!cwnd->keeps) {
-        vb_requester_go_back(ep, reason);
+        vb_requester_go_back(ep, (enum vb_packet_reason)r->reason);
         return;
     }
     --cwnd->keeps;
-    vb_requester_mend(ep, 1, reason, now);
+    vb_requester_mend(ep, 1, (enum vb_packet_reason)r->reason, now);
 }
 
 void vb_retry_heard(struct vb_endpoint *ep, uint64_t now)
