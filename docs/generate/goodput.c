@@ -59,7 +59,7 @@ static void run(const struct workload *workload, const struct channel *channel, 
                                      .late = LATEST,
                                      .latency = LATENCY,
                                      .gbps = GBPS,
-                                     .engine = {.virtual_payload = true}};
+                                     .engine = {.virtual_payload = true, .adapts = true}};
     struct qp_options connection = fabric_defaults();
     uint32_t posted = 0, completed = 0;
     struct vb_qp *qp[2];

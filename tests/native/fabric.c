@@ -48,6 +48,9 @@ static struct vb_path path_to(struct side *side, const uint8_t *dgid, int mtu)
 {
     struct vb_path path = {.mtu = (uint16_t)mtu, .hop_limit = 64, .source_port = 0xc000};
 
+    if (side->fabric->options.mark_at)
+        path.traffic_class = 2; /* ECT(0) */
+
     memcpy(path.sgid, side->gid, 16);
     memcpy(path.dgid, dgid, 16);
     return path;
@@ -207,13 +210,35 @@ static uint64_t serialise(struct fabric *fabric, const struct flight *flight)
     return fabric->free_at[flight->from];
 }
 
+/* False: its queue was full. Otherwise the packet leaves it at flight->at. */
+static bool pass_bottleneck(struct fabric *fabric, struct flight *flight)
+{
+    const struct fabric_options *options = &fabric->options;
+    uint64_t bytes = flight->length + flight->virtual_payload + FABRIC_OVERHEAD;
+    uint64_t *clear = &fabric->clear_at[flight->from], waiting;
+
+    if (*clear < flight->at)
+        *clear = flight->at;
+    waiting = (*clear - flight->at) * options->bottleneck_mbps / 8000;
+    if (waiting + bytes > options->queue)
+        return false;
+    if (options->mark_at && waiting > options->mark_at && flight->traffic_class & 3)
+        flight->traffic_class |= 3;
+    *clear += bytes * 8000 / options->bottleneck_mbps;
+    flight->at = *clear;
+    return true;
+}
+
 static void enter_channel(struct fabric *fabric, struct flight *flight)
 {
     enum verdict verdict = fabric->rule ? fabric->rule(fabric, flight) : PASS;
     uint64_t latency = fabric->options.latency ? fabric->options.latency : LATENCY;
     bool lost = verdict == LOSE || happens(fabric, fabric->options.loss);
 
-    flight->at = serialise(fabric, flight) + latency;
+    flight->at = serialise(fabric, flight);
+    if (fabric->options.bottleneck_mbps)
+        lost |= !pass_bottleneck(fabric, flight);
+    flight->at += latency;
     flight->order = fabric->order++;
     note(fabric, flight, lost);
     if (lost) {
@@ -442,7 +467,9 @@ static void open_side(struct fabric *fabric, int index)
 {
     struct side *side = &fabric->side[index];
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = FABRIC_DEPTH, .max_sge = 4}};
+    struct vb_engine_config engine = fabric->options.engine;
 
+    engine.adapts &= !(index && fabric->options.plain_peer);
     side->fabric = fabric;
     side->index = index;
     side->gid[10] = side->gid[11] = 0xff;
@@ -453,7 +480,7 @@ static void open_side(struct fabric *fabric, int index)
     CHECK_EQ(vb_adapter_create(side->segment, side->heap, &port, 1000 + (uint32_t)index,
                                77 + (uint64_t)index, &side->adapter),
              0);
-    CHECK_EQ(vb_engine_create(&side->adapter, &fabric->options.engine, &side->engine), 0);
+    CHECK_EQ(vb_engine_create(&side->adapter, &engine, &side->engine), 0);
     CHECK_EQ(vb_context_open(&side->adapter, &side->ibv, &side->context), 0);
     CHECK_EQ(fcntl(side->context->async_fd, F_SETFL, O_NONBLOCK), 0);
     CHECK_EQ(vb_pd_alloc(side->context, &side->pd), 0);

@@ -48,6 +48,11 @@ struct fabric_options {
     uint64_t latency;                /* ns; 0: 2 us */
     uint64_t late; /* ns at most that a reordered packet loses; 0: 1.5 latencies */
     uint32_t gbps; /* of each direction's link; 0: a packet takes no time to send */
+    /* a bottleneck on the way, in each direction; 0: none */
+    uint32_t bottleneck_mbps;
+    uint32_t queue;   /* bytes that wait before it; what finds it full is lost */
+    uint32_t mark_at; /* bytes from which on it marks packets that may be marked; 0: never */
+    bool plain_peer;  /* side 1's engine does not adapt: it goes back for all that it sent */
     struct vb_engine_config engine;
     size_t memory; /* bytes of each side's region; 0: 1 MiB */
     bool in_heap;
@@ -77,6 +82,7 @@ struct fabric {
     pthread_mutex_t lock; /* the port's: held by fabric_step and where the port meets an engine */
     uint64_t now, order, random;
     uint64_t free_at[2];    /* each side's link */
+    uint64_t clear_at[2];   /* each direction's bottleneck */
     uint64_t link_bytes[2]; /* that went into it, with FABRIC_OVERHEAD */
     struct flight *flights, *free;
     /* Asked for each packet before the options' probabilities; NULL: PASS. */

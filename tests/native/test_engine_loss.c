@@ -172,6 +172,8 @@ static uint64_t run_one(struct fabric_options faults, struct qp_options options)
     return start;
 }
 
+static bool adapts;
+
 static void run_late(double loss, double duplicate, double reorder, uint64_t late, const char *name)
 {
     static const int mtus[] = {256, 1024, 4096};
@@ -189,6 +191,7 @@ static void run_late(double loss, double duplicate, double reorder, uint64_t lat
         options.mtu = mtus[seed % 3];
         options.srq[0] = options.srq[1] = seed % 4 == 3;
         options.rd_atomic = options.dest_rd_atomic = (uint8_t)(1 + seed % 4 * 5);
+        faults.engine.adapts = adapts;
         faults.engine.window_bytes = seed % 2 ? 4096 : 0;
         faults.engine.ack_bytes = seed % 3 ? 2048 : 0;
         total += run_one(faults, options);
@@ -215,8 +218,17 @@ static void nothing_is_lost_or_done_twice(void)
     run_late(0.01, 0.01, 0.02, 200000, "1 % lost, 1 % twice, 2 % very late");
 }
 
+/* With congestion windows, what comes early kept, and what is missing sent by itself. */
+static void nothing_is_lost_where_connections_adapt(void)
+{
+    adapts = true;
+    nothing_is_lost_or_done_twice();
+    adapts = false;
+}
+
 int main(void)
 {
     RUN(nothing_is_lost_or_done_twice);
+    RUN(nothing_is_lost_where_connections_adapt);
     return 0;
 }

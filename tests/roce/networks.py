@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +137,18 @@ class Network:
     ) -> None:
         for host in self.hosts:
             subprocess.run(["ip", "netns", "del", host.namespace], check=True)
+
+    @contextlib.contextmanager
+    def bottleneck(self, rate: str, queue: str) -> Iterator[None]:
+        """A token bucket of that rate before the link, and the bytes that may wait for it."""
+        words = ("root", "tbf", "rate", rate, "burst", "16kb", "limit", queue)
+        for host in self.hosts:
+            host.run("tc", "qdisc", "add", "dev", "eth0", *words)
+        try:
+            yield
+        finally:
+            for host in self.hosts:
+                host.run("tc", "qdisc", "del", "dev", "eth0", "root")
 
     def pair(
         self,

@@ -184,3 +184,17 @@ def test_loss_on_this_side(bench: Bench, verb: str, loss: int, serve: bool) -> N
         program += ("-s", str(size))
     env = {"VERBENA_FAULT": f"seed 5; drop {loss}%"}
     assert_measured(bench.pair(program, serve=serve, gid="-x", env=env), [size], 50)
+
+
+# ---- a short queue -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qps", [8, 32])
+def test_many_send_into_a_short_queue(bench: Bench, qps: int) -> None:
+    """The guest takes in far less at once than 1 MiB for each queue pair.
+
+    Both ways at once (-b) is no test: the driver's own retransmission of a WRITE may then begin
+    with an empty one, and all that follows has another sequence number.
+    """
+    program = ("ib_write_bw", "-F", "-q", str(qps), "-n", "10", "-s", "65536")
+    assert_measured(bench.pair(program, serve=False, gid="-x"), [65_536], 10 * qps)

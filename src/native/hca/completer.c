@@ -2,7 +2,9 @@
 #include "hca/completer.h"
 
 #include "hca/credits.h"
+#include "hca/gap.h"
 #include "hca/pieces.h"
+#include "hca/recovery.h"
 #include "hca/requester.h"
 #include "hca/retry.h"
 
@@ -51,6 +53,39 @@ static bool acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
     return whole;
 }
 
+static void note_ahead(struct vb_recovery *recovery, uint32_t psn)
+{
+    if (!recovery->is_ahead || vb_psn_diff(psn, recovery->ahead_psn) > 0)
+        recovery->ahead_psn = psn;
+    recovery->is_ahead = true;
+}
+
+/*
+ * A response is kept until those before it are there; of an acknowledgement, how far it goes. That
+ * anything comes shows that the responder is at work.
+ */
+static void wait_for_missing(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_recovery *recovery = vb_recovery_get(ep, in->now);
+    bool over;
+
+    if (!recovery)
+        return;
+    if ((in->bth.opcode & VB_OP_MASK) != VB_OP_ACKNOWLEDGE) {
+        over = vb_gap_hold(ep, &recovery->early_answer, in);
+    } else {
+        if (vb_aeth_read(in->extended).kind != VB_AETH_ACK)
+            note_ahead(recovery, vb_psn_add(in->bth.psn, VB_PSN_MASK));
+        else
+            note_ahead(recovery, in->bth.psn);
+        over = vb_gap_seen(ep, &recovery->early_answer, in->now);
+    }
+    vb_retry_heard(ep, in->now);
+    if (over)
+        vb_retry_lost_response(ep, in->now);
+}
+
 /*
  * Once for each gap: what follows it in the same stream says nothing new. A stream's end that
  * comes again belongs to the repeated stream, so that has a gap as well.
@@ -60,9 +95,14 @@ static void lost(const struct vb_incoming *in)
     struct vb_endpoint *ep = in->endpoint;
     struct vb_requester *r = &ep->requester;
     uint32_t psn = in->bth.psn;
-    bool end_again = (in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(psn, r->gap_psn) <= 0;
+    bool end_again;
 
     ++r->beyond;
+    if (vb_endpoint_adapts(ep)) {
+        wait_for_missing(in);
+        return;
+    }
+    end_again = (in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(psn, r->gap_psn) <= 0;
     if (r->implied && !end_again) {
         if (vb_psn_diff(psn, r->gap_psn) > 0)
             r->gap_psn = psn;
@@ -157,6 +197,8 @@ static void on_acknowledge(const struct vb_incoming *in)
     take_credits(in->endpoint, &aeth);
     if (!acknowledge(in->endpoint, in->bth.psn, in->now))
         lost(in);
+    else if (VB_UNLIKELY(vb_recovery_of(in->endpoint) != NULL))
+        vb_retry_acknowledged(in->endpoint, in->now);
 }
 
 /* The response that this is must be the first that is missing. False: it is not. */
@@ -178,8 +220,8 @@ static bool is_next(const struct vb_incoming *in)
 static bool fits(const struct vb_incoming *in, const struct vb_sq_wqe *head, uint32_t index)
 {
     struct vb_endpoint *ep = in->endpoint;
-    uint32_t end = vb_requester_read_end(ep, head, index), mtu = ep->path.mtu;
-    bool starts = index == 0 || vb_requester_read_end(ep, head, index - 1) == index;
+    uint32_t end = vb_requester_read_end(head, index), mtu = ep->path.mtu;
+    bool starts = index == 0 || vb_requester_read_end(head, index - 1) == index;
     bool first = in->opcode->flags & VB_OPCODE_FIRST, last = in->opcode->flags & VB_OPCODE_LAST;
     uint32_t left = head->length - index * mtu, length = left < mtu ? left : mtu;
 
@@ -302,19 +344,8 @@ static inline void note_heard(const struct vb_incoming *in)
         (in->bth.opcode & VB_OP_MASK) == VB_OP_ACKNOWLEDGE ? in->extended[0] : VB_HEARD_NO_SYNDROME;
 }
 
-void vb_completer_receive(const struct vb_incoming *in)
+static void receive_outstanding(const struct vb_incoming *in)
 {
-    struct vb_aeth aeth;
-
-    note_heard(in);
-    if (!is_outstanding(in)) {
-        ++in->engine->counters.drop_ghost;
-        if (is_credit_update(in)) {
-            aeth = vb_aeth_read(in->extended);
-            take_credits(in->endpoint, &aeth);
-        }
-        return;
-    }
     switch (in->bth.opcode & VB_OP_MASK) {
     case VB_OP_ACKNOWLEDGE:
         on_acknowledge(in);
@@ -325,4 +356,52 @@ void vb_completer_receive(const struct vb_incoming *in)
     default:
         on_read_response(in);
     }
+}
+
+/* What came before something that was missing, and has its turn now. */
+static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_requester *r = &ep->requester;
+    struct vb_held *held;
+
+    if (r->una == missing)
+        return;
+    while ((held = vb_gap_take(ep, &recovery->early_answer, r->una)) != NULL) {
+        struct vb_incoming early = *in;
+
+        vb_gap_read(held, &early);
+        if (is_outstanding(&early))
+            receive_outstanding(&early);
+        vb_gap_release(ep->engine, held);
+    }
+    if (recovery->is_ahead && (vb_psn_diff(recovery->ahead_psn, r->una) < 0 ||
+                               acknowledge(ep, recovery->ahead_psn, in->now)))
+        recovery->is_ahead = false;
+    if (recovery->early_answer.open && /* the connection may have failed meanwhile */
+        vb_gap_closed(ep, &recovery->early_answer, missing, in->now))
+        vb_retry_lost_response(ep, in->now);
+}
+
+void vb_completer_receive(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    uint32_t una = ep->requester.una;
+    struct vb_aeth aeth;
+
+    note_heard(in);
+    if (!is_outstanding(in)) {
+        ++in->engine->counters.drop_ghost;
+        if (vb_recovery_of(ep))
+            vb_gap_duplicate(ep, &ep->share.recovery->early_answer, in->bth.psn);
+        if (is_credit_update(in)) {
+            aeth = vb_aeth_read(in->extended);
+            take_credits(ep, &aeth);
+        }
+        return;
+    }
+    receive_outstanding(in);
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->early_answer.open)
+        receive_early(in, una);
 }

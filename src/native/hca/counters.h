@@ -58,7 +58,13 @@
     X(refused_other, "any other check of a request")                                               \
     X(completions_lost, "that a completion queue had no room for: it is in error since")           \
     X(credit_stalls, "requests that waited for end-to-end credits")                                \
-    X(no_memory_pages, "copies that met memory that is gone")
+    X(no_memory_pages, "copies that met memory that is gone")                                      \
+    X(window_cuts, "congestion windows cut: packets were lost or marked")                          \
+    X(probes, "packets sent again after a few round trips of silence, before the timeout")         \
+    X(packets_held, "out of sequence, kept until what is missing comes")                           \
+    X(np_ecn_marked_roce_packets, "with data and the network's congestion mark")                   \
+    X(np_cnp_sent, "congestion notification packets")                                              \
+    X(rp_cnp_handled, "congestion notifications that the sender reacted to")
 
 struct vb_counters {
 #define X(name, meaning) uint64_t name;

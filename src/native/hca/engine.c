@@ -5,8 +5,12 @@
 #include <stdlib.h>
 
 #include "hca/completer.h"
+#include "hca/cwnd.h"
 #include "hca/datagram.h"
+#include "hca/early.h"
+#include "hca/gap.h"
 #include "hca/multicast.h"
+#include "hca/recovery.h"
 #include "hca/replies.h"
 #include "hca/requester.h"
 #include "hca/responder.h"
@@ -39,6 +43,10 @@ int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *
     vb_ready_init(&made->replying);
     vb_ready_init(&made->requesting);
     vb_ready_init(&made->finishing);
+    if (config->adapts && vb_gap_open_store(made)) {
+        free(made);
+        return -ENOMEM;
+    }
     adapter->engine = made;
     *engine = made;
     return 0;
@@ -48,6 +56,8 @@ void vb_engine_destroy(struct vb_engine *engine)
 {
     engine->adapter->engine = NULL;
     vb_timers_free(&engine->timers);
+    vb_gap_close_store(engine);
+    vb_recovery_free_all(engine);
     free(engine);
 }
 
@@ -111,12 +121,24 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
 }
 
 /* Packets under way keep their size. */
-static void change_path(struct vb_endpoint *ep, const struct vb_path *path)
+static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
 {
     uint16_t mtu = ep->path.mtu;
 
+    if (vb_endpoint_adapts(ep) && vb_cwnd_join(ep, path->dgid))
+        return -ENOMEM;
     ep->path = *path;
     ep->path.mtu = mtu;
+    return 0;
+}
+
+/* Where it is not one of the engine's any more, or has not become one. */
+static void leave_cwnd(struct vb_endpoint *ep)
+{
+    if (!vb_endpoint_adapts(ep))
+        return;
+    vb_recovery_put(ep);
+    vb_cwnd_leave(ep);
 }
 
 static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
@@ -129,9 +151,12 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
     ep->path = *path;
     ep->base = transport_of(qp->type);
     error = vb_replies_fit(ep);
+    if (!error && vb_endpoint_adapts(ep))
+        error = vb_cwnd_join(ep, path->dgid);
     if (!error)
         error = join_timers(engine, ep);
     if (error) {
+        leave_cwnd(ep);
         free_endpoint(ep);
         return error;
     }
@@ -150,10 +175,8 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
         return 0;
     if (!is_mtu(path->mtu))
         return -EINVAL;
-    if (qp->endpoint) {
-        change_path(qp->endpoint, path);
-        return 0;
-    }
+    if (qp->endpoint)
+        return change_path(qp->endpoint, path);
     ep = calloc(1, sizeof(*ep));
     return ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
 }
@@ -161,7 +184,7 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
 int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep)
 {
-    if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu))
+    if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu) || engine->config.adapts)
         return -EINVAL;
     ep->lent = true;
     return open_endpoint(engine, qp, path, ep);
@@ -178,6 +201,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     vb_timer_leave(&engine->timers, &ep->timer);
     if (!qp->bare)
         vb_timer_leave(&engine->timers, &ep->resume);
+    leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
     qp->by_packets = false;
@@ -328,8 +352,7 @@ static void count_congestion(const struct vb_incoming *in)
     counters->ecn_received += (in->arrival->traffic_class & 3) == 3;
 }
 
-/* Lengths and header fields: the packet is one that could be for us; NULL or what to count. */
-static uint64_t *parse(struct vb_incoming *in)
+uint64_t *vb_incoming_parse(struct vb_incoming *in)
 {
     const struct vb_arrival *arrival = in->arrival;
     struct vb_counters *counters = &in->engine->counters;
@@ -393,6 +416,39 @@ static bool is_from_peer(const struct vb_incoming *in)
            memcmp(in->arrival->dgid, path->sgid, sizeof(path->sgid)) == 0;
 }
 
+static void receive_cnp(const struct vb_incoming *in)
+{
+    struct vb_counters *counters = &in->engine->counters;
+
+    ++counters->cnp_received;
+    if (!vb_endpoint_adapts(in->endpoint))
+        return;
+    ++counters->rp_cnp_handled;
+    vb_cwnd_cut(in->endpoint, in->now);
+}
+
+enum { NOTICE_INTERVAL = 50000 }; /* ns between notifications to one address (DCQCN's N) */
+
+/* Data of the peer with the network's mark: the peer is told. */
+static VB_COLD void answer_mark(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    ++in->engine->counters.np_ecn_marked_roce_packets;
+    if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
+        vb_cwnd_cut(ep, in->now);
+    if (cwnd->noticed_at && in->now < cwnd->noticed_at + NOTICE_INTERVAL)
+        return;
+    cwnd->noticed_at = in->now ? in->now : 1;
+    vb_replies_owe_cnp(ep);
+}
+
+static bool is_marked(const struct vb_incoming *in)
+{
+    return (in->arrival->traffic_class & 3) == 3 && in->length;
+}
+
 static void receive_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -402,6 +458,8 @@ static void receive_response(const struct vb_incoming *in)
         vb_completer_receive(in);
     else
         ++in->engine->counters.drop_state;
+    if (vb_endpoint_adapts(ep))
+        vb_cwnd_note(ep);
     vb_sq_unlock(ep->qp);
     settle(ep);
 }
@@ -410,6 +468,16 @@ static void receive_response(const struct vb_incoming *in)
 static bool is_cnp(const struct vb_incoming *in)
 {
     return (in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
+}
+
+static void receive_request(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    uint32_t expected = ep->responder.epsn;
+
+    vb_responder_receive(in);
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->early.open)
+        vb_early_serve(in, expected);
 }
 
 /* An initiator QP serves none. The header is taken off: what follows is as RC's. */
@@ -421,15 +489,31 @@ static void receive_xrc_request(struct vb_incoming *in)
     }
     in->srq_num = vb_xrceth_read(in->extended);
     in->extended += VB_XRCETH;
-    vb_responder_receive(in);
+    receive_request(in);
 }
 
-/* As if the packet were lost. One with another PSN than the next, or when no answer is due, asks
- * for nothing. */
+static void receive_expected(struct vb_incoming *in)
+{
+    if (vb_endpoint_adapts(in->endpoint)) {
+        in->endpoint->share.cwnd->heard_at = in->now;
+        if (VB_UNLIKELY(is_marked(in)))
+            answer_mark(in);
+    }
+    if (is_cnp(in))
+        receive_cnp(in);
+    else if (in->opcode->flags & VB_OPCODE_RESPONSE)
+        receive_response(in);
+    else if (VB_UNLIKELY(in->opcode->flags & VB_OPCODE_XRCETH))
+        receive_xrc_request(in);
+    else
+        receive_request(in);
+}
+
+/* As if the packet were lost: nothing of it is kept. One with another PSN than the next, or when no
+ * answer is due, asks for nothing. */
 static VB_COLD void ask_again(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_incoming next = *in;
 
     if (in->opcode->flags & VB_OPCODE_RESPONSE) {
         vb_sq_lock(ep->qp);
@@ -437,9 +521,8 @@ static VB_COLD void ask_again(const struct vb_incoming *in)
             vb_retry_sequence(ep, in->now);
         vb_sq_unlock(ep->qp);
         settle(ep);
-    } else if (in->bth.psn == ep->responder.epsn) {
-        next.bth.psn = vb_psn_add(in->bth.psn, 1);
-        vb_responder_receive(&next); /* finds that the one before is missing, and says so */
+    } else if (vb_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
+        vb_early_ask(in);
     }
 }
 
@@ -454,16 +537,10 @@ static void receive_connected(struct vb_incoming *in)
         ++counters->drop_source;
     else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE)
         ++counters->drop_state;
-    else if (is_cnp(in))
-        ++counters->cnp_received;
-    else if (VB_UNLIKELY(in->arrival->doubted))
+    else if (VB_UNLIKELY(in->arrival->doubted) && !is_cnp(in))
         ask_again(in);
-    else if (in->opcode->flags & VB_OPCODE_RESPONSE)
-        receive_response(in);
-    else if (VB_UNLIKELY(in->opcode->flags & VB_OPCODE_XRCETH))
-        receive_xrc_request(in);
     else
-        vb_responder_receive(in);
+        receive_expected(in);
 }
 
 static void receive_unicast(struct vb_incoming *in)
@@ -497,7 +574,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
 
     finish(engine);
     ++engine->counters.packets_received;
-    refused = parse(&in);
+    refused = vb_incoming_parse(&in);
     if (VB_UNLIKELY(refused != NULL)) {
         ++*refused;
         return;
@@ -543,6 +620,29 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     return false;
 }
 
+/* A request left. */
+static void end_turn(struct vb_endpoint *ep)
+{
+    take_turn(ep->engine, &ep->engine->requesting);
+    if (!vb_endpoint_adapts(ep))
+        return;
+    vb_cwnd_note(ep);
+    vb_cwnd_take_turn(ep);
+}
+
+/* None can leave. */
+static void leave_turn(struct vb_endpoint *ep)
+{
+    vb_ready_remove(&ep->requesting);
+    if (!vb_endpoint_adapts(ep))
+        return;
+    vb_cwnd_note(ep);
+    if (ep->crowded)
+        vb_cwnd_wait(ep);
+    else
+        vb_cwnd_rest(ep);
+}
+
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     struct vb_link *link;
@@ -559,12 +659,13 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
         made = vb_requester_next(ep, packet, now);
         if (VB_UNLIKELY(ep->qp->paced))
             pay(ep, made ? packet : NULL, now);
+        if (made)
+            end_turn(ep);
+        else
+            leave_turn(ep);
         vb_sq_unlock(ep->qp);
-        if (made) {
-            take_turn(engine, &engine->requesting);
+        if (made)
             return true;
-        }
-        vb_ready_remove(link);
         settle(ep);
     }
     return false;
@@ -604,6 +705,18 @@ uint64_t vb_engine_deadline(const struct vb_engine *engine)
     return vb_ready_first(&engine->finishing) ? 0 : vb_timers_next(&engine->timers);
 }
 
+static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
+{
+    struct vb_recovery *recovery =
+        (struct vb_recovery *)((char *)timer - offsetof(struct vb_recovery, timer));
+    struct vb_endpoint *ep = recovery->ep;
+
+    vb_sq_lock(ep->qp);
+    vb_recovery_expired(recovery, now);
+    vb_sq_unlock(ep->qp);
+    settle(ep);
+}
+
 static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
 {
     vb_sq_lock(ep->qp);
@@ -623,10 +736,16 @@ void vb_engine_expire(struct vb_engine *engine, uint64_t now)
             expire_hold(vb_endpoint_of(timer, resume), now);
             continue;
         }
+        if (VB_UNLIKELY(timer->kind == VB_TIMER_RECOVERY)) {
+            expire_recovery(timer, now);
+            continue;
+        }
         ep = vb_endpoint_of(timer, timer);
         vb_sq_lock(ep->qp);
         if (requests(vb_qp_state(ep->qp)))
             vb_retry_expired(ep, now);
+        if (vb_endpoint_adapts(ep))
+            vb_cwnd_note(ep);
         vb_sq_unlock(ep->qp);
         settle(ep);
     }

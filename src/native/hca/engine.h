@@ -33,6 +33,13 @@ struct vb_engine_config {
      * long as it is. No peer on a wire understands it: both ends must have it.
      */
     bool restart;
+    /*
+     * For a network of unknown speed: connections share a congestion window for each peer address,
+     * packets that overtake others are kept, what is lost is sent again by itself, and marks of
+     * congestion are answered. Otherwise the window is what the configuration says, whatever is
+     * lost. Bare queue pairs have none of it.
+     */
+    bool adapts;
 };
 
 int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *config,

@@ -27,6 +27,7 @@ struct vb_sq_wqe {
     uint32_t packets;
     uint32_t length;
     uint32_t ssn;
+    uint32_t part; /* packets that one request asks for, of a READ */
 };
 
 /* Why the head of the send queue waits, and until when. */

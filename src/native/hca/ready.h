@@ -39,6 +39,16 @@ static inline void vb_ready_add(struct vb_ready *list, struct vb_link *link)
     link->prev->next = list->head.prev = link;
 }
 
+/* The same at the front. */
+static inline void vb_ready_add_first(struct vb_ready *list, struct vb_link *link)
+{
+    if (link->next)
+        return;
+    link->prev = &list->head;
+    link->next = list->head.next;
+    link->next->prev = list->head.next = link;
+}
+
 static inline void vb_ready_remove(struct vb_link *link)
 {
     if (!link->next)

@@ -77,6 +77,18 @@ void vb_replies_owe_nak(struct vb_endpoint *ep, enum vb_aeth_kind kind, uint8_t 
     owe(ep);
 }
 
+void vb_replies_owe_sequence_nak(struct vb_endpoint *ep)
+{
+    ep->responder.nak_sent = true;
+    vb_replies_owe_nak(ep, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+}
+
+void vb_replies_owe_cnp(struct vb_endpoint *ep)
+{
+    ep->replies.cnp = true;
+    owe(ep);
+}
+
 void vb_replies_cancel_nak(struct vb_endpoint *ep)
 {
     if (ep->replies.nak && !ep->responder.dying)
@@ -166,7 +178,7 @@ void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, u
 void vb_replies_drop(struct vb_endpoint *ep)
 {
     ep->replies.next = ep->replies.end;
-    ep->replies.ack = false;
+    ep->replies.ack = ep->replies.cnp = false;
     ep->replies.nak = 0;
 }
 
@@ -376,6 +388,22 @@ static void make_ack(struct vb_endpoint *ep, struct vb_packet *packet)
     replies->ack = false;
 }
 
+/* As in port/sim/congestion.c: BECN, and 16 reserved bytes (IBA A17.9.3). */
+static void make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
+                         .migrated = true,
+                         .becn = true,
+                         .pkey = vb_engine_pkey(ep->engine),
+                         .dest_qp = ep->qp->shared->dest_qp_num};
+
+    memset(packet->header + VB_BTH, 0, VB_CNP_RESERVED);
+    packet->header_length += VB_CNP_RESERVED;
+    vb_bth_write(packet->header, &bth);
+    ep->replies.cnp = false;
+    ++ep->engine->counters.np_cnp_sent;
+}
+
 static bool may_answer(const struct vb_endpoint *ep)
 {
     enum ibv_qp_state state = vb_qp_state(ep->qp);
@@ -405,6 +433,10 @@ bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
         }
         vb_replies_drop(ep);
         return false;
+    }
+    if (VB_UNLIKELY(replies->cnp)) {
+        make_cnp(ep, packet);
+        return true;
     }
     while (vb_replies_pending(replies))
         if (next_of_record(ep, packet))

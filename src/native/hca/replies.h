@@ -19,7 +19,7 @@ static inline bool vb_replies_pending(const struct vb_replies *replies)
 
 static inline bool vb_replies_owed(const struct vb_replies *replies)
 {
-    return vb_replies_pending(replies) || replies->nak || replies->ack;
+    return vb_replies_pending(replies) || replies->nak || replies->ack || replies->cnp;
 }
 
 /* Room for as many READs and atomics as the QP's max_dest_rd_atomic says; never less. -ENOMEM. */
@@ -36,6 +36,10 @@ void vb_replies_tell_credits(struct vb_endpoint *ep);
 /* Of a duplicate: not beyond a READ or atomic after it that the requester may be asking again. */
 void vb_replies_owe_duplicate_ack(struct vb_endpoint *ep, uint32_t psn);
 void vb_replies_owe_nak(struct vb_endpoint *ep, enum vb_aeth_kind kind, uint8_t value);
+/* The expected packet is missing; nothing more is said until it comes. */
+void vb_replies_owe_sequence_nak(struct vb_endpoint *ep);
+/* Of a connection that adapts: the network marked what the peer sent. */
+void vb_replies_owe_cnp(struct vb_endpoint *ep);
 /* The packet that a NAK would ask for has come. */
 void vb_replies_cancel_nak(struct vb_endpoint *ep);
 

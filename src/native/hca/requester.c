@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hca/requester.h"
 
+#include "hca/cwnd.h"
 #include "hca/delays.h"
+#include "hca/gap.h"
 #include "hca/mw.h"
 #include "hca/pieces.h"
+#include "hca/recovery.h"
 #include "hca/refusal.h"
+#include "hca/retry.h"
 
 enum { CHARGE_MIN = 1024 }; /* many small packets ask as often as few large ones */
 
@@ -111,18 +115,34 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     return true;
 }
 
-/* Packets that one READ request asks for: half a window, so that two can be under way. */
-static uint32_t read_part(const struct vb_endpoint *ep)
+enum { READ_PART_LEAST = 4, READ_PARTS = 4 };
+
+/*
+ * Packets that one READ request asks for: half a window, so that two can be under way. The
+ * responder sends them all at once, and all again from a lost one on: a congestion window holds
+ * several, and once something was lost as many as requests may be outstanding.
+ */
+static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 {
-    return ep->window / 2 ? ep->window / 2 : 1;
+    uint32_t part = ep->window / 2 ? ep->window / 2 : 1, parts = ep->qp->terms.max_rd_atomic;
+    uint64_t fair;
+
+    if (!vb_endpoint_adapts(ep))
+        return packets <= ep->window ? packets : part;
+    if (parts > READ_PARTS && !vb_cwnd_was_cut(ep->share.cwnd))
+        parts = READ_PARTS;
+    fair = ep->share.cwnd->window / ep->path.mtu / parts;
+    if (fair < READ_PART_LEAST)
+        fair = READ_PART_LEAST;
+    return fair < part ? (uint32_t)fair : part;
 }
 
 /* By how much the responder will count the request in its MSN. */
-static uint32_t messages_of(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
+static uint32_t messages_of(const struct vb_sq_wqe *wqe)
 {
-    if (wqe->wr.opcode != IBV_WR_RDMA_READ || wqe->packets <= ep->window)
+    if (wqe->wr.opcode != IBV_WR_RDMA_READ)
         return 1;
-    return (wqe->packets + read_part(ep) - 1) / read_part(ep);
+    return (wqe->packets + wqe->part - 1) / wqe->part;
 }
 
 /*
@@ -172,7 +192,9 @@ static bool begin_next(struct vb_endpoint *ep)
     }
     wqe->first_psn = r->fresh_psn;
     wqe->packets = vb_packets_of(wqe->length, ep->path.mtu);
-    messages = messages_of(ep, wqe);
+    if (wqe->wr.opcode == IBV_WR_RDMA_READ)
+        wqe->part = read_part(ep, wqe->packets);
+    messages = messages_of(wqe);
     wqe->ssn = r->ssn = vb_psn_add(r->ssn, messages);
     if (!r->unlimited && !takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
         r->lsn = vb_psn_add(r->lsn, messages);
@@ -222,6 +244,8 @@ static uint32_t window_of(const struct vb_endpoint *ep)
 {
     if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
         return PROBE_PACKETS;
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->opening)
+        return ep->share.recovery->opening;
     return ep->window;
 }
 
@@ -254,6 +278,8 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
         ask = true;
     if (VB_UNLIKELY(ep->qp->paced) && pace_asks(ep))
         ask = true;
+    if (vb_cwnd_ends_turn(ep))
+        ask = true;
     if (last && r->position == r->begun && !begin_next(ep))
         ask = true;
     if (ask) {
@@ -271,8 +297,7 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
     if (ep->timer.due != VB_NEVER)
         return;
     r->since = now;
-    if (ep->qp->terms.timeout)
-        vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_ack_timeout(ep->qp->terms.timeout));
+    vb_retry_start_timer(ep, now);
 }
 
 static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
@@ -381,6 +406,8 @@ static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     r->unasked += length > CHARGE_MIN ? length : CHARGE_MIN;
     advance(ep, wqe, 1);
     ask = asks(ep, wqe, first, last) && !vb_endpoint_is_uc(ep);
+    if (ask && vb_endpoint_adapts(ep))
+        vb_cwnd_time(ep, now);
     write_bth(ep, packet, message_operation(&wqe->wr, first, last), psn, ask,
               last && (wqe->wr.send_flags & IBV_SEND_SOLICITED) &&
                   wqe->wr.opcode != IBV_WR_RDMA_WRITE);
@@ -388,12 +415,11 @@ static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     return true;
 }
 
-uint32_t vb_requester_read_end(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                               uint32_t index)
+uint32_t vb_requester_read_end(const struct vb_sq_wqe *wqe, uint32_t index)
 {
-    uint32_t part = read_part(ep), end = (index / part + 1) * part;
+    uint32_t end = (index / wqe->part + 1) * wqe->part;
 
-    return wqe->packets <= ep->window || end > wqe->packets ? wqe->packets : end;
+    return end > wqe->packets ? wqe->packets : end;
 }
 
 /* The packet was all of a request, or of a part of a READ, that is answered by itself. */
@@ -413,7 +439,7 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                          struct vb_packet *packet, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
-    uint32_t psn = r->next_psn, end = vb_requester_read_end(ep, wqe, r->index);
+    uint32_t psn = r->next_psn, end = vb_requester_read_end(wqe, r->index);
     uint64_t from = (uint64_t)r->index * ep->path.mtu, to = (uint64_t)end * ep->path.mtu;
     struct vb_reth reth = {
         .addr = wqe->wr.wr.rdma.remote_addr + from,
@@ -421,7 +447,7 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
         .length = (uint32_t)((to < wqe->length ? to : wqe->length) - from),
     };
 
-    if (r->index && vb_requester_read_end(ep, wqe, r->index - 1) == end)
+    if (r->index && vb_requester_read_end(wqe, r->index - 1) == end)
         r->resumed_psn = psn;
     vb_reth_write(packet->header + packet->header_length, &reth);
     packet->header_length += VB_RETH;
@@ -479,6 +505,8 @@ static void next_of_flush(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                              struct vb_packet *packet, uint64_t now)
 {
+    if (vb_endpoint_adapts(ep))
+        vb_cwnd_time(ep, now);
     if (is_atomic_write(&wqe->wr))
         return next_of_atomic_write(ep, wqe, packet, now);
     if (wqe->wr.opcode == IBV_WR_RDMA_READ)
@@ -534,27 +562,104 @@ static VB_COLD void fail_under_way(struct vb_endpoint *ep)
     vb_requester_complete(ep, &failure);
 }
 
-static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+static bool make_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                        struct vb_packet *packet, uint64_t now)
 {
-    struct vb_requester *r = &ep->requester;
-    enum ibv_qp_state state = vb_qp_state(ep->qp);
-    const struct vb_sq_wqe *wqe;
-
-    if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
-        return false;
-    if (r->position == r->begun && !begin_next(ep)) {
-        fail_if_first(ep);
-        return false;
-    }
-    wqe = vb_sq_at(ep->qp, r->position);
-    if (is_held(ep, wqe))
-        return false;
     open_packet(ep, wqe, packet);
     if (VB_LIKELY(vb_is_read_or_atomic(&wqe->wr) ? next_of_answered(ep, wqe, packet, now)
                                                  : next_of_message(ep, wqe, packet, now)))
         return true;
     fail_under_way(ep);
     return false;
+}
+
+/* ---- sent again beside the cursor ---- */
+
+/* The cursor to a packet of a request that has begun. */
+static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
+{
+    struct vb_requester *r = &ep->requester;
+    const struct vb_sq_wqe *wqe;
+
+    r->position = ep->qp->sq_next;
+    r->next_psn = psn;
+    for (;; ++r->position) {
+        wqe = vb_sq_at(ep->qp, r->position);
+        r->index = vb_psn_count(wqe->first_psn, psn);
+        if (r->index < wqe->packets)
+            return;
+    }
+}
+
+/* The packet that is missing, and maybe some that follow it; all others stay as they are. */
+static VB_COLD bool mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_requester *r = &ep->requester, saved = *r;
+    bool made;
+
+    put_cursor(ep, recovery->mend_psn);
+    r->ask = --recovery->mend_count == 0;
+    made = make_packet(ep, vb_sq_at(ep->qp, r->position), packet, now);
+    if (!made) /* the connection has failed */
+        return false;
+    recovery->mend_psn = r->next_psn;
+    if (vb_psn_diff(r->next_psn, saved.next_psn) >= 0)
+        recovery->mend_count = 0;
+    if (!recovery->mend_count && r->reason == VB_PACKET_AFTER_LOST_RESPONSE)
+        recovery->mending = false; /* the requests that follow are not in vain */
+    r->position = saved.position;
+    r->index = saved.index;
+    r->next_psn = saved.next_psn;
+    r->rd_outstanding = saved.rd_outstanding;
+    return true;
+}
+
+void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_reason reason,
+                       uint64_t now)
+{
+    struct vb_recovery *recovery = vb_recovery_get(ep, now);
+    uint32_t outstanding = vb_psn_count(ep->requester.una, ep->requester.next_psn);
+
+    if (!recovery) {
+        vb_requester_go_back(ep, reason);
+        return;
+    }
+    ep->requester.reason = (uint8_t)reason;
+    recovery->mend_psn = ep->requester.una;
+    recovery->mend_count = packets < outstanding ? packets : outstanding;
+    recovery->mending = recovery->mend_count > 0;
+    recovery->mended_at = now;
+    vb_ready_remove(&ep->requesting); /* it may wait for the window */
+    vb_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+/* The congestion window has no room, or others come first: the connection waits for its turn. */
+static bool is_crowded(struct vb_endpoint *ep)
+{
+    return vb_endpoint_adapts(ep) && (ep->crowded = vb_cwnd_is_closed(ep));
+}
+
+static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    enum ibv_qp_state state = vb_qp_state(ep->qp);
+    const struct vb_sq_wqe *wqe;
+
+    if (vb_endpoint_adapts(ep))
+        ep->crowded = false;
+    if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
+        return false;
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->mending)
+        return ep->share.recovery->mend_count && mend(ep, packet, now);
+    if (r->position == r->begun && !begin_next(ep)) {
+        fail_if_first(ep);
+        return false;
+    }
+    wqe = vb_sq_at(ep->qp, r->position);
+    if (is_held(ep, wqe) || is_crowded(ep))
+        return false;
+    return make_packet(ep, wqe, packet, now);
 }
 
 bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
@@ -577,6 +682,10 @@ void vb_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason)
     r->rd_outstanding = 0;
     r->ask = true;
     r->unasked = 0;
+    if (vb_endpoint_adapts(ep))
+        vb_cwnd_untime(ep);
+    if (vb_recovery_of(ep))
+        ep->share.recovery->mending = false;
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -593,6 +702,21 @@ void vb_requester_catch_up(struct vb_endpoint *ep)
     r->next_psn = r->una;
 }
 
+static void forget_recovery(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    ep->probes = 0;
+    vb_cwnd_untime(ep);
+    vb_cwnd_note(ep);
+    if (!recovery)
+        return;
+    recovery->mending = recovery->is_ahead = false;
+    recovery->opening = recovery->holes = 0;
+    recovery->mended_at = 0;
+    vb_gap_forget(ep->engine, &recovery->early_answer);
+}
+
 /* Nothing is under way any more, and the next PSN is one that was never used. */
 static void forget_requests(struct vb_endpoint *ep)
 {
@@ -603,6 +727,8 @@ static void forget_requests(struct vb_endpoint *ep)
     r->una = r->next_psn = r->fresh_psn = r->sent_psn;
     r->rd_outstanding = 0;
     r->failed = r->rnr_wait = r->implied = r->probing = false;
+    if (vb_endpoint_adapts(ep))
+        forget_recovery(ep);
 }
 
 static void start(struct vb_endpoint *ep)

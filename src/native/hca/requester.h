@@ -17,12 +17,17 @@ void vb_requester_sync(struct vb_endpoint *ep, uint64_t now);
 
 /* The cursor back to the first unanswered packet. */
 void vb_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason);
+/*
+ * Where connections adapt: so many packets from the first unanswered one on are sent again, and
+ * the cursor stays. Nothing else follows until they are answered.
+ */
+void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_reason reason,
+                       uint64_t now);
 /* The cursor at least to the first unanswered packet: `una` may have passed it. */
 void vb_requester_catch_up(struct vb_endpoint *ep);
 
 /* A packet of a READ request in the last of `packets`: requests ask for a part of it each. */
-uint32_t vb_requester_read_end(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                               uint32_t index);
+uint32_t vb_requester_read_end(const struct vb_sq_wqe *wqe, uint32_t index);
 
 /* The first request of the queue ends; RC: with its successors flushed if that is an error. */
 void vb_requester_complete(struct vb_endpoint *ep, const struct vb_outcome *outcome);

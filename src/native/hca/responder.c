@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "hca/atomic.h"
+#include "hca/early.h"
+#include "hca/gap.h"
 #include "hca/mw.h"
 #include "hca/pieces.h"
 #include "hca/receive.h"
@@ -667,8 +669,12 @@ static enum vb_responder_state duplicate(struct work *work)
         return VB_RESPONDER_DONE;
     }
     ++counters->duplicate_requests;
+    if (vb_recovery_of(work->ep))
+        vb_gap_duplicate(work->ep, &work->ep->share.recovery->early, work->in->bth.psn);
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) {
-        if (work->in->bth.ack_request)
+        if (vb_recovery_of(work->ep) && work->ep->share.recovery->early.told)
+            vb_replies_owe_sequence_nak(work->ep); /* the first NAK has not arrived */
+        else if (work->in->bth.ack_request)
             vb_replies_owe_duplicate_ack(work->ep, work->in->bth.psn);
         return VB_RESPONDER_DONE;
     }
@@ -682,14 +688,17 @@ static enum vb_responder_state duplicate(struct work *work)
 
 static enum vb_responder_state out_of_sequence(struct work *work)
 {
+    if (vb_endpoint_adapts(work->ep)) {
+        vb_early_keep(work->in);
+        return VB_RESPONDER_DONE;
+    }
     if (work->r->nak_sent) {
         ++work->in->engine->counters.drop_after_nak;
         return VB_RESPONDER_DONE;
     }
     if (VB_UNLIKELY(work->in->engine->config.restart))
         restart(work);
-    work->r->nak_sent = true;
-    vb_replies_owe_nak(work->ep, VB_AETH_NAK, VB_NAK_PSN_SEQUENCE);
+    vb_replies_owe_sequence_nak(work->ep);
     return VB_RESPONDER_DONE;
 }
 
@@ -699,6 +708,8 @@ static enum vb_responder_state not_ready(struct work *work)
         ++work->in->engine->counters.drop_no_receive;
         return VB_RESPONDER_DROP;
     }
+    if (vb_recovery_of(work->ep))
+        vb_gap_forget(work->in->engine, &work->ep->share.recovery->early);
     work->r->nak_sent = true;
     vb_replies_owe_nak(work->ep, VB_AETH_RNR, work->ep->qp->shared->min_rnr_timer);
     return VB_RESPONDER_DONE;
@@ -840,6 +851,8 @@ void vb_responder_stop(struct vb_endpoint *ep)
         return;
     vb_replies_drop(ep);
     ep->responder.has_taken = false;
+    if (vb_recovery_of(ep))
+        vb_gap_forget(ep->engine, &ep->share.recovery->early);
 }
 
 int vb_responder_path(const struct vb_engine *engine, char *text, size_t size)

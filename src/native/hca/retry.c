@@ -1,16 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hca/retry.h"
 
+#include "hca/cwnd.h"
 #include "hca/delays.h"
+#include "hca/recovery.h"
 #include "hca/refusal.h"
 #include "hca/requester.h"
 
-static void restart_timer(struct vb_endpoint *ep, uint64_t now)
+/* A little more or less for each, so that those who lost together do not ask together. */
+static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
+{
+    const struct vb_share *share = &ep->share;
+    uint64_t timeout = vb_cwnd_timeout(share->cwnd) << ep->probes;
+    uint32_t mixed = (ep->qp->number + ep->probes) * 2654435761u;
+
+    return now + timeout + (timeout / 4 * (mixed >> 16) >> 16);
+}
+
+/* The timer rings for a probe, if that is before the local ACK timeout. */
+static void set_probe(struct vb_endpoint *ep, uint64_t now)
+{
+    uint64_t due = ep->share.due, probe = probe_time(ep, now);
+
+    vb_timer_set(&ep->engine->timers, &ep->timer, probe < due ? probe : due);
+}
+
+void vb_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
 {
     uint8_t code = ep->qp->terms.timeout;
-    bool runs = code && vb_requester_outstanding(&ep->requester);
+    uint64_t due = code ? now + vb_ack_timeout(code) : VB_NEVER;
 
-    vb_timer_set(&ep->engine->timers, &ep->timer, runs ? now + vb_ack_timeout(code) : VB_NEVER);
+    if (!vb_endpoint_adapts(ep)) {
+        vb_timer_set(&ep->engine->timers, &ep->timer, due);
+        return;
+    }
+    ep->share.due = due;
+    ep->extended = 0;
+    set_probe(ep, now);
+}
+
+static void restart_timer(struct vb_endpoint *ep, uint64_t now)
+{
+    if (vb_requester_outstanding(&ep->requester))
+        vb_retry_start_timer(ep, now);
+    else
+        vb_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
+}
+
+/* What is under way opens again after RNR, as long as messages are taken. */
+static void widen(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    recovery->opening *= 2;
+    if (recovery->opening >= ep->window)
+        recovery->opening = 0;
+}
+
+enum { SURE = 3 };
+
+/* Of several packets that were sent again the last has not been answered. */
+static bool awaits_more(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    return r->reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->qp->sq_next != r->begun &&
+           !vb_is_read_or_atomic(&vb_sq_at(ep->qp, ep->qp->sq_next)->wr) &&
+           vb_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
+}
+
+static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    vb_cwnd_acknowledged(ep, now);
+    ep->probes = 0;
+    if (!recovery)
+        return;
+    recovery->mending &= awaits_more(ep);
+    widen(ep);
+    if (recovery->mended_at && vb_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
+        recovery->mended_at = 0;
+        ep->share.cwnd->keeps = SURE;
+        vb_cwnd_restore(ep->share.cwnd);
+    }
 }
 
 void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
@@ -22,6 +95,8 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
     r->naks = r->timeouts = r->not_ready = r->beyond = 0;
     r->since = now;
     r->implied = r->probing = false;
+    if (vb_endpoint_adapts(ep))
+        progress_of_recovery(ep, now);
     if (!r->rnr_wait)
         restart_timer(ep, now);
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
@@ -116,25 +191,114 @@ static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now
     return true;
 }
 
+enum { MEND_MOST = 32, PROBES_MOST = 8 };
+
+/*
+ * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
+ * else follows: of others what was sent behind the lost one is still on its way, and in vain.
+ */
+static void mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
+{
+    const struct vb_recovery *recovery = vb_recovery_get(ep, now);
+    uint32_t holes = recovery && recovery->holes ? recovery->holes : 1;
+
+    vb_cwnd_cut(ep, now);
+    vb_requester_mend(ep, holes < MEND_MOST ? holes : MEND_MOST, reason, now);
+    restart_timer(ep, now);
+}
+
+/* It is being sent again already. */
+static bool is_mended(const struct vb_endpoint *ep)
+{
+    return vb_recovery_of(ep) && ep->share.recovery->mending;
+}
+
+static void find_hole(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_recovery_get(ep, now);
+
+    if (recovery)
+        recovery->holes = recovery->holes ? 2 * recovery->holes : 1;
+}
+
 void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now)
 {
-    if (ep->requester.rnr_wait)
+    if (ep->requester.rnr_wait || is_mended(ep))
         return;
     ++ep->requester.naks;
     if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
         return;
+    if (vb_endpoint_adapts(ep)) {
+        find_hole(ep, now);
+        mend(ep, VB_PACKET_AFTER_SEQUENCE_NAK, now);
+        return;
+    }
     vb_requester_go_back(ep, VB_PACKET_AFTER_SEQUENCE_NAK);
     restart_timer(ep, now);
 }
 
+/*
+ * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
+ * it. Who answers one by one several times has lost it.
+ */
+static void probe_on(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    uint32_t packets = recovery->holes ? 2 * recovery->holes : 1;
+
+    if (packets > MEND_MOST)
+        packets = MEND_MOST;
+    if (packets >= 4)
+        vb_cwnd_cut(ep, now);
+    vb_requester_mend(ep, packets, VB_PACKET_AFTER_TIMEOUT, now);
+    recovery->holes = packets;
+}
+
+void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_requester *r = &ep->requester;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    bool answered = recovery->mended_at && recovery->mend_psn == r->una;
+    bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT;
+
+    if (recovery->mending) /* it says nothing new */
+        return;
+    if (answered)
+        recovery->mended_at = 0;
+    if (answered && probed && vb_psn_diff(r->next_psn, r->una) > 0) {
+        probe_on(ep, now);
+        return;
+    }
+    recovery->holes = 0;
+    if (!answered || vb_psn_diff(r->next_psn, r->una) <= 0)
+        return;
+    if (!cwnd->keeps) {
+        vb_requester_go_back(ep, (enum vb_packet_reason)r->reason);
+        return;
+    }
+    --cwnd->keeps;
+    vb_requester_mend(ep, 1, (enum vb_packet_reason)r->reason, now);
+}
+
+void vb_retry_heard(struct vb_endpoint *ep, uint64_t now)
+{
+    if (!ep->requester.rnr_wait)
+        restart_timer(ep, now);
+}
+
 void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
 {
-    if (ep->requester.rnr_wait)
+    if (ep->requester.rnr_wait || is_mended(ep))
         return;
     ++ep->requester.naks;
     ++ep->engine->counters.lost_responses;
     if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
         return;
+    if (vb_endpoint_adapts(ep)) {
+        mend(ep, VB_PACKET_AFTER_LOST_RESPONSE, now);
+        return;
+    }
     vb_requester_go_back(ep, VB_PACKET_AFTER_LOST_RESPONSE);
     ep->requester.implied = true;
     restart_timer(ep, now);
@@ -160,6 +324,43 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
     vb_timer_set(&ep->engine->timers, &ep->timer, now + vb_rnr_delay(timer_code));
 }
 
+/* The first unanswered packet alone. Who has had no answer to that either sends little. */
+static void ask_again(struct vb_endpoint *ep, uint64_t now)
+{
+    if (ep->probes)
+        vb_cwnd_silence(ep, now);
+    if (ep->probes < PROBES_MOST)
+        ++ep->probes;
+    vb_requester_mend(ep, 1, VB_PACKET_AFTER_TIMEOUT, now);
+}
+
+enum { EXTENDED_MOST = 3 };
+
+/*
+ * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
+ * It takes longer while something comes from the peer's address, which is busy and not gone.
+ */
+static bool extend(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_share *share = &ep->share;
+    uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
+
+    vb_cwnd_expired(ep, timeout, now);
+    if (ep->extended == EXTENDED_MOST || share->cwnd->heard_at + timeout < now)
+        return false;
+    ++ep->extended;
+    share->due = now + timeout;
+    return true;
+}
+
+/* It costs no retry: the local ACK timeout has not expired. */
+static void probe(struct vb_endpoint *ep, uint64_t now)
+{
+    ++ep->engine->counters.probes;
+    ask_again(ep, now);
+    set_probe(ep, now);
+}
+
 void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
@@ -168,16 +369,27 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
         r->rnr_wait = false;
         if (vb_requester_outstanding(r))
             vb_requester_go_back(ep, VB_PACKET_AFTER_RNR);
+        if (vb_endpoint_adapts(ep) && vb_recovery_get(ep, now))
+            ep->share.recovery->opening = 1;
         vb_ready_add(&ep->engine->requesting, &ep->requesting);
         restart_timer(ep, now);
         return;
     }
     if (!vb_requester_outstanding(r))
         return;
+    if (vb_endpoint_adapts(ep) && (now < ep->share.due || extend(ep, now))) {
+        probe(ep, now);
+        return;
+    }
     ++r->timeouts;
     ++ep->engine->counters.timeouts;
     if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
         return;
+    if (vb_endpoint_adapts(ep)) {
+        ask_again(ep, now);
+        restart_timer(ep, now);
+        return;
+    }
     r->probing = true;
     vb_requester_go_back(ep, VB_PACKET_AFTER_TIMEOUT);
     restart_timer(ep, now);

@@ -11,6 +11,13 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now);
 void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now);
 /* Part of a READ's or atomic's response is missing. */
 void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now);
+/* An acknowledgement came, and no NAK, to who recovers: what was sent again may be all that has
+ * arrived. */
+void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now);
+/* The peer is at work, if not on what is missing. */
+void vb_retry_heard(struct vb_endpoint *ep, uint64_t now);
+/* The local ACK timeout begins. */
+void vb_retry_start_timer(struct vb_endpoint *ep, uint64_t now);
 /* The responder has no receive request: silence for as long as its timer code says. */
 void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now);
 /* The QP's timer is due. */

@@ -77,11 +77,12 @@ struct vb_replies {
     struct vb_record *record; /* by number modulo… */
     uint8_t room;             /* …this, a power of two (UC has none) */
     uint8_t nak;              /* the syndrome; 0: none */
-    bool ack;
-    bool ack_limited;   /* not beyond ack_psn: a record that is not answered again lies there */
-    uint32_t count;     /* records ever made */
-    uint32_t kept;      /* the last so many are there */
-    uint32_t next, end; /* numbers of those to be sent */
+    bool ack : 1;
+    bool cnp : 1;         /* a notification of congestion */
+    bool ack_limited : 1; /* not beyond ack_psn: a record that is not answered again lies there */
+    uint32_t count;       /* records ever made */
+    uint32_t kept;        /* the last so many are there */
+    uint32_t next, end;   /* numbers of those to be sent */
     uint32_t first_index, index; /* packets of the next one: from, and now */
     uint32_t unanswered;
     uint32_t ack_psn;
@@ -108,7 +109,41 @@ struct vb_responder {
 enum { VB_HELD_BY_PORT = 1, VB_HELD_BY_RATE = 2 };
 
 /* vb_timer.kind */
-enum { VB_TIMER_RETRY, VB_TIMER_RESUME };
+enum { VB_TIMER_RETRY, VB_TIMER_RESUME, VB_TIMER_RECOVERY };
+
+/* Packets that came before one that is missing (gap.h). */
+struct vb_gap {
+    struct vb_held *first, *last; /* by PSN */
+    uint64_t since, told_at;      /* the wait for it: its begin and, if it is over, its end */
+    uint64_t lateness;            /* of the one that was asked for last, `asked_psn` */
+    uint32_t asked_psn;
+    uint32_t count;
+    bool open, told, asked;
+};
+
+/* What a connection has while it recovers from loss, and a little longer (recovery.h). */
+struct vb_recovery {
+    struct vb_recovery *next; /* among those that nobody has */
+    struct vb_endpoint *ep;
+    uint32_t opening;    /* packets under way at most, after RNR; 0: no limit */
+    uint32_t mend_psn;   /* the next packet to be sent again, beside the requester's cursor… */
+    uint32_t mend_count; /* …and how many */
+    uint32_t holes;      /* NAKs in a row, each for a later packet: twice as many are sent again */
+    uint64_t mended_at;  /* 0: that is answered */
+    uint32_t ahead_psn;  /* acknowledged, behind a response that is missing */
+    bool is_ahead;
+    bool mending;               /* nothing follows what was sent again until that is answered */
+    struct vb_gap early;        /* requests… */
+    struct vb_gap early_answer; /* …and responses before one that is missing */
+    struct vb_timer timer;
+};
+
+/* What a connection with a congestion window always has (vb_engine_config.adapts). */
+struct vb_share {
+    struct vb_cwnd *cwnd;         /* of its peer address (cwnd.h) */
+    struct vb_recovery *recovery; /* NULL: all is well */
+    uint64_t due; /* the local ACK timeout; the timer may ring before, for a probe */
+};
 
 enum { VB_HEARD_NO_SYNDROME = 0xff };
 
@@ -132,13 +167,19 @@ struct vb_endpoint {
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
     uint8_t held;    /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
     bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
+    /* these too only of one with a congestion window; they are where there is room */
+    uint8_t probes : 4;   /* since the last progress */
+    uint8_t extended : 2; /* the timeout, so often, since other packets came from the peer */
+    uint8_t crowded : 1;  /* it found the window full */
     struct vb_path path;
+    uint32_t in_flight; /* bytes of the window */
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
     struct vb_last_heard heard;
     /* not of a bare queue pair's, which has no rate limit of its own */
     struct vb_timer resume; /* when that lets it send again */
+    struct vb_share share;
 };
 
 enum { VB_BARE_ENDPOINT_BYTES = offsetof(struct vb_endpoint, resume) };
@@ -158,6 +199,11 @@ struct vb_engine {
     void *own_context;
     uint8_t path[VB_PATH_STEPS]; /* of the last request packet: enum vb_responder_state */
     uint32_t path_length;
+    /* only where the configuration asks for congestion windows */
+    struct vb_cwnd *cwnds;
+    struct vb_held *store, *spare;  /* room for early packets, and what of it is free again */
+    uint32_t stored;                /* of it were ever used */
+    struct vb_recovery *recoveries; /* that nobody has */
 };
 
 /* A packet that came in and passed the checks that need no connection. */
@@ -174,6 +220,9 @@ struct vb_incoming {
     uint64_t now;
 };
 
+/* Lengths and header fields: the packet is one that could be for us; NULL, or what to count. */
+uint64_t *vb_incoming_parse(struct vb_incoming *in);
+
 #define vb_endpoint_of(link_pointer, member)                                                       \
     ((struct vb_endpoint *)((char *)(link_pointer) - offsetof(struct vb_endpoint, member)))
 
@@ -185,6 +234,18 @@ static inline bool vb_endpoint_is_uc(const struct vb_endpoint *ep)
 static inline uint32_t vb_psn_add(uint32_t psn, uint32_t n)
 {
     return (psn + n) & VB_PSN_MASK;
+}
+
+/* Has it a congestion window, and what belongs to that? */
+static inline bool vb_endpoint_adapts(const struct vb_endpoint *ep)
+{
+    return ep->engine->config.adapts && !vb_endpoint_is_uc(ep);
+}
+
+/* Of such a one. NULL: it does not recover from anything. */
+static inline struct vb_recovery *vb_recovery_of(const struct vb_endpoint *ep)
+{
+    return vb_endpoint_adapts(ep) ? ep->share.recovery : NULL;
 }
 
 /* Packets from `from` on up to `to`. */

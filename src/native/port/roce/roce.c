@@ -378,6 +378,15 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
     return 0;
 }
 
+enum { ECN_FIELD = 3, ECT_0 = 2 };
+
+/* The network may mark what reacts to marks (RFC 3168). UC does not. */
+static void allow_marks(const struct vb_qp *qp, struct vb_path *path)
+{
+    if (qp->type != IBV_QPT_UC && !(path->traffic_class & ECN_FIELD))
+        path->traffic_class |= ECT_0;
+}
+
 int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
 {
     struct vb_path path;
@@ -388,6 +397,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     error = way_to(roce, qp, &path);
     if (error)
         return error;
+    allow_marks(qp, &path);
     vb_roce_enter(roce);
     error = vb_engine_connect(roce->engine, qp, &path);
     vb_roce_leave(roce);
@@ -515,7 +525,10 @@ static bool is_own(void *argument, const uint8_t gid[16])
 
 static int open_parts(struct vb_roce *roce)
 {
-    int error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
+    int error;
+
+    roce->config.engine.adapts = true; /* nobody knows how fast the network is */
+    error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
 
     if (!error)
         vb_engine_set_own(roce->engine, is_own, roce);

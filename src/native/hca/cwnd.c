@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/cwnd.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hca/delays.h"
+
+enum {
+    FIRST_BYTES = 64 << 10,
+    LEAST_PACKETS = 4,
+    MICROSECOND = 1000,
+    MILLISECOND = 1000 * MICROSECOND,
+    TIMEOUT_LEAST = 200 * MICROSECOND,
+    TIMEOUT_FIRST = 50 * MILLISECOND,
+    TIMEOUT_MOST = 1000 * MILLISECOND,
+    SILENCE = 20 * MILLISECOND, /* a process that was not scheduled is no loss */
+    NOTICE_INTERVAL = 50 * MICROSECOND,
+};
+
+static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = engine->cwnds;
+
+    while (cwnd && memcmp(cwnd->dgid, dgid, sizeof(cwnd->dgid)) != 0)
+        cwnd = cwnd->next;
+    return cwnd;
+}
+
+static struct vb_cwnd *add(struct vb_engine *engine, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = calloc(1, sizeof(*cwnd));
+
+    if (!cwnd)
+        return NULL;
+    memcpy(cwnd->dgid, dgid, sizeof(cwnd->dgid));
+    cwnd->window = FIRST_BYTES;
+    cwnd->threshold = VB_CWND_MOST;
+    vb_ready_init(&cwnd->waiting);
+    cwnd->next = engine->cwnds;
+    engine->cwnds = cwnd;
+    return cwnd;
+}
+
+static void drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
+{
+    struct vb_cwnd **at = &engine->cwnds;
+
+    while (*at != cwnd)
+        at = &(*at)->next;
+    *at = cwnd->next;
+    free(cwnd);
+}
+
+/* One at a time, so that each has a whole turn. */
+static void wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
+{
+    struct vb_link *first = vb_ready_first(&cwnd->waiting);
+    struct vb_endpoint *ep;
+
+    if (!first || cwnd->in_flight >= cwnd->window ||
+        (cwnd->served && cwnd->awake && vb_ready_has(&cwnd->served->requesting)))
+        return;
+    ep = vb_endpoint_of(first, requesting);
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
+    vb_ready_remove(first);
+    vb_ready_add(&engine->requesting, first);
+}
+
+void vb_cwnd_leave(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!cwnd)
+        return;
+    vb_ready_remove(&ep->requesting);
+    vb_cwnd_untime(ep);
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    cwnd->in_flight -= ep->in_flight;
+    ep->in_flight = 0;
+    ep->share.cwnd = NULL;
+    if (--cwnd->members == 0)
+        drop(ep->engine, cwnd);
+    else
+        wake(ep->engine, cwnd);
+}
+
+int vb_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = find(ep->engine, dgid);
+
+    if (!cwnd)
+        cwnd = add(ep->engine, dgid);
+    if (!cwnd)
+        return -ENOMEM;
+    ++cwnd->members;
+    vb_cwnd_leave(ep);
+    ep->share.cwnd = cwnd;
+    return 0;
+}
+
+/* Who is silent for long keeps nothing from the others. */
+static uint32_t under_way(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+    uint32_t packets = vb_psn_count(r->una, r->next_psn);
+
+    if (r->rnr_wait)
+        return 0;
+    return (ep->probes > 1 && packets ? 1 : packets) * ep->path.mtu;
+}
+
+void vb_cwnd_note(struct vb_endpoint *ep)
+{
+    uint32_t bytes = under_way(ep);
+
+    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
+    ep->in_flight = bytes;
+    wake(ep->engine, ep->share.cwnd);
+}
+
+void vb_cwnd_wait(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep) {
+        cwnd->awake = false;
+        vb_ready_add_first(&cwnd->waiting, &ep->requesting);
+    } else {
+        vb_ready_add(&cwnd->waiting, &ep->requesting);
+    }
+    wake(ep->engine, cwnd);
+}
+
+void vb_cwnd_rest(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    wake(ep->engine, cwnd);
+}
+
+void vb_cwnd_take_turn(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
+    if (++cwnd->turn < vb_cwnd_turn(ep))
+        return;
+    cwnd->served = NULL;
+    if (!vb_ready_first(&cwnd->waiting))
+        return;
+    vb_ready_remove(&ep->requesting);
+    vb_ready_add(&cwnd->waiting, &ep->requesting);
+    wake(ep->engine, cwnd);
+}
+
+/* A window that did not hold anybody back says nothing about the way (RFC 7661). */
+static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
+{
+    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= VB_CWND_MOST || cwnd->late)
+        return;
+    if (cwnd->window < cwnd->threshold) {
+        cwnd->window += bytes;
+        return;
+    }
+    cwnd->acked += bytes;
+    if (cwnd->acked < cwnd->window)
+        return;
+    cwnd->acked -= cwnd->window;
+    cwnd->window += mtu;
+}
+
+/* Smoothed (RFC 6298). */
+static void measure(struct vb_cwnd *cwnd, uint64_t sample)
+{
+    uint64_t away;
+
+    if (!cwnd->shortest || sample < cwnd->shortest)
+        cwnd->shortest = sample;
+    if (!cwnd->round_trip) {
+        cwnd->round_trip = sample;
+        cwnd->deviation = sample / 2;
+        return;
+    }
+    away = sample > cwnd->round_trip ? sample - cwnd->round_trip : cwnd->round_trip - sample;
+    cwnd->deviation += away / 4 - cwnd->deviation / 4;
+    cwnd->round_trip += sample / 8 - cwnd->round_trip / 8;
+}
+
+/*
+ * Who waits in queues for a good part of the local ACK timeout will be taken for lost: a window
+ * that makes it so long, where nothing is dropped before, is too large as well.
+ */
+static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
+{
+    uint8_t code = ep->qp->terms.timeout;
+    uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
+
+    ep->share.cwnd->late = sample > timeout / 4;
+    if (sample > timeout / 2)
+        vb_cwnd_cut(ep, now);
+}
+
+/*
+ * Does this answer what was sent again (Karn)? After several probes in vain it is taken for the
+ * first one's, however long that was; after one, the time until a probe grows a little.
+ */
+static bool is_doubtful(const struct vb_endpoint *ep)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+
+    return recovery && recovery->mended_at > ep->share.cwnd->timed_at && ep->probes < 2;
+}
+
+void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint32_t left = under_way(ep);
+    uint64_t sample;
+
+    if (left < ep->in_flight)
+        grow(cwnd, ep->in_flight - left, ep->path.mtu);
+    if (cwnd->timed != ep || vb_psn_diff(ep->requester.una, cwnd->timed_psn) <= 0)
+        return;
+    sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
+    cwnd->timed = NULL;
+    if (is_doubtful(ep)) {
+        cwnd->deviation += cwnd->deviation / 4;
+        return;
+    }
+    measure(cwnd, sample);
+    heed_delay(ep, sample, now);
+}
+
+void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
+        return;
+    cwnd->timed = ep;
+    cwnd->timed_at = now;
+    cwnd->timed_psn = ep->requester.next_psn;
+}
+
+void vb_cwnd_untime(struct vb_endpoint *ep)
+{
+    if (ep->share.cwnd->timed == ep)
+        ep->share.cwnd->timed = NULL;
+}
+
+static void shrink(struct vb_endpoint *ep, uint64_t window)
+{
+    uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
+
+    ep->share.cwnd->window = window > least ? window : least;
+    ep->share.cwnd->acked = 0;
+}
+
+/*
+ * What is left of the window. The first time it had doubled in vain. Later it was about right; and
+ * if the round trip is hardly longer than ever, there was no queue that could have been too long,
+ * and the loss has other reasons (as TCP Veno has it).
+ */
+static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
+{
+    if (!vb_cwnd_was_cut(cwnd))
+        return used / 2;
+    return cwnd->round_trip < cwnd->shortest + cwnd->shortest / 4 ? used / 10 * 9 : used / 10 * 7;
+}
+
+void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint64_t used;
+
+    if (now < cwnd->cut_until)
+        return;
+    used = cwnd->in_flight > cwnd->window / 2 ? cwnd->in_flight : cwnd->window / 2;
+    cwnd->before = 0;
+    shrink(ep, left_of(cwnd, used < cwnd->window ? used : cwnd->window));
+    cwnd->threshold = cwnd->window;
+    cwnd->cut_until = now + cwnd->round_trip + cwnd->deviation;
+    if (cwnd->cut_until < now + NOTICE_INTERVAL)
+        cwnd->cut_until = now + NOTICE_INTERVAL;
+    ++ep->engine->counters.window_cuts;
+}
+
+void vb_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (now < cwnd->cut_until)
+        return;
+    vb_cwnd_cut(ep, now);
+    if (cwnd->cut_until < now + timeout)
+        cwnd->cut_until = now + timeout;
+}
+
+void vb_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
+
+    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)
+        return;
+    cwnd->before = cwnd->window;
+    cwnd->threshold = cwnd->window / 2;
+    shrink(ep, 0);
+}
+
+void vb_cwnd_restore(struct vb_cwnd *cwnd)
+{
+    if (cwnd->window < cwnd->before)
+        cwnd->window = cwnd->before;
+    cwnd->before = 0;
+}
+
+uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd)
+{
+    uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation;
+
+    if (!cwnd->round_trip)
+        return TIMEOUT_FIRST;
+    if (timeout < TIMEOUT_LEAST)
+        return TIMEOUT_LEAST;
+    return timeout < TIMEOUT_MOST ? timeout : TIMEOUT_MOST;
+}

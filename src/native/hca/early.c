@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/early.h"
+
+#include "hca/gap.h"
+#include "hca/qp_states.h"
+#include "hca/recovery.h"
+#include "hca/replies.h"
+#include "hca/responder.h"
+#include "hca/retry.h"
+
+/* After RNR or a NAK of other kinds the requester has to begin there again. */
+void vb_early_keep(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_recovery *recovery = vb_recovery_get(ep, in->now);
+
+    if (!recovery || (ep->responder.nak_sent && !recovery->early.told))
+        ++in->engine->counters.drop_after_nak;
+    else if (vb_gap_hold(ep, &recovery->early, in))
+        vb_replies_owe_sequence_nak(ep);
+}
+
+VB_COLD void vb_early_ask(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_recovery *recovery = vb_recovery_get(ep, in->now);
+
+    if (recovery && !ep->responder.nak_sent && vb_gap_seen(ep, &recovery->early, in->now))
+        vb_replies_owe_sequence_nak(ep);
+}
+
+static bool serves(const struct vb_endpoint *ep)
+{
+    enum ibv_qp_state state = vb_qp_state(ep->qp);
+
+    return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
+
+VB_COLD void vb_early_serve(const struct vb_incoming *in, uint32_t missing)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_gap *gap = &ep->share.recovery->early;
+    struct vb_held *held;
+
+    if (ep->responder.epsn == missing)
+        return;
+    while (serves(ep) && (held = vb_gap_take(ep, gap, ep->responder.epsn)) != NULL) {
+        struct vb_incoming early = *in;
+
+        vb_gap_read(held, &early);
+        vb_responder_receive(&early);
+        vb_gap_release(ep->engine, held);
+    }
+    if (!serves(ep))
+        vb_gap_forget(in->engine, gap);
+    else if (gap->open && vb_gap_closed(ep, gap, missing, in->now))
+        vb_replies_owe_sequence_nak(ep);
+}
+
+void vb_early_overdue(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    if (serves(ep) && vb_gap_expired(ep, &recovery->early, now))
+        vb_replies_owe_sequence_nak(ep);
+    if (serves(ep) && vb_gap_expired(ep, &recovery->early_answer, now))
+        vb_retry_lost_response(ep, now);
+}
