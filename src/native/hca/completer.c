@@ -97,7 +97,7 @@ static void lost(const struct vb_incoming *in)
     uint32_t psn = in->bth.psn;
     bool end_again;
 
-    ++r->beyond;
+    r->beyond += r->beyond < UINT16_MAX;
     if (vb_endpoint_adapts(ep)) {
         wait_for_missing(in);
         return;
@@ -336,11 +336,11 @@ static bool is_credit_update(const struct vb_incoming *in)
 /* Kept for the request that gets no answer any more (silence.h). */
 static inline void note_heard(const struct vb_incoming *in)
 {
-    struct vb_last_heard *heard = &in->endpoint->heard;
+    struct vb_requester *r = &in->endpoint->requester;
 
-    heard->at = in->now;
-    heard->psn = in->bth.psn;
-    heard->syndrome =
+    r->heard_at = in->now;
+    r->heard_psn = in->bth.psn & VB_PSN_MASK;
+    r->heard_syndrome =
         (in->bth.opcode & VB_OP_MASK) == VB_OP_ACKNOWLEDGE ? in->extended[0] : VB_HEARD_NO_SYNDROME;
 }
 

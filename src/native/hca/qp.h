@@ -85,7 +85,6 @@ struct vb_qp {
     bool settling;           /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event;        /* SQD entered with notification, not yet raised */
     bool failed_by_program;  /* modify_qp to ERR */
-    bool failed_by_death;    /* a request ended because the peer's process had */
     bool blocks_self;        /* UD: gets no copy of what it sends to a group that it is in */
     atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
@@ -95,13 +94,16 @@ struct vb_qp {
     /* the port's */
     struct vb_peer *peer;
     struct vb_qp_shared *remote;
-    enum ibv_qp_type remote_type;
-    uint32_t remote_rq_seen; /* remote rq_posted as last read */
-    uint32_t remote_epoch;   /* of the queue that this QP has sent to, 0 before the first request */
+    uint8_t remote_type;       /* enum ibv_qp_type */
+    bool failed_by_death;      /* a request ended because the peer's process had */
+    bool sq_store_own, sq_own; /* of a parent domain's allocator */
+    uint32_t remote_rq_seen;   /* remote rq_posted as last read */
+    uint32_t remote_epoch; /* of the queue that this QP has sent to, 0 before the first request */
     uint32_t unplaced_cq_position;        /* last inline payload sent… */
     uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
     uint32_t rounds_seen;                 /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
+    atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
     struct vb_qp *attend_next;
     void *port_data;
 
@@ -109,8 +111,6 @@ struct vb_qp {
     uint8_t *rq_ring;
     uint8_t *rq_stage;
     void *sq_store;
-    bool sq_store_own, sq_own; /* of a parent domain's allocator */
-    atomic_bool polls_port;    /* counted in both CQs' `waiting`: who polls them makes progress */
 
     /* XRC targets (xrc.h) */
     struct vb_qp *real; /* of a handle of it: that QP. A handle has little of all above */

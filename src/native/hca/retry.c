@@ -135,13 +135,13 @@ VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
     vb_requester_complete(ep, &outcome);
 }
 
-static enum vb_heard kind_of(const struct vb_last_heard *heard)
+static enum vb_heard kind_of_heard(const struct vb_requester *r)
 {
-    if (!heard->at)
+    if (!r->heard_at)
         return VB_HEARD_NOTHING;
-    if (heard->syndrome == VB_HEARD_NO_SYNDROME)
+    if (r->heard_syndrome == VB_HEARD_NO_SYNDROME)
         return VB_HEARD_RESPONSE;
-    switch (heard->syndrome >> 5) {
+    switch (r->heard_syndrome >> 5) {
     case VB_AETH_ACK:
         return VB_HEARD_ACK;
     case VB_AETH_RNR:
@@ -154,13 +154,14 @@ static enum vb_heard kind_of(const struct vb_last_heard *heard)
 /* What was heard of the peer, for a request that it did not answer. */
 static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb_evidence *evidence)
 {
-    uint64_t ago = (now - ep->heard.at) / 1000;
+    const struct vb_requester *r = &ep->requester;
+    uint64_t ago = (now - r->heard_at) / 1000;
 
-    evidence->silence = kind_of(&ep->heard);
-    evidence->heard_psn = ep->heard.psn;
+    evidence->silence = kind_of_heard(r);
+    evidence->heard_psn = r->heard_psn;
     evidence->heard_us = ago < UINT32_MAX ? (uint32_t)ago : UINT32_MAX;
-    evidence->not_ready = ep->requester.not_ready;
-    evidence->beyond = ep->requester.beyond;
+    evidence->not_ready = r->not_ready;
+    evidence->beyond = r->beyond;
 }
 
 static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
@@ -310,7 +311,7 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 
     if (r->rnr_wait)
         return;
-    ++r->not_ready;
+    r->not_ready += r->not_ready < UINT16_MAX;
     r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
     r->probing = false;
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */

@@ -16,6 +16,8 @@
 /* PSNs in flight at most: a quarter of their circle, so that old and new never meet. */
 enum { VB_WINDOW_MAX = 1 << 22 };
 
+enum { VB_HEARD_NO_SYNDROME = 0xff };
+
 /*
  * The requests of the send queue from the first unanswered packet on. Those before `begun` have
  * their PSNs (vb_sq_wqe). The cursor, `position` and `index`, is the packet to send next; going
@@ -35,12 +37,17 @@ struct vb_requester {
     uint32_t unasked;        /* bytes since an acknowledgement was asked for */
     uint32_t resumed_psn;    /* the last READ request that began amid its part, at `una` then */
     uint32_t gap_psn;        /* the furthest response beyond the one that is missing */
-    uint32_t naks, timeouts; /* since the last progress… */
-    uint32_t not_ready;      /* …as are RNR NAKs… */
-    uint32_t beyond;         /* …and responses behind one that is missing */
-    uint64_t since;          /* the last progress, or the first packet after a pause */
-    uint8_t reason;          /* why packets are sent again (enum vb_packet_reason) */
-    uint8_t retry_left, rnr_left;
+    uint16_t naks, timeouts; /* since the last progress… */
+    uint16_t not_ready;      /* …as are RNR NAKs… */
+    uint16_t beyond; /* …and responses behind one that is missing; both stay at their most */
+    /* The last answer that came, whether it was of use or not. */
+    uint32_t heard_psn : 24;
+    uint32_t heard_syndrome
+        : 8;           /* an acknowledgement's or NAK's; VB_HEARD_NO_SYNDROME: a response */
+    uint64_t heard_at; /* 0: none ever did */
+    uint64_t since;    /* the last progress, or the first packet after a pause */
+    uint8_t reason;    /* why packets are sent again (enum vb_packet_reason) */
+    uint8_t retry_left : 4, rnr_left : 4;
     bool started;   /* PSNs are set: the QP has been in RTS */
     bool unlimited; /* the responder reports no credits */
     bool stalled;   /* for lack of credits */
@@ -145,15 +152,6 @@ struct vb_share {
     uint64_t due; /* the local ACK timeout; the timer may ring before, for a probe */
 };
 
-enum { VB_HEARD_NO_SYNDROME = 0xff };
-
-/* The last answer that came, whether it was of use or not. */
-struct vb_last_heard {
-    uint64_t at; /* 0: none ever did */
-    uint32_t psn;
-    uint8_t syndrome; /* an acknowledgement's or NAK's; VB_HEARD_NO_SYNDROME: a response */
-};
-
 struct vb_endpoint {
     struct vb_engine *engine;
     struct vb_qp *qp;
@@ -176,7 +174,6 @@ struct vb_endpoint {
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
-    struct vb_last_heard heard;
     /* not of a bare queue pair's, which has no rate limit of its own */
     struct vb_timer resume; /* when that lets it send again */
     struct vb_share share;
