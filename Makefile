@@ -144,7 +144,7 @@ build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
 
 build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@echo "Building and installing Verbena into $(VENV)"
-	@$(VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv -e .
+	@$(VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv -Ccmake.define.VERBENA_WERROR=ON -e .
 	@touch $@
 
 build/stamps/extra-%: build/stamps/venv
@@ -159,5 +159,5 @@ build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/tool
 build/stamps/sanitize-installed: build/stamps/sanitize-venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@echo "Building Verbena with the sanitizers into $(ASAN_VENV)"
 	@$(ASAN_VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv-sanitize \
-		-Ccmake.define.VERBENA_SANITIZE=ON -Cinstall.strip=false -e .
+		-Ccmake.define.VERBENA_WERROR=ON -Ccmake.define.VERBENA_SANITIZE=ON -Cinstall.strip=false -e .
 	@touch $@
