@@ -28,13 +28,14 @@ print("got", peer.recv(100).decode(), flush=True)
 sys.exit(status)
 """
 CLIENT = """
-import socket, sys
+import os, socket, sys
 where = sys.argv[1]
 made = socket.socket(socket.AF_UNIX if where.startswith("/") else socket.AF_INET)
 made.connect(where if where.startswith("/") else ("127.0.0.1", int(where)))
 made.send(b"a word")
 made.close()
-print("sent", sys.stdin.read() if len(sys.argv) > 3 else "", flush=True)
+word = sys.stdin.read() if len(sys.argv) > 3 else ""
+os.write(1, f"sent {word}".encode() + bytes([10]))  # in one piece, as a line buffer would
 sys.exit(int(sys.argv[2]))
 """
 FOREVER = "import time\nwhile True: time.sleep(1)"

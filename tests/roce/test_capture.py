@@ -245,8 +245,11 @@ def test_packets_of_both_processes(captured: Captured, name: str) -> None:
     packets = captured.packets()
     left, came = both_ways(packets)
     assert left == came
+    # On a busy machine an answer may be so late that a request is probed for, and answered again.
+    probed = any(packet.comment.startswith(RETRANSMISSION) for packet in packets)
+    once = Counter(opcode for opcode, _ in {(packet.opcode, packet.psn) for packet in packets})
     for opcode in expected:
-        assert left[opcode] == ITERATIONS or opcode == ACK
+        assert (once if probed else left)[opcode] == ITERATIONS or opcode == ACK
     assert set(left) == set(expected)
 
 

@@ -91,7 +91,7 @@ def test_a_sweep_is_a_table_of_all_points(tmp_path: Path) -> None:
 def test_a_table_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     made = sweep(Scenario.parse(TEXT), workers=1)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install verbena\[sim\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install pyarrow"):
         made.to_parquet("nowhere.parquet")
 
 

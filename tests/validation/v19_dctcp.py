@@ -41,7 +41,7 @@ def queue_of(
 
 
 def measure(scope: Scope) -> Iterator[Figure]:
-    rate, threshold, lasts = 10**10, 65, scope.pick(20, 200) * MILLISECOND
+    rate, threshold, lasts = 10**10, 65, 200 * MILLISECOND
     in_flight = rate * RTT / (8e12 * PACKET)
     for flows in (1, 2):
         queue, share = queue_of(flows, rate, threshold, lasts, scope.seed)

@@ -289,7 +289,7 @@ static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_fl
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
     rate = vb_world_slowest(sim->world, sim->host[flow->source]->node, flow->target);
-    return rate ? (uint64_t)((unsigned __int128)bits * VB_SIM_SECOND / rate) : 0;
+    return rate ? bits * VB_SIM_SECOND / rate : 0;
 }
 
 /* Each flow has random numbers of its own, so that one more flow changes those of no other. */
@@ -304,9 +304,19 @@ static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *m
     made->jitter.random = vb_world_splitmix(&state);
 }
 
+/* The upper half of the product, on targets without 128 bits, too: below `range`. */
+static uint64_t tcp_jitter_scale(uint64_t random, uint64_t range)
+{
+    uint64_t low = UINT32_MAX, first = (random >> 32) * (range & low);
+    uint64_t second = (random & low) * (range >> 32);
+    uint64_t carried = ((random & low) * (range & low) >> 32) + (first & low) + (second & low);
+
+    return (random >> 32) * (range >> 32) + (first >> 32) + (second >> 32) + (carried >> 32);
+}
+
 static uint64_t tcp_jitter_draw(struct vb_sim_jitter *jitter, uint64_t most)
 {
-    return (uint64_t)((unsigned __int128)vb_world_splitmix(&jitter->random) * (most + 1) >> 64);
+    return tcp_jitter_scale(vb_world_splitmix(&jitter->random), most + 1);
 }
 
 static void tcp_jitter_drift(struct vb_sim_jitter *jitter, uint64_t round_trip, uint64_t now)
