@@ -79,7 +79,7 @@ def test_the_core_compiles_for_a_32_bit_target(tmp_path: Path) -> None:
     (tmp_path / "gnu" / "stubs-32.h").touch()
     headers = f"/usr/include/{ran(['gcc', '-print-multiarch']).stdout.strip()}"
     options = ["-m32", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi"]
-    options += ["-DVERBENA_VERSION=\"0\""]
+    options += ['-DVERBENA_VERSION="0"']
     options += ["-fsyntax-only", "-isystem", str(tmp_path), "-isystem", headers, f"-I{NATIVE}"]
     (tmp_path / "probe.c").write_text("#include <stdlib.h>\n#include <stdatomic.h>\n")
     probe = ran(["gcc", *options, str(tmp_path / "probe.c")])
