@@ -15,7 +15,6 @@ enum {
     TIMEOUT_FIRST = 50 * MILLISECOND,
     TIMEOUT_MOST = 1000 * MILLISECOND,
     SILENCE = 20 * MILLISECOND, /* a process that was not scheduled is no loss */
-    NOTICE_INTERVAL = 50 * MICROSECOND,
 };
 
 static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[16])
@@ -290,8 +289,8 @@ void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
     shrink(ep, left_of(cwnd, used < cwnd->window ? used : cwnd->window));
     cwnd->threshold = cwnd->window;
     cwnd->cut_until = now + cwnd->round_trip + cwnd->deviation;
-    if (cwnd->cut_until < now + NOTICE_INTERVAL)
-        cwnd->cut_until = now + NOTICE_INTERVAL;
+    if (cwnd->cut_until < now + VB_CWND_NOTICE_INTERVAL)
+        cwnd->cut_until = now + VB_CWND_NOTICE_INTERVAL;
     ++ep->engine->counters.window_cuts;
 }
 

@@ -15,6 +15,10 @@
 /* Bytes: more than any connections can have under way. */
 #define VB_CWND_MOST (1ull << 40)
 
+/* ns: no more than one notification of congestion goes to an address in it, and one cut follows
+ * (DCQCN's N). */
+enum { VB_CWND_NOTICE_INTERVAL = 50000 };
+
 struct vb_cwnd {
     struct vb_cwnd *next;
     uint8_t dgid[16];

@@ -427,8 +427,6 @@ static void receive_cnp(const struct vb_incoming *in)
     vb_cwnd_cut(in->endpoint, in->now);
 }
 
-enum { NOTICE_INTERVAL = 50000 }; /* ns between notifications to one address (DCQCN's N) */
-
 /* Data of the peer with the network's mark: the peer is told. */
 static VB_COLD void answer_mark(const struct vb_incoming *in)
 {
@@ -438,7 +436,7 @@ static VB_COLD void answer_mark(const struct vb_incoming *in)
     ++in->engine->counters.np_ecn_marked_roce_packets;
     if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
         vb_cwnd_cut(ep, in->now);
-    if (cwnd->noticed_at && in->now < cwnd->noticed_at + NOTICE_INTERVAL)
+    if (cwnd->noticed_at && in->now < cwnd->noticed_at + VB_CWND_NOTICE_INTERVAL)
         return;
     cwnd->noticed_at = in->now ? in->now : 1;
     vb_replies_owe_cnp(ep);
