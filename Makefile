@@ -9,6 +9,9 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 ASAN_VENV := .venv-sanitize
+# Builds the documentation; has nothing of Verbena in it, which need not be compiled for that.
+DOCS_VENV := .venv-docs
+WHEEL_VENV := build/venv-wheel
 # make compatibility PART=programs: one part of it (docs/generate/compatibility.py names them).
 PART ?=
 # make latest RDMA_CORE=folder: a checkout of rdma-core in place of its newest release.
@@ -46,7 +49,7 @@ setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, b
 demo: build/stamps/installed build/stamps/demo-programs ## Debian's own RDMA programs and NumPy over Verbena, measured
 	$(VENV)/bin/verbena demo
 
-test: setup lint ## Lint, then the whole test-suite
+test: setup lint build/stamps/docs-venv ## Lint, then the whole test-suite
 	scripts/test.sh $(VENV) $(TESTS)
 
 model: setup ## Hundreds of random programs, in the model of verbs and in the core
@@ -61,12 +64,12 @@ bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the
 	@$(VENV)/bin/cmake --build build/bench --target bench_engine >/dev/null
 	VERBENA_BENCH_ENGINE=build/bench/bench/bench_engine $(VENV)/bin/verbena bench $(BENCH)
 
-lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, sizes, layers
+lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, workflows, sizes, layers
 	@scripts/lint.sh $(VENV)
 
 format: build/stamps/extra-lint ## Format Python and C as lint wants them
-	$(VENV)/bin/ruff format src tests scripts docs
-	find src tests docs -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
+	$(VENV)/bin/ruff format src tests scripts docs examples
+	find src tests docs examples -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
 generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, make the errors and the goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
@@ -76,7 +79,11 @@ generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, 
 	$(VENV)/bin/python docs/generate/errors.py
 	$(VENV)/bin/python docs/generate/fabrics.py
 	$(VENV)/bin/python docs/generate/scenarios.py
+	$(VENV)/bin/python docs/generate/one_scenario.py
+	$(VENV)/bin/python docs/generate/traffic.py
 	$(VENV)/bin/python docs/generate/model.py
+	$(VENV)/bin/python docs/generate/pictures.py
+	$(VENV)/bin/python scripts/stub_docstrings.py
 
 compatibility: setup build/stamps/compatibility-programs ## Debian's programs and rdma-core's tests in every mode: docs/compatibility.md
 	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py $(PART)
@@ -85,8 +92,9 @@ latest: build/stamps/installed build/stamps/rdma-core-build ## Build rdma-core's
 	scripts/rdma-core-latest.sh build/rdma-core $(RDMA_CORE)
 	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py latest
 
-docs: build/stamps/installed build/stamps/extra-docs ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+docs: build/stamps/docs-venv ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+	@echo "Open site/index.html. As a file it has no search; with it: $(DOCS_VENV)/bin/mkdocs serve"
 
 sanitize: build/stamps/programs build/stamps/fuzzer build/stamps/sanitize-installed ## The test-suite under AddressSanitizer and UBSan, then a minute of fuzzing each target
 	scripts/sanitize.sh $(ASAN_VENV) $(TESTS)
@@ -101,12 +109,15 @@ worlds: build/stamps/installed ## Ten thousand simulated worlds by chance; WORLD
 soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
 	$(VENV)/bin/python -m tests.soak $(SOAK)
 
-wheel: build/stamps/venv ## Build a wheel into dist/
-	$(VENV)/bin/pip wheel -qq --no-build-isolation --no-deps --wheel-dir dist .
+# auditwheel names the oldest C library that the wheel runs with: an index takes no plain linux_x86_64.
+wheel: build/stamps/wheel-venv ## Build a wheel into dist/, for the C library of this machine or newer
+	@rm -rf build/wheels
+	$(WHEEL_VENV)/bin/pip wheel -v --no-deps --wheel-dir build/wheels .
+	PATH="$(abspath $(WHEEL_VENV))/bin:$$PATH" auditwheel repair --wheel-dir dist build/wheels/*.whl
 	@ls -l dist/*.whl
 
 clean: ## Remove everything that was built
-	rm -rf build dist site $(VENV) $(ASAN_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site $(VENV) $(ASAN_VENV) $(DOCS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- Debian packages: looked at every time (fast), installed only when missing -------------
 
@@ -138,17 +149,30 @@ define make_venv
 endef
 
 build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
-	@echo "Making $(VENV): PyPI packages that build and test Verbena"
+	@echo "Making $(VENV): PyPI packages that build and test Verbena (about a minute, silent meanwhile)"
 	@$(call make_venv,$(VENV))
 	@touch $@
 
 build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
-	@echo "Building and installing Verbena into $(VENV)"
+	@echo "Building Verbena and installing it into $(VENV): compiling takes a minute, or several on a busy machine; silent meanwhile"
 	@$(VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv -Ccmake.define.VERBENA_WERROR=ON -e .
 	@touch $@
 
 build/stamps/extra-%: build/stamps/venv
 	@$(VENV)/bin/python scripts/extras.py $* | xargs -d '\n' $(VENV)/bin/pip install -qq
+	@touch $@
+
+build/stamps/docs-venv: pyproject.toml scripts/extras.py
+	@echo "Making $(DOCS_VENV)"
+	@"$(PYTHON)" -m venv $(DOCS_VENV)
+	@$(PYTHON) scripts/extras.py docs | xargs -d '\n' $(DOCS_VENV)/bin/pip install -qq
+	@touch $@
+
+# pip fetches what builds a wheel by itself, into an environment that goes again.
+build/stamps/wheel-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
+	@"$(PYTHON)" -m venv $(WHEEL_VENV)
+	@$(WHEEL_VENV)/bin/pip install -qq --upgrade "pip>=23.1"
+	@$(WHEEL_VENV)/bin/python scripts/extras.py wheel | xargs -d '\n' $(WHEEL_VENV)/bin/pip install -qq
 	@touch $@
 
 build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain

@@ -29,7 +29,7 @@ C_ROOMS = [
     {"preload"},
 ]
 PYTHON_ROOMS = [
-    {"_native", "wire"},
+    {"_native", "progress", "version", "wire"},
     {"capture", "fault"},
     {"launch"},
     {"verbs"},

@@ -14,14 +14,19 @@ check() {
     "$@" || failed+=("$name")
 }
 
-mapfile -t c_files < <(find src tests docs -name '*.[ch]' | sort)
+mapfile -t c_files < <(find src tests docs examples -name '*.[ch]' | sort)
 mapfile -t pyx_files < <(find src -name '*.pyx' -o -name '*.px[di]' | sort)
 
 check ruff "$bin/ruff" check --quiet src tests scripts docs
-check "ruff format" "$bin/ruff" format --quiet --check src tests scripts docs
+check "ruff format" "$bin/ruff" format --quiet --check src tests scripts docs examples
 check mypy "$bin/mypy" --no-error-summary
 [ ${#c_files[@]} -eq 0 ] || check clang-format "$bin/clang-format" --dry-run --Werror "${c_files[@]}"
 [ ${#pyx_files[@]} -eq 0 ] || check cython-lint "$bin/cython-lint" "${pyx_files[@]}"
+schema() {
+    "$bin/check-jsonschema" --quiet --builtin-schema "vendor.$1" "${@:2}"
+}
+check workflows schema github-workflows .github/workflows/*.yml
+check CITATION.cff schema citation-file-format --force-filetype yaml CITATION.cff
 check sizes "$bin/python" scripts/check_sizes.py
 check layers "$bin/python" scripts/check_layers.py
 

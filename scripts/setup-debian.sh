@@ -12,9 +12,10 @@ set -eu
 
 demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
-    qperf
+    qperf infiniband-diags rdmacm-utils gdb valgrind
+    chromium chromium-driver # these look at the documentation's pages
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
-compatibility_packages=(libfabric-bin)
+compatibility_packages=(libfabric-bin openmpi-bin libopenmpi-dev)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
@@ -22,7 +23,9 @@ declare -A evidence=(
     [python3-pyverbs]=/usr/lib/python3/dist-packages/pyverbs [ucx-utils]=ucx_perftest
     [libibverbs-dev]=/usr/include/infiniband/verbs.h [iproute2]=ip [strace]=strace [tshark]=tshark
     [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod
-    [qperf]=qperf [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
+    [qperf]=qperf [infiniband-diags]=ibstatus [rdmacm-utils]=rping [gdb]=gdb [valgrind]=valgrind
+    [chromium]=chromium [chromium-driver]=chromedriver
+    [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
     [pkg-config]=pkg-config [python3-dev]=python3-config)
 

@@ -9,9 +9,9 @@ python=$1/bin/python
 shift
 
 # None of these shares a port, a device, a build folder or a bound in wall time with the others.
-computing=(tests/fabrics tests/packaging tests/sim tests/validation tests/wire)
+computing=(tests/fabrics tests/packaging tests/sim tests/validation tests/wire tests/model)
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
-pytest=(timeout --kill-after=30 1500 env -u LD_PRELOAD "$python" -m pytest)
+pytest=(timeout --kill-after=30 1500 env -u LD_PRELOAD "$python" -m pytest --durations=25 --durations-min=4)
 
 if [ $# -gt 0 ]; then
     exec "${pytest[@]}" "$@"

@@ -236,7 +236,8 @@ STATUSES = (
         "the network also a GID that does not lead there, a firewall (UDP port 4791), or loss. The "
         "text says which: directly what the peer's process and QP are in, by packets what was "
         "heard of the peer, last and since the request began, so that a peer that answers is told "
-        "from one that does not.",
+        "from one that does not. A Python program that ended, or whose QP nothing referred to any "
+        "more, has closed it ([Lives](python.md#lives)).",
         "what the text advises; [RoCE v2](roce.md) has a list for the network. A new connection "
         "needs the QP reset, or a new one.",
         (
@@ -249,7 +250,7 @@ STATUSES = (
                 "here, there = pair(timeout=16)\n"
                 "here.write(mine, theirs.addr, theirs.rkey, length=64)\ncq.wait()\n"
                 "there.close()\n"
-                "here.write(mine, theirs.addr, theirs.rkey, length=4096)\nended()",
+                "here.write(mine, theirs.addr, theirs.rkey, length=4096)\nended(here)",
                 packets=True,
             ),
         ),
@@ -258,7 +259,8 @@ STATUSES = (
         "RNR_RETRY_EXC_ERR",
         "The peer had no receive request: `rnr_retry` times for its `min_rnr_timer`.",
         "the sender is faster than the receiver posts.",
-        "post receives before the peer may send, use an SRQ, or set `rnr_retry` to 7, which waits "
+        "post receives before the peer may send (the first one [before "
+        "connect_rc](python.md#connecting)), use an SRQ, or set `rnr_retry` to 7, which waits "
         "for ever.",
         (Example("No receive request", "here.send(mine, length=64)\nended(here)"),),
     ),
@@ -386,7 +388,9 @@ CALLS = (
     ),
     Entry(
         "poll_cq",
-        "`EIO`: the CQ overran. It takes no further entry, and its QPs end.",
+        "`EIO`: the CQ overran. It takes no further entry. Its QPs stay in their state, but the"
+        " completions of their own requests are lost from then on, and a send queue that is full"
+        " stays full (`ENOMEM`). A QP whose receive finds no entry goes to ERR.",
         "a CQ that is shorter than what can complete between two polls.",
         "create it with the sum of its QPs' queues.",
         (

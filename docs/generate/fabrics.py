@@ -40,28 +40,30 @@ FORMULAS = {
 }
 
 
-def shown() -> list[tuple[str, fabrics.Fabric]]:
+def shown() -> list[tuple[str, fabrics.Fabric, int, int]]:
+    """Names, fabrics, and widths and heights at which nodes have room for their names."""
     return [
-        ("fat_tree(4)", fabrics.fat_tree(4)),
-        ("dragonfly(1, 4, 1)", fabrics.dragonfly(1, 4, 1)),
-        ("torus((4, 6))", fabrics.torus((4, 6))),
-        ("diamond(hosts=2, paths=2)", fabrics.diamond(hosts=2, paths=2)),
+        ("fat_tree(4)", fabrics.fat_tree(4), WIDTH, HEIGHT),
+        ("torus((4, 6))", fabrics.torus((4, 6)), WIDTH, HEIGHT),
+        ("dragonfly(1, 4, 1)", fabrics.dragonfly(1, 4, 1), 570, 420),
+        ("diamond(hosts=2, paths=2)", fabrics.diamond(hosts=2, paths=2), 270, 420),
     ]
 
 
 def picture() -> str:
-    """The four, each as ``fabrics.svg`` draws it, in a square."""
-    parts = []
-    for index, (name, made) in enumerate(shown()):
-        x, y = (WIDTH + 10) * (index % 2), (HEIGHT + 34) * (index // 2)
-        drawn = fabrics.svg(made, width=WIDTH, height=HEIGHT)
+    """The four, each as ``fabrics.svg`` draws it, two in a row."""
+    parts: list[str] = []
+    x = y = 0
+    for index, (name, made, width, height) in enumerate(shown()):
+        drawn = fabrics.svg(made, width=width, height=height)
         style = drawn[drawn.index("<style>") : drawn.index("</style>") + len("</style>")]
         body = drawn[drawn.index("</style>") + len("</style>") : drawn.rindex("</svg>")]
         parts.append(
             f'<g transform="translate({x} {y + 24})">{body}</g>\n'
-            f'<text x="{x + WIDTH / 2:g}" y="{y + 16}" class="title">{name}</text>'
+            f'<text x="{x + width / 2:g}" y="{y + 16}" class="title">{name}</text>'
         )
-    width, height = 2 * WIDTH + 10, 2 * (HEIGHT + 34)
+        x, y = (0, y + height + 34) if index % 2 else (x + width + 10, y)
+    width, height = 2 * WIDTH + 10, y
     title = (
         "<style>.title { font: 600 13px monospace; fill: #1f2328; text-anchor: middle }\n"
         "@media (prefers-color-scheme: dark) { .title { fill: #e6edf3 } }</style>"

@@ -27,7 +27,8 @@ END = "<!-- end of table -->"
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 40  # of a chart's plane
 HEAD = 30
-COLOURS = ("#4f46e5", "#c2410c", "#0f766e")
+COLOURS = ("#4f46e5", "#c2410c", "#0f766e", "#be185d")
+IN_DARK = ("#a5b4fc", "#fb923c", "#2dd4bf", "#f9a8d4")
 STYLE = """
 .title { font: 600 13px sans-serif; fill: #1f2328; text-anchor: middle }
 .axis { stroke: #8c959f; stroke-width: 1; fill: none }
@@ -35,12 +36,34 @@ STYLE = """
 .side { text-anchor: end }
 .key { font: 11px sans-serif; text-anchor: end }
 .line { fill: none; stroke-width: 1.6 }
+COLOURS
 @media (prefers-color-scheme: dark) {
   .title { fill: #e6edf3 } .word { fill: #9da7b3 } .axis { stroke: #6e7681 }
+  IN_DARK
 }
 """
+# What the colours of a network's links say, below it.
+LEGEND = f"""
+<g transform="translate({WIDTH / 2 - 118:g} {HEIGHT + 8})">
+<path d="M0 0 h22" style="stroke: #d0d7de; stroke-width: 3"/>
+<text class="word" style="text-anchor: start" x="28" y="4">never paused</text>
+<path d="M118 0 h22" style="stroke: #b42318; stroke-width: 3"/>
+<text class="word" style="text-anchor: start" x="146" y="4">paused all the time</text>
+</g>"""
 
 Line = tuple[str, ArrayLike, ArrayLike]
+
+
+def chart_style() -> str:
+    return STYLE.replace("COLOURS", rules(COLOURS)).replace("IN_DARK", rules(IN_DARK))
+
+
+def rules(colours: Sequence[str]) -> str:
+    """Of the lines of a chart and of their names."""
+    return " ".join(
+        f".line{n} {{ stroke: {colour} }} .key{n} {{ fill: {colour} }}"
+        for n, colour in enumerate(colours)
+    )
 
 
 @cache
@@ -60,28 +83,30 @@ def chart(title: str, x_name: str, y_name: str, lines: Sequence[Line]) -> str:
     parts.append(f'<text class="word" x="{LEFT + wide / 2:g}" y="{HEIGHT - 6}">{x_name}</text>')
     turned = f"translate(14 {TOP + high / 2:g}) rotate(-90)"
     parts.append(f'<text class="word" transform="{turned}">{y_name}</text>')
-    for part in (0, 0.5, 1):
-        x, y = LEFT + part * wide, TOP + high - part * high
-        parts.append(f'<text class="word" x="{x:g}" y="{HEIGHT - 24}">{tick(part * across)}</text>')
-        parts.append(
-            f'<text class="word side" x="{LEFT - 5}" y="{y + 4:g}">{tick(part * up)}</text>'
-        )
+    for value in ticks(across):
+        x = LEFT + wide * value / across
+        parts.append(f'<text class="word" x="{x:g}" y="{HEIGHT - 24}">{value:g}</text>')
+    for value in ticks(up):
+        y = TOP + high - high * value / up
+        parts.append(f'<text class="word side" x="{LEFT - 5}" y="{y + 4:g}">{value:g}</text>')
     for number, (name, x, y) in enumerate(lines):
         points = np.stack(
             [LEFT + wide * np.asarray(x) / across, TOP + high - high * np.asarray(y) / up]
         )
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points.T)
-        colour = COLOURS[number]
-        parts.append(f'<polyline class="line" stroke="{colour}" points="{path}"/>')
+        parts.append(f'<polyline class="line line{number}" points="{path}"/>')
         parts.append(
-            f'<text class="key" fill="{colour}" x="{WIDTH - RIGHT - 4}" '
+            f'<text class="key key{number}" x="{WIDTH - RIGHT - 4}" '
             f'y="{TOP + high / 2 + 15 * number:g}">{name}</text>'
         )
     return titled(title, "\n".join(parts))
 
 
-def tick(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def ticks(most: float) -> list[float]:
+    """Round numbers from 0 on, four to nine of them, of which none is beyond the axis."""
+    power = 10.0 ** np.floor(np.log10(most))
+    step = next(step for step in (2 * power, power, power / 2, power / 5) if most / step >= 3)
+    return [round(step * n, 12) for n in range(int(most / step + 1e-9) + 1)]
 
 
 def titled(title: str, body: str) -> str:
@@ -94,7 +119,7 @@ def queue_chart() -> str:
     lines: list[Line] = []
     for variant in ("deep", "shallow", "dcqcn"):
         result = run("bufferbloat", variant)
-        queue = result.queue(result.link("s0", "h3"))
+        queue = result.queue(result.link("s0-h3"))
         some = slice(None, None, 6)
         lines.append((variant, result.times[some] / 1e9, queue[some] / 1024))
     return chart("bufferbloat: one queue", "ms", "KiB", lines)
@@ -116,14 +141,14 @@ def network(variant: str) -> str:
     stalled = result.links["stalled"] / result.time
     drawn = fabrics.svg(result.fabric, heat=stalled, width=WIDTH, height=HEIGHT - 6)
     body = drawn[drawn.index("</style>") + len("</style>") : drawn.rindex("</svg>")]
-    return titled(f"victim flow, {variant}: links that stand still", body)
+    return titled(f"victim flow, {variant}: links that stand still", body + LEGEND)
 
 
 def picture() -> str:
     drawn = fabrics.svg(fabrics.pair())
     style = drawn[drawn.index("<style>") : drawn.index("</style>") + len("</style>")]
     made = [queue_chart(), completion_chart(), network("pauses"), network("dcqcn")]
-    step = HEIGHT + HEAD + 10
+    step = HEIGHT + HEAD + 20
     parts = [
         f'<g transform="translate({(WIDTH + 20) * (n % 2)} {step * (n // 2)})">\n{body}\n</g>'
         for n, body in enumerate(made)
@@ -135,7 +160,7 @@ def picture() -> str:
             f'width="{width}" height="{height}" role="img" aria-label="Four results">',
             "<!-- SPDX-License-Identifier: Apache-2.0. Made by docs/generate/scenarios.py. -->",
             style,
-            f"<style>{STYLE}</style>",
+            f"<style>{chart_style()}</style>",
             *parts,
             "</svg>\n",
         ]

@@ -3,31 +3,44 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import aio, capture, fabrics, fault, sim, verbs, wire
     from .verbs.connect import connect_rc
 
     __version__: str
 
-__all__ = ["__version__", "connect_rc"]
+__all__ = [
+    "__version__",
+    "aio",
+    "capture",
+    "connect_rc",
+    "fabrics",
+    "fault",
+    "sim",
+    "verbs",
+    "wire",
+]
+
+_MODULES = ("aio", "capture", "fabrics", "fault", "sim", "verbs", "wire")
 
 
 def __getattr__(name: str) -> Any:
-    """Both are looked up when asked for: an import pays for neither."""
+    """All of it is looked up when it is asked for: an import pays for nothing."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name == "connect_rc":
         from .verbs.connect import connect_rc
 
         return connect_rc
     if name == "__version__":
-        return _version()
+        from .version import version
+
+        return version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("verbena")
-    except PackageNotFoundError:  # imported from a source tree that is not installed
-        return "0+unknown"
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

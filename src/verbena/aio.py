@@ -25,11 +25,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import ParamSpec, Self, Unpack
+from typing import Any, ParamSpec, Self, Unpack
+from weakref import WeakKeyDictionary, ref
 
 from .verbs import connect
 from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
@@ -47,8 +48,9 @@ _SIGNALED = int(SendFlags.SIGNALED)
 _BATCH = 16  # completions that are taken at once
 
 _tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
+_async_cqs: WeakKeyDictionary[CQ, ref[AsyncCQ]] = WeakKeyDictionary()  # the latest of each CQ
 
-Local = MR | SGE | list[SGE]
+Local = MR | SGE | Sequence[SGE]
 P = ParamSpec("P")
 
 
@@ -124,6 +126,9 @@ class AsyncCQ:
     ``async for wc in acq`` gives the completions of requests posted otherwise than by an AsyncQP,
     failed ones too; it ends when the AsyncCQ is closed, and raises VerbsError when the CQ is in
     error. Closing the CQ closes the AsyncCQ. All tasks that use it run in one loop at a time.
+
+    Raises VerbsError: EINVAL (no channel, or one that other CQs notify too), EBUSY (another AsyncCQ
+    has the CQ, and would take its completions).
     """
 
     def __init__(self, cq: CQ) -> None:
@@ -135,15 +140,20 @@ class AsyncCQ:
             raise VerbsError(
                 errno.EINVAL, "AsyncCQ needs a channel of its own: another CQ notifies this one too"
             )
+        _refuse_second(cq)
         self.cq = cq
         self._channel = cq.channel
         self._pending: dict[int, Operation] = {}
         self._unclaimed: deque[WC] = deque()
         self._arrivals = Wakeup()
         self._awaited = 0
+        self._sends = 0  # of AsyncQPs, posted and not completed
+        self._receives = 0
+        self._queued: dict[AsyncQP, None] = {}  # those that have requests in their backlog
         self._ended: VerbsError | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
         cq.call_when_closed(self.close)
+        _async_cqs[cq] = ref(self)
 
     def close(self) -> None:
         """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
@@ -164,6 +174,29 @@ class AsyncCQ:
         if self._ended is not None:
             raise self._ended
 
+    def _has_room(self) -> bool:
+        """Whether the CQ has a place for one more send's completion.
+
+        Receives keep places too, but one send may always be under way: receives wait for the peer,
+        which may wait for that send.
+        """
+        return self._ended is not None or self._sends < max(1, self.cq.cqe - self._receives)
+
+    def _begun(self, operation: Operation) -> None:
+        self._pending[operation.token] = operation
+        if operation._aqp is not None:
+            self._sends += 1
+        else:
+            self._receives += 1
+
+    def _completed(self, operation: Operation) -> None:
+        if operation._aqp is not None:
+            self._sends -= 1
+        else:
+            self._receives -= 1
+        for aqp in list(self._queued):
+            aqp._post_queued()
+
     def __enter__(self) -> Self:
         return self
 
@@ -174,7 +207,7 @@ class AsyncCQ:
         return self
 
     def __anext__(self) -> Awaitable[WC]:
-        return _Awaitable(self._next)
+        return _Next(self)
 
     def poll(self) -> bool:
         """Take what has completed, without waiting; True if there was something.
@@ -238,25 +271,84 @@ class AsyncCQ:
         return StopAsyncIteration() if closed else self._ended
 
 
-class _Awaitable:
-    """Turns a generator that suspends only when it must into an awaitable."""
+def _refuse_second(cq: CQ) -> None:
+    other = _async_cqs.get(cq)
+    first = None if other is None else other()
+    if first is not None and first._ended is None:
+        raise VerbsError(
+            errno.EBUSY,
+            "another AsyncCQ has this CQ and would take its completions: use that one for all QPs"
+            " of the CQ, or close it first",
+        )
 
-    __slots__ = ("_step",)
 
-    def __init__(self, step: Callable[[], Generator[asyncio.Future[None], None, WC]]) -> None:
-        self._step = step
+class _Step(Coroutine[asyncio.Future[None], None, WC]):
+    """An awaitable that suspends only when it must, and a coroutine for who asks for one.
+
+    ``asyncio.create_task`` and ``TaskGroup.create_task`` do, and step it by ``send``.
+    """
+
+    __slots__ = ("_stepping",)
+
+    def __init__(self) -> None:
+        self._stepping: dict[object, Generator[asyncio.Future[None], None, WC]] = {}  # by task
+
+    def send(self, value: None, /) -> asyncio.Future[None]:
+        """Start or go on, as a task does."""
+        return self._step(lambda steps: steps.send(value))
+
+    def throw(self, error: Any, /, *rest: Any) -> asyncio.Future[None]:
+        """Raise ``error`` where it waits, as a task does that is cancelled."""
+        return self._step(lambda steps: steps.throw(error, *rest))
+
+    def _step(
+        self, how: Callable[[Generator[asyncio.Future[None], None, WC]], asyncio.Future[None]]
+    ) -> asyncio.Future[None]:
+        """Several tasks may be made of one: each has steps of its own."""
+        task = _current_task()
+        if task not in self._stepping:
+            self._stepping[task] = self.__await__()
+        try:
+            return how(self._stepping[task])
+        except BaseException:
+            self._stepping.pop(task, None)
+            raise
+
+    def close(self) -> None:
+        """End the waits of the tasks that step it. A request that was posted stays so."""
+        while self._stepping:
+            self._stepping.popitem()[1].close()
+
+
+def _current_task() -> object:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop is running
+        return None
+
+
+class _Next(_Step):
+    """The next completion of an AsyncCQ."""
+
+    __slots__ = ("_acq",)
+
+    def __init__(self, acq: AsyncCQ) -> None:
+        super().__init__()
+        self._acq = acq
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
-        return self._step()
+        return self._acq._next()
 
 
-class Operation:
+class Operation(_Step):
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
-    could not be posted. It may be awaited late, more than once, or never."""
+    could not be posted. It may be awaited late, more than once, or never, and a task may be made of
+    it (``TaskGroup.create_task``)."""
 
     __slots__ = ("_acq", "_aqp", "_kept", "_outcome", "_queued", "_waiters", "posted", "token")
 
     def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, kept: object) -> None:
+        super().__init__()
         self.token = next(_tokens)  # its wr_id
         self.posted = False
         self._acq = acq
@@ -271,9 +363,15 @@ class Operation:
         """True once its completion was taken."""
         return self._outcome is not None
 
+    def _is_of(self, aqp: AsyncQP) -> bool:
+        """Whether it was posted to this QP; of a receive, ``_kept`` says that."""
+        if self._aqp is not None:
+            return self._aqp is aqp
+        return isinstance(self._kept, tuple) and self._kept[0] is aqp
+
     def begin(self) -> None:
         """The QP has it now, and it will complete."""
-        self._acq._pending[self.token] = self
+        self._acq._begun(self)
         self.posted = True
 
     def end(self, outcome: WC | Exception) -> None:
@@ -284,8 +382,11 @@ class Operation:
             for waiter in self._waiters:
                 _wake(waiter)
             self._waiters = ()
-        if self._aqp is not None and self.posted:
-            self._aqp._has_room()
+        if not self.posted:
+            return
+        if self._aqp is not None:
+            self._aqp._room += 1
+        self._acq._completed(self)
 
     def __await__(self) -> Generator[asyncio.Future[None], None, WC]:
         if self._outcome is None:
@@ -299,10 +400,22 @@ class Operation:
                     self._waiters += (waiter,)
                     self._acq._awaited += 1
                     yield from waiter
-            except BaseException:
+            except BaseException as error:
+                self._tell_wait(error)
                 self._abandon(waiter)
                 raise
         return self._result()
+
+    def _tell_wait(self, error: BaseException) -> None:
+        """Notes on a cancellation what the QP has waited for, if for a second or more: with a
+        timeout, that is the cause of the TimeoutError."""
+        if not isinstance(error, asyncio.CancelledError) or self._aqp is None:
+            return
+        number = self._aqp.qp.qp_num
+        said = self._aqp.qp.context.describe() or {}
+        for waiting in said.get("waiting", ()):
+            if waiting["qp_num"] == number:
+                error.add_note(waiting["why"])
 
     def _abandon(self, waiter: asyncio.Future[None] | None) -> None:
         """Who waits by it gives up. A request that is still queued here need not be posted when
@@ -328,8 +441,9 @@ class AsyncQP:
     """A QP whose requests can be awaited.
 
     Post to it only through here while requests are in flight. Each method posts at once and returns
-    an Operation; when the queue is full the request waits here, in order, until there is room.
-    ``send_cq`` serves the send queue, ``recv_cq`` (default: the same) the receives.
+    an Operation; when the send queue is full, or ``send_cq`` has no room for one more completion,
+    the request waits here, in order, until there is room. ``send_cq`` serves the send queue,
+    ``recv_cq`` (default: the same) the receives. Closing the QP ends what waits: ECANCELED.
     """
 
     def __init__(self, qp: QP, send_cq: AsyncCQ, recv_cq: AsyncCQ | None = None) -> None:
@@ -339,8 +453,16 @@ class AsyncQP:
         self._check_queues()
         self._room = qp.cap.max_send_wr
         self._backlog: dict[Operation, Callable[[], None]] = {}  # in order, and what posts each
+        qp.call_when_closed(self._on_closed)
 
     def _check_queues(self) -> None:
+        for queue in (self.send_cq, self.recv_cq):
+            if not isinstance(queue, AsyncCQ):
+                raise TypeError(
+                    f"AsyncQP takes an AsyncCQ, and not {type(queue).__name__}:"
+                    " acq = aio.AsyncCQ(ctx.create_cq(64, ctx.create_comp_channel())), with a QP"
+                    " made by send_cq=acq.cq"
+                )
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
 
@@ -350,9 +472,9 @@ class AsyncQP:
         Raises VerbsError when the AsyncCQ has ended.
         """
         operation = Operation(self.send_cq, self, kept)
-        if self._room == 0:
+        if not self._has_room():
             self.send_cq.poll()
-        if self._room == 0 or self._backlog:
+        if self._backlog or not self._has_room():
             return operation, self._later(operation, post)
         self.send_cq._check()
         return operation, post
@@ -373,17 +495,24 @@ class AsyncQP:
     def _queue(self, operation: Operation, post: Callable[[], None]) -> None:
         """Keep it until a completion makes room, which the loop looks for even if nobody awaits."""
         self._backlog[operation] = post
+        self.send_cq._queued[self] = None
         self.send_cq._awaited += 1
         with suppress(RuntimeError):  # no loop is running yet: the first await looks
             self.send_cq._start_waiting()
 
     def _unqueue(self, operation: Operation) -> Callable[[], None]:
         self.send_cq._awaited -= 1
-        return self._backlog.pop(operation)
+        post = self._backlog.pop(operation)
+        if not self._backlog:
+            self.send_cq._queued.pop(self, None)
+        return post
 
-    def _has_room(self) -> None:
-        self._room += 1
-        while self._backlog and self._room:
+    def _has_room(self) -> bool:
+        """Whether the send queue and its CQ have a place each for one more request."""
+        return self._room > 0 and self.send_cq._has_room()
+
+    def _post_queued(self) -> None:
+        while self._backlog and self._has_room():
             operation = next(iter(self._backlog))
             post = self._unqueue(operation)
             try:
@@ -394,6 +523,18 @@ class AsyncQP:
             else:
                 operation.begin()
                 self._room -= 1
+
+    def _on_closed(self) -> None:
+        """The QP is closed: nothing of what was posted to it completes any more."""
+        why = VerbsError(errno.ECANCELED, "the QP was closed before the request had completed")
+        for operation in list(self._backlog):
+            self._unqueue(operation)
+            operation.end(why)
+        for acq in {self.send_cq, self.recv_cq}:
+            for operation in list(acq._pending.values()):
+                if operation._is_of(self):
+                    acq._pending.pop(operation.token, None)
+                    operation.end(why)
 
     def _withdraw(self, operation: Operation) -> None:
         if operation in self._backlog:
@@ -663,6 +804,7 @@ async def connect_rc(
 
     Raises what it raises, except ETIMEDOUT: use ``asyncio.timeout``.
     """
+    connect.check_options(options)
     port = options.get("port", 1)
     local, gid_index = connect.local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
     try:

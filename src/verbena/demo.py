@@ -120,7 +120,11 @@ def table(where: Cores) -> None:
     labels = ["", "8 bytes, half a round trip", "1 MiB pieces, bandwidth"]
     for cells in zip(labels, *values, strict=True):
         show(f"{cells[0]:<28}" + "".join(f"{cell:>16}" for cell in cells[1:]))
-    show("Verbena: ib_write_lat and ib_write_bw with --shared-heap; TCP: loopback, from Python.")
+    show(
+        "Verbena: ib_write_lat and ib_write_bw with --shared-heap; TCP: loopback, from Python.\n"
+        "Verbena's figures are those of a copy within one host, by the thread that posts; TCP\n"
+        "goes through the kernel, twice. Neither says anything of a network between two hosts."
+    )
 
 
 def tcp_latency(polling: bool) -> Case:

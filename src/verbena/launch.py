@@ -7,6 +7,7 @@ subprocess.run(["ibv_devices"], env=verbena.launch.environment())
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,13 @@ PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
+
+# What the options of environment() set.
+OPTION_VARIABLES = frozenset(
+    f"VERBENA_{name}"
+    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "FAULT", "CAPTURE",
+                 "CAPTURE_DIRECT", "CAPTURE_BYTES")
+)  # fmt: skip
 
 
 class LogLevel(StrEnum):
@@ -67,13 +75,37 @@ def environment(
     names = [PATHS_LIBRARY, VERBS_LIBRARY, *([HEAP_LIBRARY] if shared_heap else [])]
     ours = [preload_name(_native.library(name)) for name in names]
     preload = [*_native.sanitizer_preload(), *ours]
-    changed["LD_PRELOAD"] = " ".join(before(preload, split_preload(changed.get("LD_PRELOAD", ""))))
-    prepend_path(changed, "LD_LIBRARY_PATH", folder)
-    prepend_path(changed, "PATH", programs_dir(folder))
+    applied = ours[0] in split_preload(changed.get("LD_PRELOAD", ""))
+    prepend(changed, "LD_PRELOAD", preload, " :")
+    changed["ASAN_OPTIONS"] = behind_ours(changed.get("ASAN_OPTIONS", ""), applied)
+    prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
+    prepend(changed, "PATH", [str(programs_dir(folder))], ":")
     changed.update(settings(log, spin_us, part_id))
     changed.update(port_settings(netdev, link_layer))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     return changed
+
+
+def behind_ours(options: str, applied: bool) -> str:
+    """AddressSanitizer's options: a program that the started one starts may be built with it, and
+    ends at once where its runtime is not the first library, unless it is told to bear that.
+
+    `applied`: Verbena is preloaded already. Options that end as ours do are then taken for ours.
+    Otherwise they are the user's and get ours in addition, so that without() takes away only that.
+    """
+    if ORDER in options and (applied or not options.endswith(ORDER_IS_FREE)):
+        return options
+    return f"{options}:{ORDER_IS_FREE}".lstrip(":")
+
+
+def in_front(environment: dict[str, str], libraries: Iterable[str]) -> None:
+    """Have the dynamic linker load these before Verbena's, as a sanitizer's runtime wants it."""
+    ours = split_preload(environment["LD_PRELOAD"])
+    environment["LD_PRELOAD"] = " ".join(before(libraries, ours))
+
+
+ORDER = "verify_asan_link_order"
+ORDER_IS_FREE = f"{ORDER}=0"
 
 
 def settings(
@@ -131,6 +163,45 @@ def packet_settings(
     return found
 
 
+def without(base: Mapping[str, str]) -> dict[str, str]:
+    """`base` without what environment() puts in: the libraries, and the variables of its options.
+
+    What was preloaded or in a path besides stays as it was written. Raises FileNotFoundError when
+    Verbena's libraries are missing.
+    """
+    folder = _native.library_dir()
+    libraries = (PATHS_LIBRARY, VERBS_LIBRARY, HEAP_LIBRARY)
+    ours = [preload_name(_native.library(name)) for name in libraries]
+    kept = {name: value for name, value in base.items() if name not in OPTION_VARIABLES}
+    asan = kept.get("ASAN_OPTIONS", "")
+    if asan.endswith(ORDER_IS_FREE) and ours[0] in split_preload(kept.get("LD_PRELOAD", "")):
+        keep(kept, "ASAN_OPTIONS", asan.removesuffix(ORDER_IS_FREE).removesuffix(":"))
+    for variable, words, separators in (
+        ("LD_PRELOAD", ours, " :"),
+        ("LD_LIBRARY_PATH", [str(folder)], ":"),
+        ("PATH", [str(programs_dir(folder))], ":"),
+    ):
+        old = kept.get(variable, "")
+        new = taken_out(old, words, separators)
+        if new != old:
+            keep(kept, variable, new)
+    return kept
+
+
+def keep(kept: dict[str, str], variable: str, value: str) -> None:
+    """Set a variable that is a list; a list of nothing goes."""
+    kept[variable] = value
+    if not value:
+        del kept[variable]
+
+
+def taken_out(value: str, words: Iterable[str], separators: str) -> str:
+    """A list without some words; all else is left as it was written."""
+    ours = "|".join(map(re.escape, words))
+    found = re.sub(f"(?:^|(?<=[{separators}]))(?:{ours})(?:[{separators}]|$)", "", value)
+    return found[:-1] if re.search(f"[{separators}](?:{ours})$", value) else found
+
+
 def programs_dir(folder: Path) -> Path:
     """The folder with programs that stand in front of the system's, such as rdma."""
     return folder / "bin"
@@ -159,6 +230,7 @@ def before(first: Iterable[str], rest: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*first, *rest]))
 
 
-def prepend_path(changed: dict[str, str], variable: str, folder: Path) -> None:
-    old = changed.get(variable, "")
-    changed[variable] = ":".join(before([str(folder)], old.split(":") if old else []))
+def prepend(changed: dict[str, str], variable: str, words: list[str], separators: str) -> None:
+    """Put words in front of a list, and only there; the rest is left as it was written."""
+    rest = taken_out(changed.get(variable, ""), words, separators)
+    changed[variable] = separators[0].join([*words, rest] if rest else words)

@@ -44,7 +44,7 @@ for name in ("ah_attr_from", "qp_attr_from", "path_rec_from", "path_rec_to"):
 
 
 def system_library() -> str:
-    folders = [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"), Path("/usr/lib")]
+    folders = [*Path("/usr/lib").glob("*-linux-gnu"), Path("/usr/lib64"), Path("/usr/lib")]
     for folder in folders:
         if (folder / "libibverbs.so.1").exists():
             return str(folder / "libibverbs.so.1")

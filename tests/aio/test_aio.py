@@ -596,3 +596,151 @@ def test_a_shared_channel_is_refused() -> None:
             aio.AsyncCQ(first)
         second.close()
         aio.AsyncCQ(first).close()
+
+
+def test_operations_are_made_tasks(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            received = group.create_task(ends.peer.recv(ends.far.mr))
+            sent = group.create_task(ends.qp.send(ends.near.mr, length=8), name="sent")
+        return [received.result().opcode.name, sent.result().opcode.name, sent.get_name()]
+
+    assert run(program()) == ["RECV", "SEND", "sent"]
+
+
+def test_one_operation_serves_a_task_and_an_await(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> bool:
+        operation = ends.peer.recv(ends.far.mr)
+        task = asyncio.create_task(operation)
+        await asyncio.sleep(0)
+        ends.near.qp.send(ends.near.mr, length=8)
+        wc = await operation
+        again = asyncio.create_task(operation)
+        return wc is await task is await again
+
+    assert run(program())
+
+
+def test_two_tasks_are_made_of_one_operation(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> bool:
+        operation = ends.peer.recv(ends.far.mr)
+        async with asyncio.TaskGroup() as group:
+            both = [group.create_task(operation) for _ in range(2)]
+            await asyncio.sleep(0)
+            ends.near.qp.send(ends.near.mr, length=8)
+        return both[0].result() is both[1].result()
+
+    assert run(program())
+
+
+def test_a_task_of_an_operation_that_fails_raises(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        await asyncio.create_task(ends.qp.write(ends.near.mr, 0, 0xDEAD, length=8))
+
+    with pytest.raises(verbs.CompletionError):
+        run(program())
+
+
+def test_a_cancelled_task_leaves_the_request(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> int:
+        operation = ends.peer.recv(ends.far.mr)
+        task = asyncio.create_task(operation)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        ends.near.qp.send(ends.near.mr, length=8)
+        return (await operation).byte_len
+
+    assert run(program()) == 8
+
+
+def test_the_next_completion_is_made_a_task(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> int:
+        waiting = asyncio.create_task(anext(ends.near_cq))
+        await asyncio.sleep(0)
+        ends.near.qp.write(ends.near.mr, *ends.far.region(), length=8, wr_id=5)
+        return (await waiting).wr_id
+
+    assert run(program()) == 5
+
+
+def test_an_operation_that_is_closed_leaves_the_request(ends: AsyncEnds) -> None:
+    """As a loop does with the tasks that are left when it ends."""
+    operation = ends.peer.recv(ends.far.mr)
+    operation.close()
+    assert not operation.done
+
+
+async def failure(operation: aio.Operation) -> int | None:
+    """The errno of its failure; None when it succeeds."""
+    try:
+        await operation
+    except verbs.VerbsError as error:
+        return error.errno
+    return None
+
+
+def test_requests_wait_for_room_in_a_short_cq(run: Run, make_ends: MakeEnds) -> None:
+    """The send queue has more room than the CQ, which does not overrun all the same."""
+    ends = make_ends(cqe=16, max_send_wr=128)
+
+    async def program() -> int:
+        writes = [ends.qp.write(ends.near.mr, *ends.far.region(), length=8) for _ in range(100)]
+        return len(await asyncio.gather(*writes))
+
+    assert run(program()) == 100
+
+
+def test_a_short_cq_serves_two_qps(run: Run) -> None:
+    with verbs.open_device() as ctx:
+        pd = ctx.alloc_pd()
+        mr = pd.alloc(64, verbs.AccessFlags.LOCAL_WRITE | verbs.AccessFlags.REMOTE_WRITE)
+        acq = aio.AsyncCQ(ctx.create_cq(8, ctx.create_comp_channel()))
+        qps = [pd.create_qp(send_cq=acq.cq) for _ in range(2)]
+        verbs.connect_pair(*qps)
+
+        async def program() -> int:
+            both = [aio.AsyncQP(qp, acq) for qp in qps]
+            writes = [one.write(mr, mr.addr, mr.rkey) for _ in range(30) for one in both]
+            return len(await asyncio.gather(*writes))
+
+        assert run(program()) == 60
+
+
+def test_closing_a_qp_ends_what_waits_for_it(run: Run, make_ends: MakeEnds) -> None:
+    ends = make_ends()
+
+    async def program() -> list[int | None]:
+        received = ends.qp.recv(ends.near.mr)
+        waiting = asyncio.create_task(failure(received))
+        await asyncio.sleep(0)
+        ends.near.qp.close()
+        return [await waiting, await failure(received)]
+
+    assert run(program()) == [errno.ECANCELED, errno.ECANCELED]
+
+
+def test_closing_a_qp_ends_what_is_queued_for_it(run: Run, make_ends: MakeEnds) -> None:
+    ends = make_ends(max_send_wr=2)
+
+    async def program() -> list[int | None]:
+        sends = [ends.qp.send(ends.near.mr, length=8) for _ in range(20)]
+        ends.near.qp.close()
+        return [await failure(one) for one in sends]
+
+    assert set(run(program())) == {errno.ECANCELED}
+
+
+def test_a_cq_is_no_async_cq(ends: AsyncEnds) -> None:
+    with pytest.raises(TypeError, match="AsyncQP takes an AsyncCQ, and not CQ"):
+        aio.AsyncQP(ends.near.qp, ends.near.cq)  # type: ignore[arg-type]
+
+
+def test_a_second_async_cq_is_refused(ends: AsyncEnds) -> None:
+    with pytest.raises(verbs.VerbsError, match="another AsyncCQ has this CQ") as caught:
+        aio.AsyncCQ(ends.near.cq)
+    assert caught.value.errno == errno.EBUSY
+    ends.near_cq.close()
+    with aio.AsyncCQ(ends.near.cq):
+        pass

@@ -19,6 +19,7 @@ from tests.support import verbena_command
 from verbena.bench import cores, engine, goals, perftest, processes, report, runner, ucx
 from verbena.bench.case import Effort, Memory, Sample, Unit, size_text
 from verbena.bench.cores import Cores
+from verbena.bench.crowded import Crowded, busy
 from verbena.bench.goals import Better, Goal, Section
 from verbena.bench.machine import Machine
 from verbena.bench.processes import MeasureError, Program, SkipError
@@ -419,3 +420,39 @@ def test_the_engine_needs_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(engine.PROGRAM, raising=False)
     with pytest.raises(SkipError, match="make bench"):
         engine.EngineAlone("WRITE", 65536).measure(Effort(0.1), HERE)
+
+
+# ---- shared processors ---------------------------------------------------------------------------
+
+
+def test_both_processes_on_one_core() -> None:
+    seen: list[Cores] = []
+
+    @dataclass(frozen=True)
+    class Where(Fake):
+        def measure(self, effort: Effort, where: Cores) -> Sample:
+            seen.append(where)
+            return Sample(effort.rate or 0.0)
+
+    case = Where("where", lambda effort: Sample(0.0))
+    assert Crowded(case, neighbours=False).measure(Effort(0.1, 50.0), Cores(3, 4)).value == 50
+    assert Crowded(case, neighbours=True).measure(Effort(0.1), HERE).value > 0
+    assert seen == [Cores(3, 3), HERE]
+
+
+def test_neighbours_compute_and_are_ended() -> None:
+    def children() -> set[int]:
+        tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+        return {int(child) for task in tasks for child in task.read_text().split()}
+
+    before = children()
+    with busy(HERE):
+        started = children() - before
+        assert len(started) == 2
+        ticks = [0, 0]
+        deadline = time.monotonic() + 30
+        while not all(ticks) and time.monotonic() < deadline:
+            stats = [Path(f"/proc/{child}/stat").read_text() for child in started]
+            ticks = [int(stat.rpartition(")")[2].split()[11]) for stat in stats]
+        assert all(ticks)
+    assert not children() & started

@@ -55,6 +55,13 @@ def test_array_reached_the_other_process(shown: str) -> None:
 
 
 @pytest.mark.debian
+def test_the_table_says_what_it_compares(shown: str) -> None:
+    words = " ".join(shown.split())
+    assert "Verbena's figures are those of a copy within one host" in words
+    assert "TCP goes through the kernel" in words
+
+
+@pytest.mark.debian
 def test_table_compares_with_tcp(shown: str) -> None:
     latencies = re.search(r"8 bytes.*? ([\d.,]+) µs +([\d.,]+) µs +([\d.,]+) µs", shown)
     bandwidths = re.search(r"1 MiB pieces.*? ([\d.,]+) MiB/s +([\d.,]+) MiB/s", shown)

@@ -9,10 +9,12 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.robust.child import deny
 from tests.support import verbena_command
 from verbena.cli import checks, host, reach
 from verbena.cli.doctor import report, summary
@@ -126,6 +128,32 @@ def test_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.descriptors().advice == "ulimit -n 4096"
 
 
+def test_a_hard_limit_that_is_in_force_has_to_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (12, 12))
+    assert host.descriptors().advice.startswith("The hard limit, 12, is in force")
+    assert "hard limit" in host.address_space().advice
+
+
+def test_a_device_that_does_not_open_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (12, 12))
+    assert "hard limit" in checks.remedy(OSError(errno.EMFILE, "many"))
+    assert "VERBENA_LOG" not in checks.remedy(OSError(errno.EFBIG, "large"))
+    assert "VERBENA_LOG" in checks.remedy(OSError(errno.EIO, "odd"))
+
+
+@pytest.mark.parametrize("call", ["clone3", "memfd_create"])
+def test_a_filter_is_told_by_its_call(call: str) -> None:
+    done = subprocess.run(
+        verbena_command("doctor"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: deny([call]),
+    )
+    assert done.returncode == 1
+    assert f"Allow this in the container's seccomp profile: {call}" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "quota"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)]
 )
@@ -156,6 +184,62 @@ def test_huge_pages(
     file.write_text(text)
     monkeypatch.setattr(host, "SHMEM_HUGE", file)
     assert host.huge_pages().verdict is verdict
+
+
+# ---- limits that leave no room for a pair of programs -----------------------------------------
+
+
+def limited_doctor(*prefix: str) -> tuple[int, str]:
+    """`verbena doctor` behind a command that takes something away."""
+    command = [*prefix, *verbena_command("doctor")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_no_interface_is_up() -> None:
+    if os.geteuid():
+        pytest.skip("a network namespace takes root")
+    status, said = limited_doctor("unshare", "-n")
+    assert status == 1
+    assert "bad  network interfaces: no interface is up" in said
+    assert "-> ip link set lo up" in said
+
+
+# Another user may not be let to this interpreter's files, so the modules are imported before.
+FEW_THREADS = """
+import os, resource, sys
+from verbena import verbs
+from verbena.cli import doctor, checks, host
+os.setgroups([])
+os.setuid(54321)
+resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))
+sys.exit(doctor.main([]))
+"""
+
+
+def test_no_thread_can_be_started() -> None:
+    if os.geteuid():
+        pytest.skip("to be another user takes root")
+    done = subprocess.run([sys.executable, "-c", FEW_THREADS], capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "bad  threads: only 3 more can be started" in said
+    assert "ulimit -u counts" in said
+    assert "ss -ulnpe" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("most", [14, 16, 20])
+def test_too_few_descriptors_for_the_device(most: int) -> None:
+    status, said = limited_doctor("prlimit", f"--nofile={most}")
+    assert status == 1
+    assert f"bad  file descriptors: {most}" in said
+    assert "ss -ulnpe" not in said
+    assert "Traceback" not in said
+
+
+def test_a_device_without_threads_is_explained() -> None:
+    assert "ulimit -u" in checks.remedy(OSError(errno.EAGAIN, "Resource temporarily unavailable"))
 
 
 # ---- RoCE --------------------------------------------------------------------------------------

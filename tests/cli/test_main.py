@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 
 from tests.support import verbena_command
 from verbena import __version__, cli
+from verbena.version import full_version
 
 
 def verbena(*words: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +40,8 @@ def test_unknown_command_is_wrong_usage() -> None:
 
 
 def test_version() -> None:
-    assert verbena("--version").stdout == f"verbena {__version__}\n"
+    assert verbena("--version").stdout == f"verbena {full_version()}\n"
+    assert full_version().startswith(__version__)
 
 
 @pytest.mark.parametrize("command", [command.name for command in cli.COMMANDS])
@@ -69,7 +73,8 @@ def test_error_is_one_line_without_a_traceback(
 
     monkeypatch.setattr("verbena.cli.run.main", fail)
     assert cli.main(["run", "true"]) == 1
-    assert capsys.readouterr().err == "verbena run: [Errno 24] Too many open files: 'x'\n"
+    said = "verbena run: [Errno 24] Too many open files: 'x': raise `ulimit -n`\n"
+    assert capsys.readouterr().err == said
 
 
 def test_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,3 +107,23 @@ def test_closed_streams_change_no_exit_status(
     assert (done.returncode, done.stderr.count("Traceback")) == (status, 0), done.stderr
     if ">&-" in closed.split():
         assert done.stdout == ""  # what belongs on stderr does not go to stdout, nor the reverse
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_of_ours() -> None:
+    """The status is the one that a shell gives other programs then: 128 + SIGPIPE."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        verbena_command("devices"), stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_full_disk_is_said_once() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            verbena_command("devices"), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert done.stderr == "verbena devices: [Errno 28] No space left on device\n"

@@ -95,7 +95,8 @@ def test_a_server_that_ends_first_is_shown_with_its_status() -> None:
     done = pair(["sh", "-c", "echo no such device; exit 7"], ["true"])
     assert done.returncode == 7
     assert done.stdout == "server: no such device\n"
-    assert "sh ended before it listened" in done.stderr
+    assert "sh ended before it listened (exit 7)" in done.stderr
+    assert "(signal 9)" in pair(["sh", "-c", "kill -9 $$"], ["true"]).stderr
     assert pair(["true"], ["true"]).returncode == 1
 
 
@@ -137,19 +138,136 @@ def test_a_client_of_a_server_that_failed_is_ended() -> None:
     assert time.monotonic() - begin < 30
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_is_ended_ends_both(number: signal.Signals, tmp_path: Path) -> None:
-    port, mark = free_port(), f"pair-{os.getpid()}-{time.monotonic_ns()}"
+def begun_pair(tmp_path: Path, mark: str, before: str = "") -> subprocess.Popen[str]:
+    """One whose client goes on for ever, and has begun. `before`: what the client does first."""
     begun = tmp_path / "begun"
-    client = ["sh", "-c", f"touch {begun}; exec {shlex.join(python(FOREVER))}"]
-    command = verbena_command("pair", "--", *python(SERVER, port, 0, 0), "--", *client)
-    process = subprocess.Popen(command, env=os.environ | {"VERBENA_TEST_MARK": mark})
+    forever = shlex.join(python(FOREVER))
+    client = ["sh", "-c", f"{before} touch {begun}; exec {forever}"]
+    command = verbena_command("pair", "--", *python(SERVER, free_port(), 0, 0), "--", *client)
+    process = subprocess.Popen(command, env=os.environ | {"VERBENA_TEST_MARK": mark}, text=True)
     deadline = time.monotonic() + 20
     while not begun.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_who_is_ended_ends_both(number: signal.Signals, tmp_path: Path) -> None:
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    process = begun_pair(tmp_path, mark)
     process.send_signal(number)
     assert process.wait(20) == 128 + number
     assert marked_processes(mark) == []
+
+
+def ended_soon(mark: str) -> bool:
+    """Whether no process with this mark is left after some seconds."""
+    deadline = time.monotonic() + 10
+    while marked_processes(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return marked_processes(mark) == []
+
+
+def test_who_is_killed_takes_both_along(tmp_path: Path) -> None:
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    process = begun_pair(tmp_path, mark)
+    process.kill()
+    process.wait(20)
+    assert ended_soon(mark)
+
+
+def test_who_is_killed_takes_along_what_both_have_started(tmp_path: Path) -> None:
+    """In the background, and in a session of its own."""
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    process = begun_pair(tmp_path, mark, before=f"setsid {shlex.join(python(FOREVER))} &")
+    process.kill()
+    process.wait(20)
+    assert ended_soon(mark)
+
+
+def test_what_does_the_work_may_be_killed_as_well(tmp_path: Path) -> None:
+    """The process that was started ends with its status, and the two sides end."""
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    process = begun_pair(tmp_path, mark)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (worker,) = map(int, children)
+    os.kill(worker, signal.SIGKILL)
+    assert process.wait(20) == 128 + signal.SIGKILL
+    assert ended_soon(mark)
+
+
+def test_a_signal_while_the_client_is_started_leaves_nothing() -> None:
+    """It comes between the fork and what remembers the process."""
+    script = """
+import os, subprocess, sys
+from verbena.cli import pair
+whole = subprocess.Popen._execute_child
+def interrupted(self, *words):
+    whole(self, *words)
+    if "client" in words[0]:
+        os.kill(os.getpid(), 15)
+subprocess.Popen._execute_child = interrupted
+sys.exit(pair.main(sys.argv[1:]))
+"""
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    sides = [*python(SERVER, free_port(), 0, 0), "--", *python(FOREVER, "client")]
+    done = subprocess.run(
+        python(script, "--", *sides), env=os.environ | {"VERBENA_TEST_MARK": mark}, timeout=60
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert marked_processes(mark) == []
+
+
+def test_what_the_client_started_ends_with_it() -> None:
+    port, mark = free_port(), f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    leaves = f"setsid {shlex.join(python(FOREVER))} & {shlex.join(python(CLIENT, port, 0))}"
+    done = pair(python(SERVER, port, 0, 0), ["sh", "-c", leaves], VERBENA_TEST_MARK=mark)
+    assert done.returncode == 0
+    assert marked_processes(mark) == []
+
+
+def test_programs_of_this_folder_are_found_by_their_path(tmp_path: Path) -> None:
+    """`./server`, which is not in PATH; it is told its name as it was written."""
+    port = free_port()
+    for name, program in (("server", SERVER), ("client", CLIENT)):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\n{program}")
+        script.chmod(0o755)
+    words = ["--", "./server", str(port), "0", "0", "--", "./client", str(port), "0"]
+    done = subprocess.run(
+        verbena_command("pair", *words), cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- what they say -----------------------------------------------------------------------------
+
+
+def test_a_mark_begins_its_line() -> None:
+    """The server's word comes while the client's line is half written."""
+    port = free_port()
+    half = f"printf half; {shlex.join(python(CLIENT, port, 0))}; sleep 1; echo other"
+    done = pair(python(SERVER, port, 0, 0), ["bash", "-c", half])
+    assert sorted(done.stdout.splitlines()) == ["halfsent ", "other", "server: got a word"]
+
+
+def test_output_that_cannot_be_written_is_a_failure() -> None:
+    port = free_port()
+    sides = [*python(SERVER, port, 0, 0), "--", *python(CLIENT, port, 0)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            verbena_command("pair", "--", *sides), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    said = "verbena pair: cannot write what the two say: No space left on device"
+    assert done.stderr.splitlines() == [said]
+
+
+def test_too_few_descriptors_are_named() -> None:
+    command = shlex.join(verbena_command("pair", "--", "sleep", "1", "--", "true"))
+    done = subprocess.run(["sh", "-c", f"ulimit -n 6; {command}"], capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "raise `ulimit -n`" in done.stderr
 
 
 # ---- the rest ----------------------------------------------------------------------------------

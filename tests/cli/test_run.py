@@ -134,9 +134,16 @@ def test_missing_program(verbena_run: Run) -> None:
 
 
 def test_missing_program_of_a_known_package(verbena_run: Run) -> None:
-    done = verbena_run("ib_no_such_bw")
+    for name, package in (("ib_write_bw", "perftest"), ("ibv_devinfo", "ibverbs-utils")):
+        done = verbena_run(name, env={"PATH": "/no/such/folder"})
+        assert done.returncode == NOT_FOUND
+        assert f"apt install {package}" in done.stdout
+
+
+def test_missing_program_with_a_name_like_a_known_packages(verbena_run: Run) -> None:
+    done = verbena_run("ib_devices_nothing")
     assert done.returncode == NOT_FOUND
-    assert "apt install perftest" in done.stdout
+    assert "apt install" not in done.stdout
 
 
 def test_file_that_is_not_executable(verbena_run: Run, tmp_path: Path) -> None:
@@ -245,3 +252,12 @@ found = [number for number in range(3) if os.path.exists(f"/proc/self/fd/{number
 open(sys.argv[1], "w").write(" ".join(map(str, found)))
 os._exit(23)
 """
+
+
+@pytest.mark.debian
+def test_without_a_file_the_program_starts_and_its_device_says_why() -> None:
+    command = shlex.join(verbena_command("run", "--", "ibv_devinfo"))
+    script = f"ulimit -f 0; {command} 2>&1 | cat"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert "raise `ulimit -f`" in done.stdout
+    assert "Errno" not in done.stdout

@@ -8,18 +8,22 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import verbena_command
 from verbena import cli
-from verbena.sim import ScenarioResult, ready
+from verbena.cli.progress import expected
+from verbena.sim import Scenario, ScenarioResult, ready
 
 TEXT = """\
 teaches = "How two share a port."
@@ -79,6 +83,28 @@ def test_a_scenario_is_run_and_summed_up(scenario: Path) -> None:
     assert "64 sent = 64 delivered + 0 dropped + 0 under way" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ((), True),
+        (("--variant", "small", "--variant", "large"), True),
+        (("--set", 'traffic.both.size="32 KiB"'), False),
+        (("--set", 'variants.small={"traffic.both.size"=20}'), False),
+        (("--seed", "3"), False),
+        (("--variant", "small"), False),
+    ],
+)
+def test_the_last_words_are_of_the_scenario_as_it_is(
+    scenario: Path, words: tuple[str, ...], whole: bool
+) -> None:
+    """With other settings, or some variants alone, they say so: what they claim may be wrong."""
+    scenario.write_text(TEXT + VARIANTS)
+    done = sim(scenario, *words)
+    assert done.returncode == 0
+    before = "" if whole else "Unchanged, and in all its variants, the scenario shows: "
+    assert done.stdout.splitlines()[-1] == before + "Both end at once."
+
+
 def test_all_files_are_written(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = sim(
@@ -87,12 +113,17 @@ def test_all_files_are_written(scenario: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (out / "plots").iterdir()} == {
-        "queues.png", "completion.png", "links.png"}  # fmt: skip
+        "throughput.png", "queues.png", "completion.png", "links.png"}  # fmt: skip
     result = ScenarioResult.from_parquet(out / "tables")
     assert result.seed == 9
     assert len(result.flows) == 2
     assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 5
-    assert (tmp_path / "p.pcapng").stat().st_size > 8192
+    whole = (tmp_path / "p.pcapng").stat().st_size
+    assert whole > 8192
+    short = sim(scenario, "--pcapng", f"s0-h2={tmp_path / 'p.pcapng'}", "--seed", "9",
+                "--pcapng-bytes", "128")  # fmt: skip
+    assert (short.returncode, short.stderr) == (0, "")
+    assert (tmp_path / "p.pcapng").stat().st_size < whole / 2
 
 
 def test_a_scenario_may_come_through_a_pipe(tmp_path: Path) -> None:
@@ -123,11 +154,180 @@ def test_variants_have_files_of_their_own(scenario: Path, tmp_path: Path) -> Non
     assert (tmp_path / "one.json").exists()
 
 
+def test_variants_stand_side_by_side_in_a_picture(scenario: Path, tmp_path: Path) -> None:
+    scenario.write_text(TEXT + VARIANTS)
+    done = sim(scenario, "--plots", tmp_path / "out", "--format", "svg", "--all-variants")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"  wrote {tmp_path / 'out' / 'variants.svg'}" in done.stdout
+    assert (tmp_path / "out" / "small" / "completion.svg").exists()
+    sim(scenario, "--plots", tmp_path / "one", "--variant", "small")
+    assert not (tmp_path / "one" / "variants.png").exists()
+
+
+def test_variants_run_at_once_and_are_told_in_their_order(scenario: Path, tmp_path: Path) -> None:
+    """The first takes the longest; each has a process of its own, and files as when it is alone."""
+    names = ["d", "c", "b", "a"]
+    scenario.write_text(TEXT + "".join(
+        f'\n[variants.{name}]\n"traffic.both.size" = {10 ** (7 - n)}\n'
+        for n, name in enumerate(names)
+    ))  # fmt: skip
+    told = {}
+    for jobs in (1, 3):
+        out = tmp_path / str(jobs)
+        out.mkdir()
+        done = sim(scenario, "--jobs", jobs, "--pcapng", f"s0-h2={out / 'p.pcapng'}", "--quiet")
+        assert done.returncode == 0
+        heads = [line for line in done.stdout.splitlines() if line.startswith("net, ")]
+        assert [head.split(":")[0] for head in heads] == [f"net, {name}" for name in names]
+        lines = done.stdout.replace(str(out), "out").splitlines()
+        told[jobs] = [line for line in lines if not line.startswith("net, ")]
+        wrote = [line for line in lines if line.startswith("  wrote ")]
+        assert wrote == [f"  wrote out/p-{name}.pcapng" for name in names]
+    assert told[1] == told[3]
+    for name in names:
+        one, other = (tmp_path / jobs / f"p-{name}.pcapng" for jobs in "13")
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_variants_are_in_processes_of_their_own(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario.write_text(TEXT + VARIANTS)
+    run, ours = Scenario.run, os.getpid()
+
+    def tell(self: Scenario, **options: Any) -> ScenarioResult:
+        made = run(self, **options)
+        return replace(made, notes=(f"process {os.getpid() == ours}",))
+
+    monkeypatch.setattr(Scenario, "run", tell)
+    assert sim(scenario, "--jobs", "2").stdout.count("note: process False") == 2
+    assert sim(scenario, "--jobs", "1").stdout.count("note: process True") == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "net, large: its process was killed"),
+        (lambda: os._exit(3), "net, large: its process ended without a result (exit code 3)"),
+        (lambda: [][1], "IndexError"),
+    ],
+)
+def test_a_variant_that_fails_ends_the_others(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, what: Callable[[], object], says: str
+) -> None:
+    scenario.write_text(TEXT + VARIANTS)
+    run = Scenario.run
+
+    def fail(self: Scenario, **options: Any) -> ScenarioResult:
+        if self.name.endswith("large"):
+            what()
+        return run(self, **options)
+
+    monkeypatch.setattr(Scenario, "run", fail)
+    if says == "IndexError":  # a defect has its traceback
+        with pytest.raises(IndexError):
+            sim(scenario, "--jobs", "2")
+    else:
+        done = sim(scenario, "--jobs", "2")
+        assert (done.returncode, says in done.stderr) == (1, True)
+
+
+def test_control_c_ends_all_variants_and_shows_what_they_have(
+    scenario: Path, tmp_path: Path
+) -> None:
+    text = TEXT.replace('"64 KiB"', '"1 GiB"\nrepeat = 500') + VARIANTS.replace(
+        "= 10", "= 99999999"
+    )
+    scenario.write_text(text + "[variants.third]\n")
+    ours, theirs = pty.openpty()
+    command = verbena_command("sim", str(scenario), "--jobs", "2")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        while not re.search(rb"net: small \d+%, large \d+%, third waits", shown):
+            shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 130
+    assert "net, small: interrupted after" in out
+    assert "net, large: interrupted after" in out
+    assert "third" not in out
+
+
+def test_set_goes_before_what_a_variant_has(scenario: Path) -> None:
+    scenario.write_text(TEXT + VARIANTS)
+    done = sim(scenario, "--variant", "small", "--set", 'traffic.both.size="3 KiB"')
+    assert done.returncode == 0
+    assert "both: 2 of 2 flows of 3 KiB" in done.stdout
+    assert "net, small: done" in done.stdout
+    new = sim(scenario, "--variant", "small", "--set", "variants.small.seed=3")
+    assert (new.returncode, "net, small: done" in new.stdout) == (0, True)
+
+
+def test_a_mistake_that_a_change_makes_names_the_change(scenario: Path) -> None:
+    text = TEXT.replace('[samples]', '[switch]\nbuffer = "1 MiB"\nflow = "pauses"\nstop = 20000\n'
+                        'go = 10000\nspare = 60000\n\n[samples]')  # fmt: skip
+    scenario.write_text(text + '\n[variants.tight]\n"switch.stop" = 9000\n[variants.other]\n')
+    wrong = sim(scenario, "--variant", "tight")
+    assert wrong.returncode == 1
+    assert "with variant tight (switch.stop): switch.go is wrong" in wrong.stderr
+    wrong = sim(scenario, "--variant", "other", "--set", "switch.stop=9000")
+    assert "with --set (switch.stop): switch.go is wrong" in wrong.stderr
+
+
+def test_options_of_variants_that_cannot_be(scenario: Path) -> None:
+    assert "one or the other" in sim(scenario, "--variant", "x", "--all-variants").stderr
+    assert sim(scenario, "--jobs", "0").returncode == 2
+    assert "net.toml has no variants" in sim(scenario, "--all-variants").stderr
+    scenario.write_text(TEXT + VARIANTS)
+    wrong = sim(scenario, "--variant", "smal")
+    assert (wrong.returncode, wrong.stdout) == (1, "")  # not after what it teaches
+    assert "no variant 'smal': is 'small' meant? there are small, large" in wrong.stderr
+
+
+# ---- long simulations ----------------------------------------------------------------------------
+
+
+def test_a_simulation_that_will_take_long_is_announced(scenario: Path) -> None:
+    """Ten billion packets over two links each, and their acknowledgements."""
+    scenario.write_text(TEXT.replace('"64 KiB"', '"1 GiB"\nrepeat = 20000'))
+    found = expected(Scenario.load(scenario))
+    assert found == (
+        "4.2e+10 packets cross a link, and 2 million in a second are usual: this may take 5.8 h"
+    )
+    assert expected(Scenario.load(scenario).changed({"duration": "1 ms"})) == ""
+    long = Scenario.load(scenario).changed({"duration": "100 s"})
+    assert expected(long).endswith("this may take 20 min")
+
+
+def test_where_there_is_no_terminal_progress_is_said_now_and_then(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verbena.progress.FIRST", 0.05)
+    monkeypatch.setattr("verbena.cli.progress.REPORTS", 0.02)
+    scenario.write_text(
+        TEXT.replace('"64 KiB"', '"1 GiB"') + VARIANTS.replace("= 10", "= 99999999")
+    )
+    lines = sim(scenario, "--variant", "large").stderr.splitlines()
+    assert 1 <= len(lines) < 12
+    number = r"[\d.]+ (ms|us|s|min)"
+    for line in lines:
+        assert re.fullmatch(
+            rf"verbena sim: net, large: {number} simulated in {number}, about {number} to go; "
+            r"\d flows left, [\d.]+ M events/s", line
+        ), line  # fmt: skip
+    many = sim(scenario, "--jobs", "2").stderr.splitlines()
+    assert many
+    assert re.fullmatch(r"verbena sim: net: small (\d+%|done|waits), large (\d+%|waits)", many[0])
+    assert sim(scenario, "--quiet").stderr == ""
+
+
 def test_settings_are_set(scenario: Path) -> None:
     done = sim(scenario, "--set", "traffic.both.size=20", "--set", "fabric.rate=10GbE")
     assert "flows of 20 B" in done.stdout
     for word, says in (
-        ("fabric.hosts=0", "net.toml, as set here: fabric.hosts"),
+        ("fabric.hosts=0", "net.toml, --set: fabric.hosts"),
         ("fabric", "--set fabric: it is to be KEY=VALUE"),
     ):
         wrong = sim(scenario, "--set", word)
@@ -144,11 +344,16 @@ def test_mistakes_are_said_without_a_traceback(scenario: Path, tmp_path: Path) -
         "may be bit_error_rate, delay, hosts, length_m, rate, switch_delay, switch_length_m, "
         "switch_rate, topology\n"
     )
+    near = sim("bufferbloatt")
+    assert "no such file, and no ready scenario (is 'bufferbloat' meant?): bad-cable" in near.stderr
+    assert f"{tmp_path}: a folder, and no ready scenario: " in sim(tmp_path).stderr
     missing = sim(tmp_path / "no.toml")
     assert missing.returncode == 1
     assert "no such file, and no ready scenario: bad-cable, " in missing.stderr
     scenario.write_text(TEXT)
+    assert "the folder cannot be made: " in sim(scenario, "--plots", "/proc/x").stderr
     assert sim(scenario, "--pcapng", "x").returncode == 2
+    assert "from 64 to 4352" in sim(scenario, "--pcapng-bytes", "63").stderr
     twice = sim(scenario, "--pcapng", "s0-h1=a", "--pcapng", "s0-h1=b")
     assert (twice.returncode, "s0-h1 has the file a already" in twice.stderr) == (2, True)
     assert "no such link" in sim(scenario, "--pcapng", "h0-h1=x").stderr

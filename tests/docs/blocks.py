@@ -9,20 +9,22 @@ from dataclasses import dataclass
 
 from tests.support import ROOT
 
-FENCE = re.compile(r"^```(\w*)$")
+FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?$")
 INDENT = "    "
 
 
 @dataclass(frozen=True)
 class Block:
     """`kind` is the fence's word, or `shell` for an indented block; `follows` says that nothing but
-    blank lines stands between it and the block before."""
+    blank lines stands between it and the block before. `title` is the name of the file that a
+    reader saves it as, or "" for what is pasted."""
 
     page: str
     line: int
     kind: str
     text: str
     follows: bool
+    title: str = ""
 
     @property
     def first(self) -> str:
@@ -34,7 +36,8 @@ class Block:
 
 
 def pages() -> list[str]:
-    return ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+    return ["README.md", *found]
 
 
 def blocks(page: str) -> list[Block]:
@@ -47,7 +50,8 @@ def found(lines: list[str], page: str) -> Iterator[Block]:
         fence = FENCE.match(lines[at])
         if fence:
             end = lines.index("```", at + 1)
-            yield Block(page, at + 2, fence[1] or "plain", "\n".join(lines[at + 1 : end]), follows)
+            text, kind = "\n".join(lines[at + 1 : end]), fence[1] or "plain"
+            yield Block(page, at + 2, kind, text, follows, fence[2] or "")
             at, follows = end + 1, True
         elif starts_indented(lines, at):
             end = end_of_indented(lines, at)

@@ -90,6 +90,13 @@ def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
     assert page == generate.replaced(page, generate.table()), "run: make generated"
 
 
+def test_each_node_in_the_picture_of_fabrics_has_its_name_beside_the_shape() -> None:
+    """A node that is too small has it only where the mouse is."""
+    picture = (DOCS / "images" / "fabrics.svg").read_text()
+    nodes = len(re.findall(r'class="(?:host|switch)"', picture))
+    assert nodes == len(re.findall(r'class="name"', picture)) == 36 + 48 + 40 + 8
+
+
 def test_the_picture_and_the_table_of_scenarios_are_current() -> None:
     """Exactly: a scenario's seed leaves nothing to chance."""
     generate = load("scenarios")
@@ -98,6 +105,30 @@ def test_the_picture_and_the_table_of_scenarios_are_current() -> None:
     )
     page = (DOCS / "simulation.md").read_text()
     assert page == generate.replaced(page, generate.table()), "run: make generated"
+
+
+def test_the_picture_of_one_scenario_is_current() -> None:
+    """It is of what the page's own commands run."""
+    made = load("one_scenario").picture()
+    assert (DOCS / "images" / "one-scenario.svg").read_text() == made, "run: make generated"
+
+
+def test_a_chart_has_round_ticks() -> None:
+    ticks = load("scenarios").ticks
+    assert ticks(2037) == [0, 500, 1000, 1500, 2000]
+    assert ticks(9.57) == [0, 2, 4, 6, 8]
+    assert ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+
+
+def test_the_drawn_pictures_are_current() -> None:
+    for name, text in load("pictures").made().items():
+        assert (DOCS / "images" / name).read_text() == text, f"{name}: run make generated"
+
+
+def test_the_keys_of_traffic_are_current() -> None:
+    generate = load("traffic")
+    page = (DOCS / "simulation.md").read_text()
+    assert page == generate.replaced(page), "run: make generated"
 
 
 def test_the_model_is_current() -> None:

@@ -38,7 +38,7 @@ def no_port_left(made: Fabric) -> None:
         (lambda f: f.connect("s0", "s0"), "s0: a cable from a node to itself"),
         (lambda f: f.connect("s0", "x"), "x: no such node, for the cable to s0"),
         (lambda f: f.connect(f.add_host("h2"), "s0", b_port=9), "s0: no port 9 for h2"),
-        (lambda f: f.connect(f.add_host("h2"), "s0", rate=0), "h2 to s0: a rate of 0 Gb/s"),
+        (lambda f: f.connect(f.add_host("h2"), "s0", rate="0 Gb/s"), "h2 to s0: a rate of 0Gb/s"),
         (lambda f: f.connect(f.add_host("h2"), "s0", delay_ns=-1), "h2 to s0: a delay of -1 ns"),
         (lambda f: f.connect(f.add_host("h2"), "s0", delay_ns=float("nan")), "h2 to s0: a delay"),
         (lambda f: f.connect(f.add_host("h2"), "s0", delay_ns=1, length_m=1), "not both"),
@@ -90,7 +90,7 @@ def test_tables_have_both_directions_of_a_cable() -> None:
     ]
     assert tables.out_link.tolist() == [[-1, 1, 3, -1]]
     assert tables.lid.tolist() == [1, 2]
-    assert tables.link_name(3) == "s0[2] to h1[1]"
+    assert tables.link_name(3) == "s0-h1"
 
 
 def test_tables_follow_a_change() -> None:

@@ -74,7 +74,7 @@ def test_poisson_has_the_load_and_the_sizes_that_were_asked(name: str, mean: flo
 
 
 def test_gaps_between_arrivals_are_exponential() -> None:
-    work = fabrics.poisson(8, 0.3, "ali_storage", link=100, duration_ps=10**10, seed=1)
+    work = fabrics.poisson(8, 0.3, "ali_storage", link="100GbE", duration_ps=10**10, seed=1)
     gaps = np.diff(work.flows["start"])
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
 
@@ -91,7 +91,9 @@ def test_the_published_tables_are_named_with_their_source() -> None:
     [
         lambda seed: fabrics.permutation(50, 9, seed=seed),
         lambda seed: fabrics.incast(50, 9, within_ps=10**6, seed=seed),
-        lambda seed: fabrics.poisson(9, 0.2, "fb_hadoop", link=10, duration_ps=10**10, seed=seed),
+        lambda seed: fabrics.poisson(
+            9, 0.2, "fb_hadoop", link="10GbE", duration_ps=10**10, seed=seed
+        ),
     ],
 )
 def test_a_seed_decides(make: Callable[[int], Workload]) -> None:
@@ -186,11 +188,11 @@ def test_a_workload_that_cannot_run_is_refused(work: Workload, message: str) -> 
         (lambda: fabrics.distribution("x"), "no distribution 'x': there are websearch"),
         (lambda: fabrics.Distribution("d", ((10, 50), (5, 100)), ""), "d: sizes and percentages"),
         (
-            lambda: fabrics.poisson(4, 1.5, "websearch", link=100, duration_ps=1),
+            lambda: fabrics.poisson(4, 1.5, "websearch", link="100GbE", duration_ps=1),
             "a load of 1.5 is not",
         ),
         (
-            lambda: fabrics.poisson(4, 0.5, "fb_hadoop", link=100, duration_ps=10**18),
+            lambda: fabrics.poisson(4, 0.5, "fb_hadoop", link="100GbE", duration_ps=10**18),
             "about .* flows are more than",
         ),
         (lambda: fabrics.shift(4, 1.5, 5), "by is 1.5, and not a whole number"),  # type: ignore[arg-type]

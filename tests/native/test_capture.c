@@ -452,11 +452,13 @@ static void test_half_a_block_is_taken_away(void)
 
 static void send_reasons(struct vb_wrap *wrap)
 {
-    for (int reason = VB_PACKET_NEW; reason <= VB_PACKET_REPLAYED_RESPONSE; ++reason) {
+    for (int reason = VB_PACKET_NEW; reason <= VB_PACKET_PROBE; ++reason) {
         struct vb_packet packet = {.path = &ipv4,
                                    .qp_num = 17,
                                    .header_length = VB_BTH,
                                    .reason = (uint8_t)reason,
+                                   .missing_psn = 40,
+                                   .unanswered_us = 420,
                                    .payload_length = 100,
                                    .piece_count = 1,
                                    .piece = {{payload, 100}}};

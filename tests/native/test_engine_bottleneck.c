@@ -138,8 +138,14 @@ static void peers_that_keep_nothing_early_do_not_change_that(void)
 /* Who reads sets the pace for the responses. */
 static void reads_share_it_too(void)
 {
-    for (int i = 0; i < 5; i += 2)
+    for (int i = 0; i < 5; ++i)
         share(through(100, 200000), counts[i], IBV_WR_RDMA_READ);
+    for (int i = 0; i < 5; i += 2) {
+        struct fabric_options options = through(100, 200000);
+
+        options.plain_peer = true;
+        share(options, counts[i], IBV_WR_RDMA_READ);
+    }
 }
 
 /* Thirty packets fit the queue: less than one for each connection. */

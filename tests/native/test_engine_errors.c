@@ -195,6 +195,21 @@ static void more_reads_than_the_responder_has_room_for(void)
     }
 }
 
+/* The first packet does not fit already: of the message's length no more is known. */
+static void a_send_whose_length_is_not_known(void)
+{
+    struct ibv_wc wc;
+
+    begin(fabric_defaults());
+    fabric_post_recv(&fabric, qp[1], 50, 0, 100);
+    CHECK_EQ(fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 5000), 0);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_REM_INV_REQ_ERR);
+    wc = receive_is(IBV_WC_LOC_LEN_ERR, 50);
+    fabric_expect_text(&fabric, 1, wc.vendor_err, "the message has at least 1024 bytes");
+    fabric_expect_event(&fabric, 1, IBV_EVENT_QP_REQ_ERR);
+    fabric_close(&fabric);
+}
+
 static void a_send_longer_than_its_receive(void)
 {
     static const uint32_t lengths[] = {200, 1025, 5000};
@@ -202,6 +217,7 @@ static void a_send_longer_than_its_receive(void)
     for (int i = 0; i < 6; ++i) {
         struct qp_options options = fabric_defaults();
         uint32_t length = lengths[i % 3];
+        char said[64];
         struct ibv_wc wc;
 
         options.srq[1] = i >= 3;
@@ -213,7 +229,8 @@ static void a_send_longer_than_its_receive(void)
         CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_REM_INV_REQ_ERR);
         nak_is(0x61);
         wc = receive_is(IBV_WC_LOC_LEN_ERR, 50);
-        fabric_expect_text(&fabric, 1, wc.vendor_err, "has room for");
+        snprintf(said, sizeof(said), "the message has %u bytes", length);
+        fabric_expect_text(&fabric, 1, wc.vendor_err, said);
         if (options.srq[1])
             fabric_expect_event(&fabric, 1, IBV_EVENT_QP_LAST_WQE_REACHED);
         else
@@ -600,6 +617,7 @@ int main(void)
     RUN(a_misaligned_atomic_is_an_invalid_request);
     RUN(an_atomic_write_of_another_length_does_not_leave);
     RUN(more_reads_than_the_responder_has_room_for);
+    RUN(a_send_whose_length_is_not_known);
     RUN(a_send_longer_than_its_receive);
     RUN(a_receive_with_a_wrong_key_of_its_own);
     RUN(packets_in_the_wrong_place);

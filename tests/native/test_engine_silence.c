@@ -199,9 +199,46 @@ static void the_time_since_is_told(void)
     fabric_close(&fabric);
 }
 
+/* The peer's rq_psn is another one than this QP's sq_psn: ahead of it, or behind. */
+static void a_first_psn_that_differs_is_named(void)
+{
+    static const struct {
+        uint32_t rq_psn;
+        const char *heard;
+    } differ[] = {{0xfffff0 - 100, "a sequence NAK, which asks for PSN 16777100, which this"},
+                  {0xfffff0 + 5, "an acknowledgement up to PSN 16777204, which this"}};
+
+    for (int i = 0; i < 2; ++i) {
+        struct qp_options options = fabric_defaults(), theirs;
+        char text[LONGEST];
+        struct ibv_wc wc;
+
+        options.retry_cnt = 3;
+        theirs = options;
+        theirs.psn[0] = differ[i].rq_psn;
+        fabric_open(&fabric, (struct fabric_options){.seed = 1, .memory = 1 << 20});
+        for (int side = 0; side < 2; ++side)
+            qp[side] = fabric_qp(&fabric, side, &options);
+        fabric_ready(&fabric, qp[0], qp[1]->number, &options);
+        fabric_ready(&fabric, qp[1], qp[0]->number, &theirs);
+        CHECK_EQ(
+            fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_RDMA_WRITE, 0), 0, 600),
+            0);
+        wc = fabric_wait(&fabric, fabric.side[0].send_cq);
+        CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+        text_of(wc.vendor_err, text);
+        CHECK(strstr(text, differ[i].heard));
+        CHECK(strstr(text, "compare its sq_psn with the peer's rq_psn"));
+        CHECK(!strstr(text, "It answered before") && !strstr(text, WAY_TO));
+        CHECK(!strstr(text, TOO_LONG) && !strstr(text, ABSENT));
+        fabric_close(&fabric);
+    }
+}
+
 int main(void)
 {
     RUN(the_text_tells_what_was_heard);
     RUN(the_time_since_is_told);
+    RUN(a_first_psn_that_differs_is_named);
     return 0;
 }

@@ -105,7 +105,7 @@ struct pair {
     int socket;
 };
 
-static void open_pair(struct pair *pair, const char *program)
+static void open_pair_as(struct pair *pair, const char *program, enum ibv_qp_type type)
 {
     struct end *end = &pair->end;
     struct end_card mine;
@@ -115,12 +115,17 @@ static void open_pair(struct pair *pair, const char *program)
     CHECK(length > 0);
     path[length] = '\0';
     strcpy(strrchr(path, '/') + 1, program);
-    end_open(end, (struct end_options){0});
+    end_open(end, (struct end_options){.type = type});
     end_add_qp(end);
     pair->other = end_spawn_program(path, "obeys", &pair->socket);
     mine = (struct end_card){end->qp->number, end->mr->ibv.rkey, (uintptr_t)end->memory};
     CHECK_EQ(write(pair->socket, &mine, sizeof(mine)), sizeof(mine));
     CHECK_EQ(read(pair->socket, &end->peer, sizeof(end->peer)), sizeof(end->peer));
+}
+
+static void open_pair(struct pair *pair, const char *program)
+{
+    open_pair_as(pair, program, IBV_QPT_RC);
 }
 
 static struct result order(const struct pair *pair, char what)
@@ -280,6 +285,99 @@ static void an_older_build_is_named_once_it_has_said_hello(void)
     end_close(&end);
 }
 
+/* ---- UD and UC, whose requests end well wherever they go ---- */
+
+enum { JSON = 4096 };
+
+static struct result last; /* the log's last line */
+static int lines;
+
+static void keep_line(const char *line)
+{
+    snprintf(last.text, sizeof(last.text), "%s", line);
+    ++lines;
+}
+
+/* Three times; one line. */
+static void names_both_once(struct end *end, const struct build *theirs,
+                            void (*send)(struct end *end))
+{
+    char json[JSON], part[200];
+
+    lines = 0;
+    end->direct->adapter.tell = keep_line;
+    for (int i = 0; i < 3; ++i) {
+        send(end);
+        CHECK_EQ(end_wait(end->cq, 10).status, IBV_WC_SUCCESS);
+    }
+    CHECK_EQ(lines, 1);
+    snprintf(part, sizeof(part), "what QP 0x%x sends is lost", end->qp->number);
+    names(&last, part);
+    names_both(&last, theirs, &here);
+    CHECK(vb_direct_describe(end->direct, "", json, JSON) < JSON);
+    snprintf(part, sizeof(part), "\"build\":\"%s with memory layout %u\"}]", theirs->version,
+             theirs->layout);
+    CHECK(strstr(json, part));
+}
+
+static void send_datagram(struct end *end)
+{
+    struct ibv_ah_attr address = {.is_global = 1, .port_num = 1};
+    struct ibv_sge sge = {(uintptr_t)end->memory, 64, end->mr->ibv.lkey};
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    struct vb_ah *ah;
+
+    loopback_gid(end->direct, address.grh.dgid.raw);
+    CHECK_EQ(vb_ah_create(end->pd, &address, &ah), 0);
+    wr.wr.ud.ah = &ah->ibv;
+    wr.wr.ud.remote_qpn = end->peer.qp_num;
+    CHECK_EQ(vb_post_send(end->qp, &wr, &bad), 0);
+    vb_ah_destroy(ah);
+}
+
+static void datagrams_to_another_layout_are_told_of(void)
+{
+    struct pair pair;
+
+    open_pair_as(&pair, "other/other_layout_peer", IBV_QPT_UD);
+    end_ready(pair.end.qp, NULL);
+    names_both_once(&pair.end, &other, send_datagram);
+    close_pair(&pair);
+}
+
+static void write_unreliably(struct end *end)
+{
+    CHECK_EQ(end_post(end, end->qp, IBV_WR_RDMA_WRITE, 64), 0);
+}
+
+/* It was not there when the QP was connected, which is no error. */
+static void uc_to_another_layout_is_told_of(void)
+{
+    struct vb_qp later = {0};
+    pthread_t thread;
+    struct end end;
+    uint32_t slot;
+    int listener = vb_slot_claim(99, &slot);
+
+    CHECK(listener >= 0);
+    CHECK_EQ(fcntl(listener, F_SETFL, 0), 0);
+    end_open(&end, (struct end_options){.type = IBV_QPT_UC});
+    end_add_qp(&end);
+    CHECK_EQ(pthread_create(&thread, NULL, hang_up_always, &listener), 0);
+    later.number = slot * VB_QPS_PER_SLOT;
+    end_ready(end.qp, &later);
+    greet(&end, slot);
+    names_both_once(&end, &older, write_unreliably);
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+    close(listener);
+    end_close(&end);
+}
+
 int main(int argc, char **argv)
 {
     static const struct end_play plays[] = {{"obeys", obeys}};
@@ -289,5 +387,7 @@ int main(int argc, char **argv)
     RUN(another_layout_is_named_when_a_qp_connects);
     RUN(another_version_with_the_same_layout_works);
     RUN(an_older_build_is_named_once_it_has_said_hello);
+    RUN(datagrams_to_another_layout_are_told_of);
+    RUN(uc_to_another_layout_is_told_of);
     return 0;
 }

@@ -67,10 +67,12 @@ def run(tmp_path: Path, name: str, settings: dict[str, str]) -> None:
     build = native_build(name.replace("/", "_"))
     # Who shares port 4791 forwards for others, as late as it is itself.
     prefix = own_network() if "VERBENA_PORT" in settings or "roce" in name else []
-    environment = plain_environment() | settings
+    environment = plain_environment()
     environment["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=1"
+    # For the program alone: Debian's `ip`, which makes the network, leaks.
+    program = ["env", *(f"{key}={value}" for key, value in settings.items())]
     done = subprocess.run(
-        [*prefix, str(build / "tests" / name)],
+        [*prefix, *program, str(build / "tests" / name)],
         cwd=tmp_path,
         env=environment,
         stdin=subprocess.DEVNULL,

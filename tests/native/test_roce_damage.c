@@ -193,7 +193,7 @@ static void test_one_bit_of_one_that_counts(void)
 
         open_port();
         delivered(&sender, 4, 1, VB_BTH + 8, 50557);
-        CHECK_EQ(delivered(&sender, 4, 2, VB_BTH + 8, 50558), 1);
+        CHECK_EQ(delivered(&sender, 4, 2, VB_BTH + 8, 50558), 2);
         flip_each_bit(&sender, packets[i].opcode, packets[i].length, 50559);
         CHECK_EQ(delivered(&sender, packets[i].opcode, 7, packets[i].length, 50560), 1);
         vb_udp_close(udp);
@@ -201,8 +201,7 @@ static void test_one_bit_of_one_that_counts(void)
     }
 }
 
-/* Of a connection the first packet is lost, at most; then whatever Linux' counter does is followed.
- */
+/* The first packet waits for the next one; then whatever Linux' counter does is followed. */
 static void test_one_that_counts(void)
 {
     struct sender sender = open_sender("10.1.0.1", "10.1.0.1");
@@ -210,16 +209,69 @@ static void test_one_that_counts(void)
 
     open_port();
     CHECK_EQ(delivered(&sender, 4, 0, VB_BTH + 8, id), 0);
-    CHECK_EQ(delivered(&sender, 4, 0, VB_BTH + 8, ++id), 1); /* sent again */
+    CHECK_EQ(delivered(&sender, 4, 0, VB_BTH + 8, ++id), 2); /* sent again */
     for (uint32_t psn = 1; psn < 1000; ++psn)
         CHECK_EQ(delivered(&sender, 4, psn, VB_BTH + 8, ++id), 1);
-    CHECK_EQ(delivered(&sender, 4, 1000, VB_BTH + 8, id += 8), 1); /* seven were lost */
+    CHECK_EQ(delivered(&sender, 4, 1000, VB_BTH + 8, id += 7), 1); /* six were lost */
     time_now += 1000000000;
     CHECK_EQ(delivered(&sender, 4, 1001, VB_BTH + 8, id += 1000), 1); /* a second of silence */
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 0); /* to other processes */
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 1); /* the same again */
     CHECK_EQ(delivered(&sender, 4, 1003, VB_BTH + 8, ++id), 1);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
+    vb_udp_close(udp);
+    close(sender.fd);
+}
+
+/* What is parked comes before what confirms it, and nothing of it is counted as damaged. */
+static void test_one_that_is_confirmed(void)
+{
+    struct sender sender = open_sender("10.1.0.1", "10.1.0.1");
+    uint8_t bytes[LONGEST + VB_ICRC];
+    struct vb_arrival arrival;
+
+    open_port();
+    for (uint32_t psn = 1; psn <= 3; ++psn) {
+        make(&sender, bytes, 4, psn, VB_BTH + 8, (uint16_t)(300 + psn));
+        throw(&sender, bytes, VB_BTH + 8 + VB_ICRC);
+    }
+    for (uint32_t psn = 1; psn <= 3; ++psn) {
+        while (!vb_udp_next(udp, &arrival))
+            CHECK(vb_udp_receive(udp));
+        CHECK_EQ(vb_bth_read(arrival.bytes).psn, psn);
+        CHECK_EQ(arrival.length, VB_BTH + 8);
+        CHECK(!arrival.doubted);
+        CHECK_EQ(vb_udp_last(udp).ip_id, 300 + psn);
+    }
+    CHECK_EQ(take_all(), 0);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_RECEIVED), 3);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_udp_deadline(udp), UINT64_MAX);
+    vb_udp_close(udp);
+    close(sender.fd);
+}
+
+/* What is not confirmed is refused: soon, or when the flow's next packet says otherwise. */
+static void test_one_that_is_not_confirmed(void)
+{
+    struct sender sender = open_sender("10.1.0.1", "10.1.0.1");
+
+    open_port();
+    CHECK_EQ(delivered(&sender, 4, 1, VB_BTH + 8, 300), 0);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_udp_deadline(udp), time_now + 2000000);
+    vb_udp_expire(udp, time_now + 1999999);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    vb_udp_expire(udp, time_now + 2000000);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
+    CHECK_EQ(vb_udp_deadline(udp), UINT64_MAX);
+    CHECK_EQ(delivered(&sender, 4, 2, VB_BTH + 8, 301), 1); /* it speaks for this one still */
+    CHECK_EQ(delivered(&sender, 4, 3, VB_BTH + 8, 9000), 0);
+    CHECK_EQ(delivered(&sender, 4, 4, VB_BTH + 8, 302), 1);
     CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 2);
+    for (uint16_t id = 1000; id < 1200; ++id) /* more than there is room for */
+        CHECK_EQ(delivered(&sender, 4, id, VB_BTH + 8, (uint16_t)(id * 7)), 0);
+    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 2 + 199);
     vb_udp_close(udp);
     close(sender.fd);
 }
@@ -331,6 +383,8 @@ int main(void)
     RUN(test_one_bit_over_ipv6);
     RUN(test_one_bit_of_one_that_counts);
     RUN(test_one_that_counts);
+    RUN(test_one_that_is_confirmed);
+    RUN(test_one_that_is_not_confirmed);
     RUN(test_datagrams_of_one_that_counts);
     RUN(test_a_batch_is_cut);
     return 0;

@@ -226,18 +226,24 @@ static void meet(int socket)
     CHECK_EQ(read(socket, &token, 1), 1);
 }
 
-static struct vb_qp *join(int socket, struct station_card *card, struct station_route route)
+static struct vb_qp *join_as(const struct vb_host_config *config, int socket,
+                             struct station_card *card, struct station_route route)
 {
     struct vb_qp *qp;
     struct station_card mine;
 
-    station_open(&here, NULL);
+    station_open(&here, config);
     qp = station_qp(&here, IBV_QPT_RC);
     mine = station_card(&here, qp);
     swap_cards(socket, &mine, card);
     station_connect(&here, qp, card, route);
     meet(socket);
     return qp;
+}
+
+static struct vb_qp *join(int socket, struct station_card *card, struct station_route route)
+{
+    return join_as(NULL, socket, card, route);
 }
 
 /* A target whose memory is gone, as its thread finds. */
@@ -465,6 +471,7 @@ static void test_a_last_look(void)
     struct pollfd readable = {.events = POLLIN};
     struct ibv_wc wc;
 
+    sem_init(&goes_on, 0, 0);
     open_pair_as(&config, IBV_QPT_RC, patient);
     CHECK(thread_rests());
     CHECK(network_run("ip addr add 10.3.0.8/24 dev va"));
@@ -479,6 +486,33 @@ static void test_a_last_look(void)
     expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
     sem_post(&goes_on); /* whatever else has changed at the interface */
     station_close(&here);
+}
+
+/*
+ * The thread comes late, as on a busy host: its timer has expired, and the answer waits in the
+ * socket. The answer counts, and nothing is sent again.
+ */
+static void test_an_answer_before_a_late_timer(void)
+{
+    struct vb_host_config config = {.packets_only = true, .roce = {.event = stand_still}};
+    struct other other = start_target(0);
+    struct vb_qp *qp = join_as(&config, other.socket, &other.card, home);
+    struct vb_counters counters;
+
+    meet(other.socket);
+    sem_init(&goes_on, 0, 0);
+    CHECK(network_run("ip addr add 10.3.0.9/24 dev va"));
+    CHECK_EQ(sem_wait(&stands), 0);
+    station_post(&here, qp, IBV_WR_RDMA_WRITE, 100, &other.card);
+    usleep(300000);
+    CHECK_EQ(sem_post(&goes_on), 0);
+    expect(station_sleep(&here, 5), IBV_WC_RDMA_WRITE);
+    counters = counted();
+    CHECK_EQ(counters.timeouts, 0);
+    CHECK_EQ(counters.packets_resent, 0);
+    sem_post(&goes_on);
+    station_close(&here);
+    end_target(&other);
 }
 
 /* Small buffers for what is sent: of the sockets that have a lane's port. */
@@ -621,8 +655,8 @@ int main(void)
     RUN(test_refusals);
     RUN(test_events);
     sem_init(&stands, 0, 0);
-    sem_init(&goes_on, 0, 0);
     RUN(test_a_last_look);
+    RUN(test_an_answer_before_a_late_timer);
     RUN(test_slow_link);
     RUN(test_ways);
     RUN(test_move);

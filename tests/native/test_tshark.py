@@ -113,15 +113,17 @@ def test_tshark_shows_the_same_icrc(sample: Sample, tshark: Tshark) -> None:
 def test_comments_say_why(sample: Sample, tshark: Tshark) -> None:
     fields = ("-e", "infiniband.bth.psn", "-e", "frame.comment")
     shown = tshark(sample("comments"), "-T", "fields", *fields)
-    assert shown[:6] == [
+    assert shown[:7] == [
         "0\t",
-        "1\tretransmitted: no acknowledgement within the timeout",
-        "2\tretransmitted: the responder missed a packet (NAK: PSN sequence error)",
-        "3\tretransmitted: the responder had no receive request (RNR NAK)",
-        "4\tretransmitted: a response is missing (implied NAK)",
+        "1\tretransmitted: no acknowledgement within the timeout: PSN 40 is not acknowledged",
+        "2\tretransmitted: the responder missed a packet (NAK: PSN sequence error): "
+        "PSN 40 was missing",
+        "3\tretransmitted: the responder had no receive request (RNR NAK): PSN 40 was refused",
+        "4\tretransmitted: a response is missing (implied NAK): PSN 40 is missing",
         "5\tsent again: the requester repeated its request",
+        "6\tprobe: no answer for 420 us: PSN 40 is not acknowledged",
     ]
-    assert shown[6] == "0\tdropped by the fault rule: drop nth=1"
+    assert shown[7] == "0\tdropped by the fault rule: drop nth=1"
     text = "\n".join(shown)
     for words in (
         "duplicated by the fault rule: duplicate nth=1",

@@ -13,6 +13,9 @@ import pytest
 
 from tests.support import SANITIZED
 from verbena._native import library, library_dir
+from verbena.sim import _world
+from verbena.verbs import _verbs
+from verbena.wire import _wire
 
 LIBRARIES = ["libibverbs.so.1", "libibverbs.so", "libverbena_paths.so", "libverbena_heap.so"]
 SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "librt.so.1", "libdl.so.2"}
@@ -86,3 +89,42 @@ def test_only_the_abi_is_exported() -> None:
     assert names
     assert [name for name in names if name.startswith("vb_")] == []
     assert [name for name in names if "@" not in name and not name.startswith(nodes)] == []
+
+
+# ---- the C library ------------------------------------------------------------------------------
+
+NEWEST = (2, 28)  # manylinux_2_28, for which pyproject.toml has wheels built
+# What an older C library has by other means: stat() and its like as inline functions, and libgcc's
+# unwinder looks for its tables by dl_iterate_phdr().
+OTHERWISE = {"stat", "fstat", "lstat", "_dl_find_object"}
+VERSIONED = re.compile(r"\s(\S+)@+GLIBC_(\d+)\.(\d+)")
+
+
+def versions(path: Path, *, defined: bool) -> set[tuple[str, tuple[int, int]]]:
+    """Names of the C library's functions with their versions: those in it, or those needed."""
+    command = ["readelf", "--wide", "--dyn-syms", str(path)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in output.splitlines() if (" UND " in line) != defined]
+    return {
+        (name, (int(major), int(minor)))
+        for line in lines
+        for name, major, minor in VERSIONED.findall(line)
+    }
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged")
+def test_no_function_is_newer_than_the_c_library_that_wheels_are_for() -> None:
+    """Built here, a function has the newest version of this C library; an older one must be there
+    as well."""
+    maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    libc = next(path for path in maps if Path(path).name == "libc.so.6")
+    old = {name for name, version in versions(Path(libc), defined=True) if version <= NEWEST}
+    modules = [Path(module.__file__ or "") for module in (_verbs, _wire, _world)]
+    needed = {
+        name
+        for path in [*map(library, LIBRARIES), *modules]
+        for name, version in versions(path, defined=False)
+        if version > NEWEST
+    }
+    assert needed - old - OTHERWISE == set()
+    assert "pthread_create" in {name for name, _ in versions(Path(libc), defined=True)}

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import email
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -80,6 +84,52 @@ def test_wheel_contains_all_parts_and_no_sources(wheel: Path) -> None:
     assert [
         name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi", ".pxd", ".a", ".o"))
     ] == []
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(opened.read(name))
+
+
+def test_the_description_has_no_links_that_need_the_repository(wheel: Path) -> None:
+    """An index page shows it alone: README.md's own links and pictures are relative."""
+    description = metadata(wheel).get_payload()
+    assert isinstance(description, str)
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", description)
+    assert pictures
+    assert [each for each in targets if not each.startswith(("https://", "#"))] == []
+    inside = [each for each in targets if "/main/" in each]
+    assert inside
+    for each in inside:
+        path = each.partition("/main/")[2].partition("#")[0]
+        assert (ROOT / path).exists(), each
+
+
+def test_the_metadata_name_where_to_go(wheel: Path) -> None:
+    urls = dict(line.split(", ") for line in metadata(wheel).get_all("Project-URL", []))
+    assert {"Source", "Documentation", "Changes", "Issues"} <= set(urls)
+
+
+def test_the_version_stands_once(wheel: Path) -> None:
+    """In pyproject.toml; CMake reads it there, also without Python. CITATION.cff has it again."""
+    version = metadata(wheel)["Version"]
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == version
+    for name in ("CMakeLists.txt", "src/verbena/__init__.py"):
+        assert version not in (ROOT / name).read_text(), name
+    assert f"version {version}".encode() in zipfile.ZipFile(wheel).read(
+        "verbena/lib/libibverbs.so.1"
+    )
+
+
+def test_a_wheel_is_made_without_what_only_tests_need() -> None:
+    """`make wheel` in a fresh checkout: what it would run."""
+    command = ["make", "--dry-run", "--always-make", "wheel"]
+    said = run(*command)
+    assert "extras.py wheel" in said
+    assert re.findall(r"extras\.py (?!wheel)\S+", said) == []
+    assert ".venv/" not in said
 
 
 def test_wheel_runs_without_a_compiler(machine: Path) -> None:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run, Start
 from tests.programs.pairs import start_pair
+from verbena import launch
 
 pytestmark = pytest.mark.debian
 
@@ -28,10 +33,149 @@ def test_a_queue_that_is_too_deep(verbena_run: Run, debian_program: Find) -> Non
     assert "ibv_create_qp failed: Invalid argument; max_recv_wr is 40000" in line
 
 
-def test_without_the_option_nothing_is_told(verbena_run: Run, debian_program: Find) -> None:
+def test_without_the_option_a_program_that_fails_is_told_of_it(
+    verbena_run: Run, debian_program: Find
+) -> None:
     done = verbena_run(debian_program("ibv_rc_pingpong"), "-g", "1", "-r", "40000")
     assert done.returncode != 0
+    (line,) = told(done.stdout)
+    assert "verbena run --log errors" in line
+
+
+def test_too_few_threads_are_told_by_their_limit(debian_program: Find) -> None:
+    """As of a container with --pids-limit."""
+    if os.geteuid():
+        pytest.skip("to be another user takes root")
+    other_user = ("setpriv", "--reuid=54322", "--clear-groups", "prlimit", "--nproc=2")
+    done = subprocess.run(
+        [*other_user, debian_program("ibv_devinfo")],
+        env=launch.environment(log=launch.LogLevel.ERRORS),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode != 0
+    (line,) = told(done.stdout)
+    assert "cannot open verbena0: its threads cannot be started" in line
+    assert "ulimit -u" in line
+
+
+FAILING_REQUEST = """
+#include <infiniband/verbs.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+                                    .cap = {2, 2, 1, 1, 0}, .sq_sig_all = 1};
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    char buffer[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, buffer, 64, 0);
+    struct ibv_sge sge = {(uintptr_t)buffer, 64, mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct ibv_wc wc;
+
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                     IBV_QP_ACCESS_FLAGS))
+        return 90;
+    memset(&attr, 0, sizeof(attr));
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = qp->qp_num ^ 1; /* nobody */
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.hop_limit = 1;
+    ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid);
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                     IBV_QP_MIN_RNR_TIMER))
+        return 91;
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 8;
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
+        return 92;
+    if (ibv_post_send(qp, &wr, &bad))
+        return 93;
+    while (ibv_poll_cq(cq, 1, &wc) == 0)
+        ;
+    return wc.status == IBV_WC_RETRY_EXC_ERR ? atoi(argv[1]) : 94;
+}
+"""
+
+
+@pytest.mark.parametrize("port", ["direct", "roce"])
+def test_a_program_whose_request_failed_is_told_of_it(
+    verbena_run: Run, tmp_path: Path, port: str
+) -> None:
+    source, program = tmp_path / "failing.c", str(tmp_path / "failing")
+    source.write_text(FAILING_REQUEST)
+    subprocess.run(["gcc", "-o", program, str(source), "-libverbs"], check=True)
+    env = {} if port == "direct" else {"VERBENA_PORT": port}
+    done = verbena_run(program, "7", env=env)
+    assert done.returncode == 7, done.stdout
+    (line,) = told(done.stdout)
+    assert "verbena run --log errors" in line
+    assert told(verbena_run(program, "0", env=env).stdout) == []
+
+
+OPEN = """
+import ctypes, sys
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+device = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
+entry = ctypes.create_string_buffer(32)
+"""
+FAIL = f"""{OPEN}
+for _ in range(30):
+    assert verbs.ibv_query_pkey(device, 1, 9, entry) == -1
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_one_line_for_all_that_failed(verbena_run: Run) -> None:
+    """Who ends well, or reads the reasons, hears nothing."""
+    assert len(told(verbena_run(sys.executable, "-c", FAIL, "1").stdout)) == 1
+    assert told(verbena_run(sys.executable, "-c", FAIL, "0").stdout) == []
+    read = "from verbena import verbs; verbs.open_device().query_port(9)"
+    done = verbena_run(sys.executable, "-c", read)
+    assert done.returncode == 1
+    assert "ports count from 1" in done.stdout
     assert told(done.stdout) == []
+
+
+def test_the_connection_manager_is_named(verbena_run: Run, debian_program: Find) -> None:
+    done = verbena_run(debian_program("rping"), "-s")
+    assert done.returncode != 0
+    (line,) = told(done.stdout)
+    assert "connection manager" in line
+    assert "librdmacm" in line
+
+
+SCAN = f"""{OPEN}
+failed = [verbs._ibv_query_gid_ex(device, 1, i, entry, 0, ctypes.c_size_t(32)) for i in range(256)]
+print(failed.count(61), failed.index(61))
+assert verbs._ibv_query_gid_ex(device, 1, 256, entry, 0, ctypes.c_size_t(32)) == 22
+"""
+
+
+def test_a_scan_of_the_gid_table_is_one_line(verbena_run: Run) -> None:
+    done = verbena_run(sys.executable, "-c", SCAN, options=TOLD)
+    assert done.returncode == 0, done.stdout
+    empty, beyond = told(done.stdout)
+    count, first = next(line for line in done.stdout.splitlines() if line[0].isdigit()).split()
+    assert int(count) > 200
+    assert f"note: ibv_query_gid_ex: GID index {first} is empty" in empty
+    assert "fail" not in empty
+    assert "no GID index 256" in beyond
 
 
 def test_a_pingpong_without_a_gid(verbena_start: Start, debian_program: Find) -> None:

@@ -103,7 +103,7 @@ def test_devinfo_lists_every_gid(verbena_run: Run, debian_program: Find) -> None
     with verbs.open_device() as context:
         table = context.query_gid_table()
     assert [int(index) for index, _ in types] == [entry.gid_index for entry in table]
-    assert [kind for _, kind in types][:2] == ["RoCE v1", "RoCE v2"]
+    assert {kind for _, kind in types} == {"RoCE v2"}
 
 
 def test_devinfo_names_the_device_only(verbena_run: Run, debian_program: Find) -> None:

@@ -49,12 +49,14 @@ _CALLS = {
         "process_vm_writev": 311,
         "memfd_create": 319,
         "membarrier": 324,
+        "clone3": 435,
     },
     "aarch64": {
         "process_vm_readv": 270,
         "process_vm_writev": 271,
         "memfd_create": 279,
         "membarrier": 283,
+        "clone3": 435,
     },
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 
 import pytest
 
@@ -103,8 +104,18 @@ def refusal(child: Child) -> verbs.VerbsError:
 
 def test_without_memfd_the_error_names_the_filter(start_child: StartChild) -> None:
     child = start_child("deny=memfd_create")
-    assert refusal(child).errno == errno.EPERM
+    error = refusal(child)
+    assert error.errno == errno.EPERM
+    assert "memfd_create" in str(error)
+    assert "seccomp" in str(error)
     assert "seccomp" in child.stop()
+
+
+def test_without_clone3_the_error_names_it(start_child: StartChild) -> None:
+    """As an old Docker's filter has it, which a new glibc takes for an answer."""
+    child = start_child("deny=clone3")
+    assert "a thread cannot be started: clone3 is forbidden" in str(refusal(child))
+    assert "a thread cannot be started" in child.stop()
 
 
 # ---- limits ----
@@ -170,3 +181,6 @@ def test_another_network_namespace_is_another_host(start_child: StartChild) -> N
     with pytest.raises(verbs.VerbsError) as caught:
         near.connect(far.info(), timeout=10, retry_cnt=1)
     assert caught.value.errno == errno.ENETUNREACH  # it has no address to send packets from
+    gid = ipaddress.IPv6Address(bytes(far.info().gid))
+    shown = f"::ffff:{gid.ipv4_mapped}" if gid.ipv4_mapped else str(gid)
+    assert f"no route leads from GID index 0 to the peer's GID {shown}: " in str(caught.value)

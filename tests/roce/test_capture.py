@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -39,7 +40,7 @@ INBOUND, OUTBOUND = 1, 2
 ITERATIONS = 20
 SIZE = 3000  # three packets at a path MTU of 1024
 UDP_BTH_ICRC = 8 + 12 + 4
-RETRANSMISSION = "retransmitted: "
+RETRANSMISSION = ("retransmitted: ", "probe: ")
 NO_RECEIVE = "retransmitted: the responder had no receive request (RNR NAK)"
 # AETH syndromes: bits 6:5, and a NAK's code.
 ACKNOWLEDGED, RNR, NAK = 0, 1, 3
@@ -206,13 +207,18 @@ with verbs.open_device() as context:
 """
 
 
-def test_direct_failures_are_what_the_responder_would_have_said(captured: Captured) -> None:
+def packets_of(captured: Captured, program: str, env: dict[str, str]) -> list[Packet]:
+    """What a Python program captures that ends by itself and well."""
     capture.begin(captured.file)
-    env = DIRECT | {"VERBENA_CAPTURE": str(captured.file)}
-    process = captured.start(sys.executable, "-c", FAILURES, env=env)
+    env = env | {"VERBENA_CAPTURE": str(captured.file)}
+    process = captured.start(sys.executable, "-c", program, env=env)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    packets = captured.packets()
+    return captured.packets()
+
+
+def test_direct_failures_are_what_the_responder_would_have_said(captured: Captured) -> None:
+    packets = packets_of(captured, FAILURES, DIRECT)
     assert [packet.opcode for packet in packets] == [SEND_ONLY, ACK] * 2 + [WRITE_ONLY, ACK]
     psns = [packet.psn - packets[0].psn for packet in packets]
     assert psns == [0, 0, 0, 0, 1, 1]
@@ -220,7 +226,12 @@ def test_direct_failures_are_what_the_responder_would_have_said(captured: Captur
     assert [syndrome >> 5 for syndrome in answers] == [RNR, ACKNOWLEDGED, NAK]
     assert answers[2] & 31 == REMOTE_ACCESS
     comments = [packet.comment for packet in packets]
-    assert comments == ["", "", NO_RECEIVE, "", "", ""]
+    assert re.fullmatch(
+        r"RNR NAK: no receive request for PSN \d+: again after [\d.]+ ms", comments[1]
+    )
+    psn = packets[4].psn
+    refused = f"NAK: remote access error: PSN {psn} is refused"
+    assert [*comments[:1], *comments[2:]] == ["", NO_RECEIVE, "", "", refused]
 
 
 # ---- packets of two processes on this host ------------------------------------------------------
@@ -260,10 +271,103 @@ def test_comments_say_why_packets_were_sent_again(captured: Captured) -> None:
     comments = Counter(packet.comment for packet in captured.packets())
     assert [text for text in comments if text.startswith("dropped by the fault rule: drop 2%")]
     # A packet that was sent again may be dropped once more: then both are said.
-    again = {text.split("; ")[0] for text in comments if text.startswith(RETRANSMISSION)}
+    reasons = (
+        re.split(r": PSN \d", text)[0] for text in comments if text.startswith(RETRANSMISSION)
+    )
+    again = {re.sub(r"for (\d+ us|a few round trips)", "for N us", text) for text in reasons}
     assert again
     assert again <= {
         "retransmitted: no acknowledgement within the timeout",
+        "probe: no answer for N us",
         "retransmitted: the responder missed a packet (NAK: PSN sequence error)",
         NO_RECEIVE,
     }
+
+
+AGAIN = re.compile(r"PSN (\d+) (?:is|was) [a-z ]+, attempt (\d+), the original is frame (\d+)")
+
+
+def test_what_is_sent_again_names_what_was_missing_and_its_original(captured: Captured) -> None:
+    words = ("-F", "-x", gid_of_loopback(), "-m", "1024", "-s", "65536", "-n", "40")
+    captured.run("ib_write_bw", *words, env=ROCE, fault="drop 3% opcode=write; seed 5")
+    packets = captured.packets()
+    attempts: Counter[tuple[int, int]] = Counter()
+    found = 0
+    for number, packet in enumerate(packets, 1):
+        if packet.opcode not in DATA or packet.direction != OUTBOUND:
+            continue
+        attempts[packet.dest, packet.psn] += 1
+        if not packet.comment.startswith(RETRANSMISSION):
+            continue
+        match = AGAIN.search(packet.comment)
+        assert match, packet
+        missing, attempt, frame = map(int, match.groups())
+        assert attempt == attempts[packet.dest, packet.psn]
+        assert frame < number
+        original = packets[frame - 1]
+        assert (original.psn, original.dest, original.direction) == (
+            packet.psn,
+            packet.dest,
+            OUTBOUND,
+        )
+        assert not original.comment.startswith(RETRANSMISSION)
+        assert (packet.psn - missing) % (1 << 24) < 1 << 16
+        found += 1
+    assert found
+    naks = [packet for packet in packets if packet.comment.startswith("NAK: PSN sequence error")]
+    assert naks
+    for nak in naks:
+        assert (nak.opcode, nak.comment) == (
+            ACK,
+            f"NAK: PSN sequence error: PSN {nak.psn} is missing",
+        )
+    assert {nak.direction for nak in naks} == {INBOUND, OUTBOUND}
+    late = [packet for packet in packets if "out of sequence" in packet.comment]
+    assert late
+    assert {packet.direction for packet in late} == {INBOUND}
+
+
+REFUSALS = FAILURES.replace(
+    "time.sleep(0.01)",
+    "while not context.counters()['engine']['nak_rnr_received']: time.sleep(0.01)",
+)
+
+
+def test_what_is_refused_says_why(captured: Captured) -> None:
+    """As packets: a SEND without a receive request, and a WRITE with an rkey of nothing."""
+    packets = packets_of(captured, REFUSALS, ROCE)
+    said = {(packet.opcode, packet.direction, packet.comment) for packet in packets}
+    refused = "refused: key names nothing (refused_key)"
+    assert (SEND_ONLY, INBOUND, "refused: no receive request (RNR NAK)") in said
+    assert (WRITE_ONLY, INBOUND, refused) in said
+    for direction in (INBOUND, OUTBOUND):
+        naks = [text for opcode, way, text in said if opcode == ACK and way == direction]
+        assert any(text.startswith("RNR NAK: no receive request for PSN ") for text in naks)
+        assert any(text.startswith("NAK: remote access error: PSN ") for text in naks)
+
+
+# A datagram with another queue key than the receiver's.
+WRONG_QKEY = """
+import time
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = (pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD) for _ in range(2))
+    for qp in (near, far):
+        verbs.bring_up_ud(qp)
+    info, gid_index = verbs.local_qp_info(far)
+    ah = pd.create_ah(verbs.address_of(info, gid_index))
+    memory = pd.alloc(64)
+    near.send(memory, length=8, ah=ah, remote_qpn=far.qp_num, remote_qkey=77)
+    cq.wait()
+    time.sleep(0.1)
+    cq.poll()
+"""
+
+
+def test_what_is_dropped_says_why(captured: Captured) -> None:
+    came = [
+        packet for packet in packets_of(captured, WRONG_QKEY, ROCE) if packet.direction == INBOUND
+    ]
+    assert [packet.comment for packet in came] == ["dropped: wrong queue key (drop_qkey)"]

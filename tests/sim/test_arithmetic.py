@@ -72,7 +72,7 @@ def test_the_core_has_no_fused_operation_where_the_processor_has() -> None:
     assert count["fast"] >= 5  # or there is nothing to be seen here
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="is compiled with x86-64's own compiler")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64's gcc has -m32")
 def test_the_core_compiles_for_a_32_bit_target(tmp_path: Path) -> None:
     """With the headers of the 64-bit library, which are the same: nothing is linked."""
     (tmp_path / "gnu").mkdir()

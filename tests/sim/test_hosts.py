@@ -191,6 +191,7 @@ def test_two_runs_are_equal_with_all_of_it() -> None:
 FRAME = 4096 + 98
 LOSSY: dict[str, Any] = {"lanes": [{"flow": "lossy", "alpha": 2.0}], "buffer": 256 << 10}
 PLAIN: dict[str, Any] = {"buffer": 256 << 10}
+NEAR = {"rate": 100 * GIGABIT, "delay": 1000}  # nearly all that is in flight waits in a queue
 
 
 def crowded(switch: dict[str, Any], reserve_buffer: int, **world: Any) -> World:
@@ -240,6 +241,38 @@ def test_a_switch_promises_no_more_than_it_has(switch: dict[str, Any]) -> None:
     states = [STATES[state] for state in world.flows()["state"]]
     assert states == ["done", "done", "done", "refused", "done"]
     assert (world.links()["dropped_full"] == 0).all()
+
+
+def standing(others: str | None, promised: int) -> World:
+    """Two flows whose promised packets stand in the queue of host 0's port, and another."""
+    world = World(seed=1)
+    star(world, 4, NEAR, buffer=100_000)
+    world.add_flows([1, 2], 0, 4 * MIB, depth=7, reserve_buffer=promised)
+    if others is not None:
+        world.add_flows(3, 0, 2 * MIB, 50 * MICROSECOND, message=4096, depth=64, transport=others)
+    return finish(world)
+
+
+def test_promised_packets_take_nothing_of_the_share_of_others() -> None:
+    """Two thirds of the buffer are promised, and in use: others have the third that is left."""
+    alone, both = standing(None, 33_000), standing("uc", 33_000)
+    out = both.links()[both.links()["node"] == 4]
+    assert alone.links()["queued_max"].max() > 50_000
+    assert both.flows()["resent"].tolist() == [0, 0, 0]
+    assert set(both.flows()["state"][:2]) == {STATES.index("done")}
+    assert out["queued_max"].max() <= 100_000
+    assert both.flows()["done"][2] > MIB // 2  # it would lose nearly all
+
+
+def test_what_is_promised_and_in_use_is_not_taken_twice() -> None:
+    """The second flow begins while the first one's packets stand in the queue."""
+    world = World(seed=1)
+    star(world, 4, NEAR, buffer=100_000)
+    world.add_flows([1, 2], 0, 4 * MIB, depth=7, reserve_buffer=30_000)
+    world.add_flows(3, 0, MIB, 100 * MICROSECOND, depth=4, reserve_buffer=30_000)
+    finish(world)
+    assert [STATES[state] for state in world.flows()["state"]] == ["done"] * 3
+    assert world.links()["dropped_full"].sum() == 0
 
 
 def test_others_have_the_rest_of_the_buffer() -> None:

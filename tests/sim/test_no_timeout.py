@@ -177,7 +177,7 @@ def scenario(
 )
 def test_a_scenario_notes_it_before_the_run(words: str, given: dict[str, str]) -> None:
     def notes(**more: Any) -> list[str]:
-        return [note for note in scenario(**{**given, **more}).notes if "timeout" in note]
+        return [note for note in scenario(**{**given, **more}).notes if "RC has no" in note]
 
     said = notes()
     assert len(said) == 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,155 @@ def test_the_legend_hides_no_line() -> None:
         assert legend.y1 < plane.y0
 
 
+# ---- throughput ----------------------------------------------------------------------------------
+
+
+def test_throughput_is_what_was_delivered_and_ends_with_all_of_it() -> None:
+    result = run()
+    assert result.delivered[-1].tolist() == [4 << 20, 16 << 10]
+    assert result.delivered[0].tolist() == [0, 0]
+    assert (result.delivered_at[0], result.delivered_at[-1]) == (0, result.time)
+    assert (np.diff(result.delivered.astype(np.int64), axis=0) >= 0).all()
+    times, rates = result.throughput("many")
+    assert 50 < len(times) == len(rates) <= 200
+    assert np.median(rates) == pytest.approx(97.8e9, rel=0.03)
+    axes = drawn(plots.throughput, result)
+    assert axes.get_ylabel() == "throughput, acknowledged (Gb/s)"
+    assert axes.lines[0].get_ydata() == pytest.approx(rates / 1e9)
+    with pytest.raises(ValueError, match="no traffic 'few': there is many, one"):
+        result.throughput("few")
+
+
+@pytest.mark.parametrize("length", ["duration", "none"])
+def test_a_run_that_lasts_longer_than_expected_has_no_more_rows(length: str) -> None:
+    """Two flows lose nearly all and wait for timers."""
+    text = BASE.replace("[[traffic]]", '[adapter]\ntimeout = 8\n[switch]\nbuffer = "8 KiB"\n'
+                        "[[traffic]]", 1)  # fmt: skip
+    result = run('duration = "40 ms"\n' if length == "duration" else "", text)
+    assert result.time > 3 * 10**9
+    assert 50 <= len(result.delivered_at) <= 202
+    assert int(result.delivered[-1].sum()) == int(result.flows["done"].sum())
+
+
+def test_looking_at_a_run_changes_nothing_of_it() -> None:
+    scenario = Scenario.parse(BASE + '[switch]\nbuffer = "64 KiB"\n')
+    result, alone = scenario.run(), scenario.world()
+    assert alone.run() == "done"
+    assert alone.flows()["finish"].tolist() == result.flows["finish"].tolist()
+    assert (alone.now, alone.packets["sent"]) == (result.time, result.packets["sent"])
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+def stalled() -> ScenarioResult:
+    return run(text=BASE + '[switch]\nflow = "pauses"\nstop = "16 KiB"\nspare = "64 KiB"\n')
+
+
+def test_links_are_coloured_by_how_long_they_stood_still(tmp_path: Path) -> None:
+    result = stalled()
+    axes = drawn(plots.stalls, result)
+    part = result.links["stalled"] / result.time
+    wide = [patch.get_linewidth() for patch in axes.patches]
+    cables = part.reshape(-1, 2).max(axis=1)
+    assert wide == pytest.approx(1.2 + 2.4 * cables)
+    assert f"{part.max():.0%}" in axes.get_title()
+    assert result.link_name(int(part.argmax())) in axes.get_title()
+    bar = axes.figure.axes[1]
+    assert bar.get_ylabel() == "part of the time that a link stood still"
+    names = {path.name for path in result.plot(tmp_path)}
+    assert names == {"throughput.png", "completion.png", "links.png", "stalls.png"}
+    assert "stalls.png" not in {path.name for path in run().plot(tmp_path / "other")}
+
+
+def test_an_svg_has_text_and_is_the_same_each_time(tmp_path: Path) -> None:
+    made = [run().plot(tmp_path / name, "svg") for name in ("one", "other")]
+    for one, other in zip(*made, strict=True):
+        assert one.suffix == ".svg"
+        assert one.read_bytes() == other.read_bytes()
+    text = (tmp_path / "one" / "throughput.svg").read_text()
+    assert ">throughput, acknowledged (Gb/s)</text>" in text
+    with pytest.raises(ValueError, match="pictures are png, svg, pdf, and not 'jpg'"):
+        run().plot(tmp_path, "jpg")
+
+
+def test_variants_stand_side_by_side_on_common_axes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    save = plots._save
+    monkeypatch.setattr(
+        plots, "_save", lambda figure, path: figures.append(figure) or save(figure, path)
+    )
+    slow = run(text=BASE.replace("100GbE", "10GbE"))
+    results = [run(), replace(slow, name="slow"), replace(stalled(), name="stops")]
+    path = plots.compare(results, tmp_path / "new" / "variants.png")
+    assert path.stat().st_size > 10_000
+    (figure,) = figures
+    planes = [axes for axes in figure.axes if axes.lines]
+    rows = [planes[:3], planes[3:]]
+    assert [axes.get_title() for axes in rows[0]] == ["scenario", "slow", "stops"]
+    for row, label in zip(
+        rows, ("throughput, acknowledged (Gb/s)", "part of all flows"), strict=True
+    ):
+        assert {axes.get_ylabel() for axes in row} == {label}
+        assert len({(axes.get_xlim(), axes.get_ylim()) for axes in row}) == 1
+        assert len({axes.get_xlabel().partition(",")[0] for axes in row}) == 1
+    assert rows[0][0].get_ylim()[1] > 97
+    said = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert said.count("no link stood still") == 2
+
+
+def test_a_run_that_ends_much_earlier_has_an_axis_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that ends in a deadlock: on the common axis it would be a vertical line."""
+    figures: list[Any] = []
+    save = plots._save
+    monkeypatch.setattr(
+        plots, "_save", lambda figure, path: figures.append(figure) or save(figure, path)
+    )
+    short = run()
+    long = run(text=BASE.replace("100GbE", "1GbE"))
+    assert 10 * short.time < long.time
+    plots.compare([short, long], tmp_path / "variants.svg")
+    first, second = (axes for axes in figures[0].axes if "throughput" in axes.get_ylabel())
+    assert first.get_xlabel().endswith("an axis of its own")
+    assert first.get_xlim()[1] < second.get_xlim()[1] / 10
+    assert not second.get_xlabel().endswith("own")
+
+
+def test_where_throughput_is_drawn_no_text_lies_over_it() -> None:
+    axes = drawn(plots.throughput, run())
+    assert not axes.texts
+    assert ", in steps of " in axes.get_xlabel()
+
+
+def test_a_queue_has_one_colour_in_all_variants() -> None:
+    styles: dict[str, int] = {}
+    seen: list[dict[str, str]] = []
+    for longest in (3, 4):  # another one is drawn first
+        queued = np.full((3, 5), 1024)
+        queued[:, longest] = 4096
+        queued[:, longest - 3] = 0
+        axes = Figure().subplots()
+        plots.queues(sampled(run(), queued), axes, 0, styles)
+        seen.append({str(line.get_label()): line.get_color() for line in axes.lines})
+    assert len(seen[0].keys() & seen[1].keys()) == 3
+    assert all(seen[1].get(name, colour) == colour for name, colour in seen[0].items())
+    assert len(set({**seen[0], **seen[1]}.values())) == 5
+
+
+def test_names_that_would_overlap_are_left_out() -> None:
+    axes = drawn(plots.links, run(text=BASE.replace("hosts = 5", "hosts = 33")))
+    names = [text.get_text() for text in axes.texts]
+    assert "s0" in names
+    assert 5 < len(names) < 30
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
 # ---- in words ------------------------------------------------------------------------------------
 
 
@@ -171,7 +321,7 @@ def test_what_has_come_grows_to_the_whole_flow() -> None:
         done = result.flows["done"]
         assert (done >= before).all()
         assert (done <= result.flows["bytes"]).all()
-        arrived = result.links["bytes"][result.link("s0", "h4")]
+        arrived = result.links["bytes"][result.link("s0-h4")]
         assert done.sum() <= arrived
         assert arrived - done.sum() < 0.05 * arrived + 64_000  # headers, and what is on its way
         before = done
@@ -208,10 +358,23 @@ def test_failures_are_summed_up_with_their_reason() -> None:
 def test_traffic_of_one_name_is_counted_apart() -> None:
     twice = BASE[: BASE.rindex("[[")] + BASE[BASE.index("[[") : BASE.rindex("[[")]
     result = run(text=twice.replace('name = "many"\n', ""))
-    result = replace(result, flows=result.flows.copy())
+    result = replace(result, flows=result.flows.copy(), traffic=("incast", "incast"))
     result.flows["state"][:5], result.flows["status"][:5] = FAILED, 12
     assert result.failures == {"incast": {"RETRY_EXC_ERR": 5}}
     assert "FAILED: 4 of 4 flows of incast" in result.summary()
     assert "FAILED: 1 of 4 flows of incast" in result.summary()
     axes = drawn(plots.completion_times, result)
     assert [curve(axes, number)[-1] for number in (0, 1)] == [0, 0.75]
+
+
+def test_a_large_network_has_the_names_of_its_busiest_link() -> None:
+    """Others would overlap."""
+    text = (
+        '[fabric]\ntopology = "one_switch"\nhosts = 60\n[[traffic]]\npattern = "flows"\n'
+        'from = "h7"\nto = "h9"\nsize = "64 KiB"\n'
+    )
+    result = Scenario.parse(text).run()
+    axes = Figure().subplots()
+    plots.links(result, axes)
+    names = {text.get_text() for text in axes.texts}
+    assert names in ({"h7", "s0"}, {"h9", "s0"})

@@ -382,6 +382,25 @@ def test_a_deadlock_names_who_waits_and_where() -> None:
     assert lines[1].endswith("in waits_for_ever")
 
 
+def test_a_send_that_nobody_receives_is_named() -> None:
+    """With rnr_retry 7 it is tried again for ever, so that the world never comes to rest."""
+
+    async def receiver() -> None:
+        async with called(PORT):
+            await asyncio.get_running_loop().create_future()
+
+    async def sender() -> None:
+        async with calling("h0", PORT) as end:
+            await end.qp.send(end.mr)
+
+    with pytest.raises(sim.Deadlock) as caught:
+        sim.run({"h0": receiver, "h1": sender}, FABRIC)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("since a minute")
+    assert [line.split(":")[0].strip() for line in lines[1:3]] == ["h0", "h1"]
+    assert "has no receive request for it (rnr_retry 7: for ever)" in lines[3]
+
+
 def test_packets_that_wait_for_each_other_are_named() -> None:
     world = sim.World(framing="bare", window=1 << 20, timeout=0)
     lane = {"flow": "credits", "room": 8 << 10}

@@ -7,6 +7,7 @@ import pickle
 import resource
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from verbena import fabrics
 from verbena.sim import Scenario, ScenarioError, World, limits
 from verbena.sim.document import key_lines
 from verbena.sim.result import DONE, NEVER
-from verbena.sim.units import bytes_of, picoseconds, size_text, time_text
+from verbena.sim.scenario_patterns import PATTERNS, REQUIRED
+from verbena.sim.scenario_traffic import COMMON
+from verbena.sim.units import bytes_of, gigabits_text, picoseconds, size_text, time_text
 
 BASE = """\
 [fabric]
@@ -43,7 +46,7 @@ def test_a_scenario_runs_and_all_is_measured() -> None:
     drain = 2 * 16 * (4096 + 28) * 80
     assert result.durations().max() > drain
     assert result.links["utilisation"].max() <= 1
-    assert result.link_name(result.link("s0", "h2")) == "s0[3] to h2[1]"
+    assert result.link_name(result.link("s0[3]")) == "s0-h2"
     assert result.packets["sent"] == result.packets["delivered"] == 2 * 16 * 2
     assert result.packets["under_way"] == 0
     assert 60e9 < result.goodput() < 100e9
@@ -59,26 +62,90 @@ def test_one_seed_makes_one_result() -> None:
     assert one.links.tobytes() != another.links.tobytes()
 
 
+def test_a_seed_of_a_run_is_the_scenario_s() -> None:
+    """It draws the traffic too, but for traffic that has a seed of its own."""
+    drawn = (
+        '[fabric]\ntopology = "one_switch"\nhosts = 8\n[[traffic]]\npattern = "poisson"\n'
+        'load = 0.5\nsizes = "websearch"\nlasts = "200 us"\n'
+    )
+    scenario = Scenario.parse(drawn)
+    one, other = scenario.run(seed=3), scenario.changed({"seed": 3}).run()
+    assert one.flows.tobytes() == other.flows.tobytes()
+    assert one.flows.tobytes() != scenario.run().flows.tobytes()
+    assert (one.seed, scenario.run().seed) == (3, 0)
+    own = Scenario.parse(drawn + "seed = 11\n")
+    assert own.run(seed=3).flows["start"].tolist() == own.run().flows["start"].tolist()
+
+
+def test_a_summary_has_the_time_of_the_traffic_and_that_of_the_run() -> None:
+    scenario = Scenario.parse(BASE)
+    short, long = scenario.run(), scenario.changed({"duration": "20 ms"}).run()
+    lasted = time_text(int(short.flows["finish"].max()))
+    first = long.summary().splitlines()[0]
+    assert f"done after {lasted} (the run lasted 20 ms), simulated in" in first
+    assert f"done after {time_text(short.time)}" in short.summary()
+    assert "% of 20 ms" in long.summary()
+    cut = scenario.changed({"duration": "2 us"}).run().summary().splitlines()[0]
+    assert "unfinished after 2 us, simulated in" in cut
+
+
+def test_a_summary_counts_one_flow_as_one() -> None:
+    one = Scenario.parse(BASE.replace('["h0", "h1"]', '"h0"'))
+    cut = one.changed({"duration": "2 us"}).run()
+    assert "ended with 1 flow unfinished after" in cut.summary()
+    stalled = replace(cut, end="stalled")
+    assert "stalled, 1 flow never ends, after" in stalled.summary()
+
+
+def test_rates_above_a_terabit_have_no_exponent() -> None:
+    assert [gigabits_text(rate) for rate in (3.86e12, 97.94e9, 999.4e9, 999.6e9, 0)] == [
+        "3860 Gb/s", "97.9 Gb/s", "999 Gb/s", "1000 Gb/s", "0 Gb/s"]  # fmt: skip
+
+
 # What replaces what, the key that is blamed, and what is said. The line is that of the new text's
 # last line, unless it is named.
 WRONG = {
     "no TOML": ("hosts = 4", "hosts = = 4", "", "Invalid value"),
+    "a key twice": ("hosts = 4", "hosts = 4\nhosts = 5", "fabric.hosts",
+                    "fabric.hosts is there twice: line 3 has it already"),
+    "a key twice in a list": (
+        'size = "64 KiB"', 'size = "64 KiB"\n# here\n"size" = [\n2]', "traffic.0.size",
+        "line 11 has it already"),
+    "a table twice": ("[[traffic]]", "[fabric]\n[[traffic]]", "fabric", "line 1 has it already"),
+    "a key of another name": (
+        'to = "h2"', 'target = "h2"', "traffic.0.target", "(is 'to' meant?)"),
+    "a key of another pattern's name": (
+        'pattern = "flows"\nfrom = ["h0", "h1"]\nto = "h2"', 'pattern = "incast"\ntarget = "h2"',
+        "traffic.0.target", "(is 'receiver' meant?)"),
+    "a pattern that is misspelt": ('"flows"', '"flow"', "traffic.0.pattern", "is 'flows' meant?"),
     "an unknown key": ("hosts = 4", "hosts = 4\nhots = 5", "fabric.hots", "is 'hosts' meant"),
     "an unknown table": ("[fabric]", "[farbic]", "farbic", "is unknown (is 'fabric' meant?)"),
     "an unknown topology": ('"one_switch"', '"star"', "fabric.topology", "there are pair, one_sw"),
     "a rate of zero": ('"100GbE"', '"0 Gb/s"', "fabric.rate", "carries nothing"),
-    "a rate of zero as a number": ('"100GbE"', "0", "fabric.rate", "carries nothing"),
+    "a rate without a unit": (
+        '"100GbE"', "100", "fabric.rate", 'number without a unit: write "100 Gb/s", or "100GbE"'),
     "no rate": ('"100GbE"', '"fast"', "fabric.rate", "write 4xHDR, 100GbE or 37.5 Gb/s"),
-    "no unit": ('"1 us"', "1", "fabric.delay", 'a time, as in "10 us"'),
-    "an unknown unit": ('"1 us"', '"1 hour"', "fabric.delay", "not one of ns, us, ms, s"),
-    "a time in the past": ('"1 us"', '"-1 us"', "fabric.delay", "in the past"),
-    "too few hosts": ("hosts = 4", "hosts = 0", "fabric.hosts", "less than 1"),
+    "no unit": ('"1 us"', "1", "fabric.delay", 'needs a unit: it is to be a time, as in "10 us"'),
+    "messages of nothing": (
+        'size = "64 KiB"', 'size = "64 KiB"\nmessage = 0', "traffic.0.message", "from 1"),
+    "a reservation that no link can keep": (
+        'size = "64 KiB"', 'size = "64 KiB"\nreserve = "200 Gb/s"', "traffic.0.reserve",
+        "is 200 Gb/s, more than a link of these hosts has: 100 Gb/s"),
+    "a name twice": (
+        "[[traffic]]",
+        '[[traffic]]\npattern = "flows"\nname = "x"\nfrom = "h0"\nto = "h1"\nsize = 9\n'
+        '[[traffic]]\nname = "x"', "traffic.1.name", "another traffic has this name"),
+    "an unknown unit": ('"1 us"', '"1 hour"', "fabric.delay", "not one of ps, ns, us, ms, s"),
+    "a negative delay": ('"1 us"', '"-1 us"', "fabric.delay", "negative: times and delays are 0"),
+    "too few hosts": ("hosts = 4", "hosts = 0", "fabric.hosts", "from 1 to 1048576"),
     "far too many hosts": (
         'topology = "one_switch"\nhosts = 4', 'topology = "fat_tree"\nk = 1000', "fabric",
         "2.5e+08 nodes"),
     "a host that is none": ('to = "h2"', 'to = "h9"', "traffic.0.to", "there are h0 to h3"),
     "a number that is no host": ('to = "h2"', "to = 4", "traffic.0.to", "no such host"),
-    "a flow to itself": ('to = "h2"', 'to = "h1"', "traffic.0", "from a host to itself"),
+    "a flow to itself": (
+        'to = "h2"', 'to = "h1"', "traffic.0",
+        "(h1 to h1, 65536 bytes at 0 ps): from a host to itself"),
     "no bytes": ('"64 KiB"', "0", "traffic.0.size", "from 1"),
     "no pattern": ('"flows"', '"chat"', "traffic.0.pattern", "there are flows, incast"),
     "a key of another pattern": (
@@ -86,17 +153,18 @@ WRONG = {
     "a class that is none": (
         'size = "64 KiB"', 'size = "64 KiB"\nclass = "gold"', "traffic.0.class", "no such class"),
     "a start in the past": (
-        'size = "64 KiB"', 'size = "64 KiB"\nstart = "-5 ms"', "traffic.0.start", "in the past"),
+        'size = "64 KiB"', 'size = "64 KiB"\nstart = "-5 ms"', "traffic.0.start",
+        "a run begins at 0"),
     "an event in the past": (
         "[[traffic]]", '[[event]]\nlink = "s0-h1"\nup = false\nat = "-1 us"\n[[traffic]]',
-        "event.0.at", "in the past"),
+        "event.0.at", "a run begins at 0"),
     "an event after the end": (
         "[fabric]",
         'duration = "1 ms"\n[[event]]\nlink = "s0-h1"\nup = true\nat = "2 ms"\n[fabric]',
         "event.0.at", "after the end"),
     "an event of no link": (
         "[[traffic]]", '[[event]]\nup = false\nat = 0\nlink = "s0-s1"\n[[traffic]]',
-        "event.0.link", "there are h0[1]-s0[1]"),
+        "event.0.link", "no such link (is 's0-h1' meant?): there are h0-s0, h1-s0"),
     "a link twice": (
         "[[traffic]]", '[[link]]\nbetween = "s0-h1"\n[[link]]\nbetween = "h1-s0"\n[[traffic]]',
         "link.1.between", "another [[link]] is about"),
@@ -253,7 +321,7 @@ def test_buffers_that_slow_a_link_are_remarked() -> None:
     assert "8192 bytes lets" in scenario.notes[0]
     result = scenario.run()
     claimed = float(scenario.notes[0].split("at most ")[1].split()[0]) * 1e9
-    measured = result.links["utilisation"][result.link("h0", "s0")] * 100e9
+    measured = result.links["utilisation"][result.link("h0-s0")] * 100e9
     assert 0 < measured <= 1.1 * claimed
 
 
@@ -281,9 +349,43 @@ def test_settings_are_changed_by_key() -> None:
     assert len(scenario.fabric.hosts) == 4
     with pytest.raises(ScenarioError, match=r"there is no 'mice' for traffic\.mice\.size"):
         scenario.changed({"traffic.mice.size": 1})
-    with pytest.raises(ScenarioError, match=r"bigger: fabric.hosts .*from 0") as caught:
+    with pytest.raises(ScenarioError, match=r"bigger: fabric.hosts .*from 1 to") as caught:
         scenario.changed({"fabric.hosts": "many"}, "bigger")
     assert caught.value.line is None
+
+
+def test_traffic_without_a_name_is_called_by_its_pattern_and_a_number() -> None:
+    """A name that is given comes first; results, settings and tables know each by its own."""
+    some = '[[traffic]]\npattern = "flows"\nfrom = "h3"\nto = "h0"\nsize = 4096\n'
+    scenario = Scenario.parse(BASE + some + some + some + 'name = "flows-2"\n' + some)
+    names = ("flows", "flows-3", "flows-4", "flows-2", "flows-5")
+    assert scenario.traffic.names == names
+    result = scenario.changed({"traffic.flows-4.size": 8192}).run()
+    assert result.traffic == names
+    assert [int(result.of(name)["bytes"][0]) for name in names[1:]] == [4096, 8192, 4096, 4096]
+    with pytest.raises(ScenarioError, match="no 'flows-6'"):
+        scenario.changed({"traffic.flows-6.size": 8192})
+
+
+def test_congestion_control_without_marks_is_noted() -> None:
+    text = BASE + '[congestion]\nkind = "dcqcn"\n'
+    note = "dcqcn, but no switch marks: no flow slows down"
+    assert note in Scenario.parse(text).notes
+    marking = text + "[switch]\nmark = { low = 10000, high = 20000 }\n"
+    assert note not in Scenario.parse(marking).notes
+
+
+def test_an_event_that_a_run_does_not_live_to_see_is_noted() -> None:
+    event = '[[event]]\nlink = "s0-h1"\nup = false\nat = "5 s"\n'
+    assert any(
+        "before the event at 5 s" in note for note in Scenario.parse(BASE + event).run().notes
+    )
+
+
+def test_a_pause_may_end_at_any_fill_where_it_begins_at_a_part_of_what_is_free() -> None:
+    switch = '[switch]\nflow = "pauses"\nbuffer = "1 MiB"\nalpha = 0.1\ngo = 4096\nspare = 100000\n'
+    result = Scenario.parse(BASE + switch).run()
+    assert (result.end, result.wrong) == ("done", None)
 
 
 def test_variants_are_changes_with_a_name() -> None:
@@ -333,7 +435,7 @@ def test_links_are_changed_one_by_one() -> None:
     )
     result = Scenario.parse(text).run()
     rates = result.links["rate"], result.links["delay"]
-    at, other = result.link("h0", "s0"), result.link("h1", "s0")
+    at, other = result.link("h0-s0"), result.link("h1-s0")
     assert (int(rates[0][at]), int(rates[1][at])) == (10 * 10**9, 500_000)
     assert (int(rates[0][other]), int(rates[1][other])) == (100 * 10**9, 10**6)
     assert result.durations()[0] > 5 * result.durations()[1]
@@ -473,6 +575,25 @@ def test_traffic_patterns_make_their_flows() -> None:
     assert starts.tolist() == np.repeat(np.arange(4) * 10**6, 3).tolist()
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_key_that_is_documented_is_known_and_no_other(pattern: str) -> None:
+    """``close`` lists what a table was asked for, when it finds a key that it was not."""
+    needed = {"from": "h0", "to": "h1", "size": 10, "by": 1, "load": 0.1, "sizes": "websearch",
+              "lasts": "1 us", "file": "trace.csv", "pattern": pattern}  # fmt: skip
+    keys = {**COMMON, **PATTERNS[pattern].keys}
+    table = {name: value for name, value in needed.items() if name in keys}
+    for name, key in PATTERNS[pattern].keys.items():
+        if key.default is REQUIRED:
+            few = {other: value for other, value in table.items() if other != name}
+            with pytest.raises(ScenarioError, match=f"traffic.0 needs the key '{name}'"):
+                Scenario.make({"fabric": {"topology": "pair"}, "traffic": [few]})
+    if pattern == "trace":
+        return
+    with pytest.raises(ScenarioError, match="surplus is unknown") as caught:
+        Scenario.make({"fabric": {"topology": "pair"}, "traffic": [{**table, "surplus": 1}]})
+    assert set(str(caught.value).split("may be ")[1].split(", ")) == set(keys)
+
+
 def test_a_trace_and_a_load_make_flows(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text(
         "source,destination,bytes,start_ps\nh0,h1,10,5\n2,h3,20,6\n"
@@ -487,7 +608,9 @@ def test_a_trace_and_a_load_make_flows(tmp_path: Path) -> None:
     one, other = (Scenario.parse(poisson).changed({"seed": n}) for n in (1, 2))
     assert len(one.traffic) > 10
     assert one.traffic.work.flows.tobytes() != other.traffic.work.flows.tobytes()
-    with pytest.raises(ScenarioError, match=r"traffic\.0\.sizes is no file, and none of websearch"):
+    with pytest.raises(
+        ScenarioError, match=r"traffic\.0\.sizes = .mine.: it is no file, and none of websearch"
+    ):
         Scenario.parse(poisson.replace("fb_hadoop", "mine"))
 
 

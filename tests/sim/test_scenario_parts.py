@@ -131,8 +131,8 @@ def test_a_scenario_has_groups() -> None:
     assert (result.end, result.wrong) == ("done", None)
     hail = result.flows[result.flows["traffic"] == 1]
     assert hail["done"].tolist() == [3 * 40000]
-    between = result.links[result.link("s0", "s1")]
-    to_members = [result.links[result.link("s1", f"h{host}")] for host in (3, 4, 5)]
+    between = result.links[result.link("s0-s1")]
+    to_members = [result.links[result.link(f"s1-h{host}")] for host in (3, 4, 5)]
     assert between["packets"] < sum(int(link["packets"]) for link in to_members)
     # By another root the tree has the same ends.
     by_root = Scenario.parse(BASE.replace('name = "news"', 'name = "news"\nroot = "s0"')).run()
@@ -189,25 +189,27 @@ def test_a_link_has_extenders() -> None:
     """Whose own links are not among the scenario's: what it names has the same numbers."""
     text = (
         BASE.replace('flow = "lossy"\nalpha = 2.0', 'flow = "credits"\nroom = "128 KiB"')
+        .replace('[switch]\nbuffer = "256 KiB"\n', "")
+        .replace('buffer = "64 KiB"', 'lifetime = "1 s"')
         .replace("length_m = 2000", 'length_m = 20000\nextender = "4 MiB"')
         .replace('size = "1 MiB"', 'size = "32 MiB"\nmessage = "1 MiB"\ndepth = 8')
     ) + '[adapter]\nwindow = "16 MiB"\n[samples]\nevery = "10 us"\n'
     far = Scenario.parse(text)
     near = Scenario.parse(text.replace('extender = "4 MiB"\n', ""))
     assert not far.notes
-    assert any("s0[4] to s1[4]" in note for note in near.notes)
+    assert any("s0-s1" in note for note in near.notes)
     results = far.run(), near.run()
     for result in results:
         assert (result.end, result.wrong) == ("done", None)
         assert len(result.links) == len(far.routes.tables.links)
-        assert result.links["delay"][result.link("s0", "s1")] == 10**8
+        assert result.links["delay"][result.link("s0-s1")] == 10**8
         assert len(result.queues) == 2 * len(result.links)
         assert sorted(set(result.queues["link"].tolist())) == list(range(len(result.links)))
     assert results[0].durations().max() < results[1].durations().max() / 4
     assert results[0].goodput(0) > 0.8 * 100e9
     assert np.array_equal(results[0].links["node"], results[1].links["node"])
     small = Scenario.parse(text.replace('"4 MiB"', '"1 MiB"'))
-    assert any("a room of 1048576 bytes lets s0[4] to s1[4]" in note for note in small.notes)
+    assert any("a room of 1048576 bytes lets s0-s1" in note for note in small.notes)
 
 
 RING = """\

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verbena.sim import Scenario, ScenarioError, ScenarioResult, SweepError, sweep
+from verbena.sim import Scenario, ScenarioError, ScenarioResult, Sweep, SweepError, sweep
+from verbena.version import full_version
 
 TEXT = """\
 [fabric]
@@ -84,8 +86,57 @@ def test_a_sweep_is_a_table_of_all_points(tmp_path: Path) -> None:
     assert len(np.unique(made["slowest"])) > 2
     alone = scenario.changed({"switch.buffer": "1 MiB", "fabric.hosts": 4}).run(seed=4)
     assert made["slowest"][7] == alone.durations().max() / 1e12
-    made.to_parquet(tmp_path / "sweep.parquet")
-    assert (tmp_path / "sweep.parquet").stat().st_size > 500
+
+
+def test_the_table_of_a_sweep_says_what_made_it_and_is_equal_to_the_byte(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    scenario = Scenario.parse(TEXT).changed({"switch.buffer": "64 KiB"})
+    for name in ("one", "other"):
+        made = sweep(scenario, {"fabric.hosts": [3, 4]}, seeds=[3], workers=1)
+        assert "wall" in made.columns
+        made.to_parquet(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    table = pyarrow.parquet.read_table(tmp_path / "one")
+    assert "wall" not in table.column_names
+    about = json.loads(table.schema.metadata[b"verbena"])
+    assert about == made.about
+    assert (about["version"], about["measure"]) == (full_version(), "measures")
+    point = table.select(["fabric.hosts", "seed"]).to_pylist()[1]
+    again = Scenario.make(about["settings"]).changed(point).run()
+    assert again.durations().max() / 1e12 == table["slowest"][1].as_py()
+
+
+def test_variants_may_be_swept_over() -> None:
+    text = TEXT + '[variants.one]\n"switch.buffer" = "1 MiB"\n[variants.two]\n'
+    text += '"switch.buffer" = "32 KiB"\n'
+    scenario = Scenario.parse(text)
+    over = {"fabric.hosts": [3, 4], "variant": ["two", "one"]}
+    made = sweep(scenario, over, workers=2)
+    assert made["variant"].tolist() == ["two", "one"] * 2
+    for name, slowest in zip(("two", "one"), made["slowest"][:2], strict=True):
+        assert slowest == scenario.variant(name).run().durations().max() / 1e12
+    assert made["slowest"][0] != made["slowest"][1]
+    with pytest.raises(ScenarioError, match=r"no variant 'tow': is 'two' meant.*one, two"):
+        sweep(scenario, {"variant": ["one", "tow"]})
+
+
+def test_a_long_sweep_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("verbena.progress.FIRST", 0.0)
+    monkeypatch.setattr("verbena.sim.sweeps.LOOKS", 0.0)
+    sweep(Scenario.parse(TEXT), seeds=3, workers=1, quiet=True)
+    assert capsys.readouterr().err == ""
+    sweep(Scenario.parse(TEXT), seeds=3, workers=1)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("sweep: 1 of 3 points, about ")
+
+
+def test_the_rows_of_a_table_have_its_columns() -> None:
+    """So pandas.DataFrame(table), which takes a list of dicts, has columns with names."""
+    made = Sweep(({"a": 1}, {"a": 2}), {"a": np.array([1, 2]), "end": np.array(["done", "time"])})
+    assert [*made] == [{"a": 1, "end": "done"}, {"a": 2, "end": "time"}]
 
 
 def test_a_table_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +296,7 @@ def test_the_same_call_on_a_dask_cluster() -> None:
 def test_a_worker_of_a_cluster_that_dies_names_the_point() -> None:
     """Dask's KilledWorker, which knows nothing of settings."""
     distributed = pytest.importorskip("dask.distributed", reason="distributed is not installed")
-    dask = pytest.importorskip("dask")
+    dask = pytest.importorskip("dask", reason="dask is not installed")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(
@@ -264,3 +315,9 @@ def test_a_worker_of_a_cluster_that_dies_names_the_point() -> None:
             measure=dies_there,
         )
     assert caught.value.point == {"fabric.hosts": 4, "seed": 0}
+
+
+def test_seeds_that_change_nothing_are_told_of() -> None:
+    still = Scenario.parse(TEXT.replace("bit_error_rate = 1e-7\n", ""))
+    with pytest.warns(UserWarning, match="all seeds gave the same rows"):
+        sweep(still, seeds=2, workers=1)

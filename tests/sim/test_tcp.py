@@ -291,7 +291,7 @@ def test_a_scenario_has_tcp() -> None:
     result = Scenario.parse(text).run()
     assert result.end == "done"
     assert result.wrong is None
-    out = result.links[result.link("s0", "h2")]
+    out = result.links[result.link("s0-h2")]
     assert out["bytes"] == (2000 + int(result.flows["retransmissions"].sum())) * 1078 - (
         1078 * int(out["dropped_full"])
     )

@@ -76,6 +76,27 @@ def test_what_an_option_must_say() -> None:
     assert judged(GOOD + "Test with events\n", option=option) == "passed"
 
 
+@pytest.mark.parametrize(
+    ("said", "option", "transport", "status"),
+    [
+        ("QP failed to accept HW rate limit", Option(()), "RC", "skipped"),
+        ("QP failed to accept HW rate limit", Option((), infiniband=True), "RC", "failed"),
+        ("QP failed to accept HW rate limit", Option((), infiniband=True), "UD", "skipped"),
+        ("ODP does not support UC", Option(("--odp",)), "UC", "skipped"),
+        ("ODP does not support UC", Option(("--odp",)), "RC", "failed"),
+        (" ODP is not supported for RC transport", Option(("--odp",)), "RC", "failed"),
+        ("Unable to query port 2 attributes", Option(("-O",)), "RC", "skipped"),
+        ("Unable to query port 2 attributes", Option(()), "RC", "failed"),
+    ],
+)
+def test_a_refusal_is_skipped_only_where_it_is_right(
+    said: str, option: Option, transport: str, status: str
+) -> None:
+    mode = Mode("write", "bw", transport, option)
+    pair = Pair(Side("server", 0, ""), Side("client", 1, said))
+    assert perftest.judge(mode, pair).status == status
+
+
 def test_every_program_and_transport_has_modes() -> None:
     found = {mode.where for mode in perftest.modes()}
     assert len(found) == 2 * sum(len(kinds) for kinds in perftest.TRANSPORTS.values())

@@ -63,9 +63,11 @@ ROW = Row(
     title="No cycle, no deadlock",
     setup="Routes of four engines on a ring, a torus and a dragonfly: is there a cycle in the "
     "graph of channel dependencies, and do shifts of 2 MiB with 8 KiB of buffer for each lane "
-    "deadlock? Acknowledgements go on the lane of their own way.",
-    expected="up*/down* and DFSSSP have no cycle on any topology, shortest ways have one on rings "
-    "and tori; without a cycle there is no deadlock (Dally, Seitz 1987), and the ring's is met.",
+    "deadlock? Acknowledgements go on the lane of their own way. up*/down* goes below the fabric's "
+    "centre, `roots=[fabrics.centre(fabric)]`, where it finds no roots of its own, as on a ring.",
+    expected="up*/down* with roots and DFSSSP have no cycle on any topology, shortest ways have "
+    "one on rings and tori; without a cycle there is no deadlock (Dally, Seitz 1987), and the "
+    "ring's is met.",
     fails="the check misses a cycle that packets find, or an engine leaves one.",
     meaning="The check before the run and the deadlock in it agree.",
     measure=measure,

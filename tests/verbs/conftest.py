@@ -145,3 +145,14 @@ def local_pair(port: Port) -> Iterator[Pair]:
     yield both
     near.close()
     far.close()
+
+
+@pytest.fixture
+def near(local_pair: Pair) -> Side:
+    return local_pair.near
+
+
+@pytest.fixture
+def far(local_pair: Pair) -> Side:
+    assert isinstance(local_pair.far, Side)
+    return local_pair.far

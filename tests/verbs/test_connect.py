@@ -51,6 +51,23 @@ def test_both_ends_are_connected_on_return(sides: tuple[Side, Side], sockets: So
     assert far.wait()[0].byte_len == 5
 
 
+@pytest.mark.parametrize("kind", ["RC", "UC"])
+def test_a_receive_may_be_posted_before(sockets: Sockets, kind: str) -> None:
+    """As the page says, so that the peer's first SEND finds it."""
+    near, far = Side(qp_type=kind), Side(qp_type=kind)
+    with near.ctx, far.ctx:
+        far.qp.to_init()
+        far.post_recv()
+        for future in both((near, far), sockets):
+            future.result()
+        near.qp.send(near.mr, length=5)
+        assert far.wait()[0].byte_len == 5
+        far.qp.write(far.mr, near.mr.addr, near.mr.rkey, length=8)  # `access` is connect_rc's
+        assert far.cq.wait_one(10).is_success
+        near.qp.write(near.mr, far.mr.addr, far.mr.rkey, length=8)
+        assert near.cq.wait(2, 10)[-1].is_success
+
+
 def test_the_socket_is_at_the_byte_after_the_exchange(
     sides: tuple[Side, Side], sockets: Sockets
 ) -> None:
@@ -181,3 +198,35 @@ def test_a_peer_that_is_gone_does_not_hide_why_this_side_failed(
     sockets[1].sendall(sides[1].info().to_bytes())
     with pytest.raises(verbs.VerbsError, match="the reason"):
         verbs.connect_rc(sides[0].qp, sockets[0])
+
+
+def test_an_unknown_option_is_refused_before_anything_is_sent(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    with pytest.raises(TypeError, match="no option 'mtu': did you mean path_mtu"):
+        verbs.connect_rc(sides[0].qp, sockets[0], mtu=1024)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no option 'colour': there are port, path_mtu"):
+        verbs.connect_pair(sides[0].qp, sides[1].qp, colour=1)  # type: ignore[call-arg]
+    sockets[1].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        sockets[1].recv(1)
+
+
+def test_a_connected_pair_says_so(sides: tuple[Side, Side]) -> None:
+    a, b = (side.qp for side in sides)
+    verbs.connect_pair(a, b)
+    with pytest.raises(verbs.ConnectError, match="already connected") as caught:
+        verbs.connect_pair(a, b)
+    assert caught.value.errno == errno.EISCONN
+    a.modify(qp_state=verbs.QPState.RESET)
+    b.modify(qp_state=verbs.QPState.RESET)
+    verbs.connect_pair(a, b)
+
+
+def test_bytes_are_no_path_mtu(sides: tuple[Side, Side]) -> None:
+    with pytest.raises(verbs.VerbsError, match=r"path_mtu is 1024 .* MTU_1024 is 3"):
+        verbs.connect_pair(sides[0].qp, sides[1].qp, path_mtu=1024)  # type: ignore[arg-type]
+
+
+def test_a_state_is_printed_by_its_name(sides: tuple[Side, Side]) -> None:
+    assert str(sides[0].qp.state) == f"{sides[0].qp.state}" == "RESET"

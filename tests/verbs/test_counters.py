@@ -58,6 +58,34 @@ with verbs.open_device("verbena0") as ctx:
     assert any(counted["engine"].values()) == (value == "roce")
 
 
+@pytest.mark.not_simulated("it has no UDP port and no steering")
+def test_a_datagram_without_a_receive_request_is_counted_and_told_in_the_log() -> None:
+    program = """
+import time
+from verbena import verbs
+with verbs.open_device("verbena0") as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
+    here, there = (pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD) for _ in range(2))
+    verbs.connect_pair(here, there)
+    ah = pd.create_ah(dgid=ctx.query_gid(1, 0), sgid_index=0)
+    here.send(pd.alloc(64), 0, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=0x11111111)
+    cq.wait()[0].raise_for_status()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and not ctx.counters()["engine"]["drop_no_receive"]:
+        time.sleep(0.01)
+    print(ctx.counters()["engine"]["drop_no_receive"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean_environment() | {"VERBENA_PORT": "roce", "VERBENA_LOG": "counters"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert "verbena: counted: engine.drop_no_receive 1\n" in done.stderr
+
+
 def test_after_it_is_closed_nothing_is_counted(ctx: verbs.Context) -> None:
     ctx.close()
     with pytest.raises(verbs.VerbsError, match="closed"):

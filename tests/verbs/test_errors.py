@@ -368,3 +368,18 @@ def test_a_qp_beyond_the_limits_is_refused(
 
 def test_a_srq_beyond_the_limits_is_refused(pd: verbs.PD) -> None:
     refused(lambda: pd.create_srq(1 << 30), errno.EINVAL, "query_device")
+
+
+def test_a_full_send_queue_names_the_overrun_of_its_cq(ctx: verbs.Context, pd: verbs.PD) -> None:
+    """Polling, which is the advice otherwise, would not help."""
+    mr = pd.alloc(64, verbs.AccessFlags.LOCAL_WRITE | verbs.AccessFlags.REMOTE_WRITE)
+    short, long = ctx.create_cq(1), ctx.create_cq(64)
+    near, far = (pd.create_qp(send_cq=cq, max_send_wr=8) for cq in (short, long))
+    verbs.connect_pair(near, far)
+    for _ in range(8):
+        near.write(mr, mr.addr, mr.rkey, length=8)
+    long.wait(1, 0.05)  # where requests take time
+    with pytest.raises(verbs.VerbsError, match="its CQ overran") as caught:
+        near.write(mr, mr.addr, mr.rkey, length=8)
+    assert caught.value.errno == errno.ENOMEM
+    assert near.state == verbs.QPState.RTS  # as docs/errors.md says

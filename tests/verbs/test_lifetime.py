@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from typing import Any
 
 import pytest
@@ -142,6 +143,34 @@ def test_garbage_needs_no_closing(objects: Objects) -> None:
     objects.clear()
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) < fds
+
+
+def lost_qps(connected: bool, close: bool) -> list[str]:
+    """What Python warns of when two QPs are let go."""
+    with verbs.open_device() as ctx, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pd, cq = ctx.alloc_pd(), ctx.create_cq(4)
+        near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+        if connected:
+            verbs.connect_pair(near, far)
+        if close:
+            near.close()
+            far.close()
+        del near, far
+    return [str(each.message) for each in caught if each.category is ResourceWarning]
+
+
+def test_a_connected_qp_that_is_lost_is_warned_of() -> None:
+    lost = lost_qps(connected=True, close=False)
+    assert len(lost) == 2
+    assert all("RETRY_EXC_ERR" in text for text in lost)
+
+
+@pytest.mark.parametrize(("connected", "close"), [(True, True), (False, False)])
+def test_nothing_warns_of_qps_that_were_closed_or_never_connected(
+    connected: bool, close: bool
+) -> None:
+    assert lost_qps(connected=connected, close=close) == []
 
 
 def test_garbage_in_a_cycle_needs_no_closing(objects: Objects) -> None:

@@ -216,3 +216,15 @@ def test_an_sge_takes_a_part_of_a_region(pd: verbs.PD) -> None:
     sge = mr.sge(8, offset=16)
     assert (sge.addr, sge.length, sge.lkey, sge.owner) == (mr.addr + 16, 8, mr.lkey, mr)
     assert mr.sge(offset=60).length == 4
+
+
+def test_memory_is_not_read_as_python_objects(pd: verbs.PD) -> None:
+    mr = pd.alloc(64)
+    for dtype in ("O", [("number", "u8"), ("thing", "O")]):
+        with pytest.raises(TypeError, match="Python objects"):
+            mr.array(dtype)
+
+
+def test_an_array_of_python_objects_is_not_registered(pd: verbs.PD) -> None:
+    with pytest.raises(TypeError, match="array of Python objects"):
+        pd.reg_mr(np.array([{}, []], dtype=object))

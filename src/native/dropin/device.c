@@ -14,11 +14,13 @@
 #include "dropin/command.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/hint.h"
 #include "dropin/settings.h"
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "memory/process_heap.h"
 #include "port/gid.h"
+#include "port/run_note.h"
 #include "port/sim/connect.h"
 #include "port/wrap/capture.h"
 
@@ -63,6 +65,7 @@ VB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
     if (!list)
         return NULL;
     pthread_once(&device_once, make_device);
+    vb_run_note_set(VB_NOTE_DEVICE);
     list[0] = &device.device;
     return list;
 }
@@ -86,7 +89,8 @@ VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 {
-    return vb_simulated_of(ibv) ? -1 : VB_DEVICE_INDEX; /* as where the kernel tells none */
+    (void)ibv;
+    return -1; /* it numbers devices for NETLINK_RDMA, where the kernel does not know this one */
 }
 
 /* ---- fork: the adapter stays the parent's ---- */
@@ -127,11 +131,33 @@ static bool files_are_limited(void)
     return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY;
 }
 
-static const char *remedy(int error)
+static void *nothing(void *argument)
+{
+    return argument;
+}
+
+static bool threads_are_forbidden(void)
+{
+    pthread_t tried;
+    int error = pthread_create(&tried, NULL, nothing, NULL);
+
+    if (!error)
+        pthread_join(tried, NULL);
+    return error == EPERM;
+}
+
+const char *vb_open_remedy(int error)
 {
     if ((error == -ENOMEM || error == -EFBIG) && files_are_limited())
         return "its tables need a file of 64 MiB: raise `ulimit -f`, or lift it";
     switch (error) {
+    case -EAGAIN:
+        return "its threads cannot be started: this user's processes and threads are at their "
+               "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
+    case -EADDRINUSE:
+        return VB_ROCE_PORT_IS_TAKEN ". Who has it: ss -ulnpe 'sport = :4791'. Without "
+                                     "VERBENA_PORT=roce the processes of this host are reached "
+                                     "all the same";
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
     case -ENFILE:
@@ -142,6 +168,9 @@ static const char *remedy(int error)
         return "every place on this host is taken by another process that has it open";
     case -ENOSYS:
     case -EPERM:
+        if (threads_are_forbidden())
+            return "a thread cannot be started: clone3 is forbidden. The container's seccomp "
+                   "filter has to allow it, or to answer ENOSYS, as Docker's does since 20.10.10";
         return "the system forbids a call that it needs (memfd_create, socket, epoll, getrandom): "
                "look at the container's seccomp filter; `verbena doctor` says which";
     default:
@@ -218,6 +247,11 @@ static void log_refusals(void *argument, const char *line)
     vb_log(VB_LOG_DEBUG, "packets refused: %s", line);
 }
 
+static void log_overdue(const char *line)
+{
+    vb_log(VB_LOG_ERRORS, "%s", line);
+}
+
 static void log_counter(const char *part, const char *name, uint64_t value)
 {
     vb_log(VB_LOG_COUNTERS, "counted: %s.%s %llu", part, name, (unsigned long long)value);
@@ -271,6 +305,8 @@ static int open_adapter(void)
                strerror(errno));
     pthread_once(&forks_once, watch_forks);
     error = vb_host_open(&config, &host);
+    if (!error && settings->explain)
+        host->direct->adapter.tell = log_overdue;
     if (!error && host->roce_error)
         say_without_packets(host->roce_error);
     return error;
@@ -325,6 +361,7 @@ static int open_context(struct vb_open *made)
     }
     if (!error) {
         context->async_fd = made->core->async_fd;
+        made->core->on_error = vb_hint_needed;
         enter(made);
     }
     unused = take_unused();
@@ -368,7 +405,7 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     int before = errno, error = new_device_context(ibv, &made);
 
     if (error) {
-        vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy(error));
+        vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, vb_open_remedy(error));
         return vb_null(error);
     }
     vb_log(VB_LOG_INFO, "opened %s, %s", ibv->name,

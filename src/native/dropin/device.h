@@ -22,13 +22,14 @@ struct verbs_device {
     uint64_t core_support;
 };
 
-/* The index that the kernel would have numbered the device by; /sys and netlink must agree. */
-enum { VB_DEVICE_INDEX = 0 };
-
 /* 0, -ENOENT: no such handle there, or another error. */
 typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
 
 /* Calls it for the contexts that were imported from the same one, until one has the handle. */
 int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle);
+
+/* What to do where the device could not be opened, or else the error by name; `error` is negative.
+ */
+const char *vb_open_remedy(int error);
 
 #endif

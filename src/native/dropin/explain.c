@@ -3,12 +3,14 @@
 
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/hint.h"
 #include "dropin/verbena.h"
 #include "port/sim/connect.h"
 
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
 {
+    vb_hint_void();
     return vb_completion_text(context, vendor_err, text, size);
 }
 

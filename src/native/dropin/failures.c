@@ -2,11 +2,15 @@
 #include "dropin/failures.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "dropin/context.h"
+#include "dropin/device.h"
 #include "dropin/export.h"
+#include "dropin/hint.h"
 #include "dropin/settings.h"
 #include "dropin/simulated.h"
 #include "dropin/verbena.h"
@@ -80,19 +84,52 @@ static void say_call(struct vb_open *opened, const char *call, int error)
         vb_log(VB_LOG_ERRORS, "%s failed: %s%s", call, strerror(-error), usual_reason(error));
 }
 
-int vb_failed(struct ibv_context *context, const char *call, int error)
+/* For calls with which programs look what is there. */
+static void say_once(struct vb_open *opened, const char *call, int error)
 {
-    struct vb_open *opened = vb_open_of(context);
+    char text[TEXT] = "";
+    uint64_t hidden;
 
+    if (!vb_settings()->explain || !vb_decline_text(opened->core, error, text, sizeof(text)) ||
+        !may_write(&opened->lines, &hidden))
+        return;
+    say_hidden(hidden);
+    vb_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
+}
+
+static int failed(struct vb_open *opened, const char *call, int error, bool told)
+{
     if (opened->core) {
         vb_decline_close(opened->core, error);
-        if (vb_settings()->explain)
+        if (vb_settings()->explain && !told)
             say_call(opened, call, error);
     } else if (vb_settings()->explain) {
         vb_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
                opened->ended ? "closed" : "opened before this process was forked",
                opened->ended ? "" : " here");
     }
+    errno = -error;
+    return -error;
+}
+
+int vb_failed(struct ibv_context *context, const char *call, int error)
+{
+    vb_hint_needed();
+    return failed(vb_open_of(context), call, error, false);
+}
+
+int vb_failed_once(struct ibv_context *context, const char *call, int error)
+{
+    struct vb_open *opened = vb_open_of(context);
+    bool told;
+
+    pthread_mutex_lock(&opened->lines.mutex);
+    told = opened->lines.told_once;
+    opened->lines.told_once = true;
+    pthread_mutex_unlock(&opened->lines.mutex);
+    failed(opened, call, error, true);
+    if (!told && opened->core)
+        say_once(opened, call, error);
     errno = -error;
     return -error;
 }
@@ -125,6 +162,7 @@ void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
     int before = errno;
     uint64_t hidden;
 
+    vb_hint_needed();
     if (!vb_settings()->explain || is_told(&opened->lines, wc) ||
         !may_write(&opened->lines, &hidden))
         return;
@@ -158,8 +196,11 @@ int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *t
 
 VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = context ? vb_core(context) : NULL;
 
+    vb_hint_void();
+    if (!context)
+        return snprintf(text, size, "%s", vb_open_remedy(-abs(error)));
     return core ? vb_decline_text(core, error, text, size) : 0;
 }
 

@@ -7,6 +7,7 @@
 #define VB_DROPIN_FAILURES_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,12 +20,17 @@ struct vb_lines {
     uint64_t second; /* of CLOCK_MONOTONIC */
     uint32_t shown;  /* in it */
     uint64_t hidden; /* since the last that was shown */
+    bool told_once;  /* vb_failed_once had its line */
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same
                      */
 };
 
 /* Ends a call of the context with a core's negative errno; sets errno and returns it, positive. */
 int vb_failed(struct ibv_context *context, const char *call, int error)
+    __attribute__((cold, noinline));
+
+/* The same for what may fail often and mean little; one line for all such calls of the context. */
+int vb_failed_once(struct ibv_context *context, const char *call, int error)
     __attribute__((cold, noinline));
 
 /* The same for an error that may be 0, as verbs return it. */

@@ -134,10 +134,12 @@ VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint
 /* Without a core nothing is attached, and in a forked child the QP is the parent's. */
 VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+    int before = errno,
+        error = vb_core(qp->context) ? vb_multicast_detach(vb_qp_of(qp), gid->raw) : 0;
+
     (void)lid;
-    return vb_core(qp->context) ? vb_result(qp->context, "ibv_detach_mcast",
-                                            vb_multicast_detach(vb_qp_of(qp), gid->raw))
-                                : 0;
+    errno = before; /* an interface with two addresses is left once */
+    return error ? vb_result(qp->context, "ibv_detach_mcast", error) : 0;
 }
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)

@@ -221,6 +221,20 @@ static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t ind
     return vb_addresses_get(addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
+/* Programs ask for each index to find those in use: only the first empty one has a line. */
+static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uint32_t index,
+                              int error)
+{
+    if (error != ENODATA)
+        return vb_failed(context, call, -error);
+    vb_decline(
+        vb_core(context), -ENODATA,
+        "GID index {0} is empty, as those beyond {1} are: the end of the table, for who looks "
+        "through it; `verbena devices` lists those in use",
+        index, (unsigned)vb_addresses_count(vb_gids(context)) - 1);
+    return vb_failed_once(context, call, -ENODATA);
+}
+
 static int minus_one(int error)
 {
     errno = error;
@@ -248,8 +262,10 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     struct vb_gid found;
     int error = find_gid(context, port_num, index, &found);
 
-    if (error)
-        return vb_failed_minus_one(context, "ibv_query_gid_type", -error);
+    if (error) {
+        failed_gid(context, "ibv_query_gid_type", index, error);
+        return -1;
+    }
     *type = found.type;
     return 0;
 }
@@ -293,7 +309,7 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
     if (entry_size < sizeof(*entry))
         return vb_failed(context, "ibv_query_gid_ex", -EINVAL);
     if (error)
-        return vb_failed(context, "ibv_query_gid_ex", -error);
+        return failed_gid(context, "ibv_query_gid_ex", gid_index, error);
     put_entry(context, &found, gid_index, entry, entry_size);
     return 0;
 }

@@ -34,7 +34,7 @@ int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text
 /*
  * Why the calling thread's latest failed call on an object of the context failed, in one or two
  * sentences; `error` is what it failed with, of either sign. Length as above, 0 if nothing is known
- * but the error.
+ * but the error. Without a context: of ibv_open_device.
  */
 int verbena_why(struct ibv_context *context, int error, char *text, size_t size);
 

@@ -96,7 +96,7 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_sw
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return above(reserve_buffer_most(sw), port->promised + vb_sim_backlog(world, port));
+        return above(reserve_buffer_most(sw), port->promised + vb_switch_others(world, port));
     return above(reserve_buffer_most(sw), sw->buffer - vb_switch_open(sw) + sw->used);
 }
 

@@ -272,15 +272,37 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
     return vb_lane_is_open(world, queue, packet->bytes);
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
-/* What is promised at this port is for those that it is promised to. */
-static uint64_t room_for(const struct vb_sim_switch *sw, const struct vb_sim_port *port,
-                         const struct vb_sim_packet *packet)
+uint64_t vb_switch_others(const struct vb_world *world, const struct vb_sim_port *port)
 {
-    bool is_open = sw->promised && !(packet->header[4] & VB_SIM_PROMISED);
+    uint64_t queue = vb_sim_backlog(world, port), promised = 0;
 
-    return is_open ? sw->buffer - port->promised : sw->buffer;
+    for (uint32_t i = port->promised ? port->flight_first : VB_SIM_NONE; i != VB_SIM_NONE;) {
+        const struct vb_sim_packet *at = vb_world_packet(world, i);
+        uint64_t sending = at->bytes * 8 * VB_SIM_SECOND / port->rate + 1;
+
+        if ((at->header[4] & VB_SIM_PROMISED) && at->at >= world->now + port->delay + sending)
+            promised += at->bytes;
+        i = at->next;
+    }
+    return queue - smaller(queue, smaller(promised, port->promised));
+}
+
+/* Is there room at this port? What is promised there is for those that it is promised to. */
+static bool fits_port(const struct vb_world *world, const struct vb_sim_switch *sw,
+                      const struct vb_sim_port *port, const struct vb_sim_packet *packet,
+                      uint64_t queue)
+{
+    if (queue + packet->bytes > sw->buffer)
+        return false;
+    return !port->promised || packet->header[4] & VB_SIM_PROMISED ||
+           vb_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
 }
 
 static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t out, uint32_t packet)
@@ -289,7 +311,7 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint64_t queue = vb_sim_backlog(world, port);
 
-    if (sw->buffer && queue + at->bytes > room_for(sw, port, at)) {
+    if (sw->buffer && !fits_port(world, sw, port, at, queue)) {
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
         return;
     }
@@ -304,11 +326,6 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {

@@ -172,6 +172,12 @@ static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
     return sw->buffer > taken ? sw->buffer - taken : 0;
 }
 
+/*
+ * Bytes of a port's queue, without lanes, that are others' than those it is promised to: its
+ * promised packets take none of their share. One that is being sent counts as others'.
+ */
+uint64_t vb_switch_others(const struct vb_world *world, const struct vb_sim_port *port);
+
 /* What switch.c does with each of them; `out` is a port of the world. */
 void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
                        uint32_t packet);

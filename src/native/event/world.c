@@ -399,6 +399,7 @@ static void happen(struct vb_world *world, uint64_t what)
         break;
     case VB_SIM_HALT:
         --world->idle;
+        world->watching -= detail;
         world->error = VB_SIM_END_HALT;
         break;
     }
@@ -473,10 +474,11 @@ static int end_of_events(struct vb_world *world)
     return error ? error : VB_SIM_END_EVENTS;
 }
 
-int vb_world_halt(struct vb_world *world, uint64_t at)
+int vb_world_halt(struct vb_world *world, uint64_t at, bool looks)
 {
     ++world->idle;
-    vb_world_add(world, at, VB_SIM_HALT, 0, 0);
+    world->watching += looks;
+    vb_world_add(world, at, VB_SIM_HALT, looks, 0);
     return world->error;
 }
 

@@ -165,8 +165,9 @@ enum vb_sim_end {
     VB_SIM_END_HALT,   /* vb_world_halt asked for it: the run may be gone on with at once */
 };
 
-/* A run is to end then, unless it is over before; a time to come. -ENOMEM. */
-int vb_world_halt(struct vb_world *world, uint64_t at);
+/* A run is to end then, unless it is over before; a time to come. With `looks` only to be looked
+ * at: no run waits for it. -ENOMEM. */
+int vb_world_halt(struct vb_world *world, uint64_t at, bool looks);
 
 /* Up to and with `until`; at most `events`. enum vb_sim_end; -EINVAL: in the past; -ENOMEM. */
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);

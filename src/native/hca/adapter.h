@@ -66,6 +66,8 @@ struct vb_adapter {
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
+    void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
+    atomic_bool told_datagram;      /* one that found no receive request */
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */
     pthread_mutex_t binding; /* which windows there are, and what they are bound to */
@@ -92,6 +94,7 @@ struct vb_context {
     struct vb_event *unacked;  /* read, and their destroyers wait for the acknowledgement */
     struct vb_object *objects; /* what the program made, newest first */
     struct vb_declines declines;
+    void (*on_error)(void); /* a completion with error is polled; NULL: nobody asks */
 };
 
 /*

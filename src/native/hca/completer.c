@@ -2,6 +2,7 @@
 #include "hca/completer.h"
 
 #include "hca/credits.h"
+#include "hca/cwnd.h"
 #include "hca/gap.h"
 #include "hca/pieces.h"
 #include "hca/recovery.h"
@@ -61,6 +62,32 @@ static void note_ahead(struct vb_recovery *recovery, uint32_t psn)
 }
 
 /*
+ * Has what was asked for again been lost as well? The responder answers in turn: so if it answers
+ * what was sent later, or a later packet of the same answer comes, or one behind an answer that has
+ * begun.
+ */
+static bool is_lost_again(const struct vb_endpoint *ep, uint32_t psn)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+
+    if (!recovery->early_answer.told || !recovery->asked)
+        return false;
+    if (vb_psn_diff(psn, recovery->asked_end) < 0)
+        return recovery->asked_part;
+    return vb_psn_diff(psn, recovery->behind_psn) >= 0 || recovery->asked_psn != ep->requester.una;
+}
+
+static bool is_sequence_nak(const struct vb_incoming *in)
+{
+    struct vb_aeth aeth;
+
+    if ((in->bth.opcode & VB_OP_MASK) != VB_OP_ACKNOWLEDGE)
+        return false;
+    aeth = vb_aeth_read(in->extended);
+    return aeth.kind == VB_AETH_NAK && aeth.value == VB_NAK_PSN_SEQUENCE;
+}
+
+/*
  * A response is kept until those before it are there; of an acknowledgement, how far it goes. That
  * anything comes shows that the responder is at work.
  */
@@ -72,6 +99,8 @@ static void wait_for_missing(const struct vb_incoming *in)
 
     if (!recovery)
         return;
+    if (is_lost_again(ep, in->bth.psn))
+        vb_gap_lost_again(&recovery->early_answer, in->now);
     if ((in->bth.opcode & VB_OP_MASK) != VB_OP_ACKNOWLEDGE) {
         over = vb_gap_hold(ep, &recovery->early_answer, in);
     } else {
@@ -81,9 +110,14 @@ static void wait_for_missing(const struct vb_incoming *in)
             note_ahead(recovery, in->bth.psn);
         over = vb_gap_seen(ep, &recovery->early_answer, in->now);
     }
+    vb_cwnd_acknowledged(ep, in->bth.psn, in->now);
     vb_retry_heard(ep, in->now);
     if (over)
         vb_retry_lost_response(ep, in->now);
+    if (is_sequence_nak(in)) {
+        ++in->engine->counters.nak_sequence_received;
+        vb_retry_sequence_ahead(ep, in->bth.psn, in->now);
+    }
 }
 
 /*
@@ -225,7 +259,11 @@ static bool fits(const struct vb_incoming *in, const struct vb_sq_wqe *head, uin
     bool first = in->opcode->flags & VB_OPCODE_FIRST, last = in->opcode->flags & VB_OPCODE_LAST;
     uint32_t left = head->length - index * mtu, length = left < mtu ? left : mtu;
 
-    if (in->length != length || last != (index + 1 == end))
+    if (in->length != length)
+        return false;
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL)) /* a repetition begins and ends anywhere */
+        return true;
+    if (last != (index + 1 == end))
         return false;
     return first ? starts || in->bth.psn == ep->requester.resumed_psn : !starts;
 }
@@ -263,6 +301,7 @@ static void on_read_response(const struct vb_incoming *in)
     struct vb_sq_wqe *head;
     struct vb_aeth aeth;
     uint32_t index;
+    bool ends;
 
     if (!is_next(in))
         return;
@@ -282,13 +321,15 @@ static void on_read_response(const struct vb_incoming *in)
     }
     in->engine->counters.payload_received += in->length;
     r->una = vb_psn_add(r->una, 1);
-    if ((in->opcode->flags & VB_OPCODE_LAST) && vb_psn_diff(r->next_psn, r->una) >= 0 &&
-        r->rd_outstanding)
+    ends = index + 1 == vb_requester_read_end(head, index);
+    if (ends && vb_psn_diff(r->next_psn, r->una) >= 0 && r->rd_outstanding)
         --r->rd_outstanding;
     if (index + 1 == head->packets)
         complete_head(ep, head->length);
     vb_requester_catch_up(ep);
     vb_retry_progress(ep, in->now);
+    if (VB_UNLIKELY(!ends && (in->opcode->flags & VB_OPCODE_LAST)))
+        vb_retry_answered_part(ep, in->now);
     if (in->opcode->flags & VB_OPCODE_AETH) {
         aeth = vb_aeth_read(in->extended);
         take_credits(ep, &aeth);
@@ -379,6 +420,9 @@ static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing
     if (recovery->is_ahead && (vb_psn_diff(recovery->ahead_psn, r->una) < 0 ||
                                acknowledge(ep, recovery->ahead_psn, in->now)))
         recovery->is_ahead = false;
+    if (recovery->early_answer.told && recovery->asked &&
+        vb_psn_diff(r->una, recovery->asked_end) < 0)
+        return;                        /* the rest of it is under way */
     if (recovery->early_answer.open && /* the connection may have failed meanwhile */
         vb_gap_closed(ep, &recovery->early_answer, missing, in->now))
         vb_retry_lost_response(ep, in->now);
@@ -392,12 +436,13 @@ void vb_completer_receive(const struct vb_incoming *in)
 
     note_heard(in);
     if (!is_outstanding(in)) {
-        ++in->engine->counters.drop_ghost;
         if (vb_recovery_of(ep))
             vb_gap_duplicate(ep, &ep->share.recovery->early_answer, in->bth.psn);
         if (is_credit_update(in)) {
             aeth = vb_aeth_read(in->extended);
             take_credits(ep, &aeth);
+        } else {
+            ++in->engine->counters.drop_ghost;
         }
         return;
     }

@@ -35,6 +35,7 @@
     X(ecn_received, "with the network's congestion mark (IP)")                                     \
     X(cnp_received, "congestion notification packets of a queue pair's peer")                      \
     X(duplicate_requests, "requests seen before: acknowledged or replayed again")                  \
+    X(renumbered, "empty duplicates after which a peer counts on from another PSN (rdma_rxe)")     \
     X(duplicate_responses, "READ and atomic responses sent again")                                 \
     X(nak_sequence_sent, "NAK: a packet is missing")                                               \
     X(nak_rnr_sent, "RNR NAK: no receive request")                                                 \

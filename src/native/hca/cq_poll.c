@@ -7,6 +7,7 @@
 #include "hca/lock.h"
 #include "hca/qp.h"
 #include "hca/refusal.h"
+#include "hca/yield.h"
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
@@ -130,6 +131,12 @@ static void to_wc(const struct vb_cqe *entry, uint32_t qp_num, struct ibv_wc *wc
     wc->dlid_path_bits = 0;
 }
 
+static VB_COLD void tell_error(const struct vb_cq *cq)
+{
+    if (cq->context->on_error)
+        cq->context->on_error();
+}
+
 /* An XRC SRQ's: the target QP may be gone. False for an entry that nobody is to see. */
 static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
@@ -177,7 +184,11 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
         vb_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
-        got += take(cq, entry, &wc[got]);
+        if (take(cq, entry, &wc[got])) {
+            if (VB_UNLIKELY(wc[got].status))
+                tell_error(cq);
+            ++got;
+        }
         ++position;
     }
     atomic_store_explicit(&cq->taken, position, memory_order_relaxed);
@@ -186,16 +197,47 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return got;
 }
 
+/* A poll for which the port makes progress may cost a system call: as much as so many others. */
+enum { PROGRESS_COUNTS = VB_YIELD_PERIOD / 4 };
+
+/* Of all CQs: a thread may poll many in turn. Static TLS, as it is written by each poll. */
+static _Thread_local struct vb_yield cq_poll_yield __attribute__((tls_model("initial-exec")));
+
+static VB_COLD void yield_if_due(const struct vb_adapter *adapter)
+{
+    uint64_t (*clock)(const struct vb_adapter *) = adapter->port->now;
+    uint64_t before = clock ? clock(adapter) : 0;
+    enum vb_yield_how how = clock ? vb_yield_due(&cq_poll_yield, before) : VB_YIELD_NOT;
+
+    if (how == VB_YIELD_NOT)
+        return;
+    vb_yield(how);
+    vb_yielded(&cq_poll_yield, how, before, clock(adapter));
+}
+
+static inline void count_vain_poll(const struct vb_adapter *adapter, uint32_t counts)
+{
+    cq_poll_yield.polls += counts;
+    if (VB_UNLIKELY(cq_poll_yield.polls % VB_YIELD_PERIOD < counts))
+        yield_if_due(adapter);
+}
+
 int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
+    uint32_t counts = 1;
+
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
         if (!ready_entry(
                 cq, vb_cq_taken(cq))) /* what is there first: progress may cost a system call */
             cq->context->adapter->port->progress(cq);
+        counts = PROGRESS_COUNTS;
     }
-    if (ready_entry(cq, vb_cq_taken(cq)))
+    if (ready_entry(cq, vb_cq_taken(cq))) {
+        cq_poll_yield.polls = 0;
         return poll_entries(cq, count, wc);
+    }
+    count_vain_poll(cq->context->adapter, counts);
     if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
         return vb_decline(cq->context, -EIO,
                           "the CQ is in error, because it overran: it has room for {0} completions "

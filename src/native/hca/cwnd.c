@@ -9,12 +9,15 @@
 enum {
     FIRST_BYTES = 64 << 10,
     LEAST_PACKETS = 4,
+    SHORT_BYTES = 256, /* of a packet with little payload, and its headers on all layers */
+    PROBES_IN_VAIN = 2,
     MICROSECOND = 1000,
     MILLISECOND = 1000 * MICROSECOND,
     TIMEOUT_LEAST = 200 * MICROSECOND,
     TIMEOUT_FIRST = 50 * MILLISECOND,
     TIMEOUT_MOST = 1000 * MILLISECOND,
     SILENCE = 20 * MILLISECOND, /* a process that was not scheduled is no loss */
+    FORGET = 1024,              /* round trips after which that happens no more */
 };
 
 static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[16])
@@ -35,6 +38,7 @@ static struct vb_cwnd *add(struct vb_engine *engine, const uint8_t dgid[16])
     memcpy(cwnd->dgid, dgid, sizeof(cwnd->dgid));
     cwnd->window = FIRST_BYTES;
     cwnd->threshold = VB_CWND_MOST;
+    cwnd->least_timeout = TIMEOUT_LEAST;
     vb_ready_init(&cwnd->waiting);
     cwnd->next = engine->cwnds;
     engine->cwnds = cwnd;
@@ -107,10 +111,14 @@ static uint32_t under_way(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
     uint32_t packets = vb_psn_count(r->una, r->next_psn);
+    const struct vb_recovery *recovery = ep->share.recovery;
 
+    if (VB_UNLIKELY(recovery != NULL) && packets)
+        packets -= recovery->early_answer.count < packets ? recovery->early_answer.count : packets;
     if (r->rnr_wait)
         return 0;
-    return (ep->probes > 1 && packets ? 1 : packets) * ep->path.mtu;
+    return (ep->probes > 1 && packets ? 1 : packets) *
+           (vb_psn_diff(r->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
 }
 
 void vb_cwnd_note(struct vb_endpoint *ep)
@@ -185,6 +193,7 @@ static void measure(struct vb_cwnd *cwnd, uint64_t sample)
 
     if (!cwnd->shortest || sample < cwnd->shortest)
         cwnd->shortest = sample;
+    cwnd->least_timeout -= (cwnd->least_timeout - TIMEOUT_LEAST + FORGET - 1) / FORGET;
     if (!cwnd->round_trip) {
         cwnd->round_trip = sample;
         cwnd->deviation = sample / 2;
@@ -210,17 +219,15 @@ static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
 }
 
 /*
- * Does this answer what was sent again (Karn)? After several probes in vain it is taken for the
- * first one's, however long that was; after one, the time until a probe grows a little.
+ * After several probes in vain the answer is taken for that to the first packet, however long it
+ * took; after fewer, the time until a probe grows a little.
  */
 static bool is_doubtful(const struct vb_endpoint *ep)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
-
-    return recovery && recovery->mended_at > ep->share.cwnd->timed_at && ep->probes < 2;
+    return ep->share.cwnd->timed_in_doubt && ep->probes < PROBES_IN_VAIN;
 }
 
-void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
+void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 {
     struct vb_cwnd *cwnd = ep->share.cwnd;
     uint32_t left = under_way(ep);
@@ -228,12 +235,13 @@ void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now)
 
     if (left < ep->in_flight)
         grow(cwnd, ep->in_flight - left, ep->path.mtu);
-    if (cwnd->timed != ep || vb_psn_diff(ep->requester.una, cwnd->timed_psn) <= 0)
+    if (cwnd->timed != ep || vb_psn_diff(psn, cwnd->timed_psn) < 0)
         return;
     sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
     cwnd->timed = NULL;
     if (is_doubtful(ep)) {
-        cwnd->deviation += cwnd->deviation / 4;
+        if (cwnd->deviation < 2 * cwnd->round_trip) /* it need not have been too early */
+            cwnd->deviation += cwnd->deviation / 4;
         return;
     }
     measure(cwnd, sample);
@@ -247,6 +255,7 @@ void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now)
     if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
         return;
     cwnd->timed = ep;
+    cwnd->timed_in_doubt = false;
     cwnd->timed_at = now;
     cwnd->timed_psn = ep->requester.next_psn;
 }
@@ -255,6 +264,11 @@ void vb_cwnd_untime(struct vb_endpoint *ep)
 {
     if (ep->share.cwnd->timed == ep)
         ep->share.cwnd->timed = NULL;
+}
+
+void vb_cwnd_doubt(struct vb_endpoint *ep)
+{
+    ep->share.cwnd->timed_in_doubt |= ep->share.cwnd->timed == ep;
 }
 
 static void shrink(struct vb_endpoint *ep, uint64_t window)
@@ -324,13 +338,27 @@ void vb_cwnd_restore(struct vb_cwnd *cwnd)
     cwnd->before = 0;
 }
 
+void vb_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited)
+{
+    uint64_t least = waited + waited / 2;
+
+    if (least > SILENCE)
+        least = SILENCE;
+    if (least > cwnd->least_timeout)
+        cwnd->least_timeout = least;
+}
+
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd)
 {
-    uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation;
+    uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation, least;
 
     if (!cwnd->round_trip)
         return TIMEOUT_FIRST;
-    if (timeout < TIMEOUT_LEAST)
-        return TIMEOUT_LEAST;
+    least = cwnd->least_timeout;
+    /* where packets are lost, an answer that is missing is soon asked for (RFC 8985) */
+    if (vb_cwnd_was_cut(cwnd) && least == TIMEOUT_LEAST && 2 * cwnd->round_trip < least)
+        least = 2 * cwnd->round_trip;
+    if (timeout < least)
+        return least;
     return timeout < TIMEOUT_MOST ? timeout : TIMEOUT_MOST;
 }

@@ -28,6 +28,7 @@ struct vb_cwnd {
     uint64_t acked;                        /* towards the next packet of growth */
     uint64_t round_trip, deviation;        /* ns, smoothed (RFC 6298); 0: not measured */
     uint64_t shortest;                     /* round trip */
+    uint64_t least_timeout;                /* before a probe: more where probes were needless */
     uint64_t cut_until;                    /* losses until then are of the same round trip */
     uint64_t heard_at;                     /* the last progress of any connection */
     const struct vb_endpoint *served;      /* whose turn it is; NULL: nobody's */
@@ -37,11 +38,14 @@ struct vb_cwnd {
     const struct vb_endpoint *timed;
     uint64_t timed_at;
     uint32_t timed_psn;
-    uint32_t patience;       /* ns to wait for what is overtaken; 0: nothing ever was (gap.h) */
-    uint8_t doubts;          /* whether what was asked for again was lost (gap.h) */
-    uint64_t noticed_at;     /* the last notification of congestion that was sent there */
-    bool late;               /* the last answer came late against the local ACK timeout */
-    uint8_t keeps;           /* the peer keeps what comes early: how sure that is */
+    bool timed_in_doubt; /* a probe was sent since */
+    uint32_t patience;   /* ns to wait for what is overtaken; 0: nothing ever was (gap.h) */
+    uint8_t doubts;      /* whether what was asked for again was lost (gap.h) */
+    uint64_t noticed_at; /* the last notification of congestion that was sent there */
+    bool late;           /* the last answer came late against the local ACK timeout */
+    uint8_t keeps;       /* the peer keeps what comes early: how sure that is */
+    uint8_t wholes; /* so many READs are asked for again to their end: the peer does not answer… */
+    uint8_t distrust;        /* …who asks for less, it seems */
     struct vb_ready waiting; /* by vb_endpoint.requesting */
 };
 
@@ -51,8 +55,8 @@ void vb_cwnd_leave(struct vb_endpoint *ep);
 
 /* What the connection has under way has changed; who waits may have its turn. */
 void vb_cwnd_note(struct vb_endpoint *ep);
-/* There is progress. Before vb_cwnd_note. */
-void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now);
+/* Something was answered, up to `psn` at most. Before vb_cwnd_note. */
+void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now);
 /*
  * The packet at the requester's cursor asks for an answer, which will tell the round trip; too long
  * a one, if it has to be sent again: who probed too early learns to wait.
@@ -60,6 +64,8 @@ void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint64_t now);
 void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now);
 /* It is as if that had not been sent. */
 void vb_cwnd_untime(struct vb_endpoint *ep);
+/* A probe is sent: who answers what is unknown from now on (Karn). */
+void vb_cwnd_doubt(struct vb_endpoint *ep);
 /* Something was lost, or the network says that it will be. */
 void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now);
 /* A local ACK timeout has expired. */
@@ -74,6 +80,8 @@ void vb_cwnd_wait(struct vb_endpoint *ep);
 void vb_cwnd_rest(struct vb_endpoint *ep);
 /* A packet of the connection's left; when its turn is over, those who wait have theirs. */
 void vb_cwnd_take_turn(struct vb_endpoint *ep);
+/* A probe was needless: the answer came after so long, and not to the probe (RFC 3522). */
+void vb_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited);
 /* After so long without an answer it is time to ask. */
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hca/datagram.h"
 
+#include "hca/overdue.h"
 #include "hca/pieces.h"
 #include "hca/receive.h"
 #include "hca/refusal.h"
@@ -79,6 +80,7 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
 
     if (!vb_receive_take(qp, &taken)) {
         ++in->engine->counters.drop_no_receive;
+        vb_overdue_datagram(in->engine->adapter, source_qp, qp->number);
         return;
     }
     if (imm)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hca/decline.h"
 
+#include <arpa/inet.h>
+#include <endian.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -57,6 +59,16 @@ void vb_decline_close(struct vb_context *context, int error)
     pthread_mutex_unlock(&declines->mutex);
 }
 
+/* The two halves of a GID, in host byte order. */
+static void say_gid(struct vb_text *text, const uint64_t half[2])
+{
+    uint64_t raw[2] = {htobe64(half[0]), htobe64(half[1])};
+    char name[INET6_ADDRSTRLEN] = "";
+
+    inet_ntop(AF_INET6, raw, name, sizeof(name));
+    vb_text_add(text, "%s", name);
+}
+
 static void say_number(struct vb_text *text, char as, uint64_t number)
 {
     switch (as) {
@@ -102,7 +114,10 @@ static int render(const struct vb_declined *declined, char *out, size_t size)
         char as = open[2] == '}' ? '\0' : open[2];
 
         vb_text_add(&text, "%.*s", (int)(open - at), at);
-        say_number(&text, as, declined->number[open[1] - '0']);
+        if (as == 'g' && open[1] - '0' + 1 < VB_DECLINE_NUMBERS)
+            say_gid(&text, &declined->number[open[1] - '0']);
+        else
+            say_number(&text, as, declined->number[open[1] - '0']);
         at = open + (as ? 4 : 3);
     }
     vb_text_add(&text, "%s", at);

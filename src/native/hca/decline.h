@@ -10,7 +10,7 @@
  * together asks for the text. A number is written as the letter behind its place says: none
  * decimal, i with its sign, x hexadecimal, n a name (VB_NAME), s a QP's state, t its type, o an
  * opcode of a send request, a access flags, m a mask of ibv_modify_qp, v a version of Verbena
- * (eight characters at most).
+ * (eight characters at most), g a GID: this number and the next are its halves.
  */
 #ifndef VB_HCA_DECLINE_H
 #define VB_HCA_DECLINE_H

@@ -29,6 +29,47 @@ VB_COLD void vb_early_ask(const struct vb_incoming *in)
         vb_replies_owe_sequence_nak(ep);
 }
 
+enum { RENUMBERED_MOST = 129 }; /* rdma_rxe has so many packets under way */
+
+/* By how many packets; 0: it is a duplicate like any other. */
+static uint32_t renumbered_by(const struct vb_incoming *in)
+{
+    const struct vb_responder *r = &in->endpoint->responder;
+    uint32_t behind = vb_psn_count(in->bth.psn, r->epsn);
+
+    if (vb_early_is_empty(in))
+        return behind < vb_psn_count(r->empty_psn, r->epsn);
+    if (in->bth.psn != r->empty_psn || !(in->opcode->flags & VB_OPCODE_RETH))
+        return 0;
+    return vb_packets_of(vb_reth_read(in->extended).length, in->endpoint->path.mtu) - 1;
+}
+
+VB_COLD void vb_early_renumber(const struct vb_incoming *in)
+{
+    struct vb_endpoint *ep = in->endpoint;
+    struct vb_responder *r = &ep->responder;
+    uint32_t by;
+
+    if (!vb_endpoint_adapts(ep) || vb_psn_count(in->bth.psn, r->epsn) > RENUMBERED_MOST)
+        return;
+    by = renumbered_by(in);
+    if (by == 0)
+        return;
+    ++in->engine->counters.renumbered;
+    if (vb_recovery_of(ep)) /* they have the old numbers */
+        vb_gap_forget(in->engine, &ep->share.recovery->early);
+    r->nak_sent = false;
+    vb_replies_cancel_nak(ep);
+    r->epsn = vb_psn_add(r->epsn, by);
+    if (vb_early_is_empty(in)) {
+        r->empty_psn = in->bth.psn;
+        r->msn = vb_psn_add(r->msn, 1);
+    } else {
+        r->empty_psn =
+            vb_psn_add(in->bth.psn, VB_PSN_MASK); /* whole now: that is the last change */
+    }
+}
+
 static bool serves(const struct vb_endpoint *ep)
 {
     enum ibv_qp_state state = vb_qp_state(ep->qp);

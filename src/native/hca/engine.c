@@ -141,6 +141,7 @@ static void leave_cwnd(struct vb_endpoint *ep)
     vb_cwnd_leave(ep);
 }
 
+/* After an error `ep` itself is still its caller's. */
 static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep)
 {
@@ -157,11 +158,12 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
         error = join_timers(engine, ep);
     if (error) {
         leave_cwnd(ep);
-        free_endpoint(ep);
+        free(ep->replies.record);
         return error;
     }
     ep->window = window_of(engine, path->mtu);
     ep->responder.epsn = qp->terms.rq_psn;
+    ep->responder.empty_psn = vb_psn_add(qp->terms.rq_psn, VB_PSN_MASK);
     qp->endpoint = ep;
     qp->by_packets = true;
     return 0;
@@ -170,6 +172,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
     struct vb_endpoint *ep;
+    int error;
 
     if (!vb_qp_connected_type(qp->type))
         return 0;
@@ -178,7 +181,10 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
     if (qp->endpoint)
         return change_path(qp->endpoint, path);
     ep = calloc(1, sizeof(*ep));
-    return ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+    error = ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+    if (error)
+        free(ep);
+    return error;
 }
 
 int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,

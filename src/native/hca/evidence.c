@@ -252,10 +252,10 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
         break;
     case VB_CHECK_RECV_TOO_SHORT:
         vb_text_add(text,
-                    "the message has %" PRIu64
+                    "the message has %s%" PRIu64
                     " bytes and the receive request that it met has room for "
                     "%" PRIu64,
-                    e->length, e->mr_length);
+                    e->count ? "at least " : "", e->length, e->mr_length);
         break;
     case VB_CHECK_RNR:
         vb_text_add(text, "QP 0x%x had no receive request during %" PRIu64 " us (rnr_retry %u)",

@@ -20,9 +20,9 @@ enum vb_check {
     VB_CHECK_RECV = 0x20,      /* added to the four above: the receive request's key */
     VB_CHECK_QP_ACCESS = 0x40, /* the remote QP's access flags do not grant it */
     VB_CHECK_ALIGNMENT,        /* atomic not on 8 bytes */
-    VB_CHECK_RECV_TOO_SHORT,
-    VB_CHECK_RNR,       /* no receive request within the retries */
-    VB_CHECK_NO_ANSWER, /* the peer did not answer within the retries */
+    VB_CHECK_RECV_TOO_SHORT,   /* `count`: more packets of the message were to follow */
+    VB_CHECK_RNR,              /* no receive request within the retries */
+    VB_CHECK_NO_ANSWER,        /* the peer did not answer within the retries */
     VB_CHECK_PEER_DIED,
     VB_CHECK_MEMORY_GONE,   /* registered, but no longer mapped or of another kind */
     VB_CHECK_RD_ATOMIC,     /* max_rd_atomic or max_dest_rd_atomic is 0 */
@@ -60,6 +60,9 @@ enum vb_heard {
     VB_HEARD_SEQUENCE_NAK,
     VB_HEARD_RNR_NAK,
     VB_HEARD_RESPONSE, /* of a READ, an atomic, an atomic write or a FLUSH */
+    /* Of PSNs that this QP never sent, since the two sides disagree about its first one. */
+    VB_HEARD_ACK_UNSENT,
+    VB_HEARD_SEQUENCE_NAK_UNSENT,
 };
 
 /* Directly: why nobody answers. `count` is a type or a QP's number. */

@@ -103,6 +103,12 @@ bool vb_gap_seen(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
     return !gap->told && tell(ep, gap, now);
 }
 
+void vb_gap_lost_again(struct vb_gap *gap, uint64_t now)
+{
+    gap->told = false;
+    gap->since = now;
+}
+
 bool vb_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in)
 {
     keep(ep, gap, in);

@@ -29,6 +29,8 @@ void vb_gap_close_store(struct vb_engine *engine);
 bool vb_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in);
 /* The same without a packet to keep. */
 bool vb_gap_seen(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now);
+/* What was asked for has not come, though what was sent later was answered: it is lost again. */
+void vb_gap_lost_again(struct vb_gap *gap, uint64_t now);
 /* The endpoint's timer is due. True: the wait is over; once. */
 bool vb_gap_expired(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now);
 /* The kept packet with this PSN, and none before it is kept any more; NULL: it has not come. */

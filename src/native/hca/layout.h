@@ -78,11 +78,11 @@ enum {
  */
 struct vb_mr_shared {
     _Atomic uint32_t key;
-    uint32_t pd;
+    _Atomic uint32_t pd;
     uint64_t iova;
     uint64_t length;
     uint64_t addr; /* owner's virtual address of the first byte */
-    uint32_t access;
+    _Atomic uint32_t access;
     uint32_t in_heap;          /* the whole region lies in the owner's heap file… */
     uint64_t heap_offset;      /* …at this offset */
     _Atomic uint32_t last_key; /* also when `key` is 0 */

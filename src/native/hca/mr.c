@@ -43,13 +43,29 @@ static int check_access(struct vb_context *context, unsigned access)
     return 0;
 }
 
+enum { LOOK_PAGES = 4096, LOOKS_MOST = 256 };
+
+/* `start` begins a page. Long ranges are left to msync, which walks mappings and not pages: it is
+ * asynchronous and writes nothing, but memory checkers think that it reads all of the range. */
+static bool is_mapped(uintptr_t start, size_t length, size_t page)
+{
+    unsigned char resident[LOOK_PAGES];
+    size_t step = LOOK_PAGES * page;
+
+    if (length / step >= LOOKS_MOST)
+        return msync((void *)start, length, MS_ASYNC) == 0;
+    for (; length > step; start += step, length -= step)
+        if (mincore((void *)start, step, resident))
+            return false;
+    return mincore((void *)start, length, resident) == 0;
+}
+
 /* -EFAULT when part of the range is not mapped, as pinning it would say. */
 static int check_mapped(struct vb_context *context, const void *addr, size_t length)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)addr & ~(page - 1);
 
-    /* Asynchronous: nothing is written, the kernel only walks the mappings. */
-    if (msync((void *)start, (uintptr_t)addr + length - start, MS_ASYNC))
+    if (!is_mapped(start, (uintptr_t)addr + length - start, page))
         return vb_decline(context, -EFAULT,
                           "[{0x}, +{1}) is not mapped, or only a part of it: register memory that "
                           "is there, and not beyond its end",
@@ -321,7 +337,7 @@ static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
         vb_mw_covers(adapter, mr->index))
         error = -EBUSY;
     else
-        __atomic_fetch_or(&entry->pd, VB_PD_LEAVING, __ATOMIC_SEQ_CST);
+        atomic_fetch_or(&entry->pd, VB_PD_LEAVING);
     pthread_mutex_unlock(&adapter->binding);
     if (error)
         return error;
@@ -346,7 +362,7 @@ static bool mark_moved(struct vb_adapter *adapter, uintptr_t at, size_t n)
     pthread_mutex_lock(&adapter->mutex);
     for (uint32_t i = vb_keys_next(keys, 1); i < keys->window; i = vb_keys_next(keys, i + 1))
         if (meets(&adapter->self.mr[i], at, n)) {
-            __atomic_fetch_or(&adapter->self.mr[i].access, VB_ACCESS_MOVED, __ATOMIC_SEQ_CST);
+            atomic_fetch_or(&adapter->self.mr[i].access, VB_ACCESS_MOVED);
             found = true;
         }
     pthread_mutex_unlock(&adapter->mutex);

@@ -108,12 +108,12 @@ static inline enum vb_check vb_mr_check(const struct vb_view *view, uint32_t pd,
     *entry = mr;
     if (VB_UNLIKELY(atomic_load_explicit(&mr->key, memory_order_acquire) != key || key == 0))
         return VB_CHECK_KEY;
-    if (VB_UNLIKELY(mr->pd != pd))
+    if (VB_UNLIKELY(atomic_load_explicit(&mr->pd, memory_order_relaxed) != pd))
         return VB_CHECK_PD;
     if (VB_UNLIKELY(iova < mr->iova || length > mr->length ||
                     iova - mr->iova > mr->length - length))
         return VB_CHECK_RANGE;
-    if (VB_UNLIKELY((mr->access & need) != need))
+    if (VB_UNLIKELY((atomic_load_explicit(&mr->access, memory_order_relaxed) & need) != need))
         return VB_CHECK_ACCESS;
     return VB_CHECK_OK;
 }
@@ -170,7 +170,7 @@ static inline bool vb_mr_has_words(const struct vb_mr_shared *mr)
 /* Of an entry that vb_mr_check turned down by its domain: is it a null region of this one? */
 static inline bool vb_mr_is_null(const struct vb_mr_shared *mr, uint32_t pd)
 {
-    return mr->pd == (pd | VB_PD_NULL);
+    return atomic_load_explicit(&mr->pd, memory_order_relaxed) == (pd | VB_PD_NULL);
 }
 
 /* A null region's bytes: `addr` is where they are written, `iova` where they are read. */

@@ -162,7 +162,7 @@ void vb_say_version(struct vb_text *text, uint64_t characters)
 
     memcpy(name, &characters, sizeof(characters));
     for (char *at = name; *at; ++at)
-        if (*at < '!' || *at > '~')
+        if (*at < '!' || *at > '~' || *at == '"' || *at == '\\') /* it may stand in JSON */
             *at = '?';
     if (*name)
         vb_text_add(text, "version %s", name);

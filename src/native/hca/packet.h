@@ -29,6 +29,7 @@ enum vb_packet_reason {
     VB_PACKET_AFTER_RNR,           /* the responder had no receive request */
     VB_PACKET_AFTER_LOST_RESPONSE, /* a response of READ or atomic is missing (implied NAK) */
     VB_PACKET_REPLAYED_RESPONSE,   /* the requester asked again */
+    VB_PACKET_PROBE,               /* no answer for a few round trips, before that timeout */
 };
 
 struct vb_piece {
@@ -44,6 +45,8 @@ struct vb_packet {
     uint16_t header_length;
     uint8_t pad;
     uint8_t reason;          /* enum vb_packet_reason */
+    uint32_t missing_psn;    /* of a request with a reason: the first that is not answered */
+    uint32_t unanswered_us;  /* of a probe: how long nothing has been acknowledged */
     uint32_t payload_length; /* sum over the pieces */
     uint32_t piece_count;
     uint8_t header[VB_HEADERS_MAX]; /* BTH and extended headers, complete but for ECN marks */

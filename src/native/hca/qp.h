@@ -32,9 +32,17 @@ struct vb_sq_wqe {
 
 /* Why the head of the send queue waits, and until when. */
 struct vb_wait {
-    enum { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER, VB_WAIT_ANSWER, VB_WAIT_RATE } reason;
-    uint64_t since; /* ns */
-    uint64_t last_try;
+    enum vb_wait_reason {
+        VB_WAIT_NONE = 0,
+        VB_WAIT_RNR,
+        VB_WAIT_PEER,
+        VB_WAIT_ANSWER,
+        VB_WAIT_RATE
+    } reason;
+    enum vb_wait_reason overdue; /* it waits for long (overdue.h): VB_WAIT_RNR or VB_WAIT_PEER… */
+    uint64_t since;              /* ns */
+    uint32_t overdue_position;   /* …as long as this is sq_next */
+    int overdue_pid;             /* the peer's process; 0: not known */
 };
 
 /* What modify_qp set for the transport: of struct ibv_qp_attr, what each packet looks at. */

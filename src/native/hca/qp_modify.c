@@ -8,6 +8,9 @@
 #include "hca/qp_states.h"
 #include "hca/refusal.h"
 
+static const char path_mtu_wanted[] =
+    "{0n} is {1} and must be a code from {2} (MTU_256) to {3} (MTU_4096): MTU_1024 is 3";
+
 /* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
 static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
@@ -35,8 +38,9 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
             (numbers[i].value < numbers[i].least || numbers[i].value > numbers[i].most))
             return vb_decline(
                 qp->context, -EINVAL,
-                numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
-                                                    : "{0n} is {1} and may be {2} to {3}",
+                numbers[i].bit == IBV_QP_PATH_MTU     ? path_mtu_wanted
+                : numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
+                                                      : "{0n} is {1} and may be {2} to {3}",
                 VB_NAME(numbers[i].name), numbers[i].value, numbers[i].least, numbers[i].most);
     return mask & IBV_QP_AV ? vb_ah_check(qp->context, &attr->ah_attr) : 0;
 }

@@ -34,7 +34,7 @@ VB_COLD struct vb_recovery *vb_recovery_get(struct vb_endpoint *ep, uint64_t now
     recovery = take(engine);
     if (!recovery)
         return NULL;
-    *recovery = (struct vb_recovery){.ep = ep};
+    *recovery = (struct vb_recovery){.ep = ep, .cut_psn = ep->requester.una};
     if (vb_timer_join(&engine->timers, &recovery->timer, VB_TIMER_RECOVERY)) {
         leave(engine, recovery);
         return NULL;
@@ -53,12 +53,14 @@ void vb_recovery_put(struct vb_endpoint *ep)
     vb_gap_forget(ep->engine, &recovery->early_answer);
     vb_timer_leave(&ep->engine->timers, &recovery->timer);
     ep->share.recovery = NULL;
+    ep->replies.repeats = false;
     leave(ep->engine, recovery);
 }
 
 static bool is_needed(const struct vb_recovery *recovery)
 {
-    return recovery->mending || recovery->mended_at || recovery->opening || recovery->is_ahead ||
+    return recovery->ep->replies.repeats || recovery->asks || recovery->asked ||
+           recovery->mending || recovery->mended_at || recovery->opening || recovery->is_ahead ||
            recovery->early.open || recovery->early_answer.open;
 }
 

@@ -7,6 +7,7 @@
 #include "hca/credits.h"
 #include "hca/pieces.h"
 #include "hca/receive.h"
+#include "hca/recovery.h"
 #include "hca/refusal.h"
 
 static void owe(struct vb_endpoint *ep)
@@ -102,7 +103,7 @@ static void evict(struct vb_replies *replies)
         ++replies->kept;
         return;
     }
-    if (vb_replies_pending(replies) && replies->next == replies->count - replies->room) {
+    if (vb_replies_due(replies) && replies->next == replies->count - replies->room) {
         ++replies->next;
         replies->first_index = replies->index = 0;
     }
@@ -121,7 +122,7 @@ void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record)
     struct vb_replies *replies = &ep->replies;
 
     evict(replies);
-    if (!vb_replies_pending(replies)) {
+    if (!vb_replies_due(replies)) {
         replies->next = replies->count;
         replies->first_index = replies->index = 0;
     }
@@ -151,13 +152,42 @@ const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t p
     return NULL;
 }
 
-void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index)
+/*
+ * Beside what is due. One such part is kept: who asks for all again that it has sent, one request
+ * after the other, has the second and those that follow answered in a row.
+ */
+static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, uint32_t number,
+                        uint32_t index, uint32_t count, uint64_t now)
+{
+    struct vb_replies *replies = &ep->replies;
+    uint32_t psn = vb_psn_add(record->psn, index), sent = count;
+
+    if (replies->repeats || !vb_endpoint_adapts(ep) || !vb_recovery_get(ep, now))
+        return false;
+    if (vb_replies_due(replies) && number - replies->next < replies->end - replies->next) {
+        if (number != replies->next || index >= replies->index)
+            return false; /* it is due */
+        if (sent > replies->index - index)
+            sent = replies->index - index;
+    }
+    ep->share.recovery->repeat = (struct vb_repeat){
+        .psn = psn, .until = vb_psn_add(psn, sent), .end = vb_psn_add(psn, count)};
+    replies->repeats = true;
+    return true;
+}
+
+void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index,
+                       uint32_t count, uint64_t now)
 {
     struct vb_replies *replies = &ep->replies;
     uint32_t slot = (uint32_t)(record - replies->record);
     uint32_t number = replies->count - 1 - ((replies->count - 1 - slot) & (replies->room - 1));
 
-    if (!vb_replies_pending(replies)) {
+    if (repeat_part(ep, record, number, index, count, now)) {
+        owe(ep);
+        return;
+    }
+    if (!vb_replies_due(replies)) {
         replies->next = number;
         replies->end = number + 1;
         replies->first_index = replies->index = index;
@@ -178,6 +208,7 @@ void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, u
 void vb_replies_drop(struct vb_endpoint *ep)
 {
     ep->replies.next = ep->replies.end;
+    ep->replies.repeats = false;
     ep->replies.ack = ep->replies.cnp = false;
     ep->replies.nak = 0;
 }
@@ -280,26 +311,19 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 }
 
 /*
- * False: the region is gone, and with it the record or the connection. An atomic write or a FLUSH
- * is answered as a READ of no bytes.
+ * One packet of the answer. False: the region is gone. An atomic write or a FLUSH is answered as a
+ * READ of no bytes.
  */
-static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
+static bool make_response(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index,
+                          bool first, bool last, struct vb_packet *packet,
+                          struct vb_evidence *evidence)
 {
-    struct vb_replies *replies = &ep->replies;
-    uint32_t mtu = ep->path.mtu, index = replies->index, offset = index * mtu;
+    uint32_t mtu = ep->path.mtu, offset = index * mtu;
     uint32_t left = record->length - offset, length = left < mtu ? left : mtu;
-    uint32_t psn = vb_psn_add(record->psn, index);
-    bool first = index == replies->first_index, last = left <= mtu;
     uint8_t operation = VB_OP_READ_RESPONSE_MIDDLE;
-    struct vb_evidence evidence;
 
-    if (!point_to_region(ep, record, offset, length, packet, &evidence)) {
-        if (record->answered || ep->responder.dying)
-            next_record(replies, record);
-        else
-            vb_responder_fail_read(ep, psn, &evidence);
+    if (!point_to_region(ep, record, offset, length, packet, evidence))
         return false;
-    }
     if (first)
         operation = last ? VB_OP_READ_RESPONSE_ONLY : VB_OP_READ_RESPONSE_FIRST;
     else if (last)
@@ -307,21 +331,67 @@ static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struc
     packet->pad = -length & 3;
     if (first || last)
         add_aeth(packet, credits(ep), record->msn);
-    write_bth(ep, packet, operation, psn);
+    write_bth(ep, packet, operation, vb_psn_add(record->psn, index));
+    return true;
+}
+
+/* False: the region is gone, and with it the record or the connection. */
+static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
+{
+    struct vb_replies *replies = &ep->replies;
+    uint32_t index = replies->index;
+    bool last = index + 1 == packets_of(ep, record);
+    struct vb_evidence evidence;
+
+    if (!make_response(ep, record, index, index == replies->first_index, last, packet, &evidence)) {
+        if (record->answered || ep->responder.dying)
+            next_record(replies, record);
+        else
+            vb_responder_fail_read(ep, vb_psn_add(record->psn, index), &evidence);
+        return false;
+    }
     ++replies->index;
     if (last)
         next_record(replies, record);
     return true;
 }
 
-static void next_of_atomic(struct vb_endpoint *ep, struct vb_record *record,
-                           struct vb_packet *packet)
+static void make_atomic(struct vb_endpoint *ep, const struct vb_record *record,
+                        struct vb_packet *packet)
 {
     add_aeth(packet, credits(ep), record->msn);
     vb_put64(packet->header + packet->header_length, record->addr);
     packet->header_length += VB_ATOMICACKETH;
     write_bth(ep, packet, VB_OP_ATOMIC_ACKNOWLEDGE, record->psn);
-    next_record(&ep->replies, record);
+}
+
+static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    packet->reason = VB_PACKET_REPLAYED_RESPONSE;
+    ++ep->engine->counters.duplicate_responses;
+}
+
+/* False: its record or the region is gone, and the requester has to ask once more, if at all. */
+static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
+{
+    struct vb_repeat *repeat = &ep->share.recovery->repeat;
+    uint32_t index, psn = repeat->psn;
+    const struct vb_record *record = vb_replies_find(ep, psn, &index);
+    struct vb_evidence evidence;
+
+    repeat->psn = vb_psn_add(psn, 1);
+    ep->replies.repeats = record && repeat->psn != repeat->until;
+    if (!record)
+        return false;
+    if (record->kind == VB_RECORD_ATOMIC)
+        make_atomic(ep, record, packet);
+    else if (!make_response(ep, record, index, !repeat->begun, repeat->psn == repeat->end, packet,
+                            &evidence))
+        return false;
+    repeat->begun = true;
+    count_repeated(ep, packet);
+    ep->engine->counters.payload_sent += packet->payload_length;
+    return true;
 }
 
 static bool next_of_record(struct vb_endpoint *ep, struct vb_packet *packet)
@@ -330,14 +400,14 @@ static bool next_of_record(struct vb_endpoint *ep, struct vb_packet *packet)
     struct vb_record *record = record_at(replies, replies->next);
     bool repeated = record->answered;
 
-    if (record->kind == VB_RECORD_ATOMIC)
-        next_of_atomic(ep, record, packet);
-    else if (!next_of_read(ep, record, packet))
+    if (record->kind == VB_RECORD_ATOMIC) {
+        make_atomic(ep, record, packet);
+        next_record(replies, record);
+    } else if (!next_of_read(ep, record, packet)) {
         return false;
-    if (repeated) {
-        packet->reason = VB_PACKET_REPLAYED_RESPONSE;
-        ++ep->engine->counters.duplicate_responses;
     }
+    if (repeated)
+        count_repeated(ep, packet);
     ep->engine->counters.payload_sent += packet->payload_length;
     return true;
 }
@@ -439,7 +509,7 @@ bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
         return true;
     }
     while (vb_replies_pending(replies))
-        if (next_of_record(ep, packet))
+        if (VB_UNLIKELY(replies->repeats) ? next_of_repeat(ep, packet) : next_of_record(ep, packet))
             return true;
     if (replies->nak)
         make_nak(ep, packet);

@@ -11,10 +11,16 @@
 /* The next response packet; false: nothing is owed. */
 bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet);
 
-/* READs and atomics are to be answered. */
-static inline bool vb_replies_pending(const struct vb_replies *replies)
+/* READs and atomics are to be answered… */
+static inline bool vb_replies_due(const struct vb_replies *replies)
 {
     return replies->next != replies->end;
+}
+
+/* …or parts of them again. */
+static inline bool vb_replies_pending(const struct vb_replies *replies)
+{
+    return vb_replies_due(replies) || replies->repeats;
 }
 
 static inline bool vb_replies_owed(const struct vb_replies *replies)
@@ -50,8 +56,9 @@ void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record);
 /* The kept one in whose packets `psn` lies, and which of them it is; NULL: none. */
 const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t psn,
                                         uint32_t *index);
-/* Answers that again, from packet `index` on. */
-void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index);
+/* Answers that again: so many packets from `index` on, or all if the connection does not adapt. */
+void vb_replies_repeat(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index,
+                       uint32_t count, uint64_t now);
 /* Nothing is owed any more. */
 void vb_replies_drop(struct vb_endpoint *ep);
 

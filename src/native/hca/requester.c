@@ -4,6 +4,7 @@
 #include "hca/cwnd.h"
 #include "hca/delays.h"
 #include "hca/gap.h"
+#include "hca/mend.h"
 #include "hca/mw.h"
 #include "hca/pieces.h"
 #include "hca/recovery.h"
@@ -170,6 +171,17 @@ static VB_COLD bool carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     return true;
 }
 
+/* Few READs and atomics are under way, and short ones need not count as full packets. */
+static void note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
+{
+    enum { SHORT_PAYLOAD = 64 };
+
+    if (!vb_is_read_or_atomic(&wqe->wr) || wqe->length > SHORT_PAYLOAD)
+        r->short_psn = r->fresh_psn;
+    else if (vb_psn_diff(r->short_psn, r->una) < 0)
+        r->short_psn = r->una;
+}
+
 /* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
 static bool begin_next(struct vb_endpoint *ep)
 {
@@ -199,6 +211,8 @@ static bool begin_next(struct vb_endpoint *ep)
     if (!r->unlimited && !takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
         r->lsn = vb_psn_add(r->lsn, messages);
     r->fresh_psn = vb_psn_add(r->fresh_psn, wqe->packets);
+    if (vb_endpoint_adapts(ep))
+        note_short(r, wqe);
     ++r->begun;
     qp->wait.reason = VB_WAIT_ANSWER;
     return true;
@@ -317,6 +331,14 @@ static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t 
     vb_bth_write(packet->header, &bth);
 }
 
+static VB_COLD uint32_t probed_after(const struct vb_endpoint *ep)
+{
+    const struct vb_recovery *recovery = vb_recovery_of(ep); /* none where memory is short */
+    uint64_t at = recovery ? recovery->mended_at : 0, since = ep->requester.since;
+
+    return at > since ? (uint32_t)((at - since) / 1000) : 0;
+}
+
 static void open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                         struct vb_packet *packet)
 {
@@ -331,6 +353,8 @@ static void open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     packet->piece_count = 0;
     if (VB_UNLIKELY(vb_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
+        packet->missing_psn = r->una;
+        packet->unanswered_us = r->reason == VB_PACKET_PROBE ? probed_after(ep) : 0;
         ++ep->engine->counters.packets_resent;
     }
     if (VB_UNLIKELY(ep->base == VB_TRANSPORT_XRC)) {
@@ -440,13 +464,16 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 {
     struct vb_requester *r = &ep->requester;
     uint32_t psn = r->next_psn, end = vb_requester_read_end(wqe, r->index);
-    uint64_t from = (uint64_t)r->index * ep->path.mtu, to = (uint64_t)end * ep->path.mtu;
+    uint64_t from = (uint64_t)r->index * ep->path.mtu, to;
     struct vb_reth reth = {
         .addr = wqe->wr.wr.rdma.remote_addr + from,
         .rkey = wqe->wr.wr.rdma.rkey,
-        .length = (uint32_t)((to < wqe->length ? to : wqe->length) - from),
     };
 
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->beside)
+        end = vb_mend_read_end(ep, wqe, end);
+    to = (uint64_t)end * ep->path.mtu;
+    reth.length = (uint32_t)((to < wqe->length ? to : wqe->length) - from);
     if (r->index && vb_requester_read_end(wqe, r->index - 1) == end)
         r->resumed_psn = psn;
     vb_reth_write(packet->header + packet->header_length, &reth);
@@ -562,8 +589,8 @@ static VB_COLD void fail_under_way(struct vb_endpoint *ep)
     vb_requester_complete(ep, &failure);
 }
 
-static bool make_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                        struct vb_packet *packet, uint64_t now)
+bool vb_requester_make(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                       struct vb_packet *packet, uint64_t now)
 {
     open_packet(ep, wqe, packet);
     if (VB_LIKELY(vb_is_read_or_atomic(&wqe->wr) ? next_of_answered(ep, wqe, packet, now)
@@ -571,67 +598,6 @@ static bool make_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
         return true;
     fail_under_way(ep);
     return false;
-}
-
-/* ---- sent again beside the cursor ---- */
-
-/* The cursor to a packet of a request that has begun. */
-static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
-{
-    struct vb_requester *r = &ep->requester;
-    const struct vb_sq_wqe *wqe;
-
-    r->position = ep->qp->sq_next;
-    r->next_psn = psn;
-    for (;; ++r->position) {
-        wqe = vb_sq_at(ep->qp, r->position);
-        r->index = vb_psn_count(wqe->first_psn, psn);
-        if (r->index < wqe->packets)
-            return;
-    }
-}
-
-/* The packet that is missing, and maybe some that follow it; all others stay as they are. */
-static VB_COLD bool mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
-{
-    struct vb_recovery *recovery = ep->share.recovery;
-    struct vb_requester *r = &ep->requester, saved = *r;
-    bool made;
-
-    put_cursor(ep, recovery->mend_psn);
-    r->ask = --recovery->mend_count == 0;
-    made = make_packet(ep, vb_sq_at(ep->qp, r->position), packet, now);
-    if (!made) /* the connection has failed */
-        return false;
-    recovery->mend_psn = r->next_psn;
-    if (vb_psn_diff(r->next_psn, saved.next_psn) >= 0)
-        recovery->mend_count = 0;
-    if (!recovery->mend_count && r->reason == VB_PACKET_AFTER_LOST_RESPONSE)
-        recovery->mending = false; /* the requests that follow are not in vain */
-    r->position = saved.position;
-    r->index = saved.index;
-    r->next_psn = saved.next_psn;
-    r->rd_outstanding = saved.rd_outstanding;
-    return true;
-}
-
-void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_reason reason,
-                       uint64_t now)
-{
-    struct vb_recovery *recovery = vb_recovery_get(ep, now);
-    uint32_t outstanding = vb_psn_count(ep->requester.una, ep->requester.next_psn);
-
-    if (!recovery) {
-        vb_requester_go_back(ep, reason);
-        return;
-    }
-    ep->requester.reason = (uint8_t)reason;
-    recovery->mend_psn = ep->requester.una;
-    recovery->mend_count = packets < outstanding ? packets : outstanding;
-    recovery->mending = recovery->mend_count > 0;
-    recovery->mended_at = now;
-    vb_ready_remove(&ep->requesting); /* it may wait for the window */
-    vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
 /* The congestion window has no room, or others come first: the connection waits for its turn. */
@@ -650,8 +616,8 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
         ep->crowded = false;
     if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
         return false;
-    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && ep->share.recovery->mending)
-        return ep->share.recovery->mend_count && mend(ep, packet, now);
+    if (VB_UNLIKELY(vb_recovery_of(ep) != NULL) && vb_mend_is_due(ep))
+        return vb_mend_next(ep, packet, now);
     if (r->position == r->begun && !begin_next(ep)) {
         fail_if_first(ep);
         return false;
@@ -659,7 +625,7 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     wqe = vb_sq_at(ep->qp, r->position);
     if (is_held(ep, wqe) || is_crowded(ep))
         return false;
-    return make_packet(ep, wqe, packet, now);
+    return vb_requester_make(ep, wqe, packet, now);
 }
 
 bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
@@ -685,7 +651,7 @@ void vb_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason)
     if (vb_endpoint_adapts(ep))
         vb_cwnd_untime(ep);
     if (vb_recovery_of(ep))
-        ep->share.recovery->mending = false;
+        ep->share.recovery->mending = ep->share.recovery->asks = false;
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -707,11 +673,12 @@ static void forget_recovery(struct vb_endpoint *ep)
     struct vb_recovery *recovery = ep->share.recovery;
 
     ep->probes = 0;
+    ep->requester.short_psn = ep->requester.una;
     vb_cwnd_untime(ep);
     vb_cwnd_note(ep);
     if (!recovery)
         return;
-    recovery->mending = recovery->is_ahead = false;
+    recovery->mending = recovery->is_ahead = recovery->asks = recovery->asked = false;
     recovery->opening = recovery->holes = 0;
     recovery->mended_at = 0;
     vb_gap_forget(ep->engine, &recovery->early_answer);

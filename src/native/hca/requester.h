@@ -12,17 +12,15 @@
 /* The next request packet; false: none can go now. */
 bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now);
 
+/* The packet at the cursor, which moves on; false: the connection has failed. */
+bool vb_requester_make(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                       struct vb_packet *packet, uint64_t now);
+
 /* The QP came to RTS, or its send queue was flushed or emptied: where the requester stands. */
 void vb_requester_sync(struct vb_endpoint *ep, uint64_t now);
 
 /* The cursor back to the first unanswered packet. */
 void vb_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason);
-/*
- * Where connections adapt: so many packets from the first unanswered one on are sent again, and
- * the cursor stays. Nothing else follows until they are answered.
- */
-void vb_requester_mend(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_reason reason,
-                       uint64_t now);
 /* The cursor at least to the first unanswered packet: `una` may have passed it. */
 void vb_requester_catch_up(struct vb_endpoint *ep);
 

@@ -293,6 +293,7 @@ static enum vb_responder_state check_send_length(struct work *work)
     if (VB_LIKELY(length <= work->r->wqe->length && length <= READ_MAX))
         return VB_RESPONDER_CHECK_KEY;
     refused = refuse_request(work, VB_CHECK_RECV_TOO_SHORT, IBV_WC_LOC_LEN_ERR);
+    work->evidence.count = !(work->flags & VB_OPCODE_LAST);
     work->evidence.length = length;
     work->evidence.mr_length = work->r->wqe->length;
     return refused;
@@ -586,6 +587,8 @@ static enum vb_responder_state complete(struct work *work)
     r->received += work->in->length;
     work->in->engine->counters.payload_received += work->in->length;
     if (work->flags & VB_OPCODE_LAST) {
+        if (VB_UNLIKELY(!work->in->length) && vb_early_is_empty(work->in))
+            r->empty_psn = work->in->bth.psn;
         if ((work->flags & VB_OPCODE_IETH) && !invalidate(work))
             return VB_RESPONDER_REFUSE;
         if (((work->flags & VB_OPCODE_SEND) || takes_receive(work)) && !deliver(work)) {
@@ -620,20 +623,26 @@ static enum vb_record_kind kind_of(const struct work *work)
     return work->flags & VB_OPCODE_ATOMIC ? VB_RECORD_ATOMIC : VB_RECORD_ATOMIC_WRITE;
 }
 
-static const struct vb_record *find_repeated(struct work *work, uint32_t *index)
+/* A READ's repetition may be of some packets of it. */
+static const struct vb_record *find_repeated(struct work *work, uint32_t *index, uint32_t *count)
 {
     const struct vb_record *record = vb_replies_find(work->ep, work->in->bth.psn, index);
+    uint32_t mtu = work->ep->path.mtu;
     struct vb_reth reth;
-    uint64_t offset;
+    uint64_t offset, left;
 
+    *count = 1;
     if (!record || record->kind != kind_of(work))
         return NULL;
     if (record->kind != VB_RECORD_READ)
         return record;
-    offset = (uint64_t)*index * work->ep->path.mtu;
+    offset = (uint64_t)*index * mtu;
+    left = record->length - offset;
     reth = vb_reth_read(work->in->extended);
-    return reth.rkey == record->rkey && reth.addr == record->addr + offset &&
-                   reth.length == record->length - offset
+    *count = vb_packets_of(reth.length, mtu);
+    if (reth.rkey != record->rkey || reth.addr != record->addr + offset)
+        return NULL;
+    return reth.length == left || (reth.length && reth.length < left && reth.length % mtu == 0)
                ? record
                : NULL;
 }
@@ -662,25 +671,29 @@ static enum vb_responder_state duplicate(struct work *work)
 {
     struct vb_counters *counters = &work->in->engine->counters;
     const struct vb_record *record;
-    uint32_t index;
+    uint32_t index, count;
 
     if (VB_UNLIKELY(begins_again(work))) {
         restart(work); /* this packet comes once more, when the next one shows that it is missing */
         return VB_RESPONDER_DONE;
     }
+    if (work->flags & VB_OPCODE_FIRST)
+        vb_early_renumber(work->in);
     ++counters->duplicate_requests;
     if (vb_recovery_of(work->ep))
         vb_gap_duplicate(work->ep, &work->ep->share.recovery->early, work->in->bth.psn);
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) {
+        if (!work->in->bth.ack_request) /* who goes back is on its way to what is missing */
+            return VB_RESPONDER_DONE;
         if (vb_recovery_of(work->ep) && work->ep->share.recovery->early.told)
             vb_replies_owe_sequence_nak(work->ep); /* the first NAK has not arrived */
-        else if (work->in->bth.ack_request)
+        else
             vb_replies_owe_duplicate_ack(work->ep, work->in->bth.psn);
         return VB_RESPONDER_DONE;
     }
-    record = work->flags & ANSWERED_EACH ? find_repeated(work, &index) : NULL;
+    record = work->flags & ANSWERED_EACH ? find_repeated(work, &index, &count) : NULL;
     if (record)
-        vb_replies_repeat(work->ep, record, index);
+        vb_replies_repeat(work->ep, record, index, count, work->in->now);
     else
         ++counters->drop_stale_duplicate;
     return VB_RESPONDER_DONE;
@@ -826,6 +839,7 @@ void vb_responder_receive(const struct vb_incoming *in)
     work.ep = in->endpoint;
     work.r = &in->endpoint->responder;
     work.flags = in->opcode->flags;
+    work.reth.length = 0; /* of packets without a RETH: check_key looks at it */
     engine->path_length = 0;
     while (state != VB_RESPONDER_DONE) {
         engine->path[engine->path_length++ % VB_PATH_STEPS] = (uint8_t)state;

@@ -3,6 +3,8 @@
 
 #include "hca/cwnd.h"
 #include "hca/delays.h"
+#include "hca/mend.h"
+#include "hca/overdue.h"
 #include "hca/recovery.h"
 #include "hca/refusal.h"
 #include "hca/requester.h"
@@ -57,7 +59,7 @@ static void widen(struct vb_endpoint *ep)
         recovery->opening = 0;
 }
 
-enum { SURE = 3 };
+enum { SURE = 3, MEND_MOST = 32, PROBES_MOST = 8 };
 
 /* Of several packets that were sent again the last has not been answered. */
 static bool awaits_more(const struct vb_endpoint *ep)
@@ -69,15 +71,51 @@ static bool awaits_more(const struct vb_endpoint *ep)
            vb_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
 }
 
-static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
+/* How far what was asked for again has come; a loss before `cut_psn` has been heeded. */
+static void progress_of_asked(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    uint32_t una = ep->requester.una;
+
+    if (vb_psn_diff(una, recovery->cut_psn) > 0)
+        recovery->cut_psn = una;
+    if (!recovery->asked || vb_psn_diff(una, recovery->asked_end) < 0)
+        return;
+    recovery->asked = false;
+    if (!recovery->asked_part)
+        return;
+    ep->share.cwnd->distrust = 0;
+    if (recovery->asks_most < MEND_MOST)
+        recovery->asks_most *= 2;
+}
+
+/*
+ * Was the first probe answered so soon that the answer is not to it? Then it was needless, and the
+ * peer was only late. The shortest round trip may be that of many packets, so a quarter of it is
+ * soon. How much is acknowledged shows nothing: of a peer that keeps what comes early the probe may
+ * have been all that was missing.
+ */
+static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (ep->probes == 1 && ep->requester.reason == VB_PACKET_PROBE && recovery &&
+        recovery->mended_at && now < recovery->mended_at + cwnd->shortest / 4)
+        vb_cwnd_late(cwnd, waited);
+}
+
+static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
     struct vb_recovery *recovery = ep->share.recovery;
 
-    vb_cwnd_acknowledged(ep, now);
+    judge_probe(ep, waited, now);
+    vb_cwnd_acknowledged(ep, vb_psn_add(ep->requester.una, VB_PSN_MASK), now);
     ep->probes = 0;
     if (!recovery)
         return;
     recovery->mending &= awaits_more(ep);
+    progress_of_asked(ep);
     widen(ep);
     if (recovery->mended_at && vb_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
@@ -89,6 +127,7 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t now)
 void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
+    uint64_t waited = now - r->since;
 
     r->retry_left = ep->qp->terms.retry_cnt;
     r->rnr_left = ep->qp->terms.rnr_retry;
@@ -96,7 +135,7 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
     r->since = now;
     r->implied = r->probing = false;
     if (vb_endpoint_adapts(ep))
-        progress_of_recovery(ep, now);
+        progress_of_recovery(ep, waited, now);
     if (!r->rnr_wait)
         restart_timer(ep, now);
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
@@ -135,19 +174,31 @@ VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
     vb_requester_complete(ep, &outcome);
 }
 
-static enum vb_heard kind_of_heard(const struct vb_requester *r)
+/* Was nothing acknowledged yet, while the peer speaks of a PSN that was never sent? */
+static bool is_unsent(const struct vb_endpoint *ep)
 {
+    const struct vb_requester *r = &ep->requester;
+
+    return r->una == ep->qp->terms.sq_psn &&
+           (vb_psn_diff(r->heard_psn, vb_psn_add(r->una, VB_PSN_MASK)) < 0 ||
+            vb_psn_diff(r->heard_psn, r->sent_psn) >= 0);
+}
+
+static enum vb_heard kind_of_heard(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
     if (!r->heard_at)
         return VB_HEARD_NOTHING;
     if (r->heard_syndrome == VB_HEARD_NO_SYNDROME)
         return VB_HEARD_RESPONSE;
     switch (r->heard_syndrome >> 5) {
     case VB_AETH_ACK:
-        return VB_HEARD_ACK;
+        return is_unsent(ep) ? VB_HEARD_ACK_UNSENT : VB_HEARD_ACK;
     case VB_AETH_RNR:
         return VB_HEARD_RNR_NAK;
     default:
-        return VB_HEARD_SEQUENCE_NAK;
+        return is_unsent(ep) ? VB_HEARD_SEQUENCE_NAK_UNSENT : VB_HEARD_SEQUENCE_NAK;
     }
 }
 
@@ -157,7 +208,7 @@ static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb
     const struct vb_requester *r = &ep->requester;
     uint64_t ago = (now - r->heard_at) / 1000;
 
-    evidence->silence = kind_of_heard(r);
+    evidence->silence = kind_of_heard(ep);
     evidence->heard_psn = r->heard_psn;
     evidence->heard_us = ago < UINT32_MAX ? (uint32_t)ago : UINT32_MAX;
     evidence->not_ready = r->not_ready;
@@ -192,7 +243,17 @@ static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now
     return true;
 }
 
-enum { MEND_MOST = 32, PROBES_MOST = 8 };
+/* Something was lost. The window is cut if that was sent since it was cut last. */
+static void heed_loss(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_recovery_get(ep, now);
+
+    if (recovery && vb_psn_diff(ep->requester.una, recovery->cut_psn) < 0)
+        return;
+    vb_cwnd_cut(ep, now);
+    if (recovery)
+        recovery->cut_psn = ep->requester.sent_psn;
+}
 
 /*
  * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
@@ -203,15 +264,16 @@ static void mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t 
     const struct vb_recovery *recovery = vb_recovery_get(ep, now);
     uint32_t holes = recovery && recovery->holes ? recovery->holes : 1;
 
-    vb_cwnd_cut(ep, now);
-    vb_requester_mend(ep, holes < MEND_MOST ? holes : MEND_MOST, reason, now);
+    heed_loss(ep, now);
+    vb_mend_first(ep, holes < MEND_MOST ? holes : MEND_MOST, reason, now);
     restart_timer(ep, now);
 }
 
-/* It is being sent again already. */
+/* It is being sent again already, or will be: the cursor stands there, and waits for the window. */
 static bool is_mended(const struct vb_endpoint *ep)
 {
-    return vb_recovery_of(ep) && ep->share.recovery->mending;
+    return vb_recovery_of(ep) &&
+           (ep->share.recovery->mending || ep->requester.next_psn == ep->requester.una);
 }
 
 static void find_hole(struct vb_endpoint *ep, uint64_t now)
@@ -238,6 +300,19 @@ void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now)
     restart_timer(ep, now);
 }
 
+void vb_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait || is_mended(ep) || vb_psn_diff(psn, r->next_psn) >= 0)
+        return;
+    ++ep->requester.naks;
+    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    heed_loss(ep, now);
+    vb_mend_at(ep, psn, now);
+}
+
 /*
  * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
  * it. Who answers one by one several times has lost it.
@@ -251,7 +326,7 @@ static void probe_on(struct vb_endpoint *ep, uint64_t now)
         packets = MEND_MOST;
     if (packets >= 4)
         vb_cwnd_cut(ep, now);
-    vb_requester_mend(ep, packets, VB_PACKET_AFTER_TIMEOUT, now);
+    vb_mend_first(ep, packets, (enum vb_packet_reason)ep->requester.reason, now);
     recovery->holes = packets;
 }
 
@@ -261,7 +336,7 @@ void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
     const struct vb_requester *r = &ep->requester;
     struct vb_cwnd *cwnd = ep->share.cwnd;
     bool answered = recovery->mended_at && recovery->mend_psn == r->una;
-    bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT;
+    bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT || r->reason == VB_PACKET_PROBE;
 
     if (recovery->mending) /* it says nothing new */
         return;
@@ -279,7 +354,7 @@ void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
         return;
     }
     --cwnd->keeps;
-    vb_requester_mend(ep, 1, (enum vb_packet_reason)r->reason, now);
+    vb_mend_first(ep, 1, (enum vb_packet_reason)r->reason, now);
 }
 
 void vb_retry_heard(struct vb_endpoint *ep, uint64_t now)
@@ -288,21 +363,65 @@ void vb_retry_heard(struct vb_endpoint *ep, uint64_t now)
         restart_timer(ep, now);
 }
 
+enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
+
+/* It was asked for before, and for no more than was missing: the peer may not answer that. */
+static bool was_asked_part(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = vb_recovery_of(ep);
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!recovery || !recovery->asked || !recovery->asked_part ||
+        recovery->asked_psn != ep->requester.una)
+        return false;
+    cwnd->wholes = cwnd->distrust;
+    cwnd->distrust = cwnd->distrust < WHOLES_MOST ? 2 * cwnd->distrust + 1 : WHOLES_MOST;
+    return true;
+}
+
+static void ask_for_response(struct vb_endpoint *ep, uint64_t now)
+{
+    heed_loss(ep, now);
+    if (!ep->share.recovery->asks_most)
+        ep->share.recovery->asks_most = ASKS_FIRST;
+    vb_mend_ask(ep);
+    vb_retry_start_timer(ep, now);
+}
+
 void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
 {
-    if (ep->requester.rnr_wait || is_mended(ep))
+    bool adapts = vb_endpoint_adapts(ep) && vb_recovery_get(ep, now);
+
+    if (ep->requester.rnr_wait || (adapts && ep->share.recovery->asks))
         return;
+    if (adapts && ep->share.recovery->asked) { /* that was lost as well */
+        ep->share.recovery->cut_psn = ep->requester.una;
+        ep->share.recovery->asks_most = ASKS_FIRST;
+    }
     ++ep->requester.naks;
     ++ep->engine->counters.lost_responses;
-    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+    if (!(adapts && was_asked_part(ep)) && !take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
         return;
-    if (vb_endpoint_adapts(ep)) {
-        mend(ep, VB_PACKET_AFTER_LOST_RESPONSE, now);
+    if (adapts) {
+        ask_for_response(ep, now);
         return;
     }
     vb_requester_go_back(ep, VB_PACKET_AFTER_LOST_RESPONSE);
     ep->requester.implied = true;
     restart_timer(ep, now);
+}
+
+/* If nothing behind it has come, that was a probe: the rest is late as well, or was lost with it.
+ */
+void vb_retry_answered_part(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    if (!recovery || recovery->early_answer.first || !recovery->asks_most)
+        return;
+    if (recovery->asks_most >= 4)
+        heed_loss(ep, now);
+    vb_mend_ask(ep);
 }
 
 void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now)
@@ -314,6 +433,7 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
     r->not_ready += r->not_ready < UINT16_MAX;
     r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
     r->probing = false;
+    vb_overdue_note(ep->qp, VB_WAIT_RNR, 0, r->since, now);
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
         if (r->rnr_left == 0) {
             give_up(ep, VB_CHECK_RNR, now);
@@ -326,13 +446,18 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 }
 
 /* The first unanswered packet alone. Who has had no answer to that either sends little. */
-static void ask_again(struct vb_endpoint *ep, uint64_t now)
+static void ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
     if (ep->probes)
         vb_cwnd_silence(ep, now);
+    else if (vb_recovery_get(ep, now))
+        ep->share.recovery->asks_most = 1;
     if (ep->probes < PROBES_MOST)
         ++ep->probes;
-    vb_requester_mend(ep, 1, VB_PACKET_AFTER_TIMEOUT, now);
+    was_asked_part(ep);
+    if (ep->share.recovery)
+        ep->share.recovery->asks = false;
+    vb_mend_first(ep, 1, reason, now);
 }
 
 enum { EXTENDED_MOST = 3 };
@@ -358,7 +483,7 @@ static bool extend(struct vb_endpoint *ep, uint64_t now)
 static void probe(struct vb_endpoint *ep, uint64_t now)
 {
     ++ep->engine->counters.probes;
-    ask_again(ep, now);
+    ask_again(ep, VB_PACKET_PROBE, now);
     set_probe(ep, now);
 }
 
@@ -378,6 +503,7 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
     }
     if (!vb_requester_outstanding(r))
         return;
+    vb_overdue_note(ep->qp, VB_WAIT_PEER, 0, r->since, now);
     if (vb_endpoint_adapts(ep) && (now < ep->share.due || extend(ep, now))) {
         probe(ep, now);
         return;
@@ -387,7 +513,7 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
     if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
         return;
     if (vb_endpoint_adapts(ep)) {
-        ask_again(ep, now);
+        ask_again(ep, VB_PACKET_AFTER_TIMEOUT, now);
         restart_timer(ep, now);
         return;
     }

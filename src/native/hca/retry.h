@@ -9,11 +9,15 @@
 void vb_retry_progress(struct vb_endpoint *ep, uint64_t now);
 /* The responder misses the first unanswered packet, and has said so. */
 void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now);
+/* It misses a later one, while a response before that is missing here. */
+void vb_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64_t now);
 /* Part of a READ's or atomic's response is missing. */
 void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now);
 /* An acknowledgement came, and no NAK, to who recovers: what was sent again may be all that has
  * arrived. */
 void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now);
+/* The end has come of a READ's part that was asked for again, and more of it is missing. */
+void vb_retry_answered_part(struct vb_endpoint *ep, uint64_t now);
 /* The peer is at work, if not on what is missing. */
 void vb_retry_heard(struct vb_endpoint *ep, uint64_t now);
 /* The local ACK timeout begins. */

@@ -367,6 +367,13 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
 
 static VB_COLD int decline_full(const struct vb_qp *qp)
 {
+    if (qp->send_cq && atomic_load(&qp->send_cq->shared->error))
+        return vb_decline(qp->context, -ENOMEM,
+                          "the send queue of QP {0x} is full and stays so, because its CQ overran: "
+                          "the CQ has room for {1} completions, one more came, and it takes no "
+                          "further one; close both, and create the CQ as long as the queues of "
+                          "its QPs together",
+                          qp->number, qp->send_cq->mask + 1);
     return vb_decline(
         qp->context, -ENOMEM,
         "the send queue is full: QP {0x} has room for {1} requests, of which {2} wait "

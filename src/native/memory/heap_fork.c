@@ -118,7 +118,7 @@ void vb_heap_fork_child(struct vb_heap *heap)
     vb_heap_init_lock(heap);
     const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
     if (heap->copy_fd < 0 ||
-        mmap(heap->base, heap->size, PROT_READ | PROT_WRITE, flags, heap->copy_fd, 0) == MAP_FAILED)
+        mmap(heap->base, heap->size, vb_heap_protection(), flags, heap->copy_fd, 0) == MAP_FAILED)
         return;
     madvise(heap->base, heap->size, MADV_DONTDUMP);
     close(heap->fd);

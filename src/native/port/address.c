@@ -14,8 +14,8 @@
 
 #include "memory/descriptor.h"
 
-/* The entries 0 and 1 are made from the GUID and always there (port/gid.h). */
-enum { FIRST_ADDRESS = 2 };
+/* Entry 0 stands for one of those from 2 on, and 1 is made from the GUID (port/gid.h). */
+enum { CHOSEN, OF_GUID, FIRST_ADDRESS };
 enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
 
 struct vb_addresses {
@@ -97,10 +97,10 @@ static bool merge(struct vb_addresses *addresses, const struct vb_gid *fresh, in
 {
     bool changed = drop_those_gone(addresses, fresh, count);
 
-    for (int i = 0; i < FIRST_ADDRESS && i < count; ++i) {
-        addresses->gids[i] = fresh[i]; /* their interface may be another now */
-        addresses->used[i] = true;
-    }
+    if (!is_in(&addresses->gids[CHOSEN], fresh, count)) /* otherwise it keeps its index too */
+        addresses->gids[CHOSEN] = fresh[CHOSEN];
+    addresses->gids[OF_GUID] = fresh[OF_GUID]; /* its interface may be another now */
+    addresses->used[CHOSEN] = addresses->used[OF_GUID] = true;
     if (addresses->count < FIRST_ADDRESS)
         addresses->count = FIRST_ADDRESS;
     for (int i = FIRST_ADDRESS; i < count; ++i) {

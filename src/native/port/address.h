@@ -21,7 +21,8 @@ struct vb_addresses;
  */
 int vb_addresses_open(const char *netdev, struct vb_addresses **addresses);
 /* A table that no address of the host stands behind, and that stays as it is: `count` entries, of
- * which 0 and 1 are made from a GUID; for packets of this path MTU. The port is up. -ENOMEM. */
+ * which 0 is that of 2 and 1 is made from a GUID; for packets of this path MTU. The port is up.
+ * -ENOMEM. */
 int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
                        struct vb_addresses **addresses);
 void vb_addresses_close(struct vb_addresses *addresses);

@@ -11,6 +11,7 @@
 #include "memory/guard.h"
 #include "port/direct/direct.h"
 #include "port/roce/roce.h"
+#include "port/wrap/capture_comment.h"
 #include "port/wrap/capture_message.h"
 
 enum { HOP_LIMIT = 64, LARGEST_MTU = 4096 };

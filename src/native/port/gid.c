@@ -166,16 +166,38 @@ struct vb_gid vb_gid_infiniband(void)
     return link_local(VB_GID_ROCE_V1, NULL);
 }
 
+/* How likely packets from here reach another host: the less, the better. */
+static int reach(const struct address *address)
+{
+    const struct in6_addr *ipv6 = (const struct in6_addr *)address->gid.raw;
+    if (address->loopback)
+        return 3;
+    if (IN6_IS_ADDR_LINKLOCAL(ipv6))
+        return 2;
+    return !IN6_IS_ADDR_V4MAPPED(ipv6);
+}
+
+/* For programs that know no other index: packets must be able to go from it (port/gid.h). */
+static struct vb_gid choose_first(const struct address *addresses, int count)
+{
+    const struct address *best = addresses;
+    for (int i = 1; i < count; i++)
+        if (reach(&addresses[i]) < reach(best))
+            best = &addresses[i];
+    return count ? best->gid : link_local(VB_GID_ROCE_V2, NULL);
+}
+
 int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
 {
     struct address *addresses = NULL;
     int found = host_addresses(netdev, &addresses);
     if (found < 0)
         return found;
-    const struct address *first = found ? addresses : NULL;
     int count = 0;
-    for (enum vb_gid_type type = VB_GID_ROCE_V1; type <= VB_GID_ROCE_V2 && count < capacity; type++)
-        table[count++] = link_local(type, first);
+    if (count < capacity)
+        table[count++] = choose_first(addresses, found);
+    if (count < capacity)
+        table[count++] = link_local(VB_GID_ROCE_V2, found ? addresses : NULL);
     for (int i = 0; i < found && count < capacity; i++)
         table[count++] = addresses[i].gid;
     free(addresses);

@@ -31,7 +31,7 @@
 
 /* The kernel's numbers, as ibv_query_gid_type() returns them. */
 enum vb_gid_type {
-    VB_GID_ROCE_V1 = 0, /* and InfiniBand's own */
+    VB_GID_ROCE_V1 = 0, /* InfiniBand's own: the device's GIDs on Ethernet are all v2 */
     VB_GID_ROCE_V2 = 1,
 };
 
@@ -44,9 +44,13 @@ struct vb_gid {
 
 /*
  * Fills `table` with the port's GIDs and returns how many, at most `capacity`; or -errno.
- *   0, 1   fe80::/64 and the GUID, as RoCE v1 and RoCE v2, on the port's own interface
- *   2 …    each address of each interface that is up, RoCE v2, by ifindex and then by address;
- *          loopback interfaces come last
+ *   0      the address from which packets most likely reach another host, once more, since many
+ *          programs know no other index: IPv4 before IPv6, link-local and then loopback last; as 1
+ *          where the host has no address
+ *   1      fe80::/64 and the GUID, on the port's own interface: no packet goes from it
+ *   2 …    each address of each interface that is up, by ifindex and then by address; loopback
+ *          interfaces come last
+ * All are RoCE v2: there are no packets of v1.
  * The same interfaces and addresses give the same table in every process. With `netdev` only that
  * interface counts; NULL: all do.
  */

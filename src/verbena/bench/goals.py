@@ -9,6 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
+from verbena.bench.crowded import Crowded
 from verbena.bench.engine import EngineAlone
 from verbena.bench.fabric import FabricRun
 from verbena.bench.iperf import Iperf
@@ -242,6 +243,20 @@ def waiting() -> Iterator[Goal]:
         spinning = replace(asleep, spin_us=spin)
         name = f"the same, spinning {spin} µs before sleeping"
         yield Goal(section, name, spinning, Wakeup(), None, Better.LOWER)
+    yield from crowded(section)
+
+
+def crowded(section: Section) -> Iterator[Goal]:
+    """Both sides poll, and share processors; averages, since a median hides the time slices."""
+    how = (("polling", False), ("average", True))
+    tcp = Script("tcp_latency", "TCP, sleeping", Unit.MICROSECONDS, how)
+    for mtu, way in ((0, "direct"), (1024, "packets")):
+        ours = Perftest("send_lat", average=True, path_mtu=mtu)
+        for neighbours, where in ((False, "on one core"), (True, "on two cores with load")):
+            name = f"polling {where}, {way}: SEND, 8 B, half round trip, average"
+            bound = None if neighbours or mtu else 1.0
+            yield Goal(section, name, Crowded(ours, neighbours), Crowded(tcp, neighbours), bound,
+                       Better.LOWER)  # fmt: skip
 
 
 # Packet-hops a second, in millions; and how many times SimPy's.

@@ -19,14 +19,15 @@ CHUNK = 32
 RECEIVE_BUFFER = MIB
 
 
-def tcp_latency(side: Side, seconds: float, polling: bool) -> float | None:
+def tcp_latency(side: Side, seconds: float, polling: bool, average: bool = False) -> float | None:
     """Half a round trip of 8 bytes over loopback TCP in µs; asleep while waiting, or polling."""
     with tcp_pair(side) as link:
         receive = poll_8 if polling else sleep_8
         chunk = statistics.median(tcp_chunks(link, side, receive, 20))
         wanted = max(int(seconds / max(chunk, side.exchange(chunk))), 10)
         times = tcp_chunks(link, side, receive, wanted)
-        return statistics.median(times) / (2 * CHUNK) * 1e6 if side.first else None
+        typical = statistics.fmean(times) if average else statistics.median(times)
+        return typical / (2 * CHUNK) * 1e6 if side.first else None
 
 
 def tcp_pair(side: Side) -> socket.socket:

@@ -7,6 +7,7 @@ for, so that `verbena run` starts its program without delay. Exit status 2 means
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -15,12 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from verbena import __version__
-
 Main = Callable[[list[str]], int]
 
 USAGE_ERROR = 2
-INTERRUPTED = 128 + 2
+INTERRUPTED, NOT_READ = 128 + 2, 128 + 13  # as a shell gives SIGINT and SIGPIPE
+# What a user can do where the system's own words do not say it.
+REMEDIES = {
+    errno.EMFILE: "raise `ulimit -n`",
+    errno.EAGAIN: "raise `ulimit -u`, or the container's --pids-limit",
+    errno.ENFILE: "raise fs.file-max",
+    errno.EFBIG: "raise `ulimit -f`, or lift it",
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Command:
 COMMANDS = (
     Command("run", "start a program over Verbena", ("verbena.cli.run",)),
     Command("pair", "start a server and its client over Verbena", ("verbena.cli.pair",)),
+    Command("env", "print the variables for a whole shell or a CI job", ("verbena.cli.env",)),
     Command("devices", "list the RDMA devices, their ports and GIDs", ("verbena.cli.devices",)),
     Command("info", "describe the device and how peers' memory is reached", ("verbena.cli.info",)),
     Command("doctor", "say what on this machine helps or hinders", ("verbena.cli.doctor",)),
@@ -68,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(help_text())
         return 0
     if words[0] in ("-V", "--version"):
-        print(f"verbena {__version__}")
+        from verbena.version import full_version
+
+        print(f"verbena {full_version()}")
         return 0
     return run_command(words[0], words[1:])
 
@@ -107,12 +116,29 @@ def run_command(name: str, arguments: list[str]) -> int:
         print(f"verbena: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        return cast(Main, importlib.import_module(module).main)(arguments)
+        status = cast(Main, importlib.import_module(module).main)(arguments)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        give_up_stdout()
+        return NOT_READ
     except KeyboardInterrupt:
         return INTERRUPTED
     except (OSError, ValueError) as error:
-        print(f"verbena {name}: {error}", file=sys.stderr)
+        print(f"verbena {name}: {explained(error)}", file=sys.stderr)
+        give_up_stdout()
         return 1
+
+
+def give_up_stdout() -> None:
+    """What waits there goes out, or away if it cannot: Python would try again as it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def explained(error: Exception) -> str:
+    """What went wrong, and what to do about it where that is known."""
+    remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"{error}: {remedy}" if remedy and remedy not in str(error) else str(error)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verbena import _native, launch
-from verbena.cli import reach
+from verbena.cli import host, reach
 from verbena.cli.finding import Finding, Verdict, good
 
 SYSFS_DEVICES = Path("/sys/class/infiniband")
@@ -24,6 +25,11 @@ PACKAGES = {
     "ucx-utils": "ucx_perftest",
     "python3-pyverbs": "/usr/lib/python3/dist-packages/pyverbs",
 }
+
+PORT_ADVICE = (
+    "Who has it: ss -ulnpe 'sport = :4791'; soft-RoCE: rdma link show, rdma link delete NAME.\n"
+    "Processes share the port if they belong to one user. It must not be VERBENA_PORT=direct."
+)
 
 # Runs with the environment of `verbena run`.
 LOOK = """
@@ -50,9 +56,12 @@ def libraries() -> Finding:
         environment = launch.environment(log=launch.LogLevel.ERRORS)
     except (FileNotFoundError, ValueError) as error:
         return Finding(name, Verdict.BAD, str(error), "Install Verbena: pip install .")
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True
+        )
+    except OSError as error:
+        return Finding(name, Verdict.BAD, f"no process can be started: {error}", remedy(error))
     if done.returncode or done.stderr or done.stdout.strip() != "True":
         said = done.stderr.strip().splitlines()
         return Finding(
@@ -72,9 +81,21 @@ def device() -> Finding:
         with verbs.open_device() as context:
             return good("device", f"{context.name} opens")
     except (ImportError, OSError) as error:
-        return Finding(
-            "device", Verdict.BAD, f"it does not open: {error}", "Set VERBENA_LOG=debug to see why."
-        )
+        return Finding("device", Verdict.BAD, f"it does not open: {error}", remedy(error))
+
+
+def remedy(error: Exception) -> str:
+    """What to do about a device that does not open."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return host.more_descriptors()
+    if number == errno.EAGAIN:
+        return host.more_threads()
+    if number in (errno.EPERM, errno.ENOSYS) and (calls := host.forbidden_calls()):
+        return f"Allow this in the container's seccomp profile: {', '.join(calls)}"
+    if number in (errno.EFBIG, errno.ENOMEM, errno.ENFILE, errno.EUSERS):
+        return "Its last words say what to do."
+    return "Set VERBENA_LOG=debug to see why."
 
 
 def roce_port() -> Finding:
@@ -89,12 +110,15 @@ def roce_port() -> Finding:
         return Finding(name, Verdict.NOTE, f"not looked at, for the device does not open: {error}")
     if "udp_port" in found:
         return good(name, f"UDP port {found['udp_port']} is ours: other hosts are reached by RoCE")
+    reason = found.get("reason", "none")
+    limit = next(
+        (limit for limit in (errno.EMFILE, errno.EAGAIN) if os.strerror(limit) in reason), 0
+    )
     return Finding(
         name,
-        Verdict.NOTE,
-        f"{found.get('reason', 'none')}; only processes on this host are reached",
-        "Who has it: ss -ulnpe 'sport = :4791'; soft-RoCE: rdma link show, rdma link delete NAME.\n"
-        "Processes share the port if they belong to one user. It must not be VERBENA_PORT=direct.",
+        Verdict.BAD if limit else Verdict.NOTE,
+        f"{reason}; only processes on this host are reached",
+        remedy(OSError(limit, reason)) if limit else PORT_ADVICE,
     )
 
 
@@ -120,7 +144,10 @@ def programs() -> Finding:
 def cross_process_copy() -> Finding:
     """How peers reach memory that a program allocated by itself."""
     name = "cross-process copy"
-    error = reach.copy_error()
+    try:
+        error = reach.copy_error()
+    except OSError as failed:
+        return Finding(name, Verdict.BAD, f"no process can be started: {failed}", remedy(failed))
     if not error:
         scope = reach.yama_scope()
         detail = "" if not scope else f" (Yama scope {scope}: Verbena's processes permit it)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import stat
 import struct
 from dataclasses import dataclass
@@ -94,6 +95,48 @@ def binary(head: bytes, descriptor: int) -> Obstacle | None:
             "Use a build of it for glibc.",
         )
     return None
+
+
+SANITIZER = re.compile(r"lib(clang_rt\.)?(asan|hwasan|tsan|lsan|ubsan)\b.*\.so")
+LOADED, DYNAMIC = 1, 2  # kinds of segments
+NEEDED, STRINGS = 1, 5  # tags in the dynamic one
+
+
+def sanitizers(path: Path) -> list[str]:
+    """The sanitizers' runtime libraries that a program needs, by the names that it gives them.
+
+    They want to be in front of every other library. None of a script, of what cannot be read, and
+    of a program into which the runtime was linked (clang does that): it is in front there.
+    """
+    try:
+        with path.open("rb") as file:
+            return [name for name in needed(file.fileno()) if SANITIZER.match(name)]
+    except (OSError, struct.error):
+        return []
+
+
+def needed(descriptor: int) -> list[str]:
+    """The libraries that a 64-bit ELF program names (DT_NEEDED)."""
+    head = os.pread(descriptor, HEADER.size, 0)
+    if len(head) < HEADER.size or not head.startswith(b"\x7fELF"):
+        return []
+    *_, offset, _, _, _, size, count = HEADER.unpack(head)
+    table = os.pread(descriptor, size * count, offset)
+    segments = [SEGMENT.unpack_from(table, size * each) for each in range(count)]
+    tags: list[tuple[int, int]] = []
+    for kind, _, at, _, _, length in segments:
+        if kind == DYNAMIC:
+            tags = list(struct.iter_unpack("<qQ", os.pread(descriptor, length // 16 * 16, at)))
+    strings = dict(tags).get(STRINGS, 0)
+    for kind, _, at, address, _, length in segments:
+        if kind == LOADED and address <= strings < address + length:
+            names = os.pread(descriptor, length, at)[strings - address :]
+            return [
+                names[value : names.index(b"\0", value)].decode(errors="replace")
+                for tag, value in tags
+                if tag == NEEDED
+            ]
+    return []
 
 
 def interpreter(head: bytes, descriptor: int) -> str | None:

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import platform
 import resource
+import select
 import socket
-from collections.abc import Iterator
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from verbena.cli.finding import Finding, Verdict, good
@@ -26,6 +31,12 @@ COPY_FEATURES = {
 }
 # A peer costs a process a few descriptors: its socket, its segments, its channels.
 FEW_DESCRIPTORS = 1024
+# A process that opens the device and connects needs so many, with its own and a program's few.
+LEAST_DESCRIPTORS = 48
+# Two programs that talk: a thread of each, and Verbena's three.
+WANTED_THREADS = 8
+# include/uapi/linux/sockios.h and if.h
+SIOCGIFFLAGS, IFF_UP, INTERFACE_NAME_BYTES = 0x8913, 1, 16
 # What the RoCE port asks for, and what a few connections at full speed use.
 WANTED_BUFFER, SMALL_BUFFER = 16 * MIB, 4 * MIB
 # asm-generic/socket.h
@@ -38,6 +49,7 @@ def findings() -> Iterator[Finding]:
     yield shared_memory_room()
     yield huge_pages()
     yield descriptors()
+    yield threads()
     yield address_space()
     yield locked_memory()
     yield processors()
@@ -122,22 +134,105 @@ def descriptors() -> Finding:
     text = f"{soft} (hard limit {hard})"
     if soft == resource.RLIM_INFINITY or soft >= FEW_DESCRIPTORS:
         return good("file descriptors", text)
+    if soft < LEAST_DESCRIPTORS:
+        return Finding(
+            "file descriptors",
+            Verdict.BAD,
+            f"{text}: too few to open the device and connect",
+            more_descriptors(),
+        )
     return Finding(
-        "file descriptors", Verdict.NOTE, f"{text}: few for many peers", f"ulimit -n {hard}"
+        "file descriptors", Verdict.NOTE, f"{text}: few for many peers", more_descriptors()
     )
+
+
+def more_descriptors() -> str:
+    """What raises the limit: no shell can, where the hard limit is in force already."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        return f"ulimit -n {FEW_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard}"
+    return (
+        f"The hard limit, {hard}, is in force and has to be raised: sudo prlimit --pid $$ "
+        f"--nofile={FEW_DESCRIPTORS}:{FEW_DESCRIPTORS}, /etc/security/limits.conf, or "
+        f"docker run --ulimit nofile={FEW_DESCRIPTORS}"
+    )
+
+
+def threads_started(wanted: int) -> int:
+    """How many of `wanted` threads can run at the same time."""
+    done = threading.Event()
+    started: list[threading.Thread] = []
+    with suppress(RuntimeError, OSError):
+        for _ in range(wanted):
+            tried = threading.Thread(target=done.wait)
+            tried.start()
+            started.append(tried)
+    done.set()
+    for tried in started:
+        tried.join()
+    return len(started)
+
+
+def more_threads() -> str:
+    return (
+        "ulimit -u counts all processes and threads of this user: raise it, or in a container "
+        "docker run --pids-limit; systemd: TasksMax"
+    )
+
+
+def threads() -> Finding:
+    """Each process that opens the device starts three threads."""
+    found = threads_started(WANTED_THREADS)
+    if found == WANTED_THREADS:
+        return good("threads", f"{found} more can be started")
+    text = f"only {found} more can be started; a program and its peer need {WANTED_THREADS}"
+    return Finding("threads", Verdict.BAD, text, more_threads())
 
 
 def address_space() -> Finding:
     """The heap reserves much address space and uses little memory."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         return good("address space", "unlimited")
     return Finding(
         "address space",
         Verdict.SLOW,
         f"limited to {soft // MIB} MiB; Verbena reserves more than it uses",
-        "ulimit -v unlimited, or a smaller heap: VERBENA_HEAP_SIZE=bytes",
+        f"{lift_address_space(hard)}, or a smaller heap: VERBENA_HEAP_SIZE=bytes",
     )
+
+
+def lift_address_space(hard: int) -> str:
+    if hard == resource.RLIM_INFINITY:
+        return "ulimit -v unlimited"
+    return f"Raise the hard limit of {hard // MIB} MiB, too: sudo prlimit --pid $$ --as=unlimited"
+
+
+def start_thread() -> None:
+    tried = threading.Thread(target=int)
+    tried.start()
+    tried.join()
+
+
+# The device needs each; a system call filter may forbid it.
+CALLS: dict[str, Callable[[], object]] = {
+    "memfd_create": lambda: os.close(memory_file()),
+    "socket": lambda: socket.socket(socket.AF_UNIX).close(),
+    "epoll_create1": lambda: select.epoll().close(),
+    "getrandom": lambda: os.getrandom(1),
+    "clone3 (to start a thread)": start_thread,
+}
+
+
+def forbidden_calls() -> list[str]:
+    """Those of CALLS that do not work here."""
+    found = []
+    for name, tried in CALLS.items():
+        try:
+            tried()
+        except (OSError, RuntimeError):
+            found.append(name)
+    return found
 
 
 def locked_memory() -> Finding:
@@ -193,15 +288,26 @@ def copy_features() -> Finding:
     return good("copy instructions", f"{text} ({platform.machine()}; chosen when a program starts)")
 
 
+def interface_flags(name: str) -> int:
+    """Its IFF_ flags, or 0 for an interface that has gone."""
+    request = name.encode()[: INTERFACE_NAME_BYTES - 1].ljust(40, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, suppress(OSError):
+        answer = fcntl.ioctl(asked, SIOCGIFFLAGS, request)
+        return int(struct.unpack_from("H", answer, INTERFACE_NAME_BYTES)[0])
+    return 0
+
+
 def addresses() -> Finding:
     """The host's addresses become GIDs."""
     names = [name for _, name in socket.if_nameindex()]
-    if names:
-        return good("network interfaces", f"{', '.join(names)} (addresses of those up are GIDs)")
+    up = [name for name in names if interface_flags(name) & IFF_UP]
+    if up:
+        return good("network interfaces", f"{', '.join(up)} (addresses of those up are GIDs)")
     return Finding(
         "network interfaces",
-        Verdict.NOTE,
-        "none: the only GIDs are link-local, and programs that exchange addresses over TCP fail",
+        Verdict.BAD,
+        f"no interface is up (there is: {', '.join(names) or 'none'}): the port is DOWN, its only "
+        "GIDs are link-local, and programs that exchange addresses over TCP fail",
         "ip link set lo up",
     )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verbena pair`: start a server, and its client as soon as the server listens; end both.
 
-The server is a process group of its own, since what it started has to end with it. The client has
-the terminal. The server's lines come through a pipe and are marked, so that the two can be told
-apart.
+The server is a process group of its own, so that its sockets are found. The client has the
+terminal. The server's lines come through a pipe and are marked, so that the two can be told apart.
+How processes are started, heard and ended is in sides.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import IO
+from contextlib import suppress
 
-from verbena.cli import listening, run
+from verbena.cli import listening, run, sides
 
 WAIT, GRACE = 15.0, 5.0  # seconds
 POLL = 0.01
@@ -27,6 +25,7 @@ EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
 TIMED_OUT = 124  # what timeout(1) says
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
 Words = list[str]
+Process = subprocess.Popen[bytes]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,9 +35,10 @@ def parser() -> argparse.ArgumentParser:
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
         "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that goes on is ended.",
+        "the client has ended, a server that goes on is ended, and what the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
-        f"failed; 128 + N after signal N; {TIMED_OUT}: the server did not listen in time.",
+        f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
+        f"{TIMED_OUT}: it did not listen in time.",
     )
     run.add_options(made)
     made.add_argument(
@@ -87,133 +87,99 @@ def main(arguments: Words) -> int:
     options, server, client = parse(arguments)
     environment = run.environment_of(options)
     try:
-        commands = [
-            [os.fspath(run.find_checked(words[0], environment)), *words[1:]]
-            for words in (server, client)
+        programs = [
+            os.path.abspath(run.find_checked(words[0], environment)) for words in (server, client)
         ]
         if options.capture:
             run.begin_capture(options.capture)
     except run.ProgramError as error:
         print(f"verbena pair: {error}", file=sys.stderr)
         return error.status
-    sys.stdout.flush()
-    with sigterm_as_exit(), serving(commands[0], environment) as process:
-        return talk(process, commands[1], environment, options.wait, options.grace)
-
-
-@contextmanager
-def sigterm_as_exit() -> Iterator[None]:
-    """SIGTERM unwinds, as Ctrl-C does, so that nothing is left running."""
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def serving(command: Words, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The server, started; at the end it and all that it started are ended, and its lines shown."""
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-    )
-    assert process.stdout is not None
-    reader = threading.Thread(target=show, args=(process.stdout,), daemon=True)
-    reader.start()
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        reader.join(GRACE)
-
-
-def show(lines: IO[bytes]) -> None:
-    """Each line of the server's, marked."""
-    for line in lines:
-        sys.stdout.write(f"server: {line.decode(errors='replace').rstrip()}\n")
-        sys.stdout.flush()
-
-
-def talk(
-    server: subprocess.Popen[bytes],
-    command: Words,
-    environment: dict[str, str],
-    wait: float,
-    grace: float,
-) -> int:
-    """Start the client when the server listens, and wait for both; their exit status."""
-    name = os.path.basename(os.fspath(server.args[0]))  # type: ignore[index, arg-type]
-    if not await_listening(server, wait):
-        if server.poll() is None:
-            print(f"verbena pair: {name} does not listen after {wait:g} s", file=sys.stderr)
-            return TIMED_OUT
-        print(f"verbena pair: {name} ended before it listened", file=sys.stderr)
-        return shell_status(server.returncode) or 1
-    client = subprocess.Popen(command, env=environment)
-    try:
-        status = await_client(client, server, grace)
-    finally:
-        end(client)
-    return status or await_server(server, grace)
-
-
-def await_listening(server: subprocess.Popen[bytes], limit: float) -> bool:
-    deadline = time.monotonic() + limit
-    while server.poll() is None and time.monotonic() < deadline:
-        if listening.group_listens(server.pid):
-            return True
-        time.sleep(POLL)
-    return False
-
-
-def await_client(
-    client: subprocess.Popen[bytes], server: subprocess.Popen[bytes], grace: float
-) -> int:
-    """Its exit status. When its server has failed it may go on for so long, and is ended then."""
-    while True:
+    sides.go_on_in_child()
+    with sides.ended_together() as end_all:
+        two = Pair(programs, (server, client), environment, options.wait, options.grace)
         try:
-            return shell_status(client.wait(timeout=0.2))
-        except subprocess.TimeoutExpired:
-            if server.poll():
-                break
-    with suppress(subprocess.TimeoutExpired):
-        return shell_status(client.wait(timeout=grace))
-    return shell_status(server.returncode)
+            status = two.run()
+        finally:
+            end_all()
+            two.hear_out()
+        two.output.check()
+    return status
 
 
-def await_server(server: subprocess.Popen[bytes], grace: float) -> int:
-    """Its exit status; 0 when it goes on, as a server for many clients does."""
-    with suppress(subprocess.TimeoutExpired):
-        return shell_status(server.wait(timeout=grace))
-    with suppress(ProcessLookupError):
-        os.killpg(server.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        server.wait(timeout=1)
-    return 0
+class Pair:
+    """A server and its client, from the one's start to the other's end."""
 
+    def __init__(
+        self,
+        programs: list[str],
+        words: tuple[Words, Words],
+        environment: dict[str, str],
+        wait: float,
+        grace: float,
+    ) -> None:
+        self.programs, self.words, self.environment = programs, words, environment
+        self.wait, self.grace = wait, grace
+        self.output = sides.Output(sys.stdout.fileno())
+        self.readers: list[threading.Thread] = []
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate it if it still runs, and kill it if it does not mind."""
-    if process.poll() is None:
-        process.terminate()
+    def run(self) -> int:
+        """Start the client when the server listens, and wait for both; their exit status."""
+        server = sides.start_server(self.programs[0], self.words[0], self.environment)
+        self.readers.append(self.output.reader(server.stdout, b"server: "))
+        if not self.await_listening(server):
+            return self.say_unheard(server)
+        client = sides.start_client(self.programs[1], self.words[1], self.environment)
+        if client.stdout:
+            self.readers.append(self.output.reader(client.stdout))
+        try:
+            status = self.await_client(client, server)
+        finally:
+            sides.end(client)
+        return status or self.await_server(server)
+
+    def hear_out(self) -> None:
+        """Both have ended: show what is left of what they said."""
+        for reader in self.readers:
+            reader.join(GRACE)
+
+    def say_unheard(self, server: Process) -> int:
+        name = os.path.basename(self.words[0][0])
+        if server.poll() is None:
+            print(f"verbena pair: {name} does not listen after {self.wait:g} s", file=sys.stderr)
+            return TIMED_OUT
+        how = sides.how_it_ended(server.returncode)
+        print(f"verbena pair: {name} ended before it listened ({how})", file=sys.stderr)
+        return sides.shell_status(server.returncode) or 1
+
+    def await_listening(self, server: Process) -> bool:
+        deadline = time.monotonic() + self.wait
+        while server.poll() is None and time.monotonic() < deadline:
+            self.output.check()
+            if listening.group_listens(server.pid):
+                return True
+            time.sleep(POLL)
+        return False
+
+    def await_client(self, client: Process, server: Process) -> int:
+        """Its status. When its server has failed it may go on for so long, and is ended then."""
+        while True:
+            try:
+                return sides.shell_status(client.wait(timeout=0.2))
+            except subprocess.TimeoutExpired:
+                self.output.check()
+                if server.poll():
+                    break
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
-            return
-        process.kill()
-        process.wait()
+            return sides.shell_status(client.wait(timeout=self.grace))
+        return sides.shell_status(server.returncode)
 
-
-def shell_status(status: int) -> int:
-    """As a shell gives it: 128 + N after signal N."""
-    return status if status >= 0 else 128 - status
+    def await_server(self, server: Process) -> int:
+        """Its exit status; 0 when it goes on, as a server for many clients does."""
+        with suppress(subprocess.TimeoutExpired):
+            return sides.shell_status(server.wait(timeout=self.grace))
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=1)
+        return 0

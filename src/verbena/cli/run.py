@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import getopt
 import os
+import re
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from verbena import capture, fault, launch
-from verbena.cli.elf import obstacle
+from verbena.cli.elf import obstacle, sanitizers
 
 # What shells say: the program was found and cannot be run; it was not found.
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
@@ -182,12 +185,15 @@ def find_program(name: str, path: str) -> Path:
     raise ProgramError(NOT_FOUND, f"there is no program {name}{where}{package_hint(name)}")
 
 
-PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest", "raw_ethernet_": "perftest",
-            "ucx_": "ucx-utils"}  # fmt: skip
+PACKAGES = {
+    "ibverbs-utils": r"ibv_(asyncwatch|devices|devinfo|(rc|srq|uc|ud|xsrq)_pingpong)",
+    "perftest": r"ib_(atomic|read|send|write)_(bw|lat)|raw_ethernet_(bw|lat|burst_lat|fs_rate)",
+    "ucx-utils": r"ucx_(info|perftest|read_profile)",
+}
 
 
 def package_hint(name: str) -> str:
-    package = next((p for prefix, p in PACKAGES.items() if name.startswith(prefix)), None)
+    package = next((p for p, names in PACKAGES.items() if re.fullmatch(names, name)), None)
     return f"; on Debian: apt install {package}" if package else ""
 
 
@@ -213,6 +219,50 @@ def start(program: Path, words: list[str], environment: dict[str, str]) -> None:
         os.execve(program, words, environment)
     except OSError as error:
         raise ProgramError(CANNOT_RUN, f"cannot start {program}: {error.strerror}") from error
+
+
+def warn_debugger() -> None:
+    """gdb shows what it was given: Python, which becomes the program."""
+    with suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        tracer = int(next(line for line in status if line.startswith("TracerPid:")).split()[1])
+        if tracer and Path(f"/proc/{tracer}/comm").read_text().startswith("gdb"):
+            print(
+                "verbena run: this debugger follows Python, which is about to become the program; "
+                "it is easier the other way round: verbena run -- gdb --args PROGRAM",
+                file=sys.stderr,
+            )
+
+
+NOTES = 2  # port/run_note.h
+
+
+def keep_notes(words: list[str], environment: dict[str, str]) -> None:
+    """Have the program say at its end if it went over the network and never looked for a device.
+
+    Its processes share a file for that (port/run_note.h). Who starts a shell to work in has not
+    started a program, and hears nothing; neither does who already runs in such a program.
+    """
+    if len(words) == 1 and Path(words[0]).name in shells():
+        environment.pop("VERBENA_RUN", None)
+        return
+    try:
+        made = os.memfd_create("verbena-run", os.MFD_CLOEXEC)
+        os.write(made, bytes(NOTES))
+        kept = fcntl.fcntl(made, fcntl.F_DUPFD, LEAST_DESCRIPTOR)
+    except OSError:  # a limit or a filter: the device, which needs more, says which as it opens
+        return
+    environment["VERBENA_RUN"] = f"{os.getpid()}:{kept}:{os.fstat(kept).st_ino}"
+
+
+LEAST_DESCRIPTOR = 100  # out of the way of programs that count on the first ones
+
+
+def shells() -> set[str]:
+    with suppress(OSError):
+        lines = Path("/etc/shells").read_text().split()
+        return {Path(line).name for line in lines if line.startswith("/")}
+    return {"sh", "bash", "dash", "zsh", "fish"}
 
 
 def environment_of(options: argparse.Namespace) -> dict[str, str]:
@@ -249,6 +299,9 @@ def main(arguments: list[str]) -> int:
         program = find_checked(words[0], environment)
         if options.capture:
             begin_capture(options.capture)
+        launch.in_front(environment, sanitizers(program))
+        warn_debugger()
+        keep_notes(words, environment)
         start(program, words, environment)
     except ProgramError as error:
         print(f"verbena run: {error}", file=sys.stderr)

@@ -4,22 +4,28 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib.util
 import os
 import sys
 import textwrap
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verbena.cli.progress import Line, expected
+from verbena.cli.run import capture_bytes
+from verbena.cli.variants import Run, jobs_for, run_all
+
 if TYPE_CHECKING:
-    from verbena.sim import Scenario, ScenarioResult, World
+    from verbena.sim import Scenario, ScenarioResult
 
 INTERRUPTED = 128 + 2
-REPORTS = 0.2  # s between two lines of progress
+FORMATS = ("png", "svg", "pdf")
+# Before a scenario's closing text, where a run with other settings may have shown something else.
+UNCHANGED = "Unchanged, and in all its variants, the scenario shows: "
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
         description="Simulate a network in virtual time: a scenario is a TOML file, or the name of "
         "a ready one. What happened is printed; pictures and files are made on request.",
         epilog="LINK is s0-h1 or s0[1], as the scenario names links. A scenario that has variants "
-        "runs in each of them, and their names are added to those of files and folders. Ctrl-C "
+        "runs in each of them, several at once, and their names are added to those of files and "
+        "folders; with --plots a picture has them side by side. Ctrl-C "
         "ends a run, and what it has measured is shown and written. Exit status 1: the scenario is "
         "wrong, a file cannot be written, a run ended in a deadlock or stalled where its scenario "
         "does not expect it, or a flow of it failed, be it one of many, where its scenario does "
@@ -53,7 +60,22 @@ def parser() -> argparse.ArgumentParser:
         help="another setting, as in --set switch.buffer='\"64 KiB\"' (may be repeated)",
     )
     made.add_argument(
-        "--plots", type=Path, metavar="FOLDER", help="draw queues, completion times and links there"
+        "--all-variants", action="store_true", help="all variants, as without --variant"
+    )
+    made.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="variants that run at once; without it as many as there are cores and memory for",
+    )
+    made.add_argument(
+        "--plots",
+        type=Path,
+        metavar="FOLDER",
+        help="draw throughput, queues, completion times and links there",
+    )
+    made.add_argument(
+        "--format", choices=FORMATS, default="png", help="of the pictures (%(default)s)"
     )
     made.add_argument("--parquet", type=Path, metavar="FOLDER", help="write all arrays there")
     made.add_argument(
@@ -64,9 +86,15 @@ def parser() -> argparse.ArgumentParser:
         help="write the packets of a link, which Wireshark opens (may be repeated)",
     )
     made.add_argument(
+        "--pcapng-bytes",
+        type=capture_bytes,
+        metavar="N",
+        help="with --pcapng: keep the first N bytes of each packet (64 to 4352; otherwise all)",
+    )
+    made.add_argument(
         "--timeline", type=Path, metavar="FILE", help="write what Perfetto (ui.perfetto.dev) opens"
     )
-    made.add_argument("--quiet", action="store_true", help="no progress")
+    made.add_argument("--quiet", action="store_true", help="no progress, and no estimates")
     return made
 
 
@@ -80,6 +108,10 @@ def main(arguments: list[str]) -> int:
             return 0
         if options.scenario is None:
             made.error("name a scenario; verbena sim --list has some")
+        if options.variant and options.all_variants:
+            made.error("--variant and --all-variants: it is one or the other")
+        if options.jobs is not None and options.jobs < 1:
+            made.error(f"--jobs {options.jobs}: it is to be 1 or more")
         return run(options, _captures(made, options.pcapng))
     except ModuleNotFoundError as error:
         print(f"verbena sim: {error}", file=sys.stderr)
@@ -98,39 +130,67 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
     changes = dict(_change(word) for word in options.set)
     if options.seed is not None:
         changes["seed"] = options.seed
-    if changes:
-        scenario = scenario.changed(changes, "as set here")
+    base = {key: value for key, value in changes.items() if key.startswith("variants.")}
+    if base or not scenario.variants:
+        scenario = scenario.changed(base if scenario.variants else changes, "--set")
+    if options.all_variants and not scenario.variants:
+        raise ValueError(f"{scenario.document.name} has no variants")
+    names = list(dict.fromkeys(options.variant or scenario.variants)) or [None]
+    own_changes = {key: changes[key] for key in changes.keys() - base.keys()}
+    chosen = [
+        (name, scenario if name is None else scenario.variant(name, own_changes, "--set"))
+        for name in names
+    ]
     if scenario.teaches:
-        print(textwrap.fill(scenario.teaches, 96), end="\n\n")
-    names = options.variant or list(scenario.variants) or [None]
-    chosen = [(name, scenario if name is None else scenario.variant(name)) for name in names]
-    status = 0
-    for name, one in chosen:
-        own = name if len(chosen) > 1 else None
-        say_before(one)
-        result = one.run(
-            progress=None if options.quiet else progress(one),
-            captures={link: _named(Path(file), own) for link, file in captures.items()},
+        print(textwrap.fill(scenario.teaches, 96), end="\n\n", flush=True)
+    own = [name if len(chosen) > 1 else None for name, _ in chosen]
+    runs = [
+        Run(
+            one,
+            {link: _named(Path(file), name) for link, file in captures.items()},
+            options.pcapng_bytes,
         )
-        _clear()
-        print(result.summary(), flush=True)
-        written = write(result, options, own)
-        if result.end == "interrupted":
-            return INTERRUPTED
-        unexpected = result.end in ("deadlock", "stalled") and result.end != one.expect
-        unexpected |= failed(one, result)
-        good = written and not result.captures_lost and result.wrong is None
-        status = max(status, int(unexpected or not good))
+        for name, (_, one) in zip(own, chosen, strict=True)
+    ]
+    line, jobs = Line(options.quiet), jobs_for(runs, options.jobs)
+    for _, one in chosen:
+        say_before(one, line)
+    status, results = 0, []
+    for number, result in run_all(runs, jobs, line):
+        status = max(status, tell(chosen[number][1], result, options, own[number]))
+        for file in runs[number].captures.values():
+            print(f"  wrote {file}")
+        results.append(result)
+    if any(result.end == "interrupted" for result in results) or len(results) < len(chosen):
+        return INTERRUPTED
+    if options.plots and len(results) > 1 and not compare(results, options):
+        status = 1
     if scenario.see:
-        print("\n" + textwrap.fill(scenario.see, 96))
+        whole = not changes and set(names) >= set(scenario.variants)
+        print("\n" + textwrap.fill(scenario.see if whole else UNCHANGED + scenario.see, 96))
     return status
 
 
-def say_before(scenario: Scenario) -> None:
-    """The notes of a run that somebody waits for; they are in its summary, too."""
-    if sys.stderr.isatty():
+def tell(
+    scenario: Scenario, result: ScenarioResult, options: argparse.Namespace, variant: str | None
+) -> int:
+    """Prints and writes what a run measured. Returns 1 where something is wrong with it."""
+    print(result.summary(), flush=True)
+    written = write(result, options, variant)
+    unexpected = result.end in ("deadlock", "stalled") and result.end != scenario.expect
+    unexpected |= result.end != "interrupted" and failed(scenario, result)
+    good = written and not result.captures_lost and result.wrong is None
+    return int(unexpected or not good)
+
+
+def say_before(scenario: Scenario, line: Line) -> None:
+    """The notes of a run that somebody waits for, which are in its summary, too; and how long it
+    may take."""
+    if line.terminal:
         for note in scenario.notes:
             print(f"{scenario.name}: note: {note}", file=sys.stderr)
+    if not line.quiet and (long := expected(scenario)):
+        print(f"verbena sim: {scenario.name}: {long}", file=sys.stderr, flush=True)
 
 
 def failed(scenario: Scenario, result: ScenarioResult) -> bool:
@@ -151,16 +211,19 @@ def prepare(options: argparse.Namespace) -> None:
             continue
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"{package} is missing: pip install {package}")
-        folder.mkdir(parents=True, exist_ok=True)
-        _check_folder(folder)
+        _make_folder(folder)
     if options.timeline:
-        options.timeline.parent.mkdir(parents=True, exist_ok=True)
-        _check_folder(options.timeline.parent)
+        _make_folder(options.timeline.parent)
         if options.timeline.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(options.timeline))
 
 
-def _check_folder(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the folder cannot be made: {error.strerror}"
+        raise OSError(error.errno, what, str(folder)) from None
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written there", str(folder))
 
@@ -171,7 +234,10 @@ def load(name: str) -> Scenario:
 
     if ready.find(name) is None and (Path(name).is_dir() or not Path(name).exists()):
         known = ", ".join(ready.names())
-        raise FileNotFoundError(f"{name}: no such file, and no ready scenario: {known}")
+        what = "a folder" if Path(name).is_dir() else "no such file"
+        close = difflib.get_close_matches(name, ready.names(), 1)
+        meant = f" (is {close[0]!r} meant?)" if close else ""
+        raise FileNotFoundError(f"{name}: {what}, and no ready scenario{meant}: {known}")
     return Scenario.load(name)
 
 
@@ -223,7 +289,10 @@ def _named(path: Path, variant: str | None) -> Path:
 def write(result: ScenarioResult, options: argparse.Namespace, variant: str | None) -> bool:
     """What was asked for; says what was made, and what could not be."""
     makes: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
-        (options.plots and options.plots / (variant or ""), result.plot),
+        (
+            options.plots and options.plots / (variant or ""),
+            lambda folder: result.plot(folder, options.format),
+        ),
         (options.parquet and options.parquet / (variant or ""), result.to_parquet),
         (options.timeline and _named(options.timeline, variant), result.timeline),
     )
@@ -231,49 +300,24 @@ def write(result: ScenarioResult, options: argparse.Namespace, variant: str | No
     for path, make in makes:
         if path is None:
             continue
-        try:
-            made = make(path)
-        except OSError as error:
-            good = False
-            print(f"verbena sim: {path} cannot be written: {error}", file=sys.stderr)
-            continue
-        for each in made if isinstance(made, list) else [path]:
-            print(f"  wrote {each}")
+        good &= _written(path, make)
     return good
 
 
-# ---- progress ------------------------------------------------------------------------------------
+def compare(results: list[ScenarioResult], options: argparse.Namespace) -> bool:
+    """The variants side by side."""
+    from verbena.sim import plots
+
+    path = options.plots / f"variants.{options.format}"
+    return _written(path, lambda path: plots.compare(results, path))
 
 
-def progress(scenario: Scenario) -> Any:
-    """A function for World.run that keeps one line of a terminal up to date."""
-    begin = time.monotonic()
-    shown = begin
-    if not sys.stderr.isatty():
-        return None
-
-    def show(world: World) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < REPORTS:
-            return
-        shown = now
-        print(f"\r{status_line(scenario, world, now - begin):<100.100}", end="", file=sys.stderr)
-
-    return show
-
-
-def status_line(scenario: Scenario, world: World, wall: float) -> str:
-    """Simulated and wall time, and how much there is left."""
-    from verbena.sim.units import time_text
-
-    until = f" of {time_text(scenario.duration)}" if scenario.duration else ""
-    return (
-        f"{scenario.name}: {time_text(world.now)}{until} simulated in {wall:.1f} s, "
-        f"{world.flows_left} flows left, {world.events / max(wall, 1e-9) / 1e6:.1f} M events/s"
-    )
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r" + " " * 100 + "\r", end="", file=sys.stderr, flush=True)
+def _written(path: Path, make: Callable[[Path], object]) -> bool:
+    try:
+        made = make(path)
+    except OSError as error:
+        print(f"verbena sim: {path} cannot be written: {error}", file=sys.stderr)
+        return False
+    for each in made if isinstance(made, list) else [path]:
+        print(f"  wrote {each}")
+    return True

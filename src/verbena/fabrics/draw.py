@@ -15,10 +15,12 @@ from .errors import FabricError
 from .fabric import Fabric
 from .hops import FAR, hop_table
 
-__all__ = ["draw", "positions", "svg"]
+__all__ = ["draw", "heat_scale", "positions", "svg"]
 
 Place = tuple[float, float]
 
+COLD, HOT = np.array([208, 215, 222]), np.array([180, 35, 24])  # of cables, red green blue
+MANY = 24  # cables: more are drawn thinner
 LARGE = 500  # nodes; from there on springs take long, and networkx wants SciPy for them
 
 STYLE = """
@@ -75,9 +77,10 @@ def svg(
     """
     place = _scaled(positions(fabric), width, height)
     colour = [None] * fabric.graph.number_of_edges() if heat is None else _colours(fabric, heat)
-    radius = max(3.0, min(14.0, width / (2.6 * len(fabric.graph) ** 0.5 + 20)))
+    radius = _radius(place, width)
     body = []
-    for cable, bend, red in zip(fabric.cables(), _bends(fabric), colour, strict=True):
+    bends = _bends(fabric, positions(fabric))
+    for cable, bend, red in zip(fabric.cables(), bends, colour, strict=True):
         style = "" if red is None else f' style="stroke: {red}; stroke-width: 2.5"'
         body.append(
             f'<path d="{_line(place[cable.a], place[cable.b], bend)}" class="cable"{style}>'
@@ -111,17 +114,36 @@ def _scaled(places: dict[str, Place], width: int, height: int) -> dict[str, Plac
     }
 
 
-def _bends(fabric: Fabric) -> list[float]:
+def _radius(place: dict[str, Place], width: int) -> float:
+    """Of a node: no two overlap, unless they would be too small to be seen."""
+    wanted = min(14.0, width / (2.6 * math.sqrt(len(place)) + 20))
+    if len(place) < LARGE:
+        points = np.array(list(place.values()))
+        apart = np.linalg.norm(points[:, None] - points, axis=-1)
+        apart[np.diag_indices(len(points))] = np.inf
+        wanted = min(wanted, float(apart.min()) / (1 + 2**0.5))  # a square's corner and a circle
+    return max(3.0, wanted)
+
+
+def _bends(fabric: Fabric, place: dict[str, Place]) -> list[float]:
     """How far each cable leaves the straight line, as a part of its length.
 
-    Parallel cables, and those around the end of a torus, would otherwise hide others.
+    Parallel cables, and those around the end of a torus, would otherwise hide others. (A ring is
+    drawn as one: its last cable is as long as the others, and hides none.)
     """
     coordinate = dict(fabric.graph.nodes(data="coordinate"))
+    between = [
+        math.dist(place[cable.a], place[cable.b])
+        for cable in fabric.cables()
+        if coordinate[cable.a] is not None and coordinate[cable.b] is not None
+    ]
+    short = 1.5 * min(between, default=0.0)
     seen: dict[frozenset[str], int] = {}
     bends = []
     for cable in fabric.cables():
         a, b = coordinate[cable.a], coordinate[cable.b]
         around = a is not None and b is not None and math.dist(a, b) > 1
+        around &= math.dist(place[cable.a], place[cable.b]) > short
         pair = frozenset((cable.a, cable.b))
         copy = seen[pair] = seen.get(pair, -1) + 1
         bends.append(0.1 * (around + (copy + 1) // 2 * (-1) ** copy))
@@ -160,23 +182,52 @@ def _cable_heat(fabric: Fabric, heat: ArrayLike) -> NDArray[np.float64]:
 
 
 def _colours(fabric: Fabric, heat: ArrayLike) -> list[str]:
-    """From grey to red."""
-    cold, hot = np.array([208, 215, 222]), np.array([180, 35, 24])
-    shades = cold + _cable_heat(fabric, heat)[:, None] * (hot - cold)
+    """From light grey to dark red, which differ in brightness to those who see no red."""
+    shades = COLD + _cable_heat(fabric, heat)[:, None] * (HOT - COLD)
     return ["#{:02x}{:02x}{:02x}".format(*map(round, shade)) for shade in shades.tolist()]
 
 
 def draw(fabric: Fabric, axes: Any, *, heat: ArrayLike | None = None) -> None:
-    """The fabric onto axes of matplotlib, with ``heat`` as in ``svg``."""
+    """The fabric onto axes of matplotlib, with ``heat`` as in ``svg``; hotter cables are thicker.
+
+    ``heat_scale`` puts a scale beside it.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
     place = positions(fabric)
     count = fabric.graph.number_of_edges()
     colours = ["#8c959f"] * count if heat is None else _colours(fabric, heat)
-    for cable, colour in zip(fabric.cables(), colours, strict=True):
+    thin = 1.2 if count <= MANY else 0.6
+    width = np.full(count, thin)
+    if heat is not None:
+        width += 2 * thin * _cable_heat(fabric, heat)
+    drawn = zip(fabric.cables(), _bends(fabric, place), colours, width.tolist(), strict=True)
+    for cable, bend, colour, wide in drawn:
         (x1, y1), (x2, y2) = place[cable.a], place[cable.b]
-        axes.plot([x1, x2], [y1, y2], color=colour, linewidth=1.2, zorder=0)
+        middle = (x1 + x2) / 2 + 2 * bend * (y2 - y1), (y1 + y2) / 2 - 2 * bend * (x2 - x1)
+        line = Path([(x1, y1), middle, (x2, y2)], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+        patch = PathPatch(line, fill=False, edgecolor=colour, linewidth=wide, zorder=0)
+        axes.add_patch(patch)
+        axes.update_datalim(line.interpolated(8).vertices)
     graph = nx.Graph(fabric.graph)
     for names, shape in ((fabric.hosts, "o"), (fabric.switches, "s")):
         nx.draw_networkx_nodes(
             graph, place, names, 60, "#eef2ff", shape, edgecolors="#4f46e5", ax=axes
         )
+    axes.autoscale_view()
     axes.set_axis_off()
+
+
+def heat_scale(figure: Any, axes: Any, label: str) -> None:
+    """What the colours of cables mean, from 0 to 100 %, beside axes or a list of them."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.ticker import PercentFormatter
+
+    colours = LinearSegmentedColormap.from_list("heat", [COLD / 255, HOT / 255])
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(0, 1), colours), ax=axes, shrink=0.7, format=PercentFormatter(1)
+    )
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=8)

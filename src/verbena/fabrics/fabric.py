@@ -55,6 +55,7 @@ class Fabric:
 
     @property
     def name(self) -> str:
+        """What it is called, for people."""
         return str(self.graph.graph["name"])
 
     # ---- building ----------------------------------------------------------------------------
@@ -110,7 +111,7 @@ class Fabric:
         *,
         a_port: int | None = None,
         b_port: int | None = None,
-        rate: str | float | Rate = "4xEDR",
+        rate: str | Rate = "4xEDR",
         delay_ns: float | None = None,
         length_m: float | None = None,
     ) -> Cable:
@@ -224,7 +225,7 @@ def _some(component: set[str], hosts: list[str]) -> str:
     return next((host for host in hosts if host in component), min(component))
 
 
-def _rate(a: str, b: str, value: str | float | Rate) -> Rate:
+def _rate(a: str, b: str, value: str | Rate) -> Rate:
     try:
         return rate(value)
     except FabricError as error:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -54,20 +54,26 @@ class Workload:
         """Of all flows together."""
         return int(self.flows["bytes"].sum())
 
-    def check(self, hosts: int) -> None:
-        """Raises FabricError, naming the flow, if a fabric of ``hosts`` hosts cannot run this."""
-        self._first((self.flows["src"] >= hosts) | (self.flows["dst"] >= hosts), "no such host")
-        self._first(self.flows["src"] == self.flows["dst"], "from a host to itself")
-        self._first(self.flows["bytes"] == 0, "of no bytes")
-        self._first(self.flows["start"] < 0, "begins before the beginning")
+    def check(self, hosts: int, names: Sequence[str] = ()) -> None:
+        """Raises FabricError, naming the flow, if a fabric of ``hosts`` hosts cannot run this.
+
+        ``names`` of the hosts are for the error's text, which has numbers without them.
+        """
+        self._first(
+            (self.flows["src"] >= hosts) | (self.flows["dst"] >= hosts), "no such host", names
+        )
+        self._first(self.flows["src"] == self.flows["dst"], "from a host to itself", names)
+        self._first(self.flows["bytes"] == 0, "of no bytes", names)
+        self._first(self.flows["start"] < 0, "begins before the beginning", names)
         if self.after.size and not (self.after.min() >= 0 and self.after.max() < len(self)):
             raise FabricError(f"{self.name}: a flow waits for one that is not there")
         self._check_order()
 
-    def _first(self, wrong: NDArray[np.bool_], why: str) -> None:
+    def _first(self, wrong: NDArray[np.bool_], why: str, names: Sequence[str]) -> None:
         if wrong.any():
             index = int(np.argmax(wrong))
             src, dst, size, start = self.flows[index].tolist()
+            src, dst = (names[end] if 0 <= end < len(names) else end for end in (src, dst))
             raise FabricError(
                 f"{self.name}: flow {index} ({src} to {dst}, {size} bytes at {start} ps): {why}"
             )

@@ -84,7 +84,7 @@ def poisson(
     load: float,
     sizes: str | Distribution,
     *,
-    link: str | float | Rate,
+    link: str | Rate,
     duration_ps: int,
     seed: int = 1,
 ) -> Workload:

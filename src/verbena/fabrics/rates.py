@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,12 @@ WIDTHS = (1, 2, 4, 8, 12)
 ETHERNET = ("1", "2.5", "5", "10", "25", "40", "50", "100", "200", "400", "800")
 
 _INFINIBAND = re.compile(r"(?:(\d+)x\s*)?([A-Z]+(?:10)?)", re.IGNORECASE)
-_PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:GE|GbE|G|Gb/s|Gbit/s|Gbps)", re.IGNORECASE)
+_NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*"
+_ETHERNET = re.compile(rf"{_NUMBER}(?:GE|GbE)", re.IGNORECASE)
+_BITS = re.compile(rf"{_NUMBER}(?:G|([kKMGT]?)(?:b/s|bit/s|bps))")
+# The same in other cases, and bytes: an error says what to write.
+_OTHER = re.compile(rf"{_NUMBER}([KMGT]?)(b(?:yte|ytes|it|its)?(?:/s|ps)|)", re.IGNORECASE)
+PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True)
@@ -81,35 +87,57 @@ def ethernet(gbps: str | float) -> Rate:
     return Rate(f"{text}GbE", Fraction(text) * GIGA)
 
 
-def rate(value: str | float | Rate) -> Rate:
+def rate(value: str | Rate) -> Rate:
     """A rate from what a user writes.
 
-    "4xHDR", "EDR" (4x is meant), "100GbE", "37.5 Gb/s" (any rate), or a number of Gb/s. Raises
-    FabricError for what is none of them, and for a rate of zero or less or more than 1000000 Gb/s.
+    "4xHDR", "EDR" (4x is meant), "100GbE", or "37.5 Gb/s", "800 Mb/s" (any rate). Raises
+    FabricError for what is none of them, for a rate of zero or less or more than 1000000 Gb/s, for
+    bytes ("100 GB/s": rates are in bits), and for a number alone, which may be meant in bits or in
+    gigabits per second.
     """
     given: object = value
-    if isinstance(given, np.floating | np.integer):
-        given = float(given)
-    if isinstance(given, bool) or not isinstance(given, str | int | float | Rate):
+    if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+        raise FabricError(
+            f'{given} is a number without a unit: write "{_digits(given)} Gb/s", or "100GbE"'
+        )
+    if not isinstance(given, str | Rate):
         raise FabricError(f"{value!r} is no rate: write 4xHDR, 100GbE or 37.5 Gb/s")
     return _rate(given)
 
 
+def _digits(value: float | np.number[Any]) -> str:
+    """In Gb/s. A large number is taken for bits per second."""
+    number = float(value)
+    return f"{number / GIGA if number >= MAX_BITS / GIGA else number:g}"
+
+
 @cache
-def _rate(value: str | float | Rate) -> Rate:
+def _rate(value: str | Rate) -> Rate:
     if isinstance(value, Rate):
         return _checked(value)
-    if isinstance(value, int | float):
-        if not 0 < value < float("inf"):
-            what = "is no number" if value == float("inf") else "carries nothing"
-            raise FabricError(f"a rate of {value:g} Gb/s {what}")
-        return _checked(Rate(f"{value:.12g}Gb/s", Fraction(str(value)) * GIGA))
-    if found := _PLAIN.fullmatch(value.strip()):
-        return ethernet(found[1]) if value.strip().upper().endswith("E") else rate(float(found[1]))
+    if found := _ETHERNET.fullmatch(value.strip()):
+        return ethernet(found[1])
+    if found := _BITS.fullmatch(value.strip()):
+        prefix = "G" if found[2] is None else found[2].upper()
+        exact = Fraction(found[1]) * PREFIXES[prefix]
+        return _checked(Rate(f"{float(exact / GIGA):.12g}Gb/s", exact))
+    if (found := _OTHER.fullmatch(value.strip())) and (found[2] or found[3]):
+        raise FabricError(_in_other_units(value, found))
     found = _INFINIBAND.fullmatch(value.strip())
     if found and (found[1] or found[2].upper() in LANES):
         return infiniband(found[2], int(found[1] or 4))
     raise FabricError(f"{value!r} is no rate: write 4xHDR, 100GbE or 37.5 Gb/s")
+
+
+def _in_other_units(value: str, found: re.Match[str]) -> str:
+    """Why it is refused, and the rate as it is to be written, in bits, if it may mean that."""
+    number, prefix, unit = Fraction(found[1]), found[2].upper(), found[3]
+    if unit.startswith("B") or "yte" in unit.lower():
+        return (
+            f"{value!r} is in bytes (B), and rates are in bits (b): "
+            f'write "{float(8 * number):.12g} {prefix}b/s"'
+        )
+    return f'{value!r} has an unknown unit: write "{float(number):.12g} {prefix}b/s"'
 
 
 def names() -> list[str]:

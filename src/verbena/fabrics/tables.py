@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FabricError
+from .links import LinkNames
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -67,10 +68,12 @@ class Tables:
 
     @property
     def switch_count(self) -> int:
+        """How many of the nodes are switches."""
         return len(self.names) - self.host_count
 
     @property
     def end_count(self) -> int:
+        """How many end ports there are."""
         return len(self.end_node)
 
     @cached_property
@@ -113,13 +116,15 @@ class Tables:
             raise FabricError(f"{host}: no such host")
         return int(self.first_end[number])
 
+    @cached_property
+    def link_names(self) -> LinkNames:
+        """The names of ``links``."""
+        ends = (self.links[part] for part in ("src", "src_port", "dst", "dst_port"))
+        return LinkNames(self.names, *ends)
+
     def link_name(self, link: int) -> str:
-        """A directed link as one reads it: "s0[3] to s1[4]"."""
-        at = self.links[link]
-        return (
-            f"{self.names[at['src']]}[{at['src_port']}] to "
-            f"{self.names[at['dst']]}[{at['dst_port']}]"
-        )
+        """A directed link as everything calls it: "s0-s1", of several "s0[3]-s1[4]"."""
+        return self.link_names.name(link)
 
 
 def build(graph: nx.MultiGraph, cables: list[Cable]) -> Tables:

@@ -39,12 +39,16 @@ LEVELS = "heacdfgi"  # what the names of a tree's nodes begin with: hosts, edge,
 
 
 class Wiring(TypedDict, total=False):
-    """Keywords of every function here."""
+    """Keywords of every function here, ``**wiring``.
 
-    rate: str | float | Rate
+    ``rate`` of cables ("100GbE"; 4xEDR without), and their ``delay_ns`` or ``length_m`` (a metre
+    without); with ``switch_`` before each, those between switches.
+    """
+
+    rate: str | Rate
     delay_ns: float
     length_m: float
-    switch_rate: str | float | Rate
+    switch_rate: str | Rate
     switch_delay_ns: float
     switch_length_m: float
 
@@ -299,7 +303,8 @@ def fat_tree(k: int, **wiring: Unpack[Wiring]) -> Fabric:
     """The k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008), for an even k.
 
     k**3/4 hosts; k pods of k/2 edge (e) and k/2 aggregation (a) switches; k**2/4 core (c)
-    switches; all have k ports. Host h is on edge switch h // (k/2).
+    switches; all have k ports. Host h is on edge switch h // (k/2). ``wiring``: ``rate``,
+    ``delay_ns`` or ``length_m`` of all cables, ``switch_`` and these of those between switches.
     """
     if k < 2 or k % 2:
         raise FabricError(f"fat-tree: k is {k}, which is not an even number from 2 on")
@@ -412,5 +417,5 @@ def _dragonfly_place(
     """Where a switch is drawn, in a circle of circles, and the way from it to its hosts."""
     turn, own = 2 * math.pi * group / groups, 2 * math.pi * (member + 0.5) / a
     out = (math.sin(turn + own), math.cos(turn + own))
-    x, y = groups * math.sin(turn) + out[0], groups * math.cos(turn) + out[1]
-    return (x, y), (0.5 * out[0], 0.5 * out[1])
+    x, y = groups * math.sin(turn) + 1.1 * out[0], groups * math.cos(turn) + 1.1 * out[1]
+    return (x, y), (0.8 * out[0], 0.8 * out[1])

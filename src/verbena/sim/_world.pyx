@@ -65,26 +65,7 @@ cdef enum:
     FRAME_OVERHEAD = 106  # the most that framing and headers add to a payload of data
 
 
-cdef object _choice(dict table, str name, object value):
-    if value not in table:
-        raise ValueError(f"{name} is {value!r}, and not one of {', '.join(table)}")
-    return table[value]
-
-
-cdef dict _settings(str name, object given):
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{name} is {given!r}, and not a dictionary of settings")
-    return dict(given)
-
-
-cdef uint64_t _count(str name, object value, object least, object most) except? 0:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):  # a list, NaN, an infinity
-        number = None
-    if number is None or isinstance(value, bool) or number != value or not least <= number <= most:
-        raise ValueError(f"{name} is {value!r}, and not a whole number from {least} to {most}")
-    return number
+include "_world_settings.pxi"
 
 
 cdef vb_sim_marking _marking(object mark) except *:
@@ -113,7 +94,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
         raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
     if not 0 <= lane.alpha < 1e9:
         raise ValueError(f"lane {number}: alpha is {lane.alpha}, and not a number from 0")
-    if lane.flow.gate == VB_SIM_PAUSES and lane.go > lane.stop:
+    if lane.flow.gate == VB_SIM_PAUSES and lane.stop and lane.go > lane.stop:
         raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
     return 0
 
@@ -132,7 +113,7 @@ cdef class World:
     "infiniband" (LRH and CRCs, GRH of multicast), or "bare": its payload, and 64 bytes for one
     without.
     ``mtu``, ``timeout`` (4.096 us * 2**timeout, 0: none), ``retry_count`` (0: a lost packet ends
-    the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight),
+    the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight, 1 MiB),
     ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
     connection's turn): of every connection.
     ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
@@ -169,6 +150,7 @@ cdef class World:
     cdef list _calls  # a heap: time, number, function
     cdef uint64_t _called
     cdef int _framing
+    cdef uint64_t _window, _tcp_window, _mss  # of a connection; HPCC has a window of its own: 0
 
     def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
                   rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
@@ -185,7 +167,7 @@ cdef class World:
         self._waits = not timeout  # for ever
         config.retry_cnt = _count("retry_count", retry_count, 0, 7)
         config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
-        config.engine.window_bytes = _count("window", window, 1, 2**32 - 1)
+        config.engine.window_bytes = self._window = _count("window", window, 1, 2**32 - 1)
         config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
         config.engine.burst = _count("burst", burst, 1, 2**16)
         config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
@@ -199,11 +181,13 @@ cdef class World:
             self._fill_congestion(&config.congestion, _settings("congestion", congestion))
             if config.congestion.kind == VB_CONGESTION_HPCC:
                 self._frame += VB_HPCC_BYTES
+                self._window = 0
         tcp = _settings("tcp", tcp or {})
         jitter = tcp.pop("jitter", None)
         if jitter is not None:
             config.tcp_jitter = _count("jitter", jitter, 0, 10**12)
         _fill_tcp(&config.tcp, tcp, mtu)
+        self._tcp_window, self._mss = config.tcp.window, config.tcp.mss
         self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
@@ -412,12 +396,13 @@ cdef class World:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
         self._goes_down |= not up
 
-    def call_at(self, at, function):
+    def call_at(self, at, function, *, looks=False):
         """``function(world)`` is called at that time in ps, between two events of the run.
 
         It may change the world: set routes, add flows, call again later. What it raises ends the
         run, which may be gone on with. It is not called after a run that is over before. While a
-        program waits in a call that blocks, it is called as soon as that has returned.
+        program waits in a call that blocks, it is called as soon as that has returned. With
+        ``looks`` it changes nothing: a run does not wait for it.
         """
         self._idle()
         time = _count("at", at, 0, 2**62)
@@ -425,21 +410,22 @@ cdef class World:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         heappush(self._calls, (time, self._called, function))
         self._called += 1
-        _check(vb_world_halt(self._world, time), "a call")
+        _check(vb_world_halt(self._world, time, looks), "a call")
 
     cdef int _call_due(self) except -1:
         while self._calls and self._calls[0][0] <= self._world.now:
             heappop(self._calls)[2](self)
         return 0
 
-    def capture(self, node, port, path, size=128):
+    def capture(self, node, port, path, size=VB_CAPTURE_BYTES_MOST):
         """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
 
         Packets are RoCE v2 frames, those of TCP flows TCP segments without a handshake, at the
-        time at which they come to the link's end, with a payload of zeros, and the first ``size``
-        bytes of each are kept. What leaves by this port
-        is outbound. An earlier capture is overwritten; another file is an OSError. Programs that
-        read the file meanwhile find it whole.
+        time at which they come to the link's end, with a payload of zeros. Of each the first
+        ``size`` bytes are kept, 64 to 4352, which is all; 128 have all headers and make a small
+        file, of which Wireshark says that packets with a payload are malformed. What leaves by
+        this port is outbound. An earlier capture is overwritten; another file is an OSError.
+        Programs that read the file meanwhile find it whole.
         """
         cdef int error
         name = os.fsencode(path)
@@ -807,6 +793,7 @@ cdef class World:
 
     @property
     def bytes_each(self):
+        """Bytes of memory that a ``host`` and a queue pair (``qp``) take."""
         return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
 
     def flows(self):
@@ -817,6 +804,11 @@ cdef class World:
         """
         self._idle()
         return _flow_rows(self._sim)
+
+    def delivered(self, group, groups):
+        """uint64 [groups]: sums of ``flows()["done"]`` by the ``group`` [flows] of each flow."""
+        self._idle()
+        return _delivered(self._sim, group, _count("groups", groups, 0, 2**32 - 1))
 
     def links(self):
         """An array of LINK, one for each port that is plugged in: what it has sent by now.
@@ -857,17 +849,20 @@ cdef class World:
                 for i in range(count)]
 
     def advice(self):
-        """Sentences about buffers that are too small for their links, and about RC without a
-        timeout where it needs one; empty: there is nothing to say.
+        """Sentences about buffers that are too small for their links, about RC without a timeout
+        where it needs one, and about windows that keep flows below the rate of their links;
+        empty: there is nothing to say.
 
         Credits that do not last for a round trip keep a lane below its link's rate; headroom of
         less than a round trip, three packets and a pause frame for each lane may lose what is not
         to be lost: the packet that crosses the threshold, the one that the pause waits for, and
         the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
-        ``timeout=0`` may leave the flow unfinished.
+        ``timeout=0`` may leave the flow unfinished. Of RC and TCP flows that are larger than
+        their window (``window`` and ``tcp["window"]``) the one that loses most is named.
         """
         self._idle()
-        return _buffer_advice(self) + (_timeout_advice(self) if self._waits else [])
+        return _buffer_advice(self) + (_timeout_advice(self) if self._waits else []) + \
+            _window_advice(self)
 
     def check(self, at_rest=False):
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a

@@ -187,10 +187,22 @@ cdef extern from "port/sim/sim.h" nogil:
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                          uint32_t b_port, const vb_sim_link *link)
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
-    int vb_world_halt(vb_world *world, uint64_t at)
+    int vb_world_halt(vb_world *world, uint64_t at, bint looks)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
     uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
     vb_sim_traffic vb_world_traffic(const vb_world *world, const vb_sim_port *port)
+    struct vb_sim_packet:
+        uint16_t source
+        uint16_t target
+        uint8_t level_marks
+    struct vb_sim_way:
+        uint32_t count
+        uint32_t *port
+    struct vb_sim_promise:
+        pass
+    int vb_world_reserve(vb_world *world, uint32_t node, const vb_sim_packet *packet,
+                         const vb_sim_promise *promise, vb_sim_way **way)
+    void vb_world_release(vb_world *world, vb_sim_way *way, const vb_sim_promise *promise)
     const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
 
     struct vb_engine_config:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What World.advice says: of buffers, and of RC flows that may never end.
+# What World.advice says: of buffers, of RC flows that may never end, and of windows.
 
 cdef list _buffer_advice(World world):
     cdef vb_world *of = world._world
@@ -100,3 +100,75 @@ cdef list _timeout_advice(World world):
         return []
     return ["RC flows have timeout 0 and may never end, since they notice a loss only by what "
             f"comes after it: {'; '.join(found)}"]
+
+
+cdef tuple _way(World world, uint32_t node, const vb_sim_packet *like, uint64_t size):
+    """Of the way of such packets from a host's node: its delay and the time that ``size`` bytes
+    take on its links, in ps, and its least rate. None where there is none, or not one alone."""
+    cdef vb_sim_promise nothing  # which way it would be for, is all that is asked
+    cdef vb_sim_way *way
+    cdef const vb_sim_port *port
+    cdef const vb_sim_switch *sw
+    cdef uint32_t i
+    cdef double delay = 0, wire = 0, slowest = 0, least = 0, each
+    cdef bint cuts = False
+    memset(&nothing, 0, sizeof(nothing))
+    error = vb_world_reserve(world._world, node, like, &nothing, &way)
+    if error == -ENOMEM:
+        raise MemoryError
+    if error:
+        return None
+    for i in range(way.count):
+        port = &world._world.port[way.port[i]]
+        sw = world._world.node[port.node].sw
+        cuts = cuts or (sw is not NULL and sw.config.cut_through)
+        each = size * 8e12 / port.rate
+        delay, wire, slowest = delay + port.delay, wire + each, max(slowest, each)
+        least = port.rate if i == 0 else min(least, port.rate)
+    vb_world_release(world._world, way, &nothing)
+    return delay, slowest if cuts else wire, least
+
+
+cdef tuple _trip(World world, list nodes, tuple kind, uint64_t size):
+    """Of flows of one kind (source, target, level, back_level): the round trip of a packet in ps
+    without queues, and the least rate on the way to the target; None where there is none."""
+    cdef vb_sim_packet like
+    memset(&like, 0, sizeof(like))
+    like.source, like.target, like.level_marks = kind[0], kind[1], kind[2] << 4
+    there = _way(world, nodes[kind[0]], &like, size)
+    like.source, like.target, like.level_marks = kind[1], kind[0], kind[3] << 4
+    back = _way(world, nodes[kind[1]], &like, size)
+    return None if there is None or back is None else (there[0] + back[0] + there[1], there[2])
+
+
+cdef set _kinds_above(World world, int kind, uint64_t window):
+    """(source, target, level, back_level) of flows of a transport that do not fit a window."""
+    cdef uint64_t count, i
+    cdef const vb_sim_flow *flow = vb_sim_flows(world._sim, &count)
+    found = set()
+    for i in range(count):
+        if flow[i].type == kind and flow[i].bytes > window:
+            found.add((flow[i].source, flow[i].target, flow[i].level, flow[i].back_level))
+    return found
+
+
+cdef list _window_advice(World world):
+    """The flow of each transport whose window fills the least part of its links."""
+    from verbena.sim.windows import window_text
+    cdef vb_world *of = world._world
+    nodes = [i for i in range(of.nodes) if of.node[i].sw is NULL]
+    said = []
+    for kind, window, size, key, remedy in (
+        (IBV_QPT_RC, world._window, world._mtu, "window", "window={} << 20"),
+        (VB_SIM_FLOW_TCP, world._tcp_window, world._mss, 'tcp["window"]',
+         'tcp={{"window": {} << 20}}'),
+    ):
+        found = []
+        for one in sorted(_kinds_above(world, kind, window)) if window else ():
+            trip = _trip(world, nodes, one, size)
+            if trip is not None and window * 8e12 < trip[0] * trip[1]:
+                found.append((window * 8e12 / (trip[0] * trip[1]), one, trip))
+        if found:
+            _, one, trip = min(found)
+            said.append(window_text(window, key, f"host {one[0]}", f"host {one[1]}", *trip, remedy))
+    return said

@@ -73,6 +73,20 @@ cdef object _flow_rows(vb_sim *sim):
     return made
 
 
+cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
+    """uint64 [groups]: the sums of what flows have delivered, by each flow's group."""
+    cdef uint64_t count, i
+    cdef const vb_sim_flow *flow = vb_sim_flows(sim, &count)
+    cdef const uint32_t[::1] of = np.ascontiguousarray(group, np.uint32)
+    made = np.zeros(groups, np.uint64)
+    cdef uint64_t[::1] total = made
+    if len(of) != count or (count and np.max(group) >= groups):
+        raise ValueError(f"there are {count} flows, and each is to have a group below {groups}")
+    for i in range(count):
+        total[of[i]] += vb_sim_flow_done(sim, &flow[i])
+    return made
+
+
 cdef object _link_rows(vb_world *world):
     """An array of LINK."""
     cdef uint32_t i

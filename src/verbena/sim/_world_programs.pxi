@@ -160,8 +160,8 @@ cdef class Jacks:
 
         If it is empty even then, let the world's events happen until one of them has, or until
         the time ``until`` in ps. Returns why it ended: "told"; "time"; "done", nothing is left to
-        happen; "deadlock", nor will packets that wait for each other move. Ctrl-C ends it between
-        two events.
+        happen; "deadlock", nor will packets that wait for each other move; without ``until`` also
+        "events", after many. Ctrl-C ends it between two events.
         """
         cdef uint64_t limit = VB_SIM_NEVER if until is None else until
         if self._doubtful or vb_sim_told(self.world._sim):
@@ -204,6 +204,8 @@ cdef class Jacks:
             PyErr_CheckSignals()
             if vb_sim_told(sim):
                 return TOLD
+            if why == VB_SIM_END_EVENTS and until == VB_SIM_NEVER:
+                return "events"
         if why < 0:
             _check(why, "the run")
         if why == VB_SIM_END_EMPTY and until != VB_SIM_NEVER:

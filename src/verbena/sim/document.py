@@ -8,12 +8,16 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["Document", "Key", "ScenarioError", "Section", "key_lines", "plain"]
+from verbena.sim import kinds
+
+__all__ = ["Document", "Key", "ScenarioError", "Section", "key_lines", "names_of", "plain"]
 
 Key = tuple[str | int, ...]
 T = TypeVar("T")
@@ -46,6 +50,7 @@ class Document:
     settings: Mapping[str, Any]
     lines: Mapping[Key, int] = field(default_factory=dict)
     changes: Mapping[Key, str] = field(default_factory=dict)  # whose a changed setting is
+    variant: str = ""  # by whose settings it was changed
 
     @classmethod
     def parse(cls, text: str, name: str) -> Document:
@@ -59,30 +64,74 @@ class Document:
             if found is None:
                 raise ScenarioError(f"{name}: {error}") from None
             line = int(found[2])
+            if (twice := _repeated(text, line)) is not None:
+                key, first, line = twice
+                dotted = ".".join(map(str, key))
+                raise ScenarioError(
+                    f"{name}, line {line}: {dotted} is there twice: line {first} has it already",
+                    key=dotted,
+                    line=line,
+                ) from None
             raise ScenarioError(f"{name}, line {line}: {found[1]}", line=line) from None
         return cls(name, settings, key_lines(text))
 
     def changed(self, changes: Mapping[str, Any], whose: str) -> Document:
         """With other values at keys like "switch.buffer" and "traffic.victim.size".
 
-        Tables in lists are named by number or by their ``name``. Raises ScenarioError for a key
-        whose table is not there.
+        Tables in lists are called by number, or as ``names_of`` has it. Raises ScenarioError for a
+        key whose table is not there.
         """
         settings = copy.deepcopy(dict(self.settings))
         made = dict(self.changes)
         for key, value in changes.items():
-            made[_set(settings, key, value, whose)] = whose
-        return Document(self.name, settings, self.lines, made)
+            place = _set(settings, key, value, whose)
+            made = {old: by for old, by in made.items() if old[: len(place)] != place}
+            made[place] = whose
+        return replace(self, settings=settings, changes=made)
+
+    def varied(self, name: object) -> Document:
+        """As ``changed``, by the settings of a variant. Raises ScenarioError for none of them."""
+        variants = self.settings.get("variants", {})
+        if not isinstance(name, str) or name not in variants:
+            known, meant = ", ".join(variants) or "none", kinds.meant(name, variants)
+            raise ScenarioError(f"{self.name}: no variant {name!r}: {meant}there are {known}")
+        both = f"{self.variant}, {name}" if self.variant else name
+        return replace(self.changed(variants[name], f"variant {name}"), variant=both)
+
+    def changed_values(self) -> dict[str, Any]:
+        """What was changed beside the variant's settings, by dotted key."""
+        return {
+            ".".join(map(str, key)): plain(_at(self.settings, key))
+            for key, whose in self.changes.items()
+            if not whose.startswith("variant ")
+        }
+
+    def resolved(self) -> dict[str, Any]:
+        """The settings with all changes, and without the variants, which are not used any more."""
+        return {key: plain(value) for key, value in self.settings.items() if key != "variants"}
 
     def where(self, key: Key) -> tuple[str, int | None]:
-        """The place of a key, in words, and its line, or that of the table that it is in."""
+        """The place of a key, in words, and its line, or that of the table that it is in.
+
+        Changes are named beside a line of the file, which was right before them.
+        """
         for length in range(len(key), -1, -1):
             if key[:length] in self.changes:
                 return f"{self.name}, {self.changes[key[:length]]}", None
             if key[:length] in self.lines:
                 line = self.lines[key[:length]]
-                return f"{self.name}, line {line}", line
-        return self.name, None
+                return ", ".join([self.name, f"line {line}", *self._changed_by()]), line
+        return ", ".join([self.name, *self._changed_by()]), None
+
+    def _changed_by(self) -> list[str]:
+        """Whose the changes are, and what they change: "with --set (switch.buffer)"."""
+        keys: dict[str, list[str]] = {}
+        for key, whose in self.changes.items():
+            keys.setdefault(whose, []).append(".".join(map(str, key)))
+        return [
+            whose if whose.startswith("with ") else f"with {whose} ({', '.join(changed)})"
+            for whose, changed in keys.items()
+        ]
 
     def error(self, key: Key, text: str) -> ScenarioError:
         """``text`` goes on after the key's name."""
@@ -115,6 +164,13 @@ def _set(settings: dict[str, Any], dotted: str, value: Any, whose: str) -> Key:
     return (*key, last)
 
 
+def _at(settings: Any, key: Key) -> Any:
+    """The value at a place."""
+    for part in key:
+        settings = settings[part]
+    return settings
+
+
 def plain(value: Any) -> Any:
     """A copy, with NumPy's numbers and arrays as TOML would have them."""
     if isinstance(value, np.generic | np.ndarray):
@@ -131,8 +187,60 @@ def _step(at: Any, part: str) -> str | int | None:
         return part if part in at else None
     if part.isdecimal() and int(part) < len(at):
         return int(part)
-    named = (n for n, item in enumerate(at) if isinstance(item, dict) and item.get("name") == part)
-    return next(named, None)
+    names = names_of(at)
+    return names.index(part) if part in names else None
+
+
+def names_of(tables: list[Any]) -> list[str | None]:
+    """What the tables of a list are called: by their ``name``, otherwise by their ``pattern``.
+
+    Names that are given come first. A pattern whose name is taken gets a number: "shift",
+    "shift-2". None: there is neither a name nor a pattern.
+    """
+    names = [_text_of(table, "name") for table in tables]
+    for number, table in enumerate(tables):
+        pattern = _text_of(table, "pattern")
+        if names[number] is None and pattern is not None:
+            others = (f"{pattern}-{n}" for n in count(2))
+            names[number] = next(each for each in chain([pattern], others) if each not in names)
+    return names
+
+
+def _text_of(table: Any, key: str) -> str | None:
+    """The value of a key, if it is a text; what is wrong with others is told when they are read."""
+    value = table.get(key) if isinstance(table, dict) else None
+    return value if isinstance(value, str) else None
+
+
+# Words of other tools, and of this API, for keys of scenarios.
+_SAME = {
+    "target": ("to", "receiver"),
+    "targets": ("to",),
+    "destination": ("to", "receiver"),
+    "dst": ("to", "receiver"),
+    "sink": ("to", "receiver"),
+    "source": ("from",),
+    "sources": ("from", "senders"),
+    "src": ("from",),
+    "sender": ("from", "senders"),
+    "bytes": ("size",),
+    "length": ("size", "length_m"),
+    "bandwidth": ("rate",),
+    "speed": ("rate",),
+    "latency": ("delay",),
+    "count": ("repeat", "hosts"),
+    "interval": ("every",),
+    "priority": ("class",),
+    "level": ("class",),
+    "type": ("pattern", "topology", "engine", "kind"),
+    "algorithm": ("engine", "control", "kind"),
+}
+
+
+def _close(name: str, known: list[str]) -> list[str]:
+    """What an unknown key may be meant to be: of the same meaning, or else spelt like it."""
+    same = [other for other in _SAME.get(name, ()) if other in known]
+    return same or difflib.get_close_matches(name, known, 1)
 
 
 class Section:
@@ -154,6 +262,9 @@ class Section:
         self._asked.append(name)
         if name not in self.table:
             if default is _REQUIRED:
+                other = next((key for key in self.table if name in _SAME.get(key, ())), None)
+                if other is not None:
+                    raise self.error(other, f"is unknown (is {name!r} meant?)")
                 raise self.error(None, f"needs the key {name!r}")
             return default
         try:
@@ -191,8 +302,8 @@ class Section:
         """Raises ScenarioError for a key that nobody asked for."""
         for name in self.table:
             if name not in self._asked:
-                close = difflib.get_close_matches(name, self._asked, 1)
-                meant = f" (is {close[0]!r} meant?)" if close else ""
+                close = _close(name, self._asked)
+                meant = f" (is {' or '.join(map(repr, close))} meant?)" if close else ""
                 where = f"in [{'.'.join(map(str, self.key))}]" if self.key else "here"
                 raise self.error(
                     name,
@@ -226,8 +337,20 @@ def key_lines(text: str) -> dict[Key, int]:
     return _Scanner(text).run()
 
 
+def _repeated(text: str, line: int) -> tuple[Key, int, int] | None:
+    """The key that is given a second time up to a line, with both lines. Up to that line, the text
+    is TOML otherwise."""
+    scanner = _Scanner("\n".join(text.splitlines()[:line]) + "\n")
+    with suppress(IndexError, ValueError):  # the text ends within a value
+        scanner.run()
+    return scanner.repeated
+
+
 class _Scanner:
-    """Follows TOML's structure without looking at values."""
+    """Follows TOML's structure without looking at values.
+
+    ``repeated`` is the first key, or table, that was there before: the key, and both lines.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text.replace("\r\n", "\n")
@@ -235,6 +358,8 @@ class _Scanner:
         self.line = 1
         self.lines: dict[Key, int] = {}
         self.counts: dict[Key, int] = {}  # tables of each list
+        self.given: dict[Key, int] = {}  # keys with values, and tables that have a header
+        self.repeated: tuple[Key, int, int] | None = None
 
     def run(self) -> dict[Key, int]:
         prefix: Key = ()
@@ -264,6 +389,8 @@ class _Scanner:
             number = self.counts.get(key, 0)
             self.counts[key] = number + 1
             key = (*key, number)
+        else:
+            self._give(key)
         self.lines[key] = self.line
         self.at = self.text.index("]", self.at) + brackets
         return key
@@ -273,8 +400,15 @@ class _Scanner:
         for part in self._keys():
             key = (*key, part)
             self.lines.setdefault(key, self.line)
+        self._give(key)
         self.at += 1  # "="
         self._value(key)
+
+    def _give(self, key: Key) -> None:
+        """A key has its value here, or a table its header."""
+        if key in self.given and self.repeated is None:
+            self.repeated = key, self.given[key], self.line
+        self.given.setdefault(key, self.line)
 
     def _keys(self) -> Iterator[str]:
         """The parts of a dotted key, up to the character after it."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from random import Random
 
-from verbena.verbs import Device
-from verbena.verbs._verbs import plug
+from verbena.verbs import Context, Device
+from verbena.verbs._verbs import plug, plugged
 from verbena.verbs.here import Place, place
 from verbena.verbs.library import load
 
-from ._world import Jacks, World
+from ._world import Jack, Jacks, World
 
 __all__ = ["Host", "Hosts", "host_here"]
 
@@ -29,6 +29,7 @@ class Host(Place):
     number: int
     jacks: Jacks
     random: Random
+    plugs: list[Jack] = field(default_factory=list)
     _devices: list[Device] = field(default_factory=list)
 
     @property
@@ -40,6 +41,7 @@ class Host(Place):
         """Its adapter, whose device has the host's name."""
         if not self._devices:
             jack = self.jacks.at(self.number)
+            self.plugs.append(jack)
             self._devices.append(plug(load(), jack.address, self.name, jack))
         return list(self._devices)
 
@@ -86,6 +88,10 @@ class Hosts:
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self._hosts.values())
+
+    def contexts(self) -> list[Context]:
+        """What programs have open on these hosts."""
+        return plugged(one for host in self for one in host.plugs)
 
     def find(self, name: str) -> Host | None:
         """The host of this name or IPv4 address."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ __all__ = [
     "anything",
     "flag",
     "list_of",
+    "meant",
     "number",
     "one_of",
     "rate",
@@ -71,10 +73,16 @@ def number(least: float, most: float, *, above: bool = False) -> Callable[[objec
 def one_of(names: Collection[str]) -> Callable[[object], str]:
     def kind(value: object) -> str:
         if not isinstance(value, str) or value not in names:
-            raise ValueError(f"there are {', '.join(names)}")
+            raise ValueError(f"{meant(value, names)}there are {', '.join(names)}")
         return value
 
     return kind
+
+
+def meant(value: object, names: Collection[str]) -> str:
+    """ "is 'incast' meant? ", where one of the names is close to the value."""
+    close = difflib.get_close_matches(value, names, 1) if isinstance(value, str) else []
+    return f"is {close[0]!r} meant? " if close else ""
 
 
 def list_of(kind: Callable[[Any], T]) -> Callable[[object], list[T]]:
@@ -93,7 +101,7 @@ def time(value: object) -> int:
     except ValueError as error:
         raise ValueError(f"it {error}") from None
     if found < 0:
-        raise ValueError("it is in the past: a run begins at 0")
+        raise ValueError("it is negative: times and delays are 0 or more, and a run begins at 0")
     if found > LONGEST:
         raise ValueError("it is more than 10000 s")
     return found
@@ -116,9 +124,9 @@ def size(least: int = 0, most: int = 1 << 62) -> Callable[[object], int]:
 
 
 def rate(value: object) -> Any:
-    """A fabrics.Rate."""
+    """A fabrics.Rate, from text with a unit or a name."""
     from verbena import fabrics
 
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise ValueError('it is to be a rate, as in "100GbE" or "4xHDR"')
-    return fabrics.rate(value)
+    return fabrics.rate(value)  # type: ignore[arg-type]  # which says what a number lacks

@@ -35,6 +35,9 @@ PS = 1_000_000_000_000
 ROUNDS = 10_000
 """Turns of the loop at one instant, after which the world goes on though somebody is ready."""
 
+PATIENCE = 60 * PS
+"""Time that passes without a timer and without news, before what all wait for is looked at."""
+
 _MANY_TIMERS = 100  # from here on BaseEventLoop looks for cancelled ones among them
 
 
@@ -88,9 +91,7 @@ class Loop(asyncio.BaseEventLoop):
             super()._run_once()  # type: ignore[misc]
             return
         until = 0 if self._stopping else self._selector.next_timer() if timers else None
-        why = self._jacks.gather(ready, until)
-        if why != "told" and why != "time":
-            raise Deadlock(_deadlock(self, why))
+        self._selector.pass_until(ready, until)
         if timers:
             self._take_due()
         for _ in range(len(ready)):
@@ -265,10 +266,20 @@ class _World:
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
         readable: list[asyncio.Handle] = []
-        why = self._jacks.gather(readable, 0 if timeout == 0 else self.next_timer())
+        self.pass_until(readable, 0 if timeout == 0 else self.next_timer())
+        return readable
+
+    def pass_until(self, readable: Any, until: int | None) -> None:
+        """Until somebody is told of something, or to that time in ps; None: no timer is set.
+
+        Raises Deadlock if neither can come.
+        """
+        since = self._jacks.now
+        while (why := self._jacks.gather(readable, until)) == "events":
+            if self._jacks.now - since >= PATIENCE and (endless := _endless(self._loop)):
+                raise Deadlock(_deadlock(self._loop, "endless") + endless)
         if why != "told" and why != "time":
             raise Deadlock(_deadlock(self._loop, why))
-        return readable
 
     def pass_time(self, ready: Any) -> None:
         """Though somebody is ready, if so many turns have passed none since this was last asked."""
@@ -305,10 +316,26 @@ def _deadlock(loop: Loop, why: str) -> str:
             f"port {port} of node {node}" for node, port in loop.hosts.world.blocked()
         )
         lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
+    elif why == "endless":
+        lines[0] = (
+            f"since a minute, at {loop.time():.9f} s, nothing has come of any request; tasks:"
+        )
     waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
     waiting.sort(key=asyncio.Task.get_name)
     lines += [f"  {task.get_name()}: {_where(task)}" for task in waiting]
     return "\n".join(lines)
+
+
+def _endless(loop: Loop) -> str:
+    """What the requests wait for, if all that are under way are tried again for ever."""
+    if loop.hosts.world.flows_left:
+        return ""
+    waits = [
+        wait for one in loop.hosts.contexts() for wait in (one.describe() or {}).get("waiting", ())
+    ]
+    if not waits or not all(wait["endless"] for wait in waits):
+        return ""
+    return "".join(f"\n  {wait['why']}" for wait in waits)
 
 
 def _is_own(task: asyncio.Task[Any]) -> bool:

@@ -1,28 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as Parquet files."""
+"""Results as Parquet files, for whatever reads tables: names instead of numbers, null for what has
+not happened, and units in the fields' metadata.
+
+``ScenarioResult.to_parquet`` and ``from_parquet`` call this; what is written and read again is the
+same result, but for its fabric and the real time that it took.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena.sim.result import FLOWS, LINKS, QUEUES, ScenarioResult, structured
+from verbena.sim._world import STATES
+from verbena.sim.result import FLOWS, LINKS, NEVER, QUEUES, ScenarioResult, status_name, structured
 
-__all__ = ["arrow", "read", "write"]
+__all__ = ["arrow", "read", "with_metadata", "with_units", "write"]
 
 KEY = b"verbena"
-PLAIN = ("name", "seed", "end", "time", "wall", "events", "nodes", "traffic", "classes", "packets",
-         "wrong", "blocked", "notes", "link_events")  # fmt: skip
+FORMAT = 3
+# Not "wall": two runs with one seed make equal files.
+PLAIN = ("name", "version", "settings", "variant", "changes", "seed", "end", "time", "events",
+         "nodes", "groups", "traffic", "classes", "packets", "wrong", "blocked", "notes",
+         "link_events", "route_changes")  # fmt: skip
+TUPLES = ("nodes", "groups", "traffic", "classes", "blocked", "notes", "route_changes")
+STATUSES = tuple(map(status_name, range(256)))
+UNITS = {
+    **dict.fromkeys(("time", "start", "finish", "delay", "stalled"), "ps"),
+    **dict.fromkeys(("bytes", "done", "lost", "queue_max", "delivered"), "B"),
+    "rate": "bit/s",
+    "utilisation": "1",
+    **{name: "packets" for name in (*(LINKS.names or ()), "retransmissions", "notices")
+       if name in ("packets", "marks", "pauses", "retransmissions", "notices")
+       or name.startswith("dropped_")},
+}  # fmt: skip
 
 
 def arrow() -> Any:
     """PyArrow. Raises ModuleNotFoundError that says what to install."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
@@ -31,64 +54,205 @@ def arrow() -> Any:
     return pyarrow
 
 
-def write(result: ScenarioResult, folder: Path) -> None:
-    """flows.parquet with all that is no array in its metadata, links.parquet, queues.parquet.
+def with_units(table: Any, units: dict[str, str]) -> Any:
+    """The table, with the unit of each column that has one in its field's metadata ("unit")."""
+    for place, field in enumerate(table.schema):
+        if field.name in units:
+            noted = field.with_metadata({"unit": units[field.name]})
+            table = table.cast(table.schema.set(place, noted))
+    return table
 
-    queues.parquet has a row for each queue and time: time, link, class, bytes, paused.
+
+def with_metadata(table: Any, plain: dict[str, Any]) -> Any:
+    """The table, with these values as JSON in its schema's metadata ("verbena")."""
+    return table.replace_schema_metadata({KEY: json.dumps(plain).encode()})
+
+
+def write(result: ScenarioResult, folder: Path) -> None:
+    """flows.parquet with all that is no array in its metadata, links.parquet, queues.parquet and
+    throughput.parquet.
+
+    queues.parquet has a row for each queue and time: time, link, class, bytes, paused;
+    throughput.parquet one for each traffic and time: time, traffic, delivered. Links are called as
+    everywhere, "s0-h1".
     """
     pyarrow = arrow()
     folder.mkdir(parents=True, exist_ok=True)
-    plain = json.dumps({name: getattr(result, name) for name in PLAIN}).encode()
+    plain = {"format": FORMAT, **{name: getattr(result, name) for name in PLAIN}}
+    names = _Names(pyarrow, result)
+    for name, columns in (
+        ("flows", _flow_columns(names, result)),
+        ("links", _link_columns(names, result)),
+        ("queues", _queue_columns(names, result)),
+        ("throughput", _throughput_columns(names, result)),
+    ):
+        table = with_metadata(pyarrow.table(columns), plain)
+        pyarrow.parquet.write_table(with_units(table, UNITS), folder / f"{name}.parquet")
+
+
+class _Names:
+    """Columns of names, made of numbers and back."""
+
+    def __init__(self, pyarrow: Any, result: ScenarioResult) -> None:
+        self.pyarrow = pyarrow
+        self.ends = (*result.nodes, *result.groups)
+        self.traffic = _apart(result.traffic)
+        some = len(result.classes)
+        self.classes = (
+            (*_apart(result.classes), *(str(n) for n in range(some, 256))) if some else ()
+        )
+        self.links = result.link_names
+
+    def of(self, names: Sequence[str], numbers: NDArray[Any]) -> Any:
+        """Strings; numbers as they are where there are no names."""
+        if not names:
+            return np.ascontiguousarray(numbers)
+        made = self.pyarrow.array(names, self.pyarrow.string())
+        return made.take(self.pyarrow.array(numbers.astype(np.int64)))
+
+    def back(self, names: Sequence[str], column: Any) -> NDArray[Any]:
+        """Raises ValueError for a name that there is not."""
+        if not names:
+            numbers: NDArray[Any] = column.to_numpy()
+            return numbers
+        known = self.pyarrow.array(names, self.pyarrow.string())
+        found: NDArray[Any] = self.pyarrow.compute.index_in(column, value_set=known).to_numpy()
+        if len(found) and (np.isnan(found.astype(float)).any()):
+            raise ValueError("names that are not in the file's own lists")
+        return found
+
+
+def _apart(names: Sequence[str]) -> tuple[str, ...]:
+    """As they are, but for one that was there before: "flows", "flows (2)"."""
+    made: list[str] = []
+    for name in names:
+        count = 1
+        while (own := name if count == 1 else f"{name} ({count})") in made:
+            count += 1
+        made.append(own)
+    return tuple(made)
+
+
+def _flow_columns(names: _Names, result: ScenarioResult) -> dict[str, Any]:
+    flows, array = result.flows, names.pyarrow.array
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(flows[name]) for name in FLOWS.names or ()
+    }
+    for name in ("source", "target"):
+        columns[name] = names.of(names.ends, flows[name])
+    columns["traffic"] = names.of(names.traffic, flows["traffic"])
+    columns["class"] = names.of(names.classes, flows["class"])
+    columns["state"] = names.of(STATES, flows["state"])
+    columns["finish"] = array(columns["finish"], mask=flows["finish"] == NEVER)
+    status = names.of(STATUSES, flows["status"])
+    columns["status"] = names.pyarrow.compute.if_else(
+        array(flows["status"] != 0), status, names.pyarrow.scalar(None, names.pyarrow.string())
+    )
+    return columns
+
+
+def _link_columns(names: _Names, result: ScenarioResult) -> dict[str, Any]:
+    links = result.links
+    columns = {"link": names.of(names.links, np.arange(len(links)))}
+    columns |= {name: np.ascontiguousarray(links[name]) for name in LINKS.names or ()}
+    for name in ("node", "to_node"):
+        columns[name] = names.of(result.nodes, links[name])
+    return columns
+
+
+def _queue_columns(names: _Names, result: ScenarioResult) -> dict[str, Any]:
     rows, many = len(result.times), len(result.queues)
-    samples = {
+    return {
         "time": np.repeat(result.times, many),
-        "link": np.tile(result.queues["link"], rows),
-        "class": np.tile(result.queues["class"], rows),
+        "link": names.of(names.links, np.tile(result.queues["link"], rows)),
+        "class": names.of(names.classes, np.tile(result.queues["class"], rows)),
         "bytes": result.queued.reshape(-1),
         "paused": result.paused.reshape(-1),
     }
-    tables = {
-        "flows": {name: result.flows[name] for name in FLOWS.names or ()},
-        "links": {name: result.links[name] for name in LINKS.names or ()},
-        "queues": samples,
+
+
+def _throughput_columns(names: _Names, result: ScenarioResult) -> dict[str, Any]:
+    rows, many = result.delivered.shape
+    return {
+        "time": np.repeat(result.delivered_at, many),
+        "traffic": names.of(names.traffic, np.tile(np.arange(many), rows)),
+        "delivered": result.delivered.reshape(-1),
     }
-    for name, columns in tables.items():
-        table = pyarrow.table({key: np.ascontiguousarray(value) for key, value in columns.items()})
-        table = table.replace_schema_metadata({KEY: plain})
-        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
+
+
+# ---- back ----------------------------------------------------------------------------------------
 
 
 def read(folder: Path) -> ScenarioResult:
     pyarrow = arrow()
     tables = {
         name: pyarrow.parquet.read_table(folder / f"{name}.parquet")
-        for name in ("flows", "links", "queues")
+        for name in ("flows", "links", "queues", "throughput")
     }
     found = (tables["flows"].schema.metadata or {}).get(KEY)
-    if found is None:
-        raise ValueError(f"{folder}/flows.parquet is no result of Verbena's")
-    plain = json.loads(found)
-    for name in ("nodes", "traffic", "classes", "blocked", "notes"):
+    plain = {} if found is None else json.loads(found)
+    if plain.pop("format", None) != FORMAT:
+        raise ValueError(f"{folder}/flows.parquet is no result that this version of Verbena reads")
+    for name in TUPLES:
         plain[name] = tuple(plain[name])
     plain["link_events"] = tuple(map(tuple, plain["link_events"]))
+    nodes = {name: number for number, name in enumerate(plain["nodes"])}
+    plain["wall"] = math.nan
+    empty = ScenarioResult(
+        flows=np.zeros(0, FLOWS), links=_links_back(tables["links"], nodes), **plain
+    )
+    names = _Names(pyarrow, empty)
     return ScenarioResult(
-        flows=_array(tables["flows"], FLOWS),
-        links=_array(tables["links"], LINKS),
-        **_samples(tables["queues"]),
+        flows=_flows_back(names, tables["flows"]),
+        links=empty.links,
+        **_queues_back(names, tables["queues"]),
+        delivered_at=tables["throughput"]["time"].to_numpy()[:: max(1, len(empty.traffic))],
+        delivered=tables["throughput"]["delivered"].to_numpy().reshape(-1, len(empty.traffic)),
         **plain,
     )
 
 
-def _array(table: Any, kind: np.dtype[np.void]) -> NDArray[np.void]:
-    columns = {name: table[name].to_numpy() for name in kind.names or ()}
-    return structured(kind, columns, table.num_rows)
+def _flows_back(names: _Names, table: Any) -> NDArray[np.void]:
+    fill = names.pyarrow.compute.fill_null
+    back = {
+        "source": names.ends,
+        "target": names.ends,
+        "traffic": names.traffic,
+        "class": names.classes,
+        "state": STATES,
+        "status": STATUSES,
+    }
+    columns = {}
+    for name in FLOWS.names or ():
+        column = table[name]
+        if name == "status":
+            column = fill(column, STATUSES[0])
+        elif name == "finish":
+            column = fill(column, names.pyarrow.scalar(NEVER, names.pyarrow.uint64()))
+        columns[name] = names.back(back.get(name, ()), column)
+    return structured(FLOWS, columns, table.num_rows)
 
 
-def _samples(table: Any) -> dict[str, Any]:
+def _links_back(table: Any, nodes: dict[str, int]) -> NDArray[np.void]:
+    columns = {name: table[name] for name in LINKS.names or ()}
+    made = {
+        name: [nodes[node] for node in column.to_pylist()]
+        if name in ("node", "to_node")
+        else column.to_numpy()
+        for name, column in columns.items()
+    }
+    return structured(LINKS, made, table.num_rows)
+
+
+def _queues_back(names: _Names, table: Any) -> dict[str, Any]:
     time = table["time"].to_numpy()
     times, first = np.unique(time, return_index=True)
     many = len(time) // len(times) if len(times) else 0
-    columns = {name: table[name].to_numpy()[:many] for name in ("link", "class")}
+    some = table.slice(0, many)
+    columns = {
+        "link": names.back(names.links, some["link"]),
+        "class": names.back(names.classes, some["class"]),
+    }
     shape = (len(times), many)
     return {
         "queues": structured(QUEUES, columns, many),

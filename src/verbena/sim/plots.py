@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a result, with matplotlib."""
+"""Pictures of results, with matplotlib: one run's, and several variants side by side.
+
+``ScenarioResult.plot`` and ``verbena sim --plots`` call this. Colours are those of Okabe and Ito,
+which people who are colour-blind tell apart, and lines differ in their dashes, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,79 +15,181 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.sim.result import WAITING, ScenarioResult
+from verbena.sim.units import time_text
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
 
-__all__ = ["completion_times", "links", "queues", "write"]
+__all__ = [
+    "FORMATS",
+    "compare",
+    "completion_times",
+    "links",
+    "queues",
+    "stalls",
+    "throughput",
+    "write",
+]
 
+FORMATS = ("png", "svg", "pdf")
 APART = 30  # from the first completion to the last: with more, the axis is logarithmic
+SHORT = 10  # of variants side by side: one that ended so much earlier has an axis of its own
 MOST_LINES = 8  # queues in one picture: the longest ones
+MOST_NAMED = 40  # nodes of a network whose names are written
+APART_INCHES = 0.24  # between names in one row
 UNITS = ((1e12, "s"), (1e9, "ms"), (1e6, "us"), (1e3, "ns"))
+RATES = ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
+
+Draw = Callable[..., None]  # of a result and axes
 
 
-def _figure() -> Any:
+def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "plots need matplotlib: pip install matplotlib", name=error.name
         ) from None
-    return Figure(figsize=(8, 4.5), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-def write(result: ScenarioResult, folder: Path) -> list[Path]:
-    """queues.png, where some were sampled, completion.png and links.png; returns their paths."""
+def write(result: ScenarioResult, folder: Path, format: str = "png") -> list[Path]:
+    """Pictures of what there is to show; returns their paths.
+
+    throughput; queues, where some were sampled; completion, where flows began; links, and stalls
+    where packets waited for credits or pauses. Raises ValueError for an unknown format.
+    """
+    _check(format)
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for name, draw, wanted in (
-        ("queues", queues, len(result.times) > 0),
-        ("completion", completion_times, bool((result.flows["state"] != WAITING).any())),
-        ("links", links, result.fabric is not None),
-    ):
-        if not wanted:
-            continue
-        figure = _figure()
+    for name, draw in _drawings(result):
+        figure = _figure(8, 4.5)
         draw(result, figure.subplots())
-        path = folder / f"{name}.png"
-        figure.savefig(path, dpi=130)
-        made.append(path)
+        made.append(_save(figure, folder / f"{name}.{format}"))
     return made
+
+
+def _check(format: str) -> None:
+    if format not in FORMATS:
+        raise ValueError(f"pictures are {', '.join(FORMATS)}, and not {format!r}")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    """An SVG has text as text, and neither a date nor random names: the same each time."""
+    from matplotlib import rc_context
+
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "verbena"}):
+        figure.savefig(path, dpi=130, metadata=dateless.get(path.suffix[1:]))
+    return path
+
+
+def _drawings(result: ScenarioResult) -> list[tuple[str, Draw]]:
+    """The pictures that there is something to show on."""
+    drawn = result.fabric is not None
+    return [
+        (name, draw)
+        for name, draw, wanted in (
+            ("throughput", throughput, bool(result.delivered.any())),
+            ("queues", queues, len(result.times) > 0),
+            ("completion", completion_times, bool((result.flows["state"] != WAITING).any())),
+            ("links", links, drawn),
+            ("stalls", stalls, drawn and bool(result.links["stalled"].any())),
+        )
+        if wanted
+    ]
 
 
 def _unit(most: float) -> tuple[float, str]:
     return next((unit for unit in UNITS if most >= unit[0]), UNITS[-1])
 
 
-def queues(result: ScenarioResult, axes: Any) -> None:
-    """Bytes that waited over time, of the longest queues; what was always empty has no line."""
-    factor, unit = _unit(float(result.times[-1]))
-    longest = result.queued.max(axis=0).astype(np.int64)  # unsigned numbers have no negative
-    order = np.argsort(-longest, kind="stable")
-    shown = order[longest[order] > 0]
-    for column in shown[:MOST_LINES].tolist():
-        values = result.queued[:, column] / 1024
-        axes.plot(result.times / factor, values, label=_queue_name(result, column), linewidth=1)
-    more = f", the longest {MOST_LINES} of {len(shown)}" if len(shown) > MOST_LINES else ""
-    axes.set(xlabel=f"time ({unit})", ylabel="queue (KiB)", title=f"{result.name}{more}")
-    axes.set_xlim(0, float(result.times[-1]) / factor)
-    axes.set_ylim(bottom=0)
-    if len(shown):
-        _legend(axes, min(len(shown), MOST_LINES))
-    else:
-        _say(axes, f"nothing waited in any of the {len(longest)} queues that were sampled")
+def _style(number: int) -> dict[str, Any]:
+    """How the line of a number differs from the others."""
+    turn = number // len(COLOURS)
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def _legend(axes: Any, lines: int) -> None:
     """Below the picture: beside or over it, it would hide what it explains."""
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=min(lines, 3), fontsize=8,
-        frameon=False,
+        frameon=False, handlelength=2.8,
     )  # fmt: skip
+
+
+def _grid(axes: Any) -> None:
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _say(axes: Any, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center")
+
+
+# ---- over time -----------------------------------------------------------------------------------
+
+
+def throughput(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
+    """What each traffic delivered over time: its flows together, as it was acknowledged.
+
+    RC's and TCP's bytes count when they are acknowledged, so that one acknowledgement after a
+    recovery counts all that had waited for it, and a step may show more than a link can carry.
+
+    ``longest``: of this and other pictures in ps, which have their times in one unit.
+    """
+    rates = [result.throughput(number) for number in range(len(result.traffic))]
+    most = max((values.max(initial=0) for _, values in rates), default=0)
+    scale, name = next((unit for unit in RATES if most >= unit[0]), RATES[-1])
+    factor, unit = _unit(float(max(result.time, longest)))
+    for number, (times, values) in enumerate(rates):
+        axes.plot(
+            times / factor, values / scale, label=result.traffic[number], linewidth=1.4,
+            **_style(number),
+        )  # fmt: skip
+    at = result.delivered_at.astype(float)
+    steps = f", in steps of {time_text(float(np.median(np.diff(at))))}" if len(at) > 1 else ""
+    axes.set(
+        xlabel=f"time ({unit}){steps}",
+        ylabel=f"throughput, acknowledged ({name})",
+        title=result.name,
+    )
+    axes.set_xlim(0, result.time / factor)
+    axes.set_ylim(0, 1.06 * most / scale or 1)
+    _grid(axes)
+    _legend(axes, len(rates))
+
+
+def queues(
+    result: ScenarioResult, axes: Any, longest: int = 0, styles: dict[str, int] | None = None
+) -> None:
+    """Bytes that waited over time, of the longest queues; what was always empty has no line.
+
+    ``styles``: the numbers of queues' lines by name, to which those of this picture are added: one
+    queue looks the same in several pictures.
+    """
+    styles = {} if styles is None else styles
+    factor, unit = _unit(float(max(result.times[-1], longest)))
+    most = result.queued.max(axis=0).astype(np.int64)  # unsigned numbers have no negative
+    order = np.argsort(-most, kind="stable")
+    shown = order[most[order] > 0]
+    for column in shown[:MOST_LINES].tolist():
+        name = _queue_name(result, column)
+        axes.plot(
+            result.times / factor, result.queued[:, column] / 1024, label=name, linewidth=1.2,
+            **_style(styles.setdefault(name, len(styles))),
+        )  # fmt: skip
+    more = f", the longest {MOST_LINES} of {len(shown)}" if len(shown) > MOST_LINES else ""
+    axes.set(xlabel=f"time ({unit})", ylabel="queue (KiB)", title=f"{result.name}{more}")
+    axes.set_xlim(0, (float(result.times[-1]) or 1.0) / factor)
+    axes.set_ylim(bottom=0)
+    _grid(axes)
+    if len(shown):
+        _legend(axes, min(len(shown), MOST_LINES))
+    else:
+        _say(axes, f"nothing waited in any of the {len(most)} queues that were sampled")
 
 
 def _queue_name(result: ScenarioResult, column: int) -> str:
@@ -91,7 +198,10 @@ def _queue_name(result: ScenarioResult, column: int) -> str:
     return f"{name}, {result.classes[class_]}" if len(result.classes) > 1 else name
 
 
-def completion_times(result: ScenarioResult, axes: Any) -> None:
+# ---- completion times ----------------------------------------------------------------------------
+
+
+def completion_times(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
     """The part of all flows that had ended after a time, for each traffic.
 
     Flows that have not ended, or failed, keep a line below 1; it is drawn as far as the longest of
@@ -99,24 +209,33 @@ def completion_times(result: ScenarioResult, axes: Any) -> None:
     """
     curves = [_completions(result, number) for number in range(len(result.traffic))]
     last = max((times[-1] for times, _ in curves), default=1.0)
-    factor, unit = _unit(last)
+    factor, unit = _unit(max(last, longest))
     for number, (times, part) in enumerate(curves):
         label, count = result.traffic[number], len(result.of(number))
         if part[-1] < 1:
             label += f": {round(part[-1] * count)} of {count} flows"
         ends = np.append(times, 1.03 * last) / factor
         wide = 1.5 * min(len(curves) - number, 4)  # so that a line below another is seen
-        axes.step(ends, np.append(part, part[-1]), where="post", label=label, linewidth=wide)
+        axes.step(
+            ends, np.append(part, part[-1]), where="post", label=label, linewidth=wide,
+            **_style(number),
+        )  # fmt: skip
     axes.set(xlabel=f"completion time ({unit})", ylabel="part of all flows", title=result.name)
     first = min((times[1] for times, _ in curves if len(times) > 2), default=last)
     if first * APART < last:
-        axes.set_xscale("log")
+        _logarithmic(axes)
         axes.set_xlim(first / 2 / factor, 1.03 * last / factor)
     else:
         axes.set_xlim(0, 1.03 * last / factor)
     axes.set_ylim(-0.02, 1.02)
-    axes.grid(axis="y", alpha=0.3)
+    _grid(axes)
     _legend(axes, len(curves))
+
+
+def _logarithmic(axes: Any) -> None:
+    """With 0.1 and 10 in place of powers."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _completions(
@@ -131,19 +250,145 @@ def _completions(
     return np.concatenate([[0.0], times, [longest]]), np.append(part, part[-1])
 
 
+# ---- the network ---------------------------------------------------------------------------------
+
+
+BUSY = "part of the time that a link sent"
+STALLED = "part of the time that a link stood still"
+
+
 def links(result: ScenarioResult, axes: Any) -> None:
     """The network, its cables coloured by the busier of their directions."""
+    _network(result, axes, result.links["utilisation"], "is the busiest link")
+    _scale(axes.figure, axes, BUSY)
+
+
+def stalls(result: ScenarioResult, axes: Any) -> None:
+    """The network, its cables coloured by how long packets waited for credits or a pause's end."""
+    _stalls(result, axes)
+    _scale(axes.figure, axes, STALLED)
+
+
+def _stalls(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
+    stalled = result.links["stalled"] / max(1, result.time)
+    _network(result, axes, stalled, "stood still the longest")
+
+
+def _scale(figure: Any, axes: Any, label: str) -> None:
+    from verbena.fabrics.draw import heat_scale
+
+    heat_scale(figure, axes, label)
+
+
+def _network(result: ScenarioResult, axes: Any, heat: NDArray[np.float64], most: str) -> None:
     from verbena import fabrics
 
     fabric: Fabric | None = result.fabric
     if fabric is None:
         raise ValueError("the result of a file has no network to draw")
-    fabrics.draw(fabric, axes, heat=result.links["utilisation"])
-    if len(fabric.graph) <= 40:
-        for name, (x, y) in fabrics.positions(fabric).items():
-            label = axes.annotate(
-                name, (x, y), (0, 7), textcoords="offset points", ha="center", fontsize=7, zorder=5
-            )
-            label.set_bbox({"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8})
-    busiest = result.links["utilisation"].max(initial=0)
-    axes.set_title(f"{result.name}: the busiest link is busy for {busiest:.0%} (red: 100%)")
+    fabrics.draw(fabric, axes, heat=heat)
+    worst = int(heat.argmax())
+    places = fabrics.positions(fabric)
+    ends = {result.nodes[result.links[end][worst]] for end in ("node", "to_node")}
+    named = _named(places, axes) or {name: places[name] for name in ends}
+    for name, (x, y) in named.items():
+        text = axes.annotate(
+            name, (x, y), (0, 7), textcoords="offset points", ha="center", fontsize=7, zorder=5
+        )
+        text.set_bbox({"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8})
+    part = f"{heat[worst]:.0%} of {time_text(result.time)}"
+    axes.set_title(f"{result.name}: {result.link_name(worst)} {most}, {part}")
+
+
+def _named(places: dict[str, Any], axes: Any) -> dict[str, Any]:
+    """Nodes whose names are written: of a row in which they would overlap, each second or so."""
+    if len(places) > MOST_NAMED:
+        return {}
+    across = [x for x, _ in places.values()]
+    inches = axes.get_position().width * axes.figure.get_figwidth() * 0.8
+    rows: dict[float, list[str]] = {}
+    for name in sorted(places, key=lambda name: places[name][0]):
+        rows.setdefault(round(places[name][1], 6), []).append(name)
+    chosen = []
+    for row in rows.values():
+        apart = np.diff([float(places[name][0]) for name in row]).min(initial=np.inf)
+        step = APART_INCHES / max(1e-9, inches * apart / max(np.ptp(across), 1e-9))
+        chosen += row[:: max(1, int(np.ceil(step)))]
+    return {name: places[name] for name in chosen}
+
+
+# ---- variants side by side -----------------------------------------------------------------------
+
+
+def compare(results: Sequence[ScenarioResult], path: Path) -> Path:
+    """One picture of several results, a column for each and a row for each kind, on common axes.
+
+    The path's suffix is the format. Raises ValueError for another one, and for no results.
+    """
+    _check(path.suffix[1:])
+    rows = [(name, draw, has) for name, draw, has in ROWS if any(map(has, results))]
+    if not rows:
+        raise ValueError("there is nothing to compare")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = _figure(max(2, len(results)) * 4.2, len(rows) * 3.3)
+    planes = figure.subplots(len(rows), len(results), squeeze=False)
+    longest = max(result.time for result in results)
+    styles: dict[str, int] = {}
+    for number, (name, draw, has) in enumerate(rows):
+        for axes, result in zip(planes[number], results, strict=True):
+            said = result.name
+            if has(result):
+                draw(result, axes, longest, **({"styles": styles} if draw is queues else {}))
+                said = axes.get_title()
+            else:
+                axes.set_axis_off()
+                _say(axes, NOTHING[name])
+            own = said.removeprefix(result.name).lstrip(":, ")
+            axes.set_title(own if number else said, fontsize=9)
+        if draw is _stalls:
+            _scale(figure, list(planes[number]), STALLED)
+        else:
+            _share(planes[number])
+    return _save(figure, path)
+
+
+NOTHING = {
+    "throughput": "nothing was delivered",
+    "queues": "no queue was sampled",
+    "completion": "no flow ended",
+    "stalls": "no link stood still",
+}
+
+
+# Of each: has a result anything to show there?
+ROWS: tuple[tuple[str, Draw, Callable[[ScenarioResult], bool]], ...] = (
+    ("throughput", throughput, lambda result: bool(result.delivered.any())),
+    ("queues", queues, lambda result: len(result.times) > 0),
+    ("completion", completion_times, lambda result: len(result.durations()) > 0),
+    (
+        "stalls",
+        _stalls,
+        lambda result: result.fabric is not None and bool(result.links["stalled"].any()),
+    ),
+)
+
+
+def _share(row: Any) -> None:
+    """Common axes, from the least to the most in any of them.
+
+    A run that ended SHORT times earlier than the longest has a time axis of its own, which says
+    so: on the common one all of its lines would be one vertical line.
+    """
+    drawn = [axes for axes in row if axes.lines]
+    logarithmic = [axes.get_xlim()[0] for axes in drawn if axes.get_xscale() == "log"]
+    right = max(axes.get_xlim()[1] for axes in drawn)
+    left = min(logarithmic or [axes.get_xlim()[0] for axes in drawn])
+    top = max(axes.get_ylim()[1] for axes in drawn)
+    for axes in drawn:
+        if logarithmic:
+            _logarithmic(axes)
+        axes.set_ylim(top=top)
+        if not logarithmic and SHORT * axes.get_xlim()[1] < right:
+            axes.set_xlabel(f"{axes.get_xlabel()}: an axis of its own", color=COLOURS[1])
+        else:
+            axes.set_xlim(left, right)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.sim._world import DROPS, STATES
-from verbena.sim.units import size_text, time_text
+from verbena.sim.units import gigabits_text, size_text, time_text
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
+    from verbena.fabrics.links import LinkNames
 
-__all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult"]
+__all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult", "status_name"]
 
 NEVER = 2**64 - 1
+MOST_CHANGES = 6  # of routes, that a summary names
 WAITING = STATES.index("waiting")
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
@@ -73,9 +77,14 @@ class ScenarioResult:
     ``end``: "done"; "time" (the duration is over); "deadlock" (``blocked`` names the links whose
     packets wait for each other); "stalled" (nothing is to happen any more, and flows have not
     ended: what they lost is not sent again); "interrupted". ``time`` is the virtual time in ps,
-    ``wall`` the seconds that it took.
+    ``wall`` the seconds that it took; a result that comes from files has NaN there.
+
+    ``flows``, ``links`` and ``queues`` are structured arrays: ``pandas.DataFrame(result.flows)``
+    has their columns.
 
     ``flows`` [n] of FLOWS: times in ps, ``finish`` NEVER for flows that have not, or were refused;
+    ``source`` and ``target`` are places in ``nodes``, for a multicast group behind the last node
+    (``end_name``);
     ``traffic`` is the place in ``traffic`` of what made it, ``state`` a place in ("waiting",
     "running", "done", "failed", "refused", "incomplete"), ``status`` the ibv_wc_status of one that
     failed. ``done`` are bytes that were delivered (of RC and TCP: and acknowledged), ``lost`` those
@@ -87,9 +96,16 @@ class ScenarioResult:
     ``queues`` [q] of QUEUES are those that were sampled, ``times`` [t] when, ``queued`` [t, q] the
     bytes that waited, ``paused`` [t, q] whether the other end had stopped them.
 
+    ``delivered`` [k, traffic]: bytes that the flows of each traffic had delivered by the times
+    ``delivered_at`` [k], some hundred from 0 to the end; ``throughput`` makes rates of them.
+
     ``packets`` counts what was sent, delivered, dropped and under way at the end; ``wrong`` is
     None, or says what does not add up. ``notes`` are remarks about the scenario. ``captures_lost``:
     packets that could not be written to files.
+
+    What made it: ``settings`` are those of the scenario after all changes, as
+    ``Scenario.make(result.settings)`` takes them; ``variant`` the name of the variant, or ""; and
+    ``changes`` what was changed beside it, by key. ``version`` is Verbena's.
     """
 
     name: str
@@ -102,6 +118,7 @@ class ScenarioResult:
     links: NDArray[np.void]
     nodes: tuple[str, ...]
     traffic: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     queues: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, QUEUES))
     times: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -112,8 +129,15 @@ class ScenarioResult:
     blocked: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     link_events: tuple[tuple[int, bool, int], ...] = ()  # link, up, ps
+    route_changes: tuple[int, ...] = ()  # ps
     fabric: Fabric | None = None
     captures_lost: int = 0
+    delivered_at: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    delivered: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 0), np.uint64))
+    settings: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
 
     # ---- flows ---------------------------------------------------------------------------------
 
@@ -122,11 +146,14 @@ class ScenarioResult:
         if traffic is None:
             return self.flows
         if isinstance(traffic, str):
-            if traffic not in self.traffic:
-                raise ValueError(f"no traffic {traffic!r}: there is {', '.join(self.traffic)}")
-            traffic = self.traffic.index(traffic)
+            traffic = self._traffic_number(traffic)
         chosen: NDArray[np.void] = self.flows[self.flows["traffic"] == traffic]
         return chosen
+
+    def _traffic_number(self, name: str) -> int:
+        if name not in self.traffic:
+            raise ValueError(f"no traffic {name!r}: there is {', '.join(self.traffic)}")
+        return self.traffic.index(name)
 
     def durations(self, traffic: str | int | None = None) -> NDArray[np.int64]:
         """[done flows]: from start to finish, in ps; of UC and UD those that arrived whole."""
@@ -150,26 +177,49 @@ class ScenarioResult:
         span = last - int(flows["start"].min())
         return float(flows["done"].sum()) * 8e12 / span if span > 0 else 0.0
 
+    def throughput(self, traffic: str | int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Times [k] in ps, and bits per second [k] that one traffic delivered around them.
+
+        RC's and TCP's bytes count when they are acknowledged: after a recovery, one acknowledgement
+        is for all that had waited for it, and a rate may be more than a link's.
+        Raises ValueError where there is no such traffic.
+        """
+        if isinstance(traffic, str):
+            traffic = self._traffic_number(traffic)
+        times = self.delivered_at.astype(float)
+        step = np.diff(times)
+        rates = np.diff(self.delivered[:, traffic].astype(float)) * 8e12 / np.maximum(step, 1)
+        return times[:-1] + step / 2, rates
+
     # ---- links ---------------------------------------------------------------------------------
 
-    def link_name(self, link: int) -> str:
-        """A directed link as one reads it: "s0[3] to h2[1]"."""
-        at = self.links[link]
-        return (
-            f"{self.nodes[at['node']]}[{at['port']}] to "
-            f"{self.nodes[at['to_node']]}[{at['to_port']}]"
-        )
+    @cached_property
+    def _link_names(self) -> LinkNames:
+        from verbena.fabrics.links import LinkNames
 
-    def link(self, source: str, target: str) -> int:
-        """The first directed link between two nodes. Raises ValueError."""
-        for name in (source, target):
-            if name not in self.nodes:
-                raise ValueError(f"there is no node {name!r}")
-        ends = self.nodes.index(source), self.nodes.index(target)
-        found = np.nonzero((self.links["node"] == ends[0]) & (self.links["to_node"] == ends[1]))[0]
-        if not len(found):
-            raise ValueError(f"no link leads from {source} to {target}")
-        return int(found[0])
+        ends = (self.links[part] for part in ("node", "port", "to_node", "to_port"))
+        return LinkNames(self.nodes, *ends)
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """[l]: the name of each row of ``links``."""
+        return self._link_names.all()
+
+    def link_name(self, link: int) -> str:
+        """A directed link as scenarios call it: "s0-h2", one of several cables "s0[3]-s1[4]"."""
+        return self._link_names.name(link)
+
+    def end_name(self, number: int) -> str:
+        """A flow's source or target: a host, or a group."""
+        some = len(self.nodes)
+        return self.nodes[number] if number < some else self.groups[number - some]
+
+    def link(self, name: str) -> int:
+        """The place in ``links`` of a directed link: "s0-h2", "s0[3]-s1[4]" or "s0[3]".
+
+        Raises ValueError where there is none, or more than one.
+        """
+        return self._link_names.find(name)
 
     def queue(self, link: int, class_: int = 0) -> NDArray[np.uint32]:
         """[t]: what waited at ``times`` for a directed link. Raises ValueError if not sampled."""
@@ -193,7 +243,7 @@ class ScenarioResult:
         flows = self.of(traffic)
         failed = flows["status"][flows["state"] == FAILED]
         seen = zip(*np.unique(failed, return_counts=True), strict=True)
-        return {_status_name(int(status)): int(count) for status, count in seen}
+        return {status_name(int(status)): int(count) for status, count in seen}
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -205,12 +255,10 @@ class ScenarioResult:
 
     def summary(self) -> str:
         """Some lines about all of it."""
-        lines = [
-            f"{self.name}: {self._end()} after {time_text(self.time)}, "
-            f"simulated in {self.wall:.2f} s ({self.events:,} events)"
-        ]
+        wall = "" if math.isnan(self.wall) else f", simulated in {self.wall:.2f} s"
+        lines = [f"{self.name}: {self._end()} after {self._times()}{wall} ({self.events:,} events)"]
         lines += [self._traffic_line(number, name) for number, name in enumerate(self.traffic)]
-        lines += self._link_lines()
+        lines += self._link_lines() + self._route_line()
         lines.append(self._packet_line())
         lines += [f"  blocked: {' -> '.join(map(self.link_name, self.blocked))}"] * bool(
             self.blocked
@@ -223,10 +271,18 @@ class ScenarioResult:
     def _end(self) -> str:
         unfinished = int((self.flows["state"] < DONE).sum())
         if self.end == "stalled":
-            return f"stalled, {unfinished} flows never end,"
+            return f"stalled, {_flows(unfinished)} never end{'s' * (unfinished == 1)},"
         if self.end == "time" and unfinished:
-            return f"ended with {unfinished} flows unfinished"
+            return f"ended with {_flows(unfinished)} unfinished"
         return {"time": "done", "deadlock": "DEADLOCK"}.get(self.end, self.end)
+
+    def _times(self) -> str:
+        """When the traffic was done, and how long the run lasted if that was longer."""
+        lasted, finish = time_text(self.time), self.flows["finish"]
+        if self.end != "done" or not len(finish) or (finish == NEVER).any():
+            return lasted
+        last = int(finish.max())
+        return lasted if last >= self.time else f"{time_text(last)} (the run lasted {lasted})"
 
     def _traffic_line(self, number: int, name: str) -> str:
         flows, times = self.of(number), self.durations(number)
@@ -237,10 +293,11 @@ class ScenarioResult:
             words.append(f"median {time_text(middle)}")
             if len(times) > 1:
                 words.append(f"p99 {time_text(high)}")
-        words.append(f"{self.goodput(number) / 1e9:.3g} Gb/s")
+        words.append(gigabits_text(self.goodput(number)))
         for what in ("retransmissions", "marks", "timeouts"):
             if len(flows) and (count := int(flows[what].sum())):
-                words.append(f"{count} {what}")
+                ignored = what == "marks" and self._looks_at_no_mark(number)
+                words.append(f"{count} {what}{' (no ECN: ignored)' if ignored else ''}")
         if failed := int((flows["state"] == FAILED).sum()):
             words.append(f"{failed} failed")
         if refused := int((flows["state"] == REFUSED).sum()):
@@ -250,6 +307,21 @@ class ScenarioResult:
         if lost := int(flows["lost"].sum()):
             words.append(f"{size_text(lost)} lost")
         return f"  {name}: {', '.join(words)}"
+
+    def _looks_at_no_mark(self, traffic: int) -> bool:
+        """Is it TCP without ECN? Switches mark its segments all the same."""
+        tables = self.settings.get("traffic", ())
+        table = tables[traffic] if traffic < len(tables) else {}
+        ecn = self.settings.get("tcp", {}).get("ecn") or table.get("control") == "dctcp"
+        return table.get("transport") == "tcp" and not ecn
+
+    def _route_line(self) -> list[str]:
+        """When routes were made anew, the first few times."""
+        if not self.route_changes:
+            return []
+        shown = ", ".join(time_text(at) for at in self.route_changes[:MOST_CHANGES])
+        more = len(self.route_changes) - MOST_CHANGES
+        return [f"  routes made anew at {shown}{f' and {more} more times' if more > 0 else ''}"]
 
     def _failure_lines(self) -> list[str]:
         return [
@@ -266,7 +338,7 @@ class ScenarioResult:
         longest = int(self.links["queue_max"].argmax())
         lines = [
             f"  busiest link: {self.link_name(busiest)}, "
-            f"{self.links['utilisation'][busiest]:.0%} of the time",
+            f"{self.links['utilisation'][busiest]:.0%} of {time_text(self.time)}",
             f"  longest queue: {self.link_name(longest)}, "
             f"{size_text(int(self.links['queue_max'][longest]))}",
         ]
@@ -311,11 +383,15 @@ class ScenarioResult:
 
         timeline.write(self, Path(path))
 
-    def plot(self, folder: str | Path) -> list[Path]:
-        """Pictures of queues, flow completion times and links; needs matplotlib."""
+    def plot(self, folder: str | Path, format: str = "png") -> list[Path]:
+        """Pictures of throughput, queues, completion times and links, in a folder that is made.
+
+        ``format``: "png", "svg" or "pdf". Returns their paths. Needs matplotlib. Raises OSError,
+        ValueError.
+        """
         from verbena.sim import plots
 
-        return plots.write(self, Path(folder))
+        return plots.write(self, Path(folder), format)
 
 
 # What the status of a flow that failed means here; others are of no flow.
@@ -324,7 +400,11 @@ REASONS = {
 }
 
 
-def _status_name(status: int) -> str:
+def _flows(count: int) -> str:
+    return f"{count} flow{'s' * (count != 1)}"
+
+
+def status_name(status: int) -> str:
     from verbena.verbs import WCStatus
 
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena import fabrics
-from verbena.sim import kinds, limits
+from verbena.sim import kinds, limits, work
 from verbena.sim import result as results
 from verbena.sim._world import World
 from verbena.sim.build import add_group, build, levels
@@ -27,12 +27,17 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
+from verbena.sim.scenario_idle import idle_notes
+from verbena.sim.scenario_loads import load_note, timer_note
+from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
 from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
-from verbena.sim.trips import timeout_note
+from verbena.sim.throughput import Recorder, rows_for
+from verbena.sim.trips import timeout_note, window_note
 from verbena.sim.units import time_text
+from verbena.version import full_version
 
 __all__ = ["Scenario"]
 
@@ -48,7 +53,7 @@ class Scenario:
     ``allow``: what is no fault of it, "loss" and "failures".
     ``seed``; ``duration`` in ps or None. ``fabric``, ``routes``, ``traffic``: what was made of it.
     ``notes``: remarks that are no errors.
-    ``variants``: names of the changes that the file has.
+    ``variants``: names of the changes that the file has. ``memory``: bytes that a run takes, about.
     """
 
     def __init__(self, document: Document, folder: str | Path = ".") -> None:
@@ -82,14 +87,12 @@ class Scenario:
         """
         return Scenario(self.document.changed(changes, whose), self.folder)
 
-    def variant(self, name: str) -> Scenario:
-        """As changed by [variants.NAME]. Raises ScenarioError."""
-        if name not in self.variants:
-            known = ", ".join(self.variants) or "none"
-            raise ScenarioError(f"{self.document.name}: no variant {name!r}: there are {known}")
-        made = self.changed(self._variants[name], f"variant {name}")
-        made.name = f"{self.name}, {name}"
-        return made
+    def variant(
+        self, name: str, changes: Mapping[str, Any] | None = None, whose: str = "changed"
+    ) -> Scenario:
+        """As changed by [variants.NAME], and then by ``changes``. Raises ScenarioError."""
+        document = self.document.varied(name)
+        return Scenario(document.changed(changes or {}, whose), self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Scenario, (self.document, self.folder))
@@ -98,6 +101,8 @@ class Scenario:
 
     def _read(self, root: Section) -> None:
         self.name = root.take("name", kinds.text, Path(self.document.name).stem)
+        if self.document.variant:
+            self.name = f"{self.name}, {self.document.variant}"
         self.teaches = root.take("teaches", kinds.text, "")
         self.see = root.take("see", kinds.text, "")
         self.expect = root.take("expect", kinds.one_of(ENDS), "done")
@@ -152,7 +157,15 @@ class Scenario:
         self._try_promises(lists["traffic"])
         self._read_samples(parts["samples"])
         self.notes = (
-            self.switching.notes + self.routes.notes + self._loop_notes() + self._timeout_notes()
+            self.switching.notes
+            + self.routes.notes
+            + self._loop_notes()
+            + self._timeout_notes()
+            + self._window_notes()
+            + self._mark_notes()
+            + self._promise_notes()
+            + self._load_notes()
+            + self._idle_notes(routing.engine)
         )
 
     def _read_variants(self, section: Section) -> None:
@@ -185,6 +198,7 @@ class Scenario:
             self._active(),
             min(packets, float(flows.work.flows["bytes"].max()) / int(self.adapter["mtu"]) + 1),
         )
+        self.memory = needed
         text = limits.refusal(needed, allowed, len(flows))
         if text:
             raise root.document.error(("fabric",), f"with its traffic {text}")
@@ -218,15 +232,18 @@ class Scenario:
         """Whether there is one way, with buffer that can be reserved, the world knows."""
         if not (self.traffic.reserve.any() or self.traffic.reserve_buffer.any()):
             return
+        if not self.reroutes and (found := slow_link(self.routes, self.traffic)):
+            flow, text = found
+            raise traffic[int(self.traffic.entry[flow])].error("reserve", text)
         try:
             self.world()
         except ValueError as error:
-            flow = re.match(r"flow (\d+): ", str(error))
-            if flow is None:
+            said = re.match(r"flow (\d+): ", str(error))
+            if said is None:
                 raise
-            section = traffic[int(self.traffic.entry[int(flow[1])])]
+            section = traffic[int(self.traffic.entry[int(said[1])])]
             key = "reserve_buffer" if "reserve_buffer" in section else "reserve"
-            raise section.error(key, f"cannot be: {str(error)[flow.end() :]}") from None
+            raise section.error(key, f"cannot be: {str(error)[said.end() :]}") from None
 
     def _check_level(self, section: Section) -> None:
         if self.switching.classes and self.adapter.get("notice_level", 0) >= len(
@@ -291,29 +308,99 @@ class Scenario:
 
     def _trip_notes(self, reliable: NDArray[np.bool_]) -> tuple[str, ...]:
         """A timeout that ends before an answer can have come."""
-        flows = self.traffic.work.flows[reliable]
-        pairs = np.unique(np.stack([flows["src"], flows["dst"]], axis=1).astype(np.int64), axis=0)
-        cut_through = any(
-            one["cut_through"] for one in (self.switching.settings, *self.switching.own.values())
-        )
         note = timeout_note(
             self.routes,
-            pairs,
-            min(int(self.adapter["mtu"]), int(flows["bytes"].min())),
+            self._pairs(reliable),
+            min(int(self.adapter["mtu"]), int(self.traffic.work.flows["bytes"][reliable].min())),
             int(self.adapter.get("timeout", 14)),  # the defaults of World
             int(self.adapter.get("retry_count", 7)),
-            cut_through,
+            self._cuts_through(),
         )
         return (note,) if note else ()
 
+    def _promise_notes(self) -> tuple[str, ...]:
+        """More is reserved of a link than it carries. After a reroute ways are others."""
+        if self.reroutes:
+            return ()
+        mtu = int(self.adapter["mtu"])
+        note = promises_note(self.routes, self.traffic, mtu, self.duration)
+        return (note,) if note else ()
+
+    def _load_notes(self) -> tuple[str, ...]:
+        """Loads that add up to more than a link, and timers that are longer than the run."""
+        tcp = bool((self.traffic.transport == "tcp").any())
+        found = (
+            load_note(self.routes, self.traffic.names, self.document.settings["traffic"]),
+            timer_note(self.adapter, tcp, self.duration),
+        )
+        return tuple(note for note in found if note)
+
+    def _idle_notes(self, engine: str | None) -> tuple[str, ...]:
+        """Keys that do nothing beside the others."""
+        return idle_notes(
+            self.document.settings,
+            engine,
+            self.routes,
+            self.switching,
+            self.traffic,
+            [change.at for change in self.reroutes],
+        )
+
+    def _mark_notes(self) -> tuple[str, ...]:
+        """DCQCN, CCT and DCTCP slow down only for marks."""
+        kind = self.adapter.get("congestion", {}).get("kind")
+        switches = (self.switching.settings, *self.switching.own.values())
+        ecn = any(
+            one.get("mark") or any("mark" in lane for lane in one.get("lanes", ()))
+            for one in switches
+        )
+        marks = {"dcqcn": ecn or any(one["fecn"] for one in switches)}
+        marks["cct"] = marks["dcqcn"]
+        found = [f"{kind}, but no switch marks: no flow slows down"] * (not marks.get(kind, True))
+        if "dctcp" in self.traffic.control[self.traffic.transport == "tcp"] and not ecn:
+            found.append("dctcp, but no switch marks: it is like reno")
+        return tuple(found)
+
+    def _pairs(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """[n, 2]: hosts between which there are some of these flows."""
+        flows = self.traffic.work.flows[chosen]
+        ends = np.stack([flows["src"], flows["dst"]], axis=1).astype(np.int64)
+        return np.unique(ends, axis=0)
+
+    def _cuts_through(self) -> bool:
+        """Does any switch?"""
+        switches = (self.switching.settings, *self.switching.own.values())
+        return any(one["cut_through"] for one in switches)
+
+    def _window_notes(self) -> tuple[str, ...]:
+        """Windows that a flow can fill before the first acknowledgement comes."""
+        traffic, size = self.traffic, self.traffic.work.flows["bytes"]
+        adapter, tcp = self.adapter, self.adapter.get("tcp", {})
+        hpcc = adapter.get("congestion", {}).get("kind") == "hpcc"  # has a window of its own
+        notes = []
+        for transport, key, window, packet in (
+            ("rc", "adapter.window", adapter.get("window", 1 << 20), adapter["mtu"]),
+            ("tcp", "tcp.window", tcp.get("window", 16 << 20), tcp.get("mss", 1460)),
+        ):
+            long = (traffic.transport == transport) & (size > window)
+            if long.any() and not (hpcc and transport == "rc"):
+                pairs, cut = self._pairs(long), self._cuts_through()
+                notes.append(window_note(self.routes, pairs, packet, window, key, cut))
+        return tuple(note for note in notes if note)
+
     # ---- running ---------------------------------------------------------------------------------
 
-    def world(self, seed: int | None = None) -> World:
+    def hops(self) -> float:
+        """About how many packets a run passes on over links, if little is lost."""
+        mtu = int(self.adapter["mtu"])
+        return work.packet_hops(self.routes, self.traffic.work, mtu, self.duration)
+
+    def world(self) -> World:
         """A new world of it, with its flows, at time 0."""
         adapter = dict(self.adapter)
         if self.switching.by_route:
             adapter.setdefault("notice_level", None)
-        made = World(self.seed if seed is None else seed, **adapter)
+        made = World(self.seed, **adapter)
         switching = self.switching
         build(made, self.routes, switching.settings, self._errors, self._extenders, switching.own)
         for number, group in enumerate(self.groups):
@@ -375,24 +462,34 @@ class Scenario:
         seed: int | None = None,
         progress: Callable[[World], object] | None = None,
         captures: Mapping[str, str | Path] | None = None,
+        capture_bytes: int | None = None,
     ) -> ScenarioResult:
         """Runs it. Ctrl-C, or KeyboardInterrupt from ``progress(world)``, ends the run, and the
-        result, with what was measured, says so. ``seed``: of what is drawn by lot in the run;
-        traffic that is drawn stays that of the scenario's seed.
+        result, with what was measured, says so. ``seed``: instead of the scenario's own, as
+        ``changed({"seed": seed})`` has it: of the traffic that is drawn, and of the run.
 
-        ``captures``: pcapng files by the names of links. Raises ValueError for a link that is none
-        and for a link or a file that is there twice, OSError for a file that cannot be written.
+        ``captures``: pcapng files by the names of links. Of each packet they keep the first
+        ``capture_bytes``, 64 to 4352; all of it without. Raises ValueError for a link that is none,
+        for a link or a file that is there twice and for another number of bytes, OSError for a file
+        that cannot be written.
         """
-        world = self.world(seed)
-        self._capture(world, captures or {})
+        if seed is not None and seed != self.seed:
+            return self.changed({"seed": seed}, "run").run(
+                progress=progress, captures=captures, capture_bytes=capture_bytes
+            )
+        world = self.world()
+        self._capture(world, captures or {}, capture_bytes)
         samples = self._sample(world)
+        recorder = self._recorder(world)
         begin = time.perf_counter()
         try:
             end = world.run(self.duration, progress)
         except KeyboardInterrupt:
             end = "interrupted"
         wall = time.perf_counter() - begin
-        made = self._result(world, end, wall, self.seed if seed is None else seed)
+        at, delivered = recorder.rows(world)
+        made = self._result(world, end, wall)
+        made = replace(made, delivered_at=at, delivered=delivered)
         if lost := world.captures_lost:
             note = f"{lost} packets could not be written to the captures: is there room?"
             made = replace(made, notes=(*made.notes, note), captures_lost=lost)
@@ -404,7 +501,13 @@ class Scenario:
         numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
 
-    def _capture(self, world: World, captures: Mapping[str, str | Path]) -> None:
+    def _recorder(self, world: World) -> Recorder:
+        """Its first interval is that of a run as long as an ideal network would take."""
+        rows, traffic = rows_for(len(self.traffic)), self.traffic
+        interval = (self.duration or work.ideal_time(self.routes, traffic.work)) // rows
+        return Recorder(world, traffic.entry, len(traffic.names), interval, rows)
+
+    def _capture(self, world: World, captures: Mapping[str, str | Path], size: int | None) -> None:
         cables: dict[int, str] = {}
         files: dict[Path, str] = {}
         for link, path in captures.items():
@@ -416,7 +519,8 @@ class Scenario:
             if other != link:
                 raise ValueError(f"{path} is the file of {other} already, and cannot be {link}'s")
         for link, path in captures.items():
-            world.capture(*self.link_end(link), path)
+            kept = {} if size is None else {"size": size}
+            world.capture(*self.link_end(link), path, **kept)
 
     def _sample(self, world: World) -> Any:
         if not self.every:
@@ -425,7 +529,7 @@ class Scenario:
         chosen = [self._port_of(link) for link in links]
         return world.sample(self.every, chosen)
 
-    def _result(self, world: World, end: str, wall: float, seed: int) -> ScenarioResult:
+    def _result(self, world: World, end: str, wall: float) -> ScenarioResult:
         tables, flows = self.routes.tables, world.flows()
         unfinished = bool((flows["state"] < results.DONE).any())
         if end == "time" and not unfinished:
@@ -437,23 +541,36 @@ class Scenario:
         cables = {cable: 2 * number for number, cable in enumerate(self.fabric.cables())}
         return ScenarioResult(
             self.name,
-            seed,
+            self.seed,
             end,
             world.now,
             wall,
             world.events,
-            _flows(flows, self.traffic),
+            _flows(flows, self.traffic, len(tables.names)),
             self._links(world),
             tables.names,
             self.traffic.names,
+            tuple(group.name for group in self.groups),
             self.switching.classes,
             packets={**count, "under_way": under_way},
             wrong=world.check(at_rest=end == "done" and self.duration is None),
             blocked=tuple(ends[place] for place in blocked if place in ends),
-            notes=self.notes,
+            notes=self.notes + self._late_notes(world.now, end),
             link_events=tuple((cables[e.cable], e.up, e.at) for e in self.events),
+            route_changes=tuple(each.at for each in self.reroutes if each.at <= world.now),
             fabric=self.fabric,
+            settings={**self.document.resolved(), "name": self.name},
+            variant=self.document.variant,
+            changes=self.document.changed_values(),
+            version=full_version(),
         )
+
+    def _late_notes(self, now: int, end: str) -> tuple[str, ...]:
+        """Events that a run without a duration did not live to see."""
+        late = [event.at for event in self.events if event.at > now]
+        if not late or end == "interrupted":
+            return ()
+        return (f"the run ended at {time_text(now)}, before the event at {time_text(min(late))}",)
 
     def _rows(self, world: World) -> NDArray[np.int64]:
         """The rows of World.links, in the order of Tables.links."""
@@ -496,10 +613,12 @@ def _decoded(path: Path) -> str:
 PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")
 
 
-def _flows(seen: NDArray[np.void], traffic: Traffic) -> NDArray[np.void]:
+def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.void]:
+    """Groups are numbered behind the nodes."""
     same = ("source", "target", "bytes", "start", "finish", "done", "lost", "notices", "timeouts",
             "state", "status")  # fmt: skip
     columns: dict[str, Any] = {name: seen[name] for name in same}
+    columns["target"] = seen["target"] + np.where(traffic.group >= 0, nodes, 0)
     columns["traffic"] = traffic.entry
     columns["retransmissions"], columns["marks"] = seen["resent"], seen["marked"]
     columns["class"] = traffic.level

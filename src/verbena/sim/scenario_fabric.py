@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from verbena import fabrics
 from verbena.fabrics import Cable, Fabric, FabricError, Routes
+from verbena.fabrics.links import LinkNames
 from verbena.sim import kinds
 from verbena.sim.document import Section
 
@@ -29,7 +30,8 @@ __all__ = [
 
 MAX_HOSTS = 1 << 16  # of the simulator
 MAX_NODES = 1 << 18
-_COUNT = kinds.whole(0, 1 << 20)
+_COUNT = kinds.whole(1, 1 << 20)
+_NONE_OR_MORE = kinds.whole(0, 1 << 20)
 _SIZES = kinds.list_of(kinds.whole(1, 1 << 20))
 _RATIO = kinds.number(0, 1000, above=True)
 
@@ -42,7 +44,7 @@ TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Kinds]] = {
     "chain": (fabrics.chain, {"switches": _COUNT, "hosts": _COUNT}),
     "parking_lot": (fabrics.parking_lot, {"senders": _COUNT}),
     "ring": (fabrics.ring, {"switches": _COUNT, "hosts": _COUNT}),
-    "torus": (fabrics.torus, {"shape": _SIZES, "hosts": _COUNT, "wrap": kinds.flag}),
+    "torus": (fabrics.torus, {"shape": _SIZES, "hosts": _NONE_OR_MORE, "wrap": kinds.flag}),
     "fat_tree": (fabrics.fat_tree, {"k": _COUNT}),
     "clos2": (
         fabrics.clos2,
@@ -109,36 +111,19 @@ _ERRORS = kinds.number(0, 0.01)
 
 
 class Cables:
-    """Links by what a scenario calls them: "s0-h1", "s0[1]-h1[1]" or "s0[1]", which all begin at
-    s0."""
+    """Cables by the names of their links (``fabrics.links``)."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self._named: dict[str, list[tuple[int, Cable]]] = {}
-        for number, cable in enumerate(fabric.cables()):
-            here, there = (cable.a, cable.a_port), (cable.b, cable.b_port)
-            for link, (a, b) in enumerate(((here, there), (there, here)), 2 * number):
-                one, other = f"{a[0]}[{a[1]}]", f"{b[0]}[{b[1]}]"
-                for name in {f"{a[0]}-{b[0]}", f"{one}-{other}", one}:
-                    self._named.setdefault(name, []).append((link, cable))
-
-    def _only(self, value: object) -> tuple[int, Cable]:
-        found = self._named.get(value, []) if isinstance(value, str) else []
-        if len(found) > 1:
-            names = ", ".join(str(cable) for _, cable in found[:3])
-            raise ValueError(f"there are {len(found)} of them: {names}")
-        if not found:
-            every = {str(cable): 0 for named in self._named.values() for _, cable in named}
-            some = ", ".join(list(every)[:6])
-            raise ValueError(f"there is no such link: there are {some}{', ...' * (len(every) > 6)}")
-        return found[0]
+        self._names = LinkNames.of(fabric)
+        self._cables = list(fabric.cables())
 
     def find(self, value: object) -> Cable:
         """Raises ValueError where there is none, or more than one."""
-        return self._only(value)[1]
+        return self._cables[self.link(value) // 2]
 
     def link(self, value: object) -> int:
         """The number of a directed link, as Tables.links counts them; raises ValueError."""
-        return self._only(value)[0]
+        return self._names.find(value)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,40 @@ from numpy.typing import NDArray
 
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
-from verbena.fabrics.collectives import BROADCASTS, COLLECTIVES, PIPELINES, flow_count
+from verbena.fabrics.collectives import COLLECTIVES, flow_count
 from verbena.sim import kinds
 from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
-from verbena.sim.document import Section
+from verbena.sim.document import Section, names_of
+from verbena.sim.scenario_patterns import LATEST, PATTERNS, Key, Place
 from verbena.sim.scenario_switch import Switching
 from verbena.sim.units import bytes_of, time_text
 
 __all__ = ["Traffic", "count_flows", "read_traffic"]
 
-_COUNT = kinds.whole(1, 10**9)
-_SIZE = kinds.size(1)
 LONGEST_MESSAGE = 1 << 30
-LATEST = 1 << 61  # ps
+# Keys of each [[traffic]], beside those of its pattern. What their values may be depends on other
+# keys: _read has it, in this order.
+COMMON = {
+    "pattern": Key("name", "a pattern of the next table"),
+    "name": Key("text", "what results and settings call it", default="the pattern's name",
+                without="the pattern's name; `shift-2` where that is taken"),
+    "start": Key("time", "is added to the flows' own starts", default=0),
+    "transport": Key("`rc`, `uc`, `ud`, `tcp`", "what carries it", default="rc"),
+    "operation": Key("`write`, `send`, `read`", "of RC and UC; `read` is for RC, UD only sends",
+                     default="write", without="`write`, of UD `send`"),
+    "message": Key("size", "of each request; of datagrams, the MTU at most", default=0,
+                   without="the whole flow"),
+    "class": Key("name or number", "a class of the switches, or a service level", default=0),
+    "depth": Key("1 to 64", "messages that are posted at once", default=1),
+    "group": Key("name", "the flows go to a [[group]]; `flows` over UD", default=None,
+                 without="none"),
+    "reserve": Key("rate", "is promised by each link of the way", default=0, without="nothing"),
+    "reserve_buffer": Key("size", "is kept by each switch of the way", default=0,
+                          without="nothing"),
+    "control": Key("`reno`, `cubic`, `dctcp`", "of TCP", default="cubic"),
+    "seed": Key("whole number", "of what the pattern draws by chance", default=None,
+                without="the scenario's, and the table's number"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,136 +108,6 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
             raise section.error(key, f"is wrong: {error}") from None
         made.append(Group(name, tuple(members), root))
     return tuple(made)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """What a pattern may ask for."""
-
-    section: Section
-    fabric: Fabric
-    numbers: dict[str, int]
-    folder: Path
-    seed: int
-    group: int  # of the table's flows; -1: they go to hosts
-
-    def host(self, value: object) -> int:
-        """By name or number."""
-        if isinstance(value, str) and value in self.numbers:
-            return self.numbers[value]
-        hosts = len(self.numbers)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < hosts:
-            return value
-        raise ValueError(f"there is no such host: there are h0 to h{hosts - 1}, or numbers from 0"
-                         if "h0" in self.numbers else "there is no such host")  # fmt: skip
-
-    def hosts(self) -> int:
-        """How many take part: all, or the first of them."""
-        most = len(self.numbers)
-        return self.section.take("hosts", kinds.whole(2, max(2, most)), most)
-
-
-def _flows(place: _Place) -> Workload:
-    """From here to there; again and again with ``repeat`` and ``every``."""
-    section, hosts = place.section, kinds.list_of(place.host)
-    source = section.take("from", hosts)
-    # To a group: whichever other host, until the world is told.
-    other = [(host + 1) % len(place.numbers) for host in source]
-    target = other if place.group >= 0 else section.take("to", hosts)
-    size = section.take("size", kinds.list_of(_SIZE))
-    repeat = section.take("repeat", _COUNT, 1)
-    every = section.take("every", kinds.time, 0)
-    if repeat * every > LATEST:
-        raise section.error("every", f"= {time_text(every)}: the last of {repeat} is too late")
-    many = {len(source), len(target), len(size)} - {1}
-    if len(many) > 1:
-        raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there are "
-                            f"{len(size)} sizes")  # fmt: skip
-    count = max(many, default=1)
-    columns = [np.broadcast_to(np.array(part), count) for part in (source, target, size)]
-    start = np.repeat(np.arange(repeat) * every, count)
-    here, there, sizes = (np.tile(column, repeat) for column in columns)
-    return Workload("flows", fabrics.flows(here, there, sizes, start))
-
-
-def _incast(place: _Place) -> Workload:
-    section, most = place.section, len(place.numbers)
-    senders = section.take("senders", kinds.whole(1, max(1, most - 1)), most - 1)
-    size = section.take("size", _SIZE)
-    receiver = section.take("receiver", place.host, None)
-    within = section.take("within", kinds.time, 0)
-    return fabrics.incast(senders, size, receiver=receiver, within_ps=within, seed=place.seed)
-
-
-def _permutation(place: _Place) -> Workload:
-    size = place.section.take("size", _SIZE)
-    return fabrics.permutation(place.hosts(), size, seed=place.seed)
-
-
-def _shift(place: _Place) -> Workload:
-    by = place.section.take("by", kinds.whole(1, 1 << 20))
-    return fabrics.shift(place.hosts(), by, place.section.take("size", _SIZE))
-
-
-def _all_to_all(place: _Place) -> Workload:
-    in_turn = place.section.take("in_turn", kinds.flag, True)
-    return fabrics.all_to_all(place.hosts(), place.section.take("size", _SIZE), in_turn=in_turn)
-
-
-def _collective(name: str) -> Callable[[_Place], Workload]:
-    """The function of verbena.fabrics of that name, with ``chunk`` and ``root`` if it has them."""
-
-    def made(place: _Place) -> Workload:
-        hosts, size = place.hosts(), place.section.take("size", _SIZE)
-        options: dict[str, Any] = {}
-        if name in PIPELINES:
-            options["chunk"] = place.section.take("chunk", _SIZE, None)
-        if name in BROADCASTS:
-            options["root"] = place.section.take("root", place.host, 0)
-        work: Workload = getattr(fabrics, name)(hosts, size, **options)
-        return work
-
-    return made
-
-
-def _poisson(place: _Place) -> Workload:
-    section, link = place.section, place.fabric.cable(place.fabric.hosts[0], 1)
-    load = section.take("load", kinds.number(0, 1, above=True))
-    sizes = section.take("sizes", kinds.text)
-    lasts = section.take("lasts", kinds.time)
-    rate = section.take("link", kinds.rate, link.rate if link else "100GbE")
-    drawn: Any = sizes
-    if sizes not in fabrics.PUBLISHED:
-        path = place.folder / sizes
-        if not path.is_file():
-            known = ", ".join(fabrics.PUBLISHED)
-            raise section.error("sizes", f"is no file, and none of {known}")
-        drawn = fabrics.read_distribution(path)
-    return fabrics.poisson(
-        place.hosts(), load, drawn, link=rate, duration_ps=lasts, seed=place.seed
-    )
-
-
-def _trace(place: _Place) -> Workload:
-    path = place.folder / place.section.take("file", kinds.text)
-    try:
-        return fabrics.read_csv(path, place.numbers)
-    except FabricError as error:
-        raise place.section.error("file", f"is wrong: {error}") from None
-    except (OSError, ValueError) as error:
-        raise place.section.error("file", f"cannot be read: {error}") from None
-
-
-PATTERNS: dict[str, Callable[[_Place], Workload]] = {
-    "flows": _flows,
-    "incast": _incast,
-    "permutation": _permutation,
-    "shift": _shift,
-    "all_to_all": _all_to_all,
-    **{name: _collective(name) for name in COLLECTIVES},
-    "poisson": _poisson,
-    "trace": _trace,
-}
 
 
 def count_flows(sections: list[Section], hosts: int) -> float:
@@ -282,12 +172,15 @@ def read_traffic(
         _read(section, fabric, hosts, switching, adapter, folder, seed + number, groups)
         for number, section in enumerate(sections)
     ]
-    names = tuple(name for name, _, _ in made)
-    work = sum((work for _, work, _ in made[1:]), made[0][1])
-    lengths = [len(work) for _, work, _ in made]
+    names = tuple(name or "" for name in names_of([section.table for section in sections]))
+    for number, section in enumerate(sections):
+        if "name" in section and names[number] in names[:number]:
+            raise section.error("name", f'= "{names[number]}": another traffic has this name')
+    work = sum((work for work, _ in made[1:]), made[0][0])
+    lengths = [len(work) for work, _ in made]
 
     def column(place: int, kind: Any) -> NDArray[Any]:
-        return np.repeat(np.array([options[place] for _, _, options in made], kind), lengths)
+        return np.repeat(np.array([options[place] for _, options in made], kind), lengths)
 
     return Traffic(
         names,
@@ -318,15 +211,15 @@ def _read(
     folder: Path,
     seed: int,
     groups: tuple[Group, ...],
-) -> tuple[str, Workload, Options]:
+) -> tuple[Workload, Options]:
     pattern = section.take("pattern", kinds.one_of(PATTERNS))
-    name = section.take("name", kinds.text, pattern)
+    section.take("name", kinds.text, pattern)
     start = section.take("start", kinds.time, 0)
     transport = section.take("transport", kinds.one_of(TRANSPORTS), "rc")
     usual = "send" if transport == "ud" else "write"
     operation = section.take("operation", kinds.one_of(OPERATIONS), usual)
     options = (
-        section.take("message", kinds.size(0, LONGEST_MESSAGE), 0),
+        section.take("message", kinds.size(1, LONGEST_MESSAGE), 0),
         section.take("class", switching.level, 0),
         section.take("depth", kinds.whole(1, 64), 1),
         operation,
@@ -339,11 +232,12 @@ def _read(
     _try(section, options, adapter)
     own = section.take("seed", kinds.whole(0, 1 << 62), seed)
     try:
-        work = PATTERNS[pattern](_Place(section, fabric, hosts, folder, own, options[5]))
+        work = PATTERNS[pattern].workload(Place(section, fabric, hosts, folder, own, options[5]))
         section.close()
-        work.check(len(hosts))
+        work.check(len(hosts), fabric.tables().names)
     except FabricError as error:
         raise section.error(None, f"is wrong: {error}") from None
+    _check_reserve(section, fabric, work, options[6])
     if len(work) and work.flows["start"].max() > LATEST:
         raise section.error(None, f"has a flow that starts after {time_text(LATEST)}, too late")
     if start:
@@ -352,7 +246,20 @@ def _read(
         work.flows["start"][first] += start
     if not len(work):
         raise section.error(None, "makes no flow")
-    return name, work, options
+    return work, options
+
+
+def _check_reserve(section: Section, fabric: Fabric, work: Workload, reserve: int) -> None:
+    """No link of a source or target may be slower than what is to be promised on it."""
+    links = fabric.tables().links
+    ends = np.unique(np.concatenate([work.flows["src"], work.flows["dst"]]))
+    own = links[np.isin(links["src"], ends)]
+    if len(own) and reserve > (slowest := int(own["rate"].min())):
+        raise section.error(
+            "reserve",
+            f"is {reserve / 1e9:g} Gb/s, more than a link of these hosts has: "
+            f"{slowest / 1e9:g} Gb/s",
+        )
 
 
 def _control(section: Section, transport: str) -> str:

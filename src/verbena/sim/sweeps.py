@@ -8,24 +8,29 @@ import os
 import pickle
 import signal
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import current_process, get_context
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verbena.progress import Line
 from verbena.sim import limits
 from verbena.sim.document import Document, plain
-from verbena.sim.parquet import arrow
+from verbena.sim.parquet import arrow, with_metadata, with_units
 from verbena.sim.result import DONE, FAILED, INCOMPLETE, ScenarioResult
 from verbena.sim.scenario import Scenario
+from verbena.version import full_version
 
 __all__ = ["Sweep", "SweepError", "measures", "sweep"]
 
+LOOKS = 0.2  # s between two lines about how far a sweep is, at least
 POINT_BYTES = 3000  # of a point and its row, on the way and in the table
 Measure = Callable[[ScenarioResult], Mapping[str, float]]
 UNGUARDED = 78  # exit code of a process that would begin the sweep anew: EX_CONFIG of sysexits.h
@@ -33,6 +38,15 @@ WHERE = (
     "define it at the top of a module (a file beside the notebook or program), or above the "
     'program\'s `if __name__ == "__main__":`; or sweep with workers=1'
 )
+
+
+UNITS = {  # of what ``measures`` gives
+    **dict.fromkeys(("time", "mean", "median", "p99", "slowest", "stalled", "wall"), "s"),
+    **dict.fromkeys(("delivered", "lost", "queue_max"), "B"),
+    **dict.fromkeys(("done", "failed", "incomplete"), "flows"),
+    **dict.fromkeys(("retransmissions", "marks", "dropped"), "packets"),
+    "goodput": "bit/s",
+}
 
 
 class SweepError(RuntimeError):
@@ -51,11 +65,14 @@ class Sweep:
     """The results of a sweep: a row for each point, in the order of ``itertools.product``.
 
     ``points``: the settings of each row, with its "seed". ``columns``: arrays by name, of settings
-    and of measures.
+    and of measures. Iterating gives the rows as dicts, so ``pandas.DataFrame(table)`` has these
+    columns. ``about`` says what made it: Verbena's "version", the scenario's "name", "settings" and
+    "variant", and the "measure".
     """
 
     points: tuple[dict[str, Any], ...]
     columns: dict[str, NDArray[Any]]
+    about: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -63,16 +80,34 @@ class Sweep:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, row, strict=True))
+
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Needs pyarrow (pip install pyarrow)."""
+        """Units are in the fields' metadata; null is a time that there is not.
+
+        ``about`` is in the schema's metadata ("verbena"). The column "wall" is left out, since
+        real time is different each time, and files of one sweep are equal without it.
+        Needs pyarrow (pip install pyarrow).
+        """
         pyarrow = arrow()
-        pyarrow.parquet.write_table(pyarrow.table(dict(self.columns)), path)
+        columns = {
+            name: pyarrow.array(column, from_pandas=True)
+            for name, column in self.columns.items()
+            if name != "wall"
+        }
+        measured = {name: UNITS[name] for name in columns if name in UNITS}
+        table = with_metadata(pyarrow.table(columns), self.about)
+        pyarrow.parquet.write_table(with_units(table, measured), path)
 
 
 def measures(result: ScenarioResult) -> dict[str, float]:
     """What a sweep keeps of each run, if it is not told otherwise; times in seconds.
 
-    Times are those of flows that are done; ``delivered`` and ``lost`` are bytes.
+    All traffics are taken together; one's own function tells them apart, as with
+    ``result.durations("web")``. Times are those of flows that are done; ``delivered`` and ``lost``
+    are bytes.
     """
     times = result.durations() / 1e12
     some = len(times) > 0
@@ -107,10 +142,12 @@ def sweep(
     dask: str | None = None,
     workers: int | None = None,
     measure: Measure = measures,
+    quiet: bool = False,
 ) -> Sweep:
     """Runs the scenario with all combinations of settings and seeds.
 
-    ``over``: values by key, as for ``Scenario.changed``. ``seeds``: which, or how many from the
+    ``over``: values by key, as for ``Scenario.changed``; "variant" has names of the scenario's
+    variants, whose settings come first. ``seeds``: which, or how many from the
     scenario's own on; ``over`` may have them as "seed" instead. The points are shared out to
     ``workers`` processes (as many as there are cores), or to the Dask cluster whose scheduler has
     the address ``dask``, "tcp://host:8786", on which Verbena is installed. ``measure(result)`` is
@@ -119,20 +156,56 @@ def sweep(
 
     All settings are checked before the first point runs. Raises ScenarioError for a setting that
     cannot be, SweepError for a point that fails, which names its settings. Ctrl-C ends all of it.
+    How many points are done is said on stderr if that is a terminal, otherwise from ten seconds
+    on; with ``quiet`` nothing is.
     """
     _check_guard()
     points = list(_points(scenario, over or {}, seeds))
     for point in {_text(_without_seed(point)): point for point in points}.values():
-        Scenario(scenario.document.changed(point, f"with {_text(point)}"), scenario.folder)
+        Scenario(_changed(scenario.document, point), scenario.folder)
     jobs = [(scenario.document, str(scenario.folder), point, measure) for point in points]
-    rows = list(_on_cluster(dask, jobs) if dask else _here(workers, jobs))
+    told = _Told(len(jobs), quiet)
+    with told:
+        rows = list(_on_cluster(dask, jobs, told) if dask else told.each(_here(workers, jobs)))
     for point, row in zip(points, rows, strict=True):
         if row.keys() != rows[0].keys():
             names = f"{', '.join(row)}; with {_text(points[0])}: {', '.join(rows[0])}"
             raise SweepError(f"with {_text(point)} measure has other names: {names}", point)
     columns = {name: _column([point[name] for point in points]) for name in points[0]}
     columns |= {name: _column([row[name] for row in rows]) for name in rows[0]}
-    return Sweep(tuple(points), columns)
+    if _seeds_are_alike(points, rows):
+        warnings.warn(
+            "sweep: all seeds gave the same rows, as where nothing is drawn by chance: "
+            "one seed is enough",
+            stacklevel=2,
+        )
+    return Sweep(tuple(points), columns, _about(scenario, measure))
+
+
+def _about(scenario: Scenario, measure: Measure) -> dict[str, Any]:
+    """What made the table, beside the settings of its points."""
+    return {
+        "version": full_version(),
+        "name": scenario.name,
+        "settings": plain(dict(scenario.document.settings)),
+        "variant": scenario.document.variant,
+        "changes": scenario.document.changed_values(),
+        "measure": getattr(measure, "__qualname__", repr(type(measure))),
+    }
+
+
+def _seeds_are_alike(
+    points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Are there several seeds, and all rows of one setting the same but for the real time?"""
+    if len({point["seed"] for point in points}) < 2:
+        return False
+    first: dict[str, str] = {}
+    for point, row in zip(points, rows, strict=True):
+        seen = repr({name: value for name, value in row.items() if name != "wall"})
+        if first.setdefault(_text(_without_seed(point)), seen) != seen:
+            return False
+    return True
 
 
 def _points(
@@ -167,6 +240,41 @@ def _text(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in point.items())
 
 
+def _changed(document: Document, point: Mapping[str, Any]) -> Document:
+    """The settings of a point: those of its variant, and then the others. Raises ScenarioError."""
+    changes = {key: value for key, value in point.items() if key != "variant"}
+    varied = document.varied(point["variant"]) if "variant" in point else document
+    return varied.changed(changes, f"with {_text(point)}")
+
+
+class _Told:
+    """How many points are done, on stderr."""
+
+    def __init__(self, count: int, quiet: bool) -> None:
+        self.count, self.done = count, 0
+        self.line = Line(quiet, "sweep")
+        self.begin = self.last = time.monotonic()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        self.line.clear()
+
+    def one(self) -> None:
+        self.done += 1
+        now = time.monotonic()
+        if now - self.last >= LOOKS and self.done < self.count:
+            self.last = now
+            left = (now - self.begin) * (self.count / self.done - 1)
+            self.line.say(f"{self.done} of {self.count} points, about {left:.0f} s to go")
+
+    def each(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        for row in rows:
+            self.one()
+            yield row
+
+
 Job = tuple[Document, str, dict[str, Any], Measure]
 
 
@@ -174,7 +282,7 @@ def _run(job: Job) -> Mapping[str, Any]:
     """In a worker."""
     document, folder, point, measure = job
     try:
-        made = Scenario(document.changed(point, f"with {_text(point)}"), folder)
+        made = Scenario(_changed(document, point), folder)
         result = made.run()
         if result.end == "interrupted":
             raise KeyboardInterrupt
@@ -281,7 +389,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
+def _on_cluster(address: str, jobs: list[Job], told: _Told) -> Iterator[Mapping[str, Any]]:
     try:
         from dask.distributed import Client, as_completed
     except ModuleNotFoundError as error:
@@ -295,6 +403,7 @@ def _on_cluster(address: str, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
             for future in as_completed(futures):
                 if future.status != "finished":
                     raise _failed(future, points[future.key])
+                told.one()
             yield from client.gather(futures)
         except BaseException:
             client.cancel(futures)

@@ -2,7 +2,8 @@
 """Results as trace events (JSON), for Perfetto and chrome://tracing.
 
 A host is a process and its flows are slices in it; a queue that was sampled is a counter of the
-node that it is in; a link that goes up or down is an instant.
+node that it is in, and what a traffic delivers is one of process 0; a link that goes up or down,
+and routes that are made anew, are instants.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
     for number, name in enumerate(result.nodes):
         yield {"ph": "M", "name": "process_name", "pid": number + 1, "args": {"name": name}}
     yield from _flows(result)
+    yield from _throughput(result)
     yield from _queues(result)
     for link, up, at in result.link_events:
-        yield {
-            "ph": "i",
-            "s": "g",
-            "name": f"{result.link_name(link)} {'up' if up else 'down'}",
-            "ts": at / MICROSECOND,
-            "pid": int(result.links["node"][link]) + 1,
-            "tid": 0,
-        }
+        if at <= result.time:  # the run may have ended before
+            name = f"{result.link_name(link)} {'up' if up else 'down'}"
+            yield _instant(name, at, int(result.links["node"][link]) + 1)
+    for at in result.route_changes:
+        yield _instant("routes made anew", at, 0)
+
+
+def _instant(name: str, at: int, process: int) -> dict[str, Any]:
+    """For all of the timeline."""
+    return {"ph": "i", "s": "g", "name": name, "ts": at / MICROSECOND, "pid": process, "tid": 0}
 
 
 def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
@@ -67,7 +71,7 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
         rows[row : row + 1] = [finish]
         yield {
             "ph": "X",
-            "name": f"{_traffic(result, flow)} to {result.nodes[flow['target']]}",
+            "name": f"{_traffic(result, flow)} to {result.end_name(flow['target'])}",
             "cat": "flow",
             "ts": start / MICROSECOND,
             "dur": (finish - start) / MICROSECOND,
@@ -86,7 +90,7 @@ def _refusal(result: ScenarioResult, flow: Any) -> dict[str, Any]:
     return {
         "ph": "i",
         "s": "p",
-        "name": f"{_traffic(result, flow)} to {result.nodes[flow['target']]} refused",
+        "name": f"{_traffic(result, flow)} to {result.end_name(flow['target'])} refused",
         "ts": int(flow["start"]) / MICROSECOND,
         "pid": int(flow["source"]) + 1,
         "tid": 0,
@@ -96,6 +100,19 @@ def _refusal(result: ScenarioResult, flow: Any) -> dict[str, Any]:
 def _traffic(result: ScenarioResult, flow: Any) -> str:
     number = int(flow["traffic"])
     return result.traffic[number] if number < len(result.traffic) else "flow"
+
+
+def _throughput(result: ScenarioResult) -> Iterator[dict[str, Any]]:
+    """Gb/s of each traffic from one look to the next."""
+    for number, name in enumerate(result.traffic):
+        for at, rate in zip(result.delivered_at, result.throughput(number)[1], strict=False):
+            yield {
+                "ph": "C",
+                "name": f"throughput of {name}",
+                "ts": int(at) / MICROSECOND,
+                "pid": 0,
+                "args": {"Gb/s": round(float(rate) / 1e9, 3)},
+            }
 
 
 def _queues(result: ScenarioResult) -> Iterator[dict[str, Any]]:

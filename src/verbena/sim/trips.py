@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a packet and its acknowledgement are on their way at least, and whether RC waits for it.
+"""How long a packet and its acknowledgement are on their way at least, and what is too little.
 
-Scenarios ask before they run: a timeout that is shorter than the round trip sends everything again,
-or ends the connection, though nothing was lost.
+Scenarios ask before they run. A timeout that is shorter than the round trip sends everything again,
+or ends the connection, though nothing was lost; a window that holds less than the round trip's
+bytes keeps a connection below the rate of its links.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from verbena.fabrics import Routes
 from verbena.sim.units import time_text
+from verbena.sim.windows import window_text
 
-__all__ = ["round_trips", "timeout_note"]
+__all__ = ["round_trips", "timeout_note", "window_note"]
 
 UNIT = 4_096_000  # ps: the local ACK timeout is this times 2^timeout (IBA 9.7.6.1.3)
 LONGEST = 31
@@ -60,4 +62,37 @@ def timeout_note(
         f"RC waits {time_text(lasts)} for an answer (adapter.timeout = {timeout}), and the round "
         f"trip of {names[0]} and {names[1]} is {time_text(trips[worst])} or more, so {what}: "
         f"adapter.timeout = {enough} is longer"
+    )
+
+
+def window_note(
+    routes: Routes,
+    pairs: NDArray[np.int64],
+    size: int,
+    window: int,
+    key: str,
+    cut_through: bool = False,
+) -> str:
+    """What a window of so many bytes costs one connection between these hosts; or nothing.
+
+    ``size``: of a packet; ``key``: the setting that the window comes from.
+    """
+    if not len(pairs):
+        return ""
+    trips = round_trips(routes, pairs[:, 0], pairs[:, 1], size, cut_through)
+    links, way = routes.tables.links, routes.links(pairs[:, 0], pairs[:, 1])
+    slowest = np.where(way >= 0, links["rate"][way], np.inf).min(axis=1)
+    part = window * 8e12 / (trips * slowest)
+    worst = int(part.argmin())
+    if part[worst] >= 1:
+        return ""
+    source, target = (routes.tables.names[int(host)] for host in pairs[worst])
+    return window_text(
+        window,
+        key,
+        source,
+        target,
+        float(trips[worst]),
+        float(slowest[worst]),
+        f'{key} = "{{}} MiB"',
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["bytes_of", "picoseconds", "size_text", "time_text"]
+__all__ = ["bytes_of", "gigabits_text", "picoseconds", "size_text", "time_text"]
 
 TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
 SIZES = {
@@ -22,7 +22,7 @@ def picoseconds(value: object) -> int:
     """A time as "10 us" or "1.5ms"; 0 needs no unit. ValueError says what is allowed."""
     if value == 0 and not isinstance(value, bool):
         return 0
-    return _quantity(value, TIMES, 'a time, as in "10 us" or "1.5 ms"', "ns, us, ms, s")
+    return _quantity(value, TIMES, 'a time, as in "10 us" or "1.5 ms"', "ps, ns, us, ms, s")
 
 
 def bytes_of(value: object) -> int:
@@ -36,16 +36,23 @@ def bytes_of(value: object) -> int:
 
 def _quantity(value: object, units: dict[str, int], what: str, known: str) -> int:
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None and isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"needs a unit: it is to be {what}")
     if found is None:
         raise ValueError(f"is not {what}")
     if found[2] not in units:
-        raise ValueError(f"has the unit {found[2]!r}, which is not one of {known}")
+        raise ValueError(f"has the unit {found[2]!r}, which is not one of {known}{_bits(found[2])}")
     exact = Fraction(found[1]) * units[found[2]]
     if exact.denominator != 1 and exact > 1000:
         exact = Fraction(round(exact))
     if exact.denominator != 1:
         raise ValueError(f"is no whole number of {'ps' if units is TIMES else 'bytes'}")
     return int(exact)
+
+
+def _bits(unit: str) -> str:
+    """What to add about "Kb" and "Mbit" where bytes are wanted."""
+    return ": b are bits, and B bytes" if re.fullmatch(r"[kKMGT]?i?b(its?)?", unit) else ""
 
 
 def time_text(ps: float) -> str:
@@ -56,6 +63,12 @@ def time_text(ps: float) -> str:
                 f"{ps / factor:.3g} {unit}" if ps < 999.5 * factor else f"{ps / factor:.0f} {unit}"
             )
     return f"{ps:.0f} ps"
+
+
+def gigabits_text(bits: float) -> str:
+    """A rate in bits per second, as three digits or a whole number: "97.9 Gb/s", "3858 Gb/s"."""
+    rate = bits / 1e9
+    return f"{rate:.3g} Gb/s" if rate < 999.5 else f"{rate:.0f} Gb/s"
 
 
 def size_text(count: float) -> str:

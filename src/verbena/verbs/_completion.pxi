@@ -4,6 +4,8 @@
 cdef enum:
     FEW_WCS = 16
     SHARED_CHANNEL_SLICE_MS = 10  # a thread that sleeps for one CQ may take another's event
+    NAP_MS = 1                    # between looks at a CQ that there was no descriptor left for
+    DEFAULT_SPIN_NS = 50000
 
 
 @cython.freelist(256)
@@ -129,6 +131,7 @@ cdef class CompChannel(Resource):
     cdef int cqs  # that notify it
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -142,8 +145,7 @@ cdef class CompChannel(Resource):
         if self.channel is not NULL:
             if self.context.simulated and self.cqs == 0:  # else it stays
                 self.context.device.list.owner.remove_fd(self.channel.fd)
-            with nogil:
-                code = self.context.library.call.destroy_comp_channel(self.channel)
+            code = self.context.library.call.destroy_comp_channel(self.channel)
             code = _error_of(code)
             if code == 0:
                 self.channel = NULL
@@ -178,23 +180,30 @@ cdef class CompChannel(Resource):
         self._check()
         deadline = (_world_deadline(self.context, timeout) if self.context.simulated
                     else _deadline(timeout))
-        self.busy += 1
+        cdef Waits waits
+        cdef uint64_t since = self._begin_wait()
+        waits = self.waits
         try:
             while True:
                 self._take_events()
                 cq = self._oldest_pending()
                 if cq is not None:
                     return cq
+                waits._check(since)
                 if self.context.simulated:
                     if not _step(self.context, deadline):
                         return None
                 elif (
-                    not _readable(self.channel.fd, deadline, self._longest_sleep())
+                    not waits._sleep(since, self.channel.fd, deadline, self._longest_sleep())
                     and vb_now_ns() >= deadline
                 ):
                     return None
         finally:
-            self.busy -= 1
+            self._end_wait(waits)
+
+    def cancel_wait(self):
+        """End every ``get_cq_event`` that another thread is in: VerbsError(ECANCELED) there."""
+        self._cancel_wait()
 
     def drain(self):
         """Take and acknowledge all events that are there, without waiting; how many they were."""
@@ -229,7 +238,7 @@ cdef class CompChannel(Resource):
 
     cdef object _oldest_pending(self):
         while self.pending:
-            cq = self.context._children.get(self.pending.popleft())
+            cq = self.context._child(self.pending.popleft())
             if cq is not None and (<CQ>cq)._is_open():
                 return cq
         return None
@@ -240,11 +249,14 @@ cdef class CompChannel(Resource):
         cdef void *token
         cdef int code
         while True:
+            self._check()
             if self.context.simulated:  # which has one thread
                 code = self._take_event(&cq, &token)
             else:
+                self.busy += 1  # no `_begin`: a wait that is being ended drains its channel, too
                 with nogil:
                     code = self._take_event(&cq, &token)
+                self.busy -= 1
             if code:
                 if errno == EAGAIN or errno == EINTR:
                     return 0
@@ -263,11 +275,12 @@ cdef class CompChannel(Resource):
 
 cdef CompChannel _create_comp_channel(Context context):
     cdef CompChannel self = CompChannel.__new__(CompChannel)
-    context._check()
     self._adopt(context)
     self.pending = collections.deque()
+    context._begin()
     with nogil:
         self.channel = context.library.call.create_comp_channel(context.context)
+    context._end()
     if self.channel is NULL:
         raise context._failed("create_comp_channel", errno)
     os.set_blocking(self.channel.fd, False)
@@ -281,9 +294,17 @@ cdef class CQ(Resource):
     """A completion queue."""
 
     cdef readonly CompChannel channel
+    cdef CompChannel sleeper  # the channel, or one of its own to sleep on; None: there is none
     cdef ibv_cq *cq
+    cdef dict senders     # qp_num -> Outstanding, of the QPs whose requests complete here
+    cdef dict receivers
+    cdef list xrc_queues  # SharedWork, of the XRC domains' SRQs that complete here
+    cdef Outstanding last_queue  # of the latest completion,
+    cdef uint32_t last_qp        # whose QP this was,
+    cdef unsigned int last_side  # and whether it was of a receive
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -298,13 +319,14 @@ cdef class CQ(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.cq is not NULL:
-            with nogil:
-                code = self.context.library.call.destroy_cq(self.cq)
+            code = self.context.library.call.destroy_cq(self.cq)
             code = _error_of(code)
             if code == 0:
                 self.cq = NULL
-                if self.channel is not None:
-                    self.channel.cqs -= 1
+                if self.sleeper is not None:
+                    self.sleeper.cqs -= 1
+                    if self.channel is None:
+                        self.sleeper._destroy()
         return code
 
     cdef void _forget(self) noexcept:
@@ -321,14 +343,15 @@ cdef class CQ(Resource):
         self._check()
         return self.cq.cqe
 
-    def resize(self, int cqe):
+    def resize(self, cqe):
         """Make room for at least ``cqe`` completions. Raises VerbsError."""
         cdef int code
+        cdef int room = _int(cqe, "cqe")
         self._check()
-        self.busy += 1
+        self._begin()
         with nogil:
-            code = self.context.library.call.resize_cq(self.cq, cqe)
-        self.busy -= 1
+            code = self.context.library.call.resize_cq(self.cq, room)
+        self._end()
         if code:
             raise self.context._failed("resize_cq", _error_of(code))
 
@@ -339,7 +362,7 @@ cdef class CQ(Resource):
         if code:
             raise failed("req_notify_cq", _error_of(code))
 
-    def poll(self, int max_entries=FEW_WCS, *, out=None):
+    def poll(self, max_entries=FEW_WCS, *, out=None):
         """Take completions that are there, without waiting.
 
         Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
@@ -352,15 +375,17 @@ cdef class CQ(Resource):
         cdef list found
         if out is not None:
             return self._poll_into(out)
+        count = <int>vb_number_to(max_entries, "max_entries", INT_LIMIT, _wanted_room)
         if self.cq is NULL:
             raise self._closed()
-        if max_entries > FEW_WCS:
-            return self._poll_many(max_entries)
-        count = self.cq.context.ops.poll_cq(self.cq, max_entries, few)
+        if count > FEW_WCS:
+            return self._poll_many(count)
+        count = self.cq.context.ops.poll_cq(self.cq, count, few)
         if count == 0:
             return []
         if count < 0:
             raise self.context._failed("poll_cq", _poll_error(count))
+        _complete_all(self, few, count)
         found = []
         for i in range(count):
             found.append(_new_wc(&few[i], self.context))
@@ -375,6 +400,7 @@ cdef class CQ(Resource):
             count = self.cq.context.ops.poll_cq(self.cq, max_entries, wcs)
             if count < 0:
                 raise self.context._failed("poll_cq", _poll_error(count))
+            _complete_all(self, wcs, count)
             return [_new_wc(&wcs[i], self.context) for i in range(count)]
         finally:
             free(wcs)
@@ -383,40 +409,66 @@ cdef class CQ(Resource):
         cdef Py_buffer view
         cdef int count
         cdef int room
-        self._check()
         _get_wc_buffer(out, &view)
         try:
+            self._check()
             room = <int>min(view.len // <Py_ssize_t>sizeof(ibv_wc), <Py_ssize_t>0x7fffffff)
             count = self.cq.context.ops.poll_cq(self.cq, room, <ibv_wc *>view.buf)
+            if count < 0:
+                raise self.context._failed("poll_cq", _poll_error(count))
+            _complete_all(self, <ibv_wc *>view.buf, count)
         finally:
             PyBuffer_Release(&view)
-        if count < 0:
-            raise self.context._failed("poll_cq", _poll_error(count))
         return count
 
-    def wait(self, int n=1, timeout=None, *, spin=None, out=None):
+    def wait(self, n=1, timeout=None, *, spin=None, out=None):
         """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
         over.
 
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
-        their number. Spins for ``spin`` seconds after each completion, then sleeps on the channel.
-        ``spin`` defaults to 50 µs; a CQ without a channel only spins. The GIL is released
-        meanwhile.
+        their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
+        sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
+        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
+        EIO when the CQ is in error.
         """
         cdef Py_buffer view
-        self._check()
+        cdef int count = <int>vb_number_to(n, "n", INT_LIMIT, _wanted_room)
         cdef uint64_t deadline = (_world_deadline(self.context, timeout) if self.context.simulated
                                   else _deadline(timeout))
-        cdef uint64_t spin_ns = _spin_time(self.channel, spin)
+        cdef uint64_t spin_ns = DEFAULT_SPIN_NS if spin is None else _nanoseconds(spin, "spin")
         if out is None:
-            return self._wait_list(n, deadline, spin_ns)
+            return self._wait_list(count, deadline, spin_ns)
         _get_wc_buffer(out, &view)
         try:
-            if n * <Py_ssize_t>sizeof(ibv_wc) > view.len:
-                raise ValueError(f"out has no room for {n} completions")
-            return self._wait(n, <ibv_wc *>view.buf, deadline, spin_ns)
+            if count * <Py_ssize_t>sizeof(ibv_wc) > view.len:
+                raise ValueError(f"out has no room for {count} completions")
+            return self._wait(count, <ibv_wc *>view.buf, deadline, spin_ns)
         finally:
             PyBuffer_Release(&view)
+
+    def wait_one(self, timeout=None, *, spin=None):
+        """Wait for one completion and take it: the WC, which may be one with an error.
+
+        Raises TimeoutError when there is none after ``timeout`` seconds (None: waits for ever), and
+        what ``wait`` raises; ``spin`` is as there.
+        """
+        cdef list found = self.wait(1, timeout, spin=spin)
+        if not found:
+            raise TimeoutError(
+                ETIMEDOUT, f"nothing completed within {timeout} s on this CQ of {len(self.senders)}"
+                f" QP{'' if len(self.senders) == 1 else 's'}{self._why_nothing()}"
+            )
+        return found[0]
+
+    def _why_nothing(self):
+        """What is known of requests whose completions belong here, and that have long waited."""
+        waiting = (self.context.describe() or {}).get("waiting", ())
+        return "".join(f"; {one['why']}" for one in waiting if one["qp_num"] in self.senders)
+
+    def cancel_wait(self):
+        """End every ``wait`` and ``wait_one`` that another thread is in, which raises
+        VerbsError(ECANCELED) there. Waits that begin later are not concerned."""
+        self._cancel_wait()
 
     cdef list _wait_list(self, int n, uint64_t deadline, uint64_t spin_ns):
         cdef ibv_wc few[FEW_WCS]
@@ -434,24 +486,50 @@ cdef class CQ(Resource):
                 free(wcs)
 
     cdef int _wait(self, int n, ibv_wc *wcs, uint64_t deadline, uint64_t spin_ns) except -1:
-        cdef int count = 0
-        cdef int found
-        self.busy += 1
+        cdef Waits waits
+        cdef uint64_t since
+        cdef int count = self._poll_now(n, wcs)
+        if count >= n:
+            return count
+        since = self._begin_wait()
+        waits = self.waits
         try:
             if self.context.simulated:
-                return _wait_simulated(self, n, wcs, deadline)
-            while True:
-                found = self._spin_poll(n - count, wcs + count, deadline, spin_ns)
-                count += found
-                if count >= n or (found == 0 and vb_now_ns() >= deadline):
-                    return count
-                if found == 0 and self.channel is not None:
-                    count += self._sleep(n - count, wcs + count, deadline)
+                return count + _wait_simulated(self, n - count, wcs + count, deadline)
+            return self._wait_really(n, count, wcs, deadline, spin_ns, waits, since)
         finally:
-            self.busy -= 1
+            self._end_wait(waits)
 
-    cdef int _spin_poll(self, int room, ibv_wc *wcs, uint64_t deadline,
-                        uint64_t spin_ns) except -1:
+    cdef int _wait_really(self, int n, int count, ibv_wc *wcs, uint64_t deadline,
+                          uint64_t spin_ns, Waits waits, uint64_t since) except -1:
+        cdef int found
+        while True:
+            found = self._spin_poll(n - count, wcs + count, deadline, spin_ns, waits, since)
+            if found == 0 and vb_now_ns() < deadline:
+                found = self._sleep(n - count, wcs + count, deadline, waits, since)
+            elif found == 0:
+                return count
+            if found > 0:
+                _complete_all(self, wcs + count, found)
+            count += found
+            if count >= n or (count and waits.endings != since):
+                return count
+            waits._check(since)
+            self._check()  # a signal's handler may have forked
+
+    cdef int _poll_now(self, int n, ibv_wc *wcs) except -1:
+        cdef int found
+        if self.cq is NULL:
+            raise self._closed()
+        found = self.cq.context.ops.poll_cq(self.cq, n, wcs)
+        if found < 0:
+            raise self.context._failed("poll_cq", _poll_error(found))
+        if found > 0:
+            _complete_all(self, wcs, found)
+        return found
+
+    cdef int _spin_poll(self, int room, ibv_wc *wcs, uint64_t deadline, uint64_t spin_ns,
+                        Waits waits, uint64_t since) except -1:
         """Poll until something is there, or the spin or the time is over."""
         cdef int found
         cdef uint64_t now = vb_now_ns()
@@ -465,40 +543,52 @@ cdef class CQ(Resource):
                 return found
             PyErr_CheckSignals()
             now = vb_now_ns()
-            if now >= end:
+            if now >= end or waits.endings != since:
                 return 0
 
-    cdef int _sleep(self, int room, ibv_wc *wcs, uint64_t deadline) except -1:
+    cdef int _sleep(self, int room, ibv_wc *wcs, uint64_t deadline, Waits waits,
+                    uint64_t since) except -1:
         """Arm, poll once more (something may have come in between), and only then sleep."""
         cdef int found
+        if self.sleeper is None:
+            waits._sleep(since, -1, deadline, NAP_MS)
+            return 0
         self.req_notify()
         found = self.cq.context.ops.poll_cq(self.cq, room, wcs)
         if found < 0:
             raise self.context._failed("poll_cq", _poll_error(found))
         if found == 0:
-            _readable(self.channel.channel.fd, deadline, self.channel._longest_sleep())
+            waits._sleep(
+                since, self.sleeper.channel.fd, deadline, self.sleeper._longest_sleep()
+            )
+            self._check()
             self._drain_own_events()
         return found
 
     cdef int _drain_own_events(self) except -1:
-        self.channel._take_events()
-        while self.token in self.channel.pending:
-            self.channel.pending.remove(self.token)
+        self.sleeper._take_events()
+        while self.token in self.sleeper.pending:
+            self.sleeper.pending.remove(self.token)
         return 0
 
     def __repr__(self):
         return f"<CQ cqe={self.cq.cqe}>" if self._is_open() else "<CQ closed>"
 
 
+cdef uint64_t _wanted_room(value, name, uint64_t limit) except? 0xfffffffffffffff7:
+    """How many completions a caller wants, 0 and more, or an error that names the argument."""
+    hint = "; a time in seconds is timeout=" if name == "n" else ""
+    number = _whole_number(name, value, hint)
+    if number < 0:
+        raise ValueError(f"{name} is {number}: nobody can take so few completions")
+    if number > limit:
+        raise OverflowError(f"{name} takes at most {limit} completions, and not {number}")
+    return number
+
+
 cdef int _poll_error(int code) noexcept:
     """Providers return -1 or a negative errno for a CQ in error; -1 is not EPERM."""
     return EIO if code == -1 else -code
-
-
-cdef uint64_t _spin_time(channel, spin) except? 0:
-    if channel is None:
-        return UINT64_MAX
-    return 50000 if spin is None else _nanoseconds(spin)
 
 
 cdef int _get_wc_buffer(out, Py_buffer *view) except -1:
@@ -512,18 +602,41 @@ cdef int _get_wc_buffer(out, Py_buffer *view) except -1:
 cdef CQ _create_cq(Context context, int cqe, CompChannel channel, int comp_vector):
     cdef CQ self = CQ.__new__(CQ)
     cdef ibv_comp_channel *notify = NULL
-    context._check()
     if channel is not None:
-        channel._check()
-        notify = channel.channel
+        _of_context(context, channel)
     self._adopt(context)
+    self.senders, self.receivers, self.xrc_queues = {}, {}, []
+    self.last_qp = NO_QP
     self.channel = channel
+    self.sleeper = channel if channel is not None else _sleeper(context)
+    if self.sleeper is not None:
+        self.sleeper._begin()
+        notify = self.sleeper.channel
+    context._begin()  # cannot raise when the channel's did not
     with nogil:
         self.cq = context.library.call.create_cq(
             context.context, cqe, <void *>self.token, notify, comp_vector
         )
+    context._end()
+    if self.sleeper is not None:
+        self.sleeper._end()
     if self.cq is NULL:
         raise context._failed("create_cq", errno)
-    if channel is not None:
-        channel.cqs += 1
+    if self.sleeper is not None:
+        self.sleeper.cqs += 1
     return self
+
+
+cdef CompChannel _sleeper(Context context):
+    """What `wait` sleeps on where the program gives no channel; None where none can be made.
+
+    On a simulated host nobody sleeps.
+    """
+    if context.simulated:
+        return None
+    try:
+        return _create_comp_channel(context)
+    except VerbsError as error:
+        if error.errno in (EMFILE, ENFILE):
+            return None
+        raise

@@ -8,13 +8,37 @@ cdef enum:
     EVENT_PORT = 3
     EVENT_NONE = 4  # the device's, or that of an object that is not offered here
 
-# Which member of ibv_async_event's union an event type fills (ibv_get_async_event(3)).
-cdef dict _EVENT_ELEMENT = {
-    0: EVENT_CQ,
-    **dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 16), EVENT_QP),
-    **dict.fromkeys((14, 15), EVENT_SRQ),
-    **dict.fromkeys((8, 19), EVENT_NONE),
-}
+
+cdef int _event_member(int kind) noexcept nogil:
+    """Which member of ibv_async_event's union an event type fills (ibv_get_async_event(3))."""
+    if kind == 0:
+        return EVENT_CQ
+    if 1 <= kind <= 7 or kind == 16:
+        return EVENT_QP
+    if kind == 14 or kind == 15:
+        return EVENT_SRQ
+    return EVENT_NONE if kind == 8 or kind == 19 else EVENT_PORT
+
+
+cdef int _take_async_event(Library library, ibv_context *context, ibv_async_event *event,
+                           size_t *token) noexcept nogil:
+    """Takes and acknowledges an event; ``token`` becomes that of its object.
+
+    All without the GIL: who destroys the object has the GIL and waits for the acknowledgement.
+    """
+    cdef int code = library.call.get_async_event(context, event)
+    cdef int member
+    if code:
+        return code
+    member = _event_member(event.event_type)
+    if member == EVENT_CQ:
+        token[0] = <size_t>event.element.cq.cq_context
+    elif member == EVENT_QP:
+        token[0] = <size_t>event.element.qp.qp_context
+    elif member == EVENT_SRQ:
+        token[0] = <size_t>event.element.srq.srq_context
+    library.call.ack_async_event(event)
+    return 0
 
 
 @cython.no_gc_clear
@@ -25,12 +49,15 @@ cdef class Context:
     cdef readonly Device device
     cdef Library library
     cdef ibv_context *context
-    cdef object _children
+    cdef dict _children    # token -> weak reference
     cdef size_t last_token
-    cdef int busy
+    cdef int busy          # calls without the GIL on the context itself
+    cdef bint closing      # no call begins, and nothing is made any more
+    cdef unsigned long closer  # the thread that closes it
     cdef bint simulated  # a host of a simulated fabric: _simulated.pxi
     cdef str why_closed
     cdef list watchers
+    cdef Waits waits
 
     def __init__(self):
         raise TypeError("use open_device() or Device.open()")
@@ -42,35 +69,59 @@ cdef class Context:
         self.last_token += 1
         return self.last_token
 
+    cdef object _closed(self):
+        return _closed_error("Context", self.why_closed or _CLOSED)
+
     cdef int _check(self) except -1:
         if self.context is NULL:
-            raise _closed_error("Context", self.why_closed or _CLOSED)
+            raise self._closed()
         return 0
+
+    cdef int _begin(self) except -1:
+        """As Resource._begin."""
+        if self.closing or self.context is NULL:
+            raise self._closed()
+        self.busy += 1
+        return 0
+
+    cdef inline void _end(self) noexcept:
+        self.busy -= 1
 
     cdef int _destroy(self) noexcept:
         cdef int code = 0
-        if self.context is not NULL:
+        cdef ibv_context *context = self.context
+        if context is not NULL:
             if self.simulated:
-                self.device.list.owner.remove_fd(self.context.async_fd)
+                self.device.list.owner.remove_fd(context.async_fd)
+            self.context = NULL  # before the GIL is released: other threads find it closed
             with nogil:
-                code = self.library.call.close_device(self.context)
+                code = self.library.call.close_device(context)
             code = _error_of(code)
-            if code == 0:
-                self.context = NULL
+            if code:
+                self.context = context
         return code
+
+    cdef object _child(self, size_t token):
+        """The object with this token, or None."""
+        ref = self._children.get(token)
+        return None if ref is None else ref()
 
     cdef void _forget(self) noexcept:
         cdef Resource child
         for child in self._open_children():
             child._forget()
-            child.busy = 0
+            child.busy = child.closing = 0
+            child.waits = None
             child.why_closed = _FORKED
         self.context = NULL
+        self.busy = 0
+        self.closing = False
+        self.waits = None
         self.why_closed = _FORKED
 
     cdef list _living_children(self):
         """Taken in one piece, because other threads make objects and lose them meanwhile."""
-        return [child for ref in self._children.valuerefs() if (child := ref()) is not None]
+        return [child for ref in list(self._children.values()) if (child := ref()) is not None]
 
     def _open_children(self):
         """What was made from it and is open, in the order in which it can be closed."""
@@ -104,22 +155,46 @@ cdef class Context:
         return self.context.async_fd
 
     def close(self):
-        """Close every object made from the context, then the device; twice does no harm."""
-        cdef Resource child
+        """Close every object made from the context, then the device; twice does no harm.
+
+        Waits that other threads are in end: VerbsError(ECANCELED) there. Other calls that are under
+        way end first, and none begins. Raises VerbsError(EBUSY), and closes nothing, where a wait
+        of this very thread has called it, as from a signal's handler.
+        """
+        while self.closing:
+            if self.closer == PyThread_get_thread_ident():
+                return
+            _pause()
         if self.context is NULL:
             return
-        if self.busy:
-            raise VerbsError(
-                EBUSY, "another thread is inside a call on this Context: let it end first"
-            )
-        for child in self._open_children():
-            child.close()
+        self._refuse_inside()
+        self.closer = PyThread_get_thread_ident()
+        self.closing = True
+        try:
+            self._close_all()
+        finally:
+            self.closing = False
+
+    cdef int _refuse_inside(self) except -1:
+        if self.waits is not None and self.waits._has_this_thread():
+            raise _inside("Context")
+        return _refuse_inside(self._living_children())
+
+    cdef int _close_all(self) except -1:
+        cdef int code
+        if self.busy and self.waits is not None:
+            self.waits._end()
+        _join_calls(self._living_children())
+        while self.busy:
+            _pause()
+        _close_each(self._open_children())  # also what calls had begun to make
         _tell(self.watchers)
-        cdef int code = self._destroy()
+        code = self._destroy()
         if code:
             raise failed("Context.close", code)
         self.why_closed = _CLOSED
         _contexts.discard(self)
+        return 0
 
     def call_when_closed(self, method):
         """Have a bound method called when this is being closed. It is held weakly."""
@@ -144,57 +219,63 @@ cdef class Context:
             raise self._failed("query_device", code)
         return _device_attr(&attr)
 
-    def query_port(self, uint8_t port_num=1):
+    def query_port(self, port_num=1):
         """State and limits of a port (they count from 1), as PortAttr.
 
         Raises VerbsError(EINVAL).
         """
         cdef ibv_port_attr attr
         self._check()
-        cdef int code = vb_query_port(&self.library.call, self.context, port_num, &attr)
+        cdef int code = vb_query_port(
+            &self.library.call, self.context, <uint8_t>_wanted(port_num, "port_num", 0xff), &attr
+        )
         if code:
             raise self._failed("query_port", _error_of(code))
         return _port_attr(&attr)
 
-    def query_gid(self, uint8_t port_num, int index):
+    def query_gid(self, port_num, index):
         """Entry ``index`` of the port's GID table, as Gid; zero if empty.
 
         Raises VerbsError(EINVAL).
         """
         cdef ibv_gid gid
+        cdef uint8_t port = _wanted(port_num, "port_num", 0xff)
+        cdef int place = _int(index, "index")
         self._check()
         errno_before_call()
-        if self.library.call.query_gid(self.context, port_num, index, &gid):
+        if self.library.call.query_gid(self.context, port, place, &gid):
             raise self._failed("query_gid", errno or EINVAL)
         return _attributes.Gid(<bytes>(<char *>gid.raw)[:16])
 
-    def query_gid_ex(self, uint32_t port_num, uint32_t index):
+    def query_gid_ex(self, port_num, index):
         """Entry ``index`` of the port's GID table with its type, as GidEntry. Raises VerbsError."""
         cdef ibv_gid_entry entry
         self._check()
         if self.library.call.query_gid_ex is NULL:
             raise failed("query_gid_ex", EOPNOTSUPP)
         memset(&entry, 0, sizeof(entry))
+        cdef uint32_t port = _u32(port_num, "port_num")
         cdef int code = self.library.call.query_gid_ex(
-            self.context, port_num, index, &entry, 0, sizeof(entry)
+            self.context, port, _u32(index, "index"), &entry, 0, sizeof(entry)
         )
         if code:
             raise self._failed("query_gid_ex", _error_of(code))
         return _gid_entry(&entry)
 
-    def query_gid_table(self, size_t max_entries=1024):
+    def query_gid_table(self, max_entries=1024):
         """The GIDs of all ports that are in use, as a list of GidEntry. Raises VerbsError."""
         cdef Py_ssize_t count
         self._check()
         if self.library.call.query_gid_table is NULL:
             raise failed("query_gid_table", EOPNOTSUPP)
         cdef size_t size = sizeof(ibv_gid_entry)
-        cdef ibv_gid_entry *entries = <ibv_gid_entry *>malloc(max_entries * size)
+        cdef size_t room = _u32(max_entries, "max_entries")
+        cdef ibv_gid_entry *entries = <ibv_gid_entry *>malloc(room * size)
         if entries is NULL:
             raise MemoryError
         try:
             count = self.library.call.query_gid_table(
-                self.context, entries, max_entries, 0, size
+                self.context, entries, room, 0, size
             )
             if count < 0:  # no `_failed`: it keeps no reason of its own
                 raise failed("query_gid_table", <int>count)
@@ -202,12 +283,14 @@ cdef class Context:
         finally:
             free(entries)
 
-    def query_pkey(self, uint8_t port_num, int index):
+    def query_pkey(self, port_num, index):
         """Entry ``index`` of the port's partition key table. Raises VerbsError(EINVAL)."""
         cdef uint16_t pkey
+        cdef uint8_t port = _wanted(port_num, "port_num", 0xff)
+        cdef int place = _int(index, "index")
         self._check()
         errno_before_call()
-        if self.library.call.query_pkey(self.context, port_num, index, &pkey):
+        if self.library.call.query_pkey(self.context, port, place, &pkey):
             raise self._failed("query_pkey", errno or EINVAL)
         return ntohs(pkey)
 
@@ -244,12 +327,12 @@ cdef class Context:
             return _open_xrcd(self, -1, oflags)
         return _open_xrcd(self, fd.fileno() if hasattr(fd, "fileno") else fd, oflags)
 
-    def alloc_dm(self, size_t length, uint32_t log_align_req=0):
+    def alloc_dm(self, length, log_align_req=0):
         """Allocate device memory, zeroed, at a multiple of ``2**log_align_req`` bytes.
 
         Raises VerbsError: EINVAL (more than max_dm_size), ENOMEM, EOPNOTSUPP.
         """
-        return _alloc_dm(self, length, log_align_req)
+        return _alloc_dm(self, _size(length, "length"), _u32(log_align_req, "log_align_req"))
 
     def alloc_td(self):
         """Make a thread domain. Raises VerbsError(EOPNOTSUPP) where the device has none."""
@@ -259,12 +342,12 @@ cdef class Context:
         """Make a completion channel, on which a CQ says that something completed."""
         return _create_comp_channel(self)
 
-    def create_cq(self, int cqe, CompChannel channel=None, int comp_vector=0):
+    def create_cq(self, cqe, CompChannel channel=None, comp_vector=0):
         """Make a completion queue with room for at least ``cqe`` completions.
 
         Raises VerbsError(EINVAL) when ``cqe`` is not within 1 to ``query_device().max_cqe``.
         """
-        return _create_cq(self, cqe, channel, comp_vector)
+        return _create_cq(self, _int(cqe, "cqe"), channel, _int(comp_vector, "comp_vector"))
 
     def get_async_event(self, timeout=None):
         """Wait up to ``timeout`` seconds (None: forever) for an event; AsyncEvent, or None.
@@ -274,19 +357,39 @@ cdef class Context:
         cdef uint64_t deadline
         self._check()
         deadline = _world_deadline(self, timeout) if self.simulated else _deadline(timeout)
-        self.busy += 1
+        if self.waits is None:
+            self.waits = Waits()
+        cdef Waits waits = self.waits
+        cdef uint64_t since
+        self._begin()
+        try:
+            since = waits._enter()
+        except BaseException:
+            self._end()
+            raise
         try:
             while True:
                 event = self._next_event()
                 if event is not None:
                     return event
+                waits._check(since)
                 if self.simulated:
                     if not _step(self, deadline):
                         return None
-                elif not _readable(self.context.async_fd, deadline, -1) and vb_now_ns() >= deadline:
+                elif (
+                    not waits._sleep(since, self.context.async_fd, deadline, -1)
+                    and vb_now_ns() >= deadline
+                ):
                     return None
         finally:
-            self.busy -= 1
+            self._end()
+            waits._leave()
+
+    def cancel_wait(self):
+        """End every ``get_async_event`` that another thread is in: VerbsError(ECANCELED) there."""
+        self._check()
+        if self.waits is not None:
+            self.waits._end()
 
     cdef object _next_event(self):
         """The next event, or None.
@@ -297,22 +400,15 @@ cdef class Context:
         cdef size_t token = 0
         cdef int code
         with nogil:
-            code = self.library.call.get_async_event(self.context, &event)
+            code = _take_async_event(self.library, self.context, &event, &token)
         if code:
             if errno == EAGAIN or errno == EINTR:
                 return None
             raise failed("get_async_event", errno)
-        member = _EVENT_ELEMENT.get(event.event_type, EVENT_PORT)
-        if member == EVENT_CQ:
-            token = <size_t>event.element.cq.cq_context
-        elif member == EVENT_QP:
-            token = <size_t>event.element.qp.qp_context
-        elif member == EVENT_SRQ:
-            token = <size_t>event.element.srq.srq_context
-        port = event.element.port_num if member == EVENT_PORT else 0
-        kind = event.event_type
-        self.library.call.ack_async_event(&event)
-        return _attributes.AsyncEvent(_enums.EventType(kind), self._children.get(token), port)
+        port = event.element.port_num if _event_member(event.event_type) == EVENT_PORT else 0
+        return _attributes.AsyncEvent(
+            _enums.EventType(event.event_type), self._child(token), port
+        )
 
     def explain(self, uint32_t vendor_err):
         """The core's own account of an error completion, from its ``vendor_err``; '' if it has
@@ -326,13 +422,8 @@ cdef class Context:
 
     cdef object _failed(self, str call, int code, Py_ssize_t posted=0):
         """The exception for this thread's call that has just failed, with the library's reason."""
-        cdef char text[1024]
         cdef int number = abs(code) or EIO
-        cdef int size = <int>sizeof(text)
-        cdef int length = 0
-        if self.context is not NULL and self.library.call.why is not NULL:
-            length = self.library.call.why(self.context, number, text, size)
-        why = (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
+        why = "" if self.context is NULL else _why(self.library, self.context, number)
         return failed(call, number, posted, why)
 
     def describe(self):
@@ -389,15 +480,27 @@ cdef inline void errno_before_call() noexcept:
     errno = 0
 
 
+cdef str _why(Library library, ibv_context *context, int code):
+    """The library's own reason for this thread's call that failed; of open_device without one."""
+    cdef char text[1024]
+    cdef int size = <int>sizeof(text)
+    if library.call.why is NULL:
+        return ""
+    cdef int length = library.call.why(context, code, text, size)
+    return (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
+
+
 cdef Context _open_context(Device device):
+    cdef int code
     cdef Context self = Context.__new__(Context)
     self.device = device
     self.library = device.list.library
-    self._children = weakref.WeakValueDictionary()
+    self._children = {}
     with nogil:
         self.context = self.library.call.open_device(device.device)
     if self.context is NULL:
-        raise failed("open_device", errno)
+        code = errno
+        raise failed("open_device", code, why=_why(self.library, NULL, code))
     os.set_blocking(self.context.async_fd, False)
     self.simulated = device.list.owner is not None
     if self.simulated:
@@ -496,6 +599,7 @@ cdef str _ask_text(Context context, _ask ask, str name):
     cdef bytearray text = bytearray()
     while length >= <int>len(text):
         text = bytearray(length + 1)
+        context._check()
         length = ask(context.context, <char *>text, len(text))
     if length < 0:
         raise failed(name, length)

@@ -26,6 +26,7 @@ cdef class PD(Resource):
     cdef ibv_pd *pd
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -37,8 +38,7 @@ cdef class PD(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.pd is not NULL:
-            with nogil:
-                code = self.context.library.call.dealloc_pd(self.pd)
+            code = self.context.library.call.dealloc_pd(self.pd)
             code = _error_of(code)
             if code == 0:
                 self.pd = NULL
@@ -63,22 +63,31 @@ cdef class PD(Resource):
         self._check()
         if isinstance(target, int):
             return self._reg_address(target, *args, **kwargs)
+        if len(args) + len(kwargs) > 1:
+            raise TypeError("an object has its own length: reg_mr(obj, access)")
         return self._reg_buffer(target, *args, **kwargs)
 
-    def _reg_address(self, addr, size_t length, access=1):
-        return _register(self, _new_mr(self, <void *><uintptr_t>addr, length), access, "reg_mr")
+    def _reg_address(self, addr, length, access=1):
+        cdef size_t start = _size(addr, "addr")
+        cdef MR mr = _new_mr(self, <void *>start, _size(length, "length"))
+        return _register(self, mr, access, "reg_mr")
 
     def _reg_buffer(self, target, access=1):
         cdef MR mr = _new_mr(self, NULL, 0)
         cdef int flags = PyBUF_ANY_CONTIGUOUS
-        if int(access) & WRITING_ACCESS:
+        if _access_flags(access) & WRITING_ACCESS:
             flags |= PyBUF_WRITABLE
+        if getattr(getattr(target, "dtype", None), "hasobject", False):
+            raise TypeError(
+                "cannot register an array of Python objects: its memory holds addresses, which mean"
+                " nothing to a peer; convert it to an array of numbers or bytes first"
+            )
         try:
             PyObject_GetBuffer(target, &mr.buffer, flags)
         except (BufferError, ValueError) as error:
             raise BufferError(
-                f"cannot register this {type(target).__name__}: {error}; it must be contiguous,"
-                " and writable unless access is 0 or REMOTE_READ"
+                f"cannot register this {type(target).__name__}: {str(error).rstrip('.')}; it must"
+                " be contiguous, and writable unless access is 0 or REMOTE_READ"
             ) from error
         mr.kind = MEMORY_BUFFER
         mr.start = mr.buffer.buf
@@ -86,17 +95,19 @@ cdef class PD(Resource):
         mr.readonly = mr.buffer.readonly
         return _register(self, mr, access, "reg_mr")
 
-    def alloc(self, size_t nbytes, access=1):
+    def alloc(self, nbytes, access=1):
         """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
 
         Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
         one copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
         """
         cdef MR mr
+        cdef size_t room = _size(nbytes, "nbytes")
         self._check()
-        if nbytes == 0:
+        _access_flags(access)
+        if room == 0:
             raise failed("alloc", EINVAL)
-        mr = _new_mr(self, NULL, nbytes)
+        mr = _new_mr(self, NULL, room)
         _allocate(mr)
         return _register(self, mr, access, "reg_mr")
 
@@ -107,47 +118,55 @@ cdef class PD(Resource):
         """
         self._check()
         cdef MR mr = _new_mr(self, NULL, SIZE_MAX)
+        self._begin()
         with nogil:
             mr.mr = vb_alloc_null_mr(self.pd)
+        self._end()
         if mr.mr is NULL:
             raise self.context._failed("alloc_null_mr", errno)
         return mr
 
-    def reg_dm(self, DM dm not None, size_t length, uint64_t offset=0, access=1):
+    def reg_dm(self, DM dm not None, length, offset=0, access=1):
         """Register ``length`` bytes of a DM from ``offset`` on; addresses count from 0.
 
         ``access`` has ZERO_BASED added. Raises VerbsError.
         """
         self._check()
-        dm._check()
-        cdef MR mr = _new_mr(self, NULL, length)
-        cdef unsigned int flags = int(access) | ZERO_BASED_ACCESS
+        _of_context(self.context, dm)
+        cdef MR mr = _new_mr(self, NULL, _size(length, "length"))
+        cdef uint64_t start = _u64(offset, "offset")
+        cdef unsigned int flags = _access_flags(access) | ZERO_BASED_ACCESS
         mr.dm = dm
+        _begin_all((self, dm))
         with nogil:
-            mr.mr = vb_reg_dm_mr(self.pd, dm.dm, offset, length, flags)
+            mr.mr = vb_reg_dm_mr(self.pd, dm.dm, start, mr.nbytes, flags)
+        _end_all((self, dm))
         if mr.mr is NULL:
             raise self.context._failed("reg_dm_mr", errno)
         return mr
 
-    def advise_mr(self, int advice, sg_list, bint flush=True):
+    def advise_mr(self, advice, sg_list, bint flush=True):
         """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
 
         With ``flush`` they are there when it returns. Raises VerbsError: EINVAL, ENOENT (no such
         lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
         """
         cdef ScatterGather list_ = ScatterGather()
+        cdef int wanted = _int(advice, "advice")
         cdef int code
         self._check()
         list_._set(sg_list)
+        self._begin()
         with nogil:
-            code = vb_advise_mr(self.pd, advice, flush, list_.sges, list_.count)
+            code = vb_advise_mr(self.pd, wanted, flush, list_.sges, list_.count)
+        self._end()
         if code:
             raise failed("advise_mr", _error_of(code))
 
-    def alloc_mw(self, int mw_type=WINDOW_TYPE_2):
+    def alloc_mw(self, mw_type=WINDOW_TYPE_2):
         """Make a memory window of type 1 or 2. Raises VerbsError(EINVAL) for another type."""
         self._check()
-        return _alloc_mw(self, mw_type)
+        return _alloc_mw(self, _int(mw_type, "mw_type"))
 
     def alloc_parent_domain(self, TD td=None):
         """Make a parent domain over this one, with a thread domain if there is one."""
@@ -161,13 +180,15 @@ cdef class PD(Resource):
         self._check()
         return _create_qp(self, _whole(init_attr, _attributes.QPInitAttr, fields))
 
-    def create_srq(self, uint32_t max_wr=128, uint32_t max_sge=1, uint32_t srq_limit=0):
+    def create_srq(self, max_wr=128, max_sge=1, srq_limit=0):
         """Make a shared receive queue for ``max_wr`` requests of ``max_sge`` SGEs.
 
         Raises VerbsError.
         """
         self._check()
-        return _create_srq(self, max_wr, max_sge, srq_limit)
+        return _create_srq(
+            self, _u32(max_wr, "max_wr"), _u32(max_sge, "max_sge"), _u32(srq_limit, "srq_limit")
+        )
 
     def create_ah(self, attr=None, **fields):
         """Make an address handle from an AHAttr, or from its fields as keywords.
@@ -177,17 +198,26 @@ cdef class PD(Resource):
         self._check()
         return _create_ah(self, _whole(attr, _attributes.AHAttr, fields))
 
-    def create_ah_from_wc(self, WC wc, grh=None, uint8_t port_num=1):
+    def create_ah_from_wc(self, WC wc, grh=None, port_num=1):
         """Make an address handle back to the sender of a UD message.
 
         ``grh`` is a buffer with the first 40 bytes of the receive buffer, which are the GRH; on
         RoCE it is always there.
         """
         self._check()
-        return _create_ah_from_wc(self, wc, grh, port_num)
+        return _create_ah_from_wc(self, wc, grh, <uint8_t>_wanted(port_num, "port_num", 0xff))
 
     def __repr__(self):
         return f"<PD of {self.context.name!r}{' closed' if self.closed else ''}>"
+
+
+cdef unsigned int _access_flags(access) except? 0xffffffff:
+    if not hasattr(access, "__index__"):
+        raise TypeError(
+            "access is AccessFlags, for example AccessFlags.LOCAL_WRITE |"
+            f" AccessFlags.REMOTE_WRITE, and not {type(access).__name__}"
+        )
+    return _u32(access, "access")
 
 
 cdef object _whole(attr, kind, dict fields):
@@ -196,20 +226,31 @@ cdef object _whole(attr, kind, dict fields):
         return kind(**fields)
     if fields:
         raise TypeError(f"give a {kind.__name__} or its fields, not both: {', '.join(fields)}")
-    return attr
+    return _must_be(kind, attr)
+
+
+cdef object _must_be(kind, thing):
+    if isinstance(thing, kind):
+        return thing
+    raise TypeError(
+        f"expected {kind.__name__}, or its fields by name ({', '.join(kind.__dataclass_fields__)}),"
+        f" and not {type(thing).__name__}"
+    )
 
 
 cdef PD _alloc_pd(Context context):
     cdef PD self = PD.__new__(PD)
-    context._check()
     self._adopt(context)
+    context._begin()
     with nogil:
         self.pd = context.library.call.alloc_pd(context.context)
+    context._end()
     if self.pd is NULL:
         raise context._failed("alloc_pd", errno)
     return self
 
 
+@cython.final
 @cython.no_gc_clear
 cdef class MR(Resource):
     """A registered memory region; it offers its bytes through the buffer protocol.
@@ -232,6 +273,7 @@ cdef class MR(Resource):
     cdef int views
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
         self._release_memory()
 
@@ -247,8 +289,7 @@ cdef class MR(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.mr is not NULL:
-            with nogil:
-                code = self.context.library.call.dereg_mr(self.mr)
+            code = self.context.library.call.dereg_mr(self.mr)
             code = _error_of(code)
             if code == 0:
                 self.mr = NULL
@@ -319,7 +360,7 @@ cdef class MR(Resource):
         memory; ValueError for the rest. Raises VerbsError, and the region is as it was: EINVAL,
         EFAULT, or EBUSY while a window is bound.
         """
-        cdef unsigned int wanted = 0 if access is None else int(access)
+        cdef unsigned int wanted = 0 if access is None else _access_flags(access)
         cdef int flags = REREG_ACCESS if access is not None else 0
         cdef void *start = self.start
         cdef size_t nbytes = self.nbytes
@@ -329,10 +370,10 @@ cdef class MR(Resource):
         if addr is not None:
             if self.kind != MEMORY_NONE or self.dm is not None:
                 raise ValueError("this MR holds its memory: register the other memory by address")
-            start, nbytes = <void *><uintptr_t>addr, length
+            start, nbytes = <void *>_size(addr, "addr"), _size(length, "length")
             flags |= REREG_TRANSLATION
         if pd is not None:
-            pd._check()
+            _of_context(self.context, pd)
             flags |= REREG_PD
         if self.readonly and wanted & WRITING_ACCESS:
             raise BufferError("this MR's memory is read-only")
@@ -346,18 +387,15 @@ cdef class MR(Resource):
 
     cdef int _rereg(self, int flags, PD pd, void *start, size_t nbytes,
                     unsigned int wanted) except -1:
-        cdef ibv_pd *domain = NULL if pd is None else pd.pd
+        cdef ibv_pd *domain
         cdef int code
-        self.busy += 1
-        if pd is not None:
-            pd.busy += 1
+        _begin_all((self, pd))
+        domain = NULL if pd is None else pd.pd
         with nogil:
             code = self.context.library.call.rereg_mr(
                 self.mr, flags, domain, start, nbytes, wanted
             )
-        if pd is not None:
-            pd.busy -= 1
-        self.busy -= 1
+        _end_all((self, pd))
         if code:
             raise self.context._failed("rereg_mr", errno)
         return 0
@@ -379,7 +417,7 @@ cdef class MR(Resource):
         self.views -= 1
         self._release_memory()
 
-    def array(self, dtype="u1", shape=None, size_t offset=0):
+    def array(self, dtype="u1", shape=None, offset=0):
         """A NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
@@ -389,20 +427,27 @@ cdef class MR(Resource):
         import numpy
 
         dtype = numpy.dtype(dtype)
-        if offset > self.nbytes:
+        if dtype.hasobject:
+            raise TypeError(
+                f"the bytes of an MR cannot be read as Python objects ({dtype}): name a dtype of"
+                " numbers or bytes"
+            )
+        cdef size_t start = _size(offset, "offset")
+        if start > self.nbytes:
             raise ValueError(f"offset {offset} lies beyond the MR of {self.nbytes} bytes")
         if shape is None:
-            shape = ((self.nbytes - offset) // dtype.itemsize,)
+            shape = ((self.nbytes - start) // dtype.itemsize,)
         # ndarray lets go of its buffer at once and keeps the object behind a memoryview, not the
         # memoryview; the array that asarray makes holds it, and so the memory.
         held = numpy.asarray(memoryview(self))
-        return numpy.ndarray(shape, dtype, held, offset)
+        return numpy.ndarray(shape, dtype, held, start)
 
-    def sge(self, length=None, size_t offset=0):
+    def sge(self, length=None, offset=0):
         """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
         return SGE(self, length, offset=offset)
 
-    cdef uint64_t *_word(self, size_t offset) except NULL:
+    cdef uint64_t *_word(self, place) except NULL:
+        cdef size_t offset = _size(place, "offset")
         self._check()
         if self.start is NULL:
             raise BufferError("this MR's memory has no address here")
@@ -412,29 +457,33 @@ cdef class MR(Resource):
             raise ValueError(f"offset {offset}: the address is not a multiple of 8")
         return <uint64_t *>(<char *>self.start + offset)
 
-    def load_u64(self, size_t offset):
+    def load_u64(self, offset):
         """The 64-bit word at ``offset`` bytes, read at once (acquire), in host byte order."""
         return vb_load_u64(self._word(offset))
 
-    def store_u64(self, size_t offset, uint64_t value):
+    def store_u64(self, offset, value):
         """Set the 64-bit word at ``offset`` bytes at once (release), in host byte order."""
+        cdef uint64_t wanted = _u64(value, "value")
         cdef uint64_t *word = self._word(offset)
         if self.readonly:
             raise BufferError("this MR's memory is read-only")
-        vb_store_u64(word, value)
+        vb_store_u64(word, wanted)
 
-    def wait_u64(self, size_t offset, uint64_t value, timeout=None):
+    def wait_u64(self, offset, value, timeout=None):
         """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
 
         ``timeout`` is in seconds (None: forever). Keeps a core busy; the GIL is released after a
         microsecond. For peers that answer fast.
         """
+        cdef uint64_t wanted = _u64(value, "value")
+        cdef uint64_t deadline = (_world_deadline(self.context, timeout) if self.context.simulated
+                                  else _deadline(timeout))
         cdef uint64_t *word = self._word(offset)
         if self.context.simulated:
-            return self._wait_simulated(word, value, _world_deadline(self.context, timeout))
-        if vb_glance_u64(word, value):
+            return self._wait_simulated(word, wanted, deadline)
+        if vb_glance_u64(word, wanted):
             return True
-        return self._spin(word, value, _deadline(timeout))
+        return self._spin(word, wanted, deadline)
 
     cdef bint _wait_simulated(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
         while vb_load_u64(word) != value:
@@ -445,7 +494,9 @@ cdef class MR(Resource):
     cdef bint _spin(self, uint64_t *word, uint64_t value, uint64_t deadline) except -1:
         cdef uint64_t until
         cdef bint equal = False
-        self.busy += 1
+        cdef Waits waits
+        cdef uint64_t since = self._begin_wait()
+        waits = self.waits
         try:
             while not equal:
                 with nogil:
@@ -453,11 +504,16 @@ cdef class MR(Resource):
                     equal = vb_spin_u64(word, value, until if until < deadline else deadline)
                 if not equal:
                     PyErr_CheckSignals()
+                    waits._check(since)
                     if vb_now_ns() >= deadline:
                         return False
             return True
         finally:
-            self.busy -= 1
+            self._end_wait(waits)
+
+    def cancel_wait(self):
+        """End every ``wait_u64`` that another thread is in: VerbsError(ECANCELED) there."""
+        self._cancel_wait()
 
     def __repr__(self):
         if self.mr is NULL:
@@ -496,10 +552,10 @@ cdef int _allocate(MR mr) except -1:
 
 
 cdef MR _register(PD pd, MR mr, access, str call):
-    cdef unsigned int flags = int(access)
+    cdef unsigned int flags = _access_flags(access)
     cdef Library library = pd.context.library
     cdef bint optional = flags & OPTIONAL_ACCESS and library.call.reg_mr_iova2 is not NULL
-    pd.busy += 1
+    pd._begin()
     with nogil:
         if optional:
             mr.mr = library.call.reg_mr_iova2(
@@ -507,7 +563,7 @@ cdef MR _register(PD pd, MR mr, access, str call):
             )
         else:
             mr.mr = library.call.reg_mr(pd.pd, mr.start, mr.nbytes, flags)
-    pd.busy -= 1
+    pd._end()
     if mr.mr is NULL:
         raise pd.context._failed(call, errno)
     mr.zero_based = flags & ZERO_BASED_ACCESS

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What every object of a context has in common: a token, a life, and an order of closing.
+#
+# How threads and closing get along. C objects are destroyed, and short calls made, with the GIL, so
+# that nobody destroys an object between another thread's look at its pointer and the call. A call
+# that releases the GIL is counted in `busy` of each object that it uses, from `_begin` to `_end`.
+# `close()` refuses while `busy` counts; closing a context, or leaving a `with` block, lets no call
+# begin any more, ends the waits, lets the other calls end, and then closes. Between the last look
+# at a pointer (`_begin`, or `_check`) and the C call nothing may run Python code.
 
 cdef enum:
     RANK_USER = 0      # AH, QP: nothing depends on them
@@ -7,6 +14,10 @@ cdef enum:
     RANK_CQ = 2
     RANK_CHANNEL = 3
     RANK_PD = 4
+
+cdef enum:
+    JOIN_US = 100  # between looks whether the threads that were told have left
+    BELL_LESS_MS = 10  # between looks whether the wait was ended, where nobody can be woken
 
 _contexts = weakref.WeakSet()
 
@@ -21,6 +32,70 @@ def _forget_after_fork():
 
 os.register_at_fork(after_in_child=_forget_after_fork)
 
+
+@cython.final
+cdef class Waits:
+    """The threads that wait inside calls on one object, and how another thread ends that."""
+
+    cdef list threads
+    cdef uint64_t endings
+    cdef int bell  # an eventfd, which wakes those that sleep; -1 until somebody does
+
+    def __cinit__(self):
+        self.threads = []
+        self.bell = -1
+
+    def __dealloc__(self):
+        if self.bell >= 0:
+            close_fd(self.bell)
+
+    cdef uint64_t _enter(self) except? 0xffffffff:
+        """What `_check` needs of a wait that begins; `_leave` ends it."""
+        self.threads.append(PyThread_get_thread_ident())
+        return self.endings
+
+    cdef int _leave(self) except -1:
+        self.threads.remove(PyThread_get_thread_ident())
+        cdef uint64_t rung
+        if self.bell >= 0 and not self.threads:
+            if read_fd(self.bell, &rung, sizeof(rung)) < 0:
+                pass  # it is empty: nobody rang meanwhile
+        return 0
+
+    cdef int _check(self, uint64_t endings) except -1:
+        """Raises VerbsError when the wait that began with it has been ended."""
+        if self.endings != endings:
+            raise VerbsError(
+                ECANCELED, "another thread ended the wait, by cancel_wait() or by closing"
+            )
+        return 0
+
+    cdef int _sleep(self, uint64_t endings, int fd, uint64_t deadline, int longest_ms) except -1:
+        """As `_readable`, or until somebody ends the wait that began with `endings`."""
+        if self.endings != endings:
+            return 0
+        if self.bell < 0:
+            try:
+                self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            except OSError:  # no descriptor is left: `endings` is looked at now and then
+                if longest_ms < 0 or longest_ms > BELL_LESS_MS:
+                    longest_ms = BELL_LESS_MS
+        return _readable(fd, self.bell, deadline, longest_ms)
+
+    cdef int _end(self) except -1:
+        self.endings += 1
+        if self.bell >= 0 and self.threads:
+            os.eventfd_write(self.bell, 1)
+        return 0
+
+    cdef bint _has_this_thread(self) except -1:
+        """True in a signal's handler, or a finalizer, that such a wait called."""
+        return PyThread_get_thread_ident() in self.threads
+
+cdef str _LET_IT_END = "let it end first"
+cdef str _END_IT = (
+    "cancel_wait() ends its wait; closing the context, or leaving a `with` block, does so too"
+)
 cdef str _CLOSED = "is closed"
 cdef str _FORKED = "belongs to the process that forked: open the device again in the child"
 
@@ -32,18 +107,43 @@ cdef class Resource:
     cdef object __weakref__
     cdef readonly Context context
     cdef readonly size_t token
-    cdef int busy
+    cdef int busy     # calls without the GIL that use it
+    cdef int closing  # threads that close it together with others: no call begins
     cdef str why_closed
     cdef list watchers
+    cdef Waits waits  # None until somebody waits
 
     def __init__(self):
         raise TypeError(f"a {type(self).__name__} is made by its context or protection domain")
 
     cdef int _adopt(self, Context context) except -1:
+        if context.closing or context.context is NULL:
+            raise context._closed()
         self.context = context
         self.token = context._next_token()
-        context._children[self.token] = self
+        context._children[self.token] = weakref.ref(self)
         return 0
+
+    cdef void _leave(self) noexcept:
+        """The first act of `__dealloc__`: nobody finds the object by its context any more.
+
+        Otherwise another thread would take a reference to what is being freed.
+        """
+        if self.context is not None:
+            self.context._children.pop(self.token, None)
+
+    cdef int _begin(self) except -1:
+        """A call begins that releases the GIL and uses this object until `_end`.
+
+        Raises VerbsError when the object is closed, or being closed.
+        """
+        if self.closing or self.context.closing or not self._is_open():
+            raise self._closed()
+        self.busy += 1
+        return 0
+
+    cdef inline void _end(self) noexcept:
+        self.busy -= 1
 
     cdef int _rank(self):
         return RANK_USER
@@ -79,7 +179,8 @@ cdef class Resource:
         if self.busy:
             raise VerbsError(
                 EBUSY,
-                f"another thread is inside a call on this {type(self).__name__}: let it end first",
+                f"another thread is inside a call on this {type(self).__name__}:"
+                f" {_END_IT if self.waits is not None and self.waits.threads else _LET_IT_END}",
             )
         cdef int code = self._destroy()
         if code:
@@ -92,13 +193,53 @@ cdef class Resource:
         self.watchers = _with_watcher(self.watchers, method)
 
     def _close_with_users(self):
-        cdef Resource other
+        cdef list things
         if not self._is_open():
             return
-        for other in self.context._open_children():
-            if other._uses(self):
-                other._close_with_users()
-        self.close()
+        things = self._with_users()
+        _refuse_inside(things)
+        _count_closing(things, 1)
+        try:
+            _join_calls(things)
+            _close_each(things)
+        finally:
+            _count_closing(things, -1)
+
+    cdef list _with_users(self):
+        """This and what uses it, also by others, in the order in which they can be closed."""
+        cdef Resource one, other
+        cdef list found = [self]
+        for one in reversed(self.context._open_children()):  # what is used comes before its users
+            for other in found:
+                if one._uses(other):
+                    found.append(one)
+                    break
+        return found[::-1]
+
+    cdef Waits _waits(self):
+        if self.waits is None:
+            self.waits = Waits()
+        return self.waits
+
+    cdef uint64_t _begin_wait(self) except? 0xffffffff:
+        """As `_begin`, for a call that `waits._end` ends; what `waits._check` needs."""
+        self._begin()
+        try:
+            return self._waits()._enter()
+        except BaseException:
+            self._end()
+            raise
+
+    cdef int _end_wait(self, Waits waits) except -1:
+        self._end()
+        return waits._leave()
+
+    cdef int _cancel_wait(self) except -1:
+        if not self._is_open():
+            raise self._closed()
+        if self.waits is not None:
+            self.waits._end()
+        return 0
 
     def __enter__(self):
         if not self._is_open():
@@ -107,6 +248,92 @@ cdef class Resource:
 
     def __exit__(self, *exc_info):
         self._close_with_users()
+
+
+cdef int _refuse_inside(list things) except -1:
+    """VerbsError(EBUSY) when this thread itself is in a wait on one of these, which calls us."""
+    cdef Resource one
+    for one in things:
+        if one.waits is not None and one.waits._has_this_thread():
+            raise _inside(type(one).__name__)
+    return 0
+
+
+cdef object _inside(str kind):
+    return VerbsError(
+        EBUSY,
+        f"this thread itself waits in a call on this {kind}, which has called a signal's handler or"
+        " a finalizer: cancel_wait() there, and close when the call has ended",
+    )
+
+
+cdef int _count_closing(list things, int by) except -1:
+    cdef Resource one
+    for one in things:
+        one.closing += by
+    return 0
+
+
+cdef int _join_calls(list things) except -1:
+    """Ends the waits on these objects, on which no call begins, and lets the other calls end."""
+    cdef Resource one
+    for one in things:
+        if one.busy and one.waits is not None:
+            one.waits._end()
+    for one in things:
+        while one.busy:
+            _pause()
+    return 0
+
+
+cdef int _pause() except -1:
+    with nogil:
+        usleep(JOIN_US)
+    PyErr_CheckSignals()
+    return 0
+
+
+cdef int _close_each(list things) except -1:
+    cdef Resource one
+    for one in things:
+        one.close()
+    return 0
+
+
+cdef int _begin_all(things) except -1:
+    """`_begin` on all of these objects, or on none; None stands for no object."""
+    cdef Resource one
+    cdef Py_ssize_t begun = 0
+    try:
+        for one in things:
+            if one is not None:
+                one._begin()
+            begun += 1
+    except VerbsError:
+        _end_all(things[:begun])
+        raise
+    return 0
+
+
+cdef int _end_all(things) except -1:
+    cdef Resource one
+    for one in things:
+        if one is not None:
+            one._end()
+    return 0
+
+
+cdef int _of_context(Context context, Resource other) except -1:
+    """Raise unless ``other`` is open and was made from ``context``; libraries do not look."""
+    if not other._is_open():
+        raise other._closed()
+    if other.context is not context:
+        raise VerbsError(
+            EINVAL,
+            f"the {type(other).__name__} was made from another context: objects work together only"
+            " when they come from one open_device()",
+        )
+    return 0
 
 
 cdef list _with_watcher(list watchers, method):
@@ -139,25 +366,27 @@ cdef int _timeout_slice(uint64_t deadline, int longest_ms) noexcept nogil:
 
 cdef uint64_t _deadline(timeout) except? 0:
     """``timeout`` in seconds (None: never) as a deadline in nanoseconds of CLOCK_MONOTONIC."""
-    cdef uint64_t wait = UINT64_MAX if timeout is None else _nanoseconds(timeout)
+    cdef uint64_t wait = UINT64_MAX if timeout is None else _nanoseconds(timeout, "timeout")
     return UINT64_MAX if wait == UINT64_MAX else vb_now_ns() + wait
 
 
-cdef uint64_t _nanoseconds(double seconds) noexcept:
+cdef uint64_t _nanoseconds(value, str name) except? 0:
     """More than a hundred years are UINT64_MAX, forever."""
+    cdef double seconds = _seconds(value, name)
     if not seconds < 4e9:
         return UINT64_MAX
     return <uint64_t>(seconds * 1e9) if seconds > 0 else 0
 
 
-cdef bint _readable(int fd, uint64_t deadline, int longest_ms) except -1:
-    """Sleep until ``fd`` is readable or the time is over."""
-    cdef pollfd entry
+cdef int _readable(int fd, int bell, uint64_t deadline, int longest_ms) except -1:
+    """Sleep until ``fd`` (-1: none) or ``bell`` is readable or the time is over."""
+    cdef pollfd entries[2]
     cdef int found
-    entry.fd = fd
-    entry.events = POLLIN
+    entries[0].fd = fd
+    entries[1].fd = bell
+    entries[0].events = entries[1].events = POLLIN
     with nogil:
-        found = poll(&entry, 1, _timeout_slice(deadline, longest_ms))
+        found = poll(entries, 2, _timeout_slice(deadline, longest_ms))
     if found < 0 and errno != EINTR:
         raise failed("poll", errno)
     PyErr_CheckSignals()

@@ -32,11 +32,17 @@ def plug(Library library, size_t jack, str name, owner):
     return _new_device(entries, device)
 
 
+def plugged(owners):
+    """The open contexts of devices that were plugged into one of ``owners``."""
+    mine = list(owners)
+    return [one for one in _contexts if (<Context>one).device.list.owner in mine]
+
+
 cdef uint64_t _world_deadline(Context context, timeout) except? 0:
     """``timeout`` in virtual seconds (None: never) as a time of the world in ps; 0: at once."""
     if timeout is None:
         return UINT64_MAX
-    cdef double seconds = timeout
+    cdef double seconds = _seconds(timeout, "timeout")
     if not seconds < LONGEST_S:
         return UINT64_MAX
     if seconds <= 0:
@@ -71,6 +77,8 @@ cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, ibv_wc *wcs, uint64_t deadl
         found = cq.cq.context.ops.poll_cq(cq.cq, <int>(n - count), wcs + count)
         if found < 0:
             raise cq.context._failed("poll_cq", _poll_error(found))
+        if found:
+            _complete_all(cq, wcs + count, found)
         count += found
         if count >= n or (found == 0 and (deadline == 0 or not _step(cq.context, deadline))):
             return count  # at deadline 0 the poll was all

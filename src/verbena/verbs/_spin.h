@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "abi/verbs.h"
+#include "hca/yield.h"
 
 // A pause costs 40 ns on recent CPUs, so the first turns, where latency counts, do without.
 enum { VB_GLANCES = 512, VB_EAGER_TURNS = 4096, VB_TURNS_PER_CLOCK = 256 };
@@ -35,6 +36,21 @@ static inline bool vb_spin_over(uint32_t turn, uint64_t deadline)
     return turn % VB_TURNS_PER_CLOCK == 0 && vb_now_ns() >= deadline;
 }
 
+// Lets another thread run where this one has been spinning in vain for long (hca/yield.h).
+static inline void vb_spin_yield(uint32_t turn)
+{
+    static _Thread_local struct vb_yield yield;
+    uint64_t before = vb_now_ns();
+    enum vb_yield_how how;
+
+    yield.polls = turn / VB_TURNS_PER_CLOCK * VB_YIELD_PERIOD;
+    how = vb_yield_due(&yield, before);
+    if (how == VB_YIELD_NOT)
+        return;
+    vb_yield(how);
+    vb_yielded(&yield, how, before, vb_now_ns());
+}
+
 static inline uint64_t vb_load_u64(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -58,13 +74,17 @@ static inline bool vb_glance_u64(const uint64_t *word, uint64_t value)
 // True when the word became `value` before `deadline` (nanoseconds of CLOCK_MONOTONIC).
 static inline bool vb_spin_u64(const uint64_t *word, uint64_t value, uint64_t deadline)
 {
-    for (uint32_t turn = 1; vb_load_u64(word) != value; turn++)
+    for (uint32_t turn = 1; vb_load_u64(word) != value; turn++) {
         if (vb_spin_over(turn, deadline))
             return vb_load_u64(word) == value;
+        if (turn % VB_TURNS_PER_CLOCK == 0)
+            vb_spin_yield(turn);
+    }
     return true;
 }
 
-// Polls until something completed or the deadline passed; returns what ibv_poll_cq does.
+// Polls until something completed or the deadline passed; returns what ibv_poll_cq does. It is
+// Verbena's ibv_poll_cq that yields.
 static inline int vb_spin_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc, uint64_t deadline)
 {
     for (uint32_t turn = 1;; turn++) {

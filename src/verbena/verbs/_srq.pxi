@@ -12,8 +12,10 @@ cdef class SRQ(Resource):
     cdef readonly XRCD xrcd
     cdef readonly CQ cq
     cdef ibv_srq *srq
+    cdef SharedWork work
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -28,11 +30,13 @@ cdef class SRQ(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.srq is not NULL:
-            with nogil:
-                code = self.context.library.call.destroy_srq(self.srq)
+            code = self.context.library.call.destroy_srq(self.srq)
             code = _error_of(code)
             if code == 0:
                 self.srq = NULL
+                self.work._clear()
+                if self.cq is not None and self.work in self.cq.xrc_queues:
+                    self.cq.xrc_queues.remove(self.work)
         return code
 
     cdef void _forget(self) noexcept:
@@ -59,25 +63,30 @@ cdef class SRQ(Resource):
         """
         cdef ibv_recv_wr *bad = NULL
         cdef int code
-        self._check()
         if type(wr) is not RecvWR:
-            return self._post_list(list(wr))
+            return self._post_list(_requests(wr, RecvWR))
+        self._check()
         code = self.srq.context.ops.post_srq_recv(self.srq, &(<RecvWR>wr).wr, &bad)
         if code:
             raise self.context._failed("post_srq_recv", _error_of(code))
+        self.work._note((<RecvWR>wr).wr.wr_id, (<RecvWR>wr).hold)
 
     cdef object _post_list(self, list requests):
         cdef ibv_recv_wr *bad = NULL
         cdef int code
+        cdef Py_ssize_t i
+        self._check()
         cdef ibv_recv_wr *wrs = _chain_recvs(requests)
         try:
             code = self.srq.context.ops.post_srq_recv(self.srq, wrs, &bad) if requests else 0
+            for i in range(bad - wrs if code else len(requests)):
+                self.work._note(wrs[i].wr_id, (<RecvWR>requests[i]).hold)
             if code:
                 raise self.context._failed("post_srq_recv", _error_of(code), bad - wrs)
         finally:
             free(wrs)
 
-    def recv(self, local, size_t offset=0, length=None, uint64_t wr_id=0):
+    def recv(self, local, offset=0, length=None, wr_id=0):
         """Post one receive into an MR (``length`` bytes from ``offset``) or into a sequence of
         SGEs."""
         self.post_recv(_recv_request(local, offset, length, wr_id))
@@ -88,14 +97,10 @@ cdef class SRQ(Resource):
         One call, without the GIL. Raises VerbsError; its ``posted`` counts the records before the
         failure.
         """
+        cdef Py_ssize_t posted
         if _is_send_batch(records):
             raise TypeError("an SRQ takes verbs.recv_dtype")
-        self._check()
-        self.busy += 1
-        try:
-            return _post_recv_array(self.context, NULL, self.srq, records, "post_srq_recv")
-        finally:
-            self.busy -= 1
+        return _post_recv_array(self, NULL, &self.srq, records, "post_srq_recv", &posted)
 
     def query(self):
         """Its present attributes, as SRQAttr."""
@@ -111,10 +116,10 @@ cdef class SRQ(Resource):
         are left."""
         cdef ibv_srq_attr attr
         cdef int mask = (1 if max_wr is not None else 0) | (2 if srq_limit is not None else 0)
-        self._check()
         memset(&attr, 0, sizeof(attr))
-        attr.max_wr = 0 if max_wr is None else max_wr
-        attr.srq_limit = 0 if srq_limit is None else srq_limit
+        attr.max_wr = 0 if max_wr is None else _u32(max_wr, "max_wr")
+        attr.srq_limit = 0 if srq_limit is None else _u32(srq_limit, "srq_limit")
+        self._check()
         cdef int code = self.context.library.call.modify_srq(self.srq, &attr, mask)
         if code:
             raise self.context._failed("modify_srq", _error_of(code))
@@ -126,11 +131,14 @@ cdef class SRQ(Resource):
 cdef SRQ _create_srq(PD pd, uint32_t max_wr, uint32_t max_sge, uint32_t srq_limit):
     cdef SRQ self = SRQ.__new__(SRQ)
     cdef ibv_srq_init_attr attr
+    self.work = SharedWork()
     self._adopt(pd.context)
     self.pd = pd
     _fill_srq_attr(&attr, self.token, max_wr, max_sge, srq_limit)
+    pd._begin()
     with nogil:
         self.srq = pd.context.library.call.create_srq(pd.pd, &attr)
+    pd._end()
     if self.srq is NULL:
         raise pd.context._failed("create_srq", errno)
     return self
@@ -145,23 +153,33 @@ cdef void _fill_srq_attr(ibv_srq_init_attr *attr, size_t token, uint32_t max_wr,
     attr.attr.srq_limit = srq_limit
 
 
-cdef RecvWR _recv_request(local, size_t offset, length, uint64_t wr_id):
+cdef RecvWR _recv_request(local, offset, length, wr_id):
     return RecvWR(wr_id, SGE(local, length, 0, offset) if isinstance(local, MR) else local)
 
 
-cdef Py_ssize_t _post_recv_array(Context context, ibv_qp *qp, ibv_srq *srq, records,
-                                 str call) except -1:
+cdef Py_ssize_t _post_recv_array(Resource owner, ibv_qp **qp, ibv_srq **srq, records,
+                                 str call, Py_ssize_t *posted) except -1:
+    """``posted`` becomes the number of those that were accepted, also where it raises.
+
+    ``owner`` is the QP or SRQ, and ``qp`` or ``srq`` where it keeps its C object; the other is
+    NULL.
+    """
     cdef Py_buffer view
-    cdef Py_ssize_t posted = 0
     cdef int code
     cdef Py_ssize_t count
     PyObject_GetBuffer(records, &view, PyBUF_C_CONTIGUOUS)
     try:
         count = view.len // <Py_ssize_t>sizeof(RecvRecord)
+        posted[0] = 0
+        owner._begin()
         with nogil:
-            code = _post_recv_records(qp, srq, <const RecvRecord *>view.buf, count, &posted)
+            code = _post_recv_records(
+                qp[0] if qp is not NULL else NULL, srq[0] if srq is not NULL else NULL,
+                <const RecvRecord *>view.buf, count, posted
+            )
+        owner._end()
         if code:
-            raise context._failed(call, _error_of(code), posted)
-        return posted
+            raise owner.context._failed(call, _error_of(code), posted[0])
+        return posted[0]
     finally:
         PyBuffer_Release(&view)

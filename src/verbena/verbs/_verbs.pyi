@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The types of the compiled binding; its docstrings are in the .pxi files.
+# The types of the compiled binding. Its docstrings come from the .pxi files: make generated.
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, SupportsInt, TypeAlias, final, overload
@@ -25,6 +26,7 @@ from .attributes import (
 from .enums import (
     MWType,
     NodeType,
+    PlacementType,
     QPState,
     QPType,
     SendFlags,
@@ -36,52 +38,100 @@ from .enums import (
 )
 
 class HasFileno(Protocol):
-    def fileno(self) -> int: ...
+    """An open file, or another object with a descriptor."""
+
+    def fileno(self) -> int:
+        """The file descriptor."""
 
 Local: TypeAlias = MR | SGE | Sequence[SGE]
-"""Local memory of a request."""
+"""Local memory of a request: all of a region, or a piece or several of one."""
 
-def library_in_front() -> str | None: ...
-def devices_of(library: Library) -> list[Device]: ...
-def plug(library: Library, jack: int, name: str, owner: object) -> Device: ...
+Bytes: TypeAlias = Buffer | NDArray[Any]
+"""What has the buffer protocol; NumPy's own types say so only from Python 3.12 on."""
+
+def library_in_front() -> str | None:
+    """The path of the Verbena that ``verbena run`` put in front of every libibverbs, or None."""
+
+def devices_of(library: Library) -> list[Device]:
+    """The devices that ``library`` finds, as a list of Device."""
+
+def plug(library: Library, jack: int, name: str, owner: object) -> Device:
+    """A Device called ``name`` that is a host of a simulated fabric.
+
+    ``jack`` is the address of the host's struct vb_jack, ``owner`` what keeps that alive: it is
+    told of descriptors that programs may wait for (``add_fd``, with the CompChannel if it is one's,
+    and ``remove_fd``). Raises VerbsError:
+    EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
+    """
 
 @final
 class Library:
+    """A loaded libibverbs: ``Library.open(path)``."""
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path that it was opened by."""
     @staticmethod
-    def open(path: str) -> Library: ...
+    def open(path: str) -> Library:
+        """Load the library at ``path``.
+
+        Raises VerbsError(ENOENT) when it is none or lacks a symbol.
+        """
     @property
-    def is_verbena(self) -> bool: ...
+    def is_verbena(self) -> bool:
+        """True when it is Verbena's libibverbs and not the system's."""
 
 class Device:
+    """A device that libibverbs found. ``open()`` gives a Context."""
+
     @property
-    def library(self) -> Library: ...
+    def library(self) -> Library:
+        """The libibverbs that found it."""
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The device's name, for example ``verbena0`` or ``mlx5_0``."""
     @property
-    def dev_name(self) -> str: ...
+    def dev_name(self) -> str:
+        """The name of its device file, for example ``uverbs0``."""
     @property
-    def guid(self) -> int: ...
+    def guid(self) -> int:
+        """The node GUID, in host byte order."""
     @property
-    def node_type(self) -> NodeType: ...
+    def node_type(self) -> NodeType:
+        """What kind of node it is."""
     @property
-    def transport_type(self) -> TransportType: ...
-    def open(self) -> Context: ...
+    def transport_type(self) -> TransportType:
+        """The transport that it speaks."""
+    def open(self) -> Context:
+        """Open the device. Raises VerbsError."""
 
 class Context:
+    """An open device. Closing it closes everything that was made from it, in a safe order."""
+
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """The device that was opened."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True once the context is closed."""
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The device's name."""
     @property
-    def num_comp_vectors(self) -> int: ...
+    def num_comp_vectors(self) -> int:
+        """How many completion vectors ``create_cq`` can choose from."""
     @property
-    def async_fd(self) -> int: ...
-    def close(self) -> None: ...
-    def call_when_closed(self, method: Callable[[], None]) -> None: ...
+    def async_fd(self) -> int:
+        """The file descriptor that is readable when an event is there; non-blocking."""
+    def close(self) -> None:
+        """Close every object made from the context, then the device; twice does no harm.
+
+        Waits that other threads are in end: VerbsError(ECANCELED) there. Other calls that are under
+        way end first, and none begins. Raises VerbsError(EBUSY), and closes nothing, where a wait
+        of this very thread has called it, as from a signal's handler.
+        """
+    def call_when_closed(self, method: Callable[[], None]) -> None:
+        """Have a bound method called when this is being closed. It is held weakly."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -89,37 +139,100 @@ class Context:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-    def query_device(self) -> DeviceAttr: ...
-    def query_port(self, port_num: int = 1) -> PortAttr: ...
-    def query_gid(self, port_num: int, index: int) -> Gid: ...
-    def query_gid_ex(self, port_num: int, index: int) -> GidEntry: ...
-    def query_gid_table(self, max_entries: int = 1024) -> list[GidEntry]: ...
-    def query_pkey(self, port_num: int, index: int) -> int: ...
-    def query_memory(self) -> MemoryAttr: ...
-    def alloc_pd(self) -> PD: ...
-    def open_xrcd(self, fd: int | HasFileno | None = None, oflags: int = ...) -> XRCD: ...
-    def alloc_dm(self, length: int, log_align_req: int = 0) -> DM: ...
-    def alloc_td(self) -> TD: ...
-    def create_comp_channel(self) -> CompChannel: ...
-    def create_cq(
-        self, cqe: int, channel: CompChannel | None = None, comp_vector: int = 0
-    ) -> CQ: ...
-    def get_async_event(self, timeout: float | None = None) -> AsyncEvent | None: ...
-    def explain(self, vendor_err: int) -> str: ...
-    def describe(self) -> dict[str, Any] | None: ...
-    def counters(self) -> dict[str, dict[str, int]] | None: ...
-    def set_fault(self, text: str) -> None: ...
-    def fault_counters(self) -> str: ...
+    def query_device(self) -> DeviceAttr:
+        """What the device offers, as DeviceAttr."""
+    def query_port(self, port_num: int = 1) -> PortAttr:
+        """State and limits of a port (they count from 1), as PortAttr.
+
+        Raises VerbsError(EINVAL).
+        """
+    def query_gid(self, port_num: int, index: int) -> Gid:
+        """Entry ``index`` of the port's GID table, as Gid; zero if empty.
+
+        Raises VerbsError(EINVAL).
+        """
+    def query_gid_ex(self, port_num: int, index: int) -> GidEntry:
+        """Entry ``index`` of the port's GID table with its type, as GidEntry. Raises VerbsError."""
+    def query_gid_table(self, max_entries: int = 1024) -> list[GidEntry]:
+        """The GIDs of all ports that are in use, as a list of GidEntry. Raises VerbsError."""
+    def query_pkey(self, port_num: int, index: int) -> int:
+        """Entry ``index`` of the port's partition key table. Raises VerbsError(EINVAL)."""
+    def query_memory(self) -> MemoryAttr:
+        """What the device offers beside plain regions, as MemoryAttr."""
+    def alloc_pd(self) -> PD:
+        """Make a protection domain."""
+    def open_xrcd(self, fd: int | HasFileno | None = None, oflags: int = os.O_CREAT) -> XRCD:
+        """Open an XRC domain, shared with whoever opens one with the same file.
+
+        ``fd`` is a file descriptor or an object with ``fileno()``; it may be closed afterwards.
+        Without it the domain is one of its own. ``oflags``: O_CREAT makes a domain where none is
+        open, O_EXCL demands it. Raises VerbsError: EAGAIN when none is open and O_CREAT is missing,
+        EINVAL when one is and O_EXCL is given.
+        """
+    def alloc_dm(self, length: int, log_align_req: int = 0) -> DM:
+        """Allocate device memory, zeroed, at a multiple of ``2**log_align_req`` bytes.
+
+        Raises VerbsError: EINVAL (more than max_dm_size), ENOMEM, EOPNOTSUPP.
+        """
+    def alloc_td(self) -> TD:
+        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) where the device has none."""
+    def create_comp_channel(self) -> CompChannel:
+        """Make a completion channel, on which a CQ says that something completed."""
+    def create_cq(self, cqe: int, channel: CompChannel | None = None, comp_vector: int = 0) -> CQ:
+        """Make a completion queue with room for at least ``cqe`` completions.
+
+        Raises VerbsError(EINVAL) when ``cqe`` is not within 1 to ``query_device().max_cqe``.
+        """
+    def get_async_event(self, timeout: float | None = None) -> AsyncEvent | None:
+        """Wait up to ``timeout`` seconds (None: forever) for an event; AsyncEvent, or None.
+
+        The event is acknowledged already. The GIL is released while waiting.
+        """
+    def explain(self, vendor_err: int) -> str:
+        """The core's own account of an error completion, from its ``vendor_err``; '' if it has
+        none."""
+    def describe(self) -> dict[str, Any] | None:
+        """What Verbena knows of itself and its peers, as a dict; None over another library."""
+    def counters(self) -> dict[str, dict[str, int]] | None:
+        """What the device has counted since this process opened it, as ``{part: {name: number}}``.
+
+        The parts are ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and
+        ``steer``; all are 0 where the device sends no packets. What each means is in
+        ``src/native/hca/counters.h``. None over another library.
+        """
+    def cancel_wait(self) -> None:
+        """End every ``get_async_event`` that another thread is in: VerbsError(ECANCELED) there."""
+    def set_fault(self, text: str) -> None:
+        """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
+
+        Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
+        no packets or is not Verbena's.
+        """
+    def fault_counters(self) -> str:
+        """How often each fault rule matched and acted: a line for each.
+
+        Raises VerbsError(EOPNOTSUPP) as set_fault does.
+        """
 
 class Resource:
+    """An object of a device: a context manager that closes itself and whatever uses it."""
+
     @property
-    def context(self) -> Context: ...
+    def context(self) -> Context:
+        """The context that it was made from."""
     @property
-    def token(self) -> int: ...
+    def token(self) -> int:
+        """A number that no other object of the context has."""
     @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
-    def call_when_closed(self, method: Callable[[], None]) -> None: ...
+    def closed(self) -> bool:
+        """True once the object is closed."""
+    def close(self) -> None:
+        """Release the object; once is enough, and twice does no harm.
+
+        Raises VerbsError(EBUSY) while something else uses it.
+        """
+    def call_when_closed(self, method: Callable[[], None]) -> None:
+        """Have a bound method called once this is closed. It is held weakly."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -129,25 +242,66 @@ class Resource:
     ) -> None: ...
 
 class PD(Resource):
+    """A protection domain: MRs, QPs, SRQs and AHs work together only within one."""
+
     @overload
-    def reg_mr(self, target: int, length: int, access: int = 1) -> MR: ...
+    def reg_mr(self, target: int, length: int, access: int = 1) -> MR:
+        """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
+
+        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
+        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
+        writes.
+        """
     @overload
-    def reg_mr(self, target: Buffer, access: int = 1) -> MR: ...
-    def alloc(self, nbytes: int, access: int = 1) -> MR: ...
-    def alloc_null_mr(self) -> MR: ...
-    def reg_dm(self, dm: DM, length: int, offset: int = 0, access: int = 1) -> MR: ...
-    def advise_mr(self, advice: int, sg_list: SGE | Iterable[SGE], flush: bool = True) -> None: ...
-    def alloc_mw(self, mw_type: int = 2) -> MW: ...
-    def alloc_parent_domain(self, td: TD | None = None) -> ParentDomain: ...
+    def reg_mr(self, target: Bytes, access: int = 1) -> MR:
+        """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
+
+        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
+        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
+        writes.
+        """
+    def alloc(self, nbytes: int, access: int = 1) -> MR:
+        """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
+
+        Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
+        one copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
+        """
+    def alloc_null_mr(self) -> MR:
+        """A region that is read as zeros and written without effect, at any address: an lkey.
+
+        Raises VerbsError(EOPNOTSUPP) where the device has none, or VerbsError(ENOMEM).
+        """
+    def reg_dm(self, dm: DM, length: int, offset: int = 0, access: int = 1) -> MR:
+        """Register ``length`` bytes of a DM from ``offset`` on; addresses count from 0.
+
+        ``access`` has ZERO_BASED added. Raises VerbsError.
+        """
+    def advise_mr(self, advice: int, sg_list: SGE | Iterable[SGE], flush: bool = True) -> None:
+        """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
+
+        With ``flush`` they are there when it returns. Raises VerbsError: EINVAL, ENOENT (no such
+        lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
+        """
+    def alloc_mw(self, mw_type: int = 2) -> MW:
+        """Make a memory window of type 1 or 2. Raises VerbsError(EINVAL) for another type."""
+    def alloc_parent_domain(self, td: TD | None = None) -> ParentDomain:
+        """Make a parent domain over this one, with a thread domain if there is one."""
     @overload
-    def create_qp(self, init_attr: QPInitAttr) -> QP: ...
+    def create_qp(self, init_attr: QPInitAttr) -> QP:
+        """Make a queue pair from a QPInitAttr, or from its fields as keywords.
+
+        Raises VerbsError.
+        """
     @overload
     def create_qp(
         self,
+        init_attr: None = None,
         *,
         send_cq: CQ,
         recv_cq: CQ | None = None,
-        qp_type: QPType = ...,
+        qp_type: QPType = QPType.RC,
         max_send_wr: int = 128,
         max_recv_wr: int = 128,
         max_send_sge: int = 1,
@@ -155,15 +309,28 @@ class PD(Resource):
         max_inline_data: int = 0,
         srq: SRQ | None = None,
         sq_sig_all: bool = False,
-    ) -> QP: ...
-    def create_srq(self, max_wr: int = 128, max_sge: int = 1, srq_limit: int = 0) -> SRQ: ...
+    ) -> QP:
+        """Make a queue pair from a QPInitAttr, or from its fields as keywords.
+
+        Raises VerbsError.
+        """
+    def create_srq(self, max_wr: int = 128, max_sge: int = 1, srq_limit: int = 0) -> SRQ:
+        """Make a shared receive queue for ``max_wr`` requests of ``max_sge`` SGEs.
+
+        Raises VerbsError.
+        """
     @overload
-    def create_ah(self, attr: AHAttr) -> AH: ...
+    def create_ah(self, attr: AHAttr) -> AH:
+        """Make an address handle from an AHAttr, or from its fields as keywords.
+
+        Raises VerbsError.
+        """
     @overload
     def create_ah(
         self,
+        attr: None = None,
         *,
-        dgid: bytes | Gid = ...,
+        dgid: bytes | Gid = bytes(16),
         sgid_index: int = 0,
         dlid: int = 0,
         is_global: bool = True,
@@ -174,23 +341,50 @@ class PD(Resource):
         flow_label: int = 0,
         src_path_bits: int = 0,
         static_rate: int = 0,
-    ) -> AH: ...
-    def create_ah_from_wc(self, wc: WC, grh: Buffer | None = None, port_num: int = 1) -> AH: ...
+    ) -> AH:
+        """Make an address handle from an AHAttr, or from its fields as keywords.
 
+        Raises VerbsError.
+        """
+    def create_ah_from_wc(self, wc: WC, grh: Bytes | None = None, port_num: int = 1) -> AH:
+        """Make an address handle back to the sender of a UD message.
+
+        ``grh`` is a buffer with the first 40 bytes of the receive buffer, which are the GRH; on
+        RoCE it is always there.
+        """
+
+@final
 class MR(Resource):
+    """A registered memory region; it offers its bytes through the buffer protocol.
+
+    ``close()`` ends the registration at once. The memory itself (that of ``PD.alloc``, or the
+    object given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never
+    dangles.
+    """
+
     @property
-    def pd(self) -> PD: ...
+    def pd(self) -> PD:
+        """The protection domain in which it is registered."""
     @property
-    def addr(self) -> int: ...
+    def addr(self) -> int:
+        """The address of its first byte; a peer's ``remote_addr`` counts from here."""
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Its length in bytes."""
     @property
-    def lkey(self) -> int: ...
+    def lkey(self) -> int:
+        """The key by which this process's work requests name it."""
     @property
-    def rkey(self) -> int: ...
+    def rkey(self) -> int:
+        """The key by which peers name it."""
     @property
-    def handle(self) -> int: ...
-    def change_access(self, access: int) -> None: ...
+    def handle(self) -> int:
+        """The provider's number for it."""
+    def change_access(self, access: int) -> None:
+        """Register it again with other AccessFlags; its keys stay.
+
+        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound.
+        """
     def reregister(
         self,
         *,
@@ -198,7 +392,14 @@ class MR(Resource):
         addr: int | None = None,
         length: int | None = None,
         access: int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Register it again (``ibv_rereg_mr``): what is not given stays as it is.
+
+        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive, and the
+        region's keys are others then. Only a region that was registered by address has other
+        memory; ValueError for the rest. Raises VerbsError, and the region is as it was: EINVAL,
+        EFAULT, or EBUSY while a window is bound.
+        """
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def array(
@@ -206,68 +407,136 @@ class MR(Resource):
         dtype: DTypeLike = "u1",
         shape: int | tuple[int, ...] | None = None,
         offset: int = 0,
-    ) -> NDArray[Any]: ...
-    def sge(self, length: int | None = None, offset: int = 0) -> SGE: ...
-    def load_u64(self, offset: int) -> int: ...
-    def store_u64(self, offset: int, value: int) -> None: ...
-    def wait_u64(self, offset: int, value: int, timeout: float | None = None) -> bool: ...
+    ) -> NDArray[Any]:
+        """A NumPy array over the region's memory, without a copy.
+
+        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
+        TypeError when it does not fit, BufferError when the MR is closed or was registered by
+        address.
+        """
+    def sge(self, length: int | None = None, offset: int = 0) -> SGE:
+        """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
+    def load_u64(self, offset: int) -> int:
+        """The 64-bit word at ``offset`` bytes, read at once (acquire), in host byte order."""
+    def store_u64(self, offset: int, value: int) -> None:
+        """Set the 64-bit word at ``offset`` bytes at once (release), in host byte order."""
+    def wait_u64(self, offset: int, value: int, timeout: float | None = None) -> bool:
+        """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
+
+        ``timeout`` is in seconds (None: forever). Keeps a core busy; the GIL is released after a
+        microsecond. For peers that answer fast.
+        """
+
+    def cancel_wait(self) -> None:
+        """End every ``wait_u64`` that another thread is in: VerbsError(ECANCELED) there."""
 
 class MW(Resource):
+    """A memory window: a key for a part of a region, which ``QP.bind_mw`` binds.
+
+    ``close()`` ends what it is bound to as well.
+    """
+
     @property
-    def pd(self) -> PD: ...
+    def pd(self) -> PD:
+        """The protection domain that it was made in."""
     @property
-    def rkey(self) -> int: ...
+    def rkey(self) -> int:
+        """The key by which peers name it, as it was last bound."""
     @property
-    def type(self) -> MWType: ...
+    def type(self) -> MWType:
+        """1 or 2, as a MWType."""
     @property
-    def handle(self) -> int: ...
+    def handle(self) -> int:
+        """The provider's number for it."""
 
 class DM(Resource):
-    @property
-    def length(self) -> int: ...
-    @property
-    def handle(self) -> int: ...
-    def copy_to(self, offset: int, data: Buffer) -> None: ...
-    def copy_from(self, offset: int, length: int) -> bytes: ...
+    """Device memory: ``PD.reg_dm`` makes a region of it, whose addresses count from 0."""
 
-class TD(Resource): ...
+    @property
+    def length(self) -> int:
+        """Its length in bytes."""
+    @property
+    def handle(self) -> int:
+        """The provider's number for it."""
+    def copy_to(self, offset: int, data: Bytes) -> None:
+        """Copy bytes into it, to ``offset``.
+
+        Raises VerbsError(EINVAL) for what leaves it, or what is not a multiple of 4 bytes at one.
+        """
+    def copy_from(self, offset: int, length: int) -> bytes:
+        """The ``length`` bytes at ``offset``. Raises VerbsError(EINVAL) as copy_to does."""
+
+class TD(Resource):
+    """A thread domain: what is made in a parent domain with it is used by one thread at a time."""
 
 class ParentDomain(PD):
-    @property
-    def parent(self) -> PD: ...
-    @property
-    def td(self) -> TD | None: ...
+    """A protection domain over another one: keys and QPs of both work together."""
 
-def inc_rkey(rkey: int) -> int: ...
+    @property
+    def parent(self) -> PD:
+        """The protection domain that it lies over."""
+    @property
+    def td(self) -> TD | None:
+        """Its thread domain, or None."""
+
+def plugged(owners: Iterable[object]) -> list[Context]:
+    """The open contexts of devices that were plugged into one of ``owners``."""
+
+def inc_rkey(rkey: int) -> int:
+    """The key with the next low byte (``ibv_inc_rkey``), for a window's next binding."""
 
 class SGE:
+    """A piece of local memory: ``SGE(mr, length, offset=0)`` or ``SGE(addr, length, lkey)``.
+
+    ``length`` None with an MR: all bytes that follow ``offset``. ``owner`` is the MR, or None.
+    """
+
     def __init__(
         self, target: MR | int, length: int | None = None, lkey: int = 0, offset: int = 0
     ) -> None: ...
     @property
-    def owner(self) -> MR | None: ...
+    def owner(self) -> MR | None:
+        """The MR that the piece is of; None if it was given by address."""
     @property
-    def addr(self) -> int: ...
+    def addr(self) -> int:
+        """Address of the first byte."""
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Length in bytes."""
     @property
-    def lkey(self) -> int: ...
+    def lkey(self) -> int:
+        """Key of the MR."""
 
 class SendWR:
+    """A send work request; make it once and post it often. See ``ibv_post_send(3)`` for the fields.
+
+    ``imm_data`` is in host byte order. ``remote_addr`` and ``rkey`` serve RDMA and atomics,
+    ``compare_add`` and ``swap`` atomics, ``ah``, ``remote_qpn`` and ``remote_qkey`` UD.
+    ``remote_srqn`` is the number of the SRQ that a request on XRC_SEND is for.
+    """
+
     wr_id: int
+    """The caller's number, which comes back in the completion."""
     imm_data: int
+    """Immediate data, in host byte order."""
     invalidate_rkey: int
+    """The key that SEND_WITH_INV or LOCAL_INV invalidates."""
     remote_addr: int
+    """The peer's address, of RDMA and atomics."""
     rkey: int
+    """The peer's key, of RDMA and atomics."""
     compare_add: int
+    """The value compared with, or the value added."""
     swap: int
+    """The value that compare-and-swap stores."""
     remote_srqn: int
+    """The number of the SRQ that the request is for, of XRC_SEND."""
     def __init__(
         self,
         wr_id: int = 0,
         sg_list: SGE | Iterable[SGE] = (),
-        opcode: int = ...,
-        send_flags: int = ...,
+        opcode: int = WROpcode.SEND,
+        send_flags: int = SendFlags.SIGNALED,
         remote_addr: int = 0,
         rkey: int = 0,
         imm_data: int = 0,
@@ -279,86 +548,156 @@ class SendWR:
         remote_srqn: int = 0,
     ) -> None: ...
     @property
-    def sg_list(self) -> list[SGE]: ...
+    def sg_list(self) -> list[SGE]:
+        """The SGEs; set it to one SGE or to a sequence of them."""
     @sg_list.setter
     def sg_list(self, value: SGE | Iterable[SGE]) -> None: ...
     @property
-    def send_flags(self) -> SendFlags: ...
+    def send_flags(self) -> SendFlags:
+        """The SendFlags."""
     @send_flags.setter
     def send_flags(self, value: int) -> None: ...
     @property
-    def opcode(self) -> WROpcode: ...
+    def opcode(self) -> WROpcode:
+        """The WROpcode; fixed, because it decides which fields the request has."""
     @property
-    def ah(self) -> AH | None: ...
+    def ah(self) -> AH | None:
+        """The address handle of a UD send, or None."""
     @property
-    def remote_qpn(self) -> int: ...
+    def remote_qpn(self) -> int:
+        """The peer's QP number, of UD."""
     @property
-    def remote_qkey(self) -> int: ...
+    def remote_qkey(self) -> int:
+        """The peer's Q_Key, of UD."""
 
 class RecvWR:
+    """A receive work request; make it once and post it often."""
+
     wr_id: int
+    """The caller's number, which comes back in the completion."""
     def __init__(self, wr_id: int = 0, sg_list: SGE | Iterable[SGE] = ()) -> None: ...
     @property
-    def sg_list(self) -> list[SGE]: ...
+    def sg_list(self) -> list[SGE]:
+        """The SGEs; set it to one SGE or to a sequence of them."""
     @sg_list.setter
     def sg_list(self, value: SGE | Iterable[SGE]) -> None: ...
 
 @final
 class WC:
+    """A work completion.
+
+    Except for ``wr_id``, ``status``, ``qp_num`` and ``vendor_err``, the fields are defined only in
+    a successful one.
+    """
+
     @property
-    def wr_id(self) -> int: ...
+    def wr_id(self) -> int:
+        """The number that the request was posted with."""
     @property
-    def status(self) -> WCStatus: ...
+    def status(self) -> WCStatus:
+        """The WCStatus."""
     @property
-    def is_success(self) -> bool: ...
+    def is_success(self) -> bool:
+        """True unless it failed."""
     @property
-    def opcode(self) -> WCOpcode: ...
+    def opcode(self) -> WCOpcode:
+        """The WCOpcode: what completed."""
     @property
-    def vendor_err(self) -> int: ...
+    def vendor_err(self) -> int:
+        """The device's own error number."""
     @property
-    def byte_len(self) -> int: ...
+    def byte_len(self) -> int:
+        """Bytes received, read or swapped; on UD, with the 40 bytes of the GRH."""
     @property
-    def imm_data(self) -> int: ...
+    def imm_data(self) -> int:
+        """Immediate data in host byte order, if ``wc_flags`` has WITH_IMM."""
     @property
-    def invalidated_rkey(self) -> int: ...
+    def invalidated_rkey(self) -> int:
+        """The rkey that the sender invalidated, if ``wc_flags`` has WITH_INV."""
     @property
-    def qp_num(self) -> int: ...
+    def qp_num(self) -> int:
+        """The local QP's number."""
     @property
-    def src_qp(self) -> int: ...
+    def src_qp(self) -> int:
+        """The sender's QP number, on UD."""
     @property
-    def wc_flags(self) -> WCFlags: ...
+    def wc_flags(self) -> WCFlags:
+        """Which fields are set, as WCFlags."""
     @property
-    def pkey_index(self) -> int: ...
+    def pkey_index(self) -> int:
+        """Index of the P_Key, of GSI."""
     @property
-    def slid(self) -> int: ...
+    def slid(self) -> int:
+        """The sender's LID, on UD over InfiniBand."""
     @property
-    def sl(self) -> int: ...
+    def sl(self) -> int:
+        """Service level, on UD."""
     @property
-    def status_str(self) -> str: ...
-    def raise_for_status(self) -> None: ...
+    def status_str(self) -> str:
+        """The status by name, in lower case."""
+    def raise_for_status(self) -> None:
+        """Raise CompletionError, which says the cause, if it failed."""
 
 class CompChannel(Resource):
+    """A completion channel: a file descriptor that becomes readable when an armed CQ has something.
+
+    The descriptor is non-blocking; ``get_cq_event`` and ``CQ.wait`` sleep in poll(2).
+    """
+
     @property
-    def fd(self) -> int: ...
+    def fd(self) -> int:
+        """The file descriptor, for select, poll, epoll and event loops."""
     @property
-    def is_shared(self) -> bool: ...
-    def get_cq_event(self, timeout: float | None = None) -> CQ | None: ...
-    def drain(self) -> int: ...
-    def keep_events(self, keep: bool) -> None: ...
+    def is_shared(self) -> bool:
+        """True when several CQs notify it, so that who waits for one may take another's event."""
+    def get_cq_event(self, timeout: float | None = None) -> CQ | None:
+        """Wait up to ``timeout`` seconds (None: forever) for an event; its CQ, or None.
+
+        The event is acknowledged already; arm the CQ again and poll it. The GIL is released while
+        waiting.
+        """
+    def cancel_wait(self) -> None:
+        """End every ``get_cq_event`` that another thread is in: VerbsError(ECANCELED) there."""
+    def drain(self) -> int:
+        """Take and acknowledge all events that are there, without waiting; how many they were."""
+    def keep_events(self, keep: bool) -> None:
+        """Have events of a simulated host not pass through the descriptor, or again so.
+
+        For the world's own loop, which is told of them. Raises VerbsError: ENOMEM.
+        """
     @property
-    def has_kept(self) -> bool: ...
+    def has_kept(self) -> bool:
+        """Whether there are events that were kept."""
 
 class CQ(Resource):
+    """A completion queue."""
+
     @property
-    def channel(self) -> CompChannel | None: ...
+    def channel(self) -> CompChannel | None:
+        """The completion channel that it notifies, or None."""
     @property
-    def cqe(self) -> int: ...
-    def resize(self, cqe: int) -> None: ...
-    def req_notify(self, solicited_only: bool = False) -> None: ...
+    def cqe(self) -> int:
+        """How many completions it has room for."""
+    def resize(self, cqe: int) -> None:
+        """Make room for at least ``cqe`` completions. Raises VerbsError."""
+    def req_notify(self, solicited_only: bool = False) -> None:
+        """Arm the CQ: its next completion (or the next solicited or failed one) makes one event."""
     @overload
-    def poll(self, max_entries: int = 16, *, out: None = None) -> list[WC]: ...
+    def poll(self, max_entries: int = 16, *, out: None = None) -> list[WC]:
+        """Take completions that are there, without waiting.
+
+        Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
+        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        VerbsError when the CQ is in error.
+        """
     @overload
-    def poll(self, max_entries: int = 16, *, out: NDArray[np.void]) -> int: ...
+    def poll(self, max_entries: int = 16, *, out: NDArray[np.void]) -> int:
+        """Take completions that are there, without waiting.
+
+        Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
+        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        VerbsError when the CQ is in error.
+        """
     @overload
     def wait(
         self,
@@ -367,7 +706,16 @@ class CQ(Resource):
         *,
         spin: float | None = None,
         out: None = None,
-    ) -> list[WC]: ...
+    ) -> list[WC]:
+        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
+        over.
+
+        Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
+        their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
+        sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
+        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
+        EIO when the CQ is in error.
+        """
     @overload
     def wait(
         self,
@@ -376,55 +724,136 @@ class CQ(Resource):
         *,
         spin: float | None = None,
         out: NDArray[np.void],
-    ) -> int: ...
+    ) -> int:
+        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
+        over.
+
+        Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
+        their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
+        sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
+        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
+        EIO when the CQ is in error.
+        """
+
+    def wait_one(self, timeout: float | None = None, *, spin: float | None = None) -> WC:
+        """Wait for one completion and take it: the WC, which may be one with an error.
+
+        Raises TimeoutError when there is none after ``timeout`` seconds (None: waits for ever), and
+        what ``wait`` raises; ``spin`` is as there.
+        """
+    def cancel_wait(self) -> None:
+        """End every ``wait`` and ``wait_one`` that another thread is in, which raises
+        VerbsError(ECANCELED) there. Waits that begin later are not concerned."""
 
 class AH(Resource):
+    """An address handle: where a UD request goes."""
+
     @property
-    def pd(self) -> PD: ...
+    def pd(self) -> PD:
+        """The protection domain that it was made in."""
 
 class XRCD(Resource):
+    """An XRC domain: its target QPs deliver to its SRQs, whichever a request names.
+
+    ``Context.open_xrcd`` opens it. Initiators are QPs of type XRC_SEND, made as all others
+    (``PD.create_qp``).
+    """
+
     def create_srq(
         self, pd: PD, cq: CQ, max_wr: int = 128, max_sge: int = 1, srq_limit: int = 0
-    ) -> SRQ: ...
-    def create_qp(self) -> QP: ...
-    def open_qp(self, qp_num: int) -> QP: ...
+    ) -> SRQ:
+        """Make an SRQ that requests name by its ``srq_num``; what it receives completes on ``cq``.
+
+        ``pd`` counts for its buffers, and for the rkeys of requests that name it. Raises
+        VerbsError.
+        """
+    def create_qp(self) -> QP:
+        """Make a target QP (XRC_RECV). It has no queues, and no ``pd``, ``send_cq``, ``recv_cq``.
+
+        Raises VerbsError.
+        """
+    def open_qp(self, qp_num: int) -> QP:
+        """Another handle of a target QP of this domain, which lives as long as one of them.
+
+        Raises VerbsError: EINVAL when the domain has none of this number, EOPNOTSUPP when it is
+        another process's (over Verbena: its SRQs and target QPs belong to one process).
+        """
 
 class SRQ(Resource):
+    """A shared receive queue: several QPs take their receives from it.
+
+    One that ``XRCD.create_srq`` made has an ``xrcd``, a ``cq`` and a number besides.
+    """
+
     @property
-    def pd(self) -> PD: ...
+    def pd(self) -> PD:
+        """The protection domain of its receives."""
     @property
-    def xrcd(self) -> XRCD | None: ...
+    def xrcd(self) -> XRCD | None:
+        """The XRC domain that it was made in, or None."""
     @property
-    def cq(self) -> CQ | None: ...
+    def cq(self) -> CQ | None:
+        """Of an XRC domain's: where its receives complete. Otherwise None."""
     @property
-    def srq_num(self) -> int: ...
-    def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None: ...
+    def srq_num(self) -> int:
+        """The number by which XRC requests name it. Raises VerbsError(EINVAL) for another kind."""
+    def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
+        """Post a RecvWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts those before.
+        """
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, wr_id: int = 0
-    ) -> None: ...
-    def post_many(self, records: NDArray[np.void]) -> int: ...
-    def query(self) -> SRQAttr: ...
-    def modify(self, max_wr: int | None = None, srq_limit: int | None = None) -> None: ...
+    ) -> None:
+        """Post one receive into an MR (``length`` bytes from ``offset``) or into a sequence of
+        SGEs."""
+    def post_many(self, records: NDArray[np.void]) -> int:
+        """Post every record of a NumPy array of ``verbs.recv_dtype``; returns their number.
 
+        One call, without the GIL. Raises VerbsError; its ``posted`` counts the records before the
+        failure.
+        """
+    def query(self) -> SRQAttr:
+        """Its present attributes, as SRQAttr."""
+    def modify(self, max_wr: int | None = None, srq_limit: int | None = None) -> None:
+        """Change its room, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
+        are left."""
+
+@final
 class QP(Resource):
+    """A queue pair. ``verbena.connect_rc`` connects it over a socket.
+
+    An XRC target QP (XRC_RECV, from ``XRCD.create_qp``) has an ``xrcd``, and None for ``pd`` and
+    both CQs.
+    """
+
     @property
-    def pd(self) -> PD: ...
+    def pd(self) -> PD:
+        """Its protection domain; None of an XRC target."""
     @property
-    def send_cq(self) -> CQ: ...
+    def send_cq(self) -> CQ:
+        """Where its send requests complete; None of an XRC target."""
     @property
-    def recv_cq(self) -> CQ: ...
+    def recv_cq(self) -> CQ:
+        """Where its receives complete; None of an XRC target."""
     @property
-    def srq(self) -> SRQ | None: ...
+    def srq(self) -> SRQ | None:
+        """Where it takes its receives from, if it has no receive queue of its own."""
     @property
-    def xrcd(self) -> XRCD | None: ...
+    def xrcd(self) -> XRCD | None:
+        """Of an XRC target: its domain. Otherwise None."""
     @property
-    def cap(self) -> QPCap: ...
+    def cap(self) -> QPCap:
+        """How much room its queues have."""
     @property
-    def qp_num(self) -> int: ...
+    def qp_num(self) -> int:
+        """Its number, 24 bits."""
     @property
-    def qp_type(self) -> QPType: ...
+    def qp_type(self) -> QPType:
+        """Its QPType."""
     @property
-    def state(self) -> QPState: ...
+    def state(self) -> QPState:
+        """Its present QPState, asked from the device."""
     def modify(
         self,
         attr_mask: SupportsInt | None = None,
@@ -455,11 +884,21 @@ class QP(Resource):
         cap: QPCap = ...,
         dest_qp_num: int = ...,
         rate_limit: int = ...,
-    ) -> None: ...
-    def query(self) -> QPAttr: ...
+    ) -> None:
+        """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
+
+        ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
+        """
+    def query(self) -> QPAttr:
+        """All its attributes, as QPAttr."""
     def to_init(
         self, port: int = 1, access: int = 0, pkey_index: int = 0, qkey: int = 0x11111111
-    ) -> None: ...
+    ) -> None:
+        """RESET to INIT.
+
+        ``access`` is what peers may do (RC, UC); ``qkey`` what they must know (UD).
+        """
     def to_rtr(
         self,
         *,
@@ -469,7 +908,12 @@ class QP(Resource):
         path_mtu: int = 5,
         max_dest_rd_atomic: int = 16,
         min_rnr_timer: int = 12,
-    ) -> None: ...
+    ) -> None:
+        """INIT to RTR, ready to receive.
+
+        UD takes none of the arguments, UC and XRC_SEND not the last two. Raises TypeError without
+        ``ah_attr``, the peer's address as AHAttr, and VerbsError.
+        """
     def to_rts(
         self,
         *,
@@ -478,37 +922,75 @@ class QP(Resource):
         retry_cnt: int = 7,
         rnr_retry: int = 7,
         max_rd_atomic: int = 16,
-    ) -> None: ...
-    def attach_mcast(self, gid: bytes | Gid, lid: int = 0) -> None: ...
-    def detach_mcast(self, gid: bytes | Gid, lid: int = 0) -> None: ...
-    def post_send(self, wr: SendWR | Iterable[SendWR]) -> None: ...
-    def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None: ...
-    def post_many(self, records: NDArray[np.void], ahs: Sequence[AH] | None = None) -> int: ...
+    ) -> None:
+        """RTR to RTS, ready to send.
+
+        UC and UD take only ``sq_psn``, XRC_RECV ``timeout`` besides.
+        """
+    def attach_mcast(self, gid: bytes | Gid, lid: int = 0) -> None:
+        """From now on a UD QP receives what is sent to the multicast group ``gid``.
+
+        ``gid`` is 16 bytes: an IPv6 multicast address, or an IPv4 one as ``::ffff:a.b.c.d``. RoCE
+        knows no ``lid``. Senders address the group by an AH with that ``dgid`` and by
+        ``remote_qpn=verbs.MULTICAST_QPN``. A QP that is closed leaves its groups. Raises
+        VerbsError: EINVAL (not UD, or no multicast GID), ENOMEM (``max_mcast_grp``,
+        ``max_mcast_qp_attach``, or a limit of the system); ValueError when ``gid`` is no 16 bytes.
+        """
+    def detach_mcast(self, gid: bytes | Gid, lid: int = 0) -> None:
+        """Leave the group. Raises VerbsError(EINVAL) when the QP is not attached to it."""
+    def post_send(self, wr: SendWR | Iterable[SendWR]) -> None:
+        """Post a SendWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts the requests that were accepted before the failure.
+        """
+    def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
+        """Post a RecvWR or a sequence of them.
+
+        Raises VerbsError; its ``posted`` counts those before.
+        """
+    def post_many(self, records: NDArray[np.void], ahs: Sequence[AH] | None = None) -> int:
+        """Post every record of a NumPy array of ``verbs.send_dtype`` or ``verbs.recv_dtype``.
+
+        One call, without the GIL; returns the number of records. On UD, ``ahs`` is the sequence of
+        AH that the records' ``ah`` fields index. Raises VerbsError; its ``posted`` counts the
+        records that were accepted before the failure.
+        """
     def send(
         self,
-        local: Local | Buffer,
+        local: Local | Bytes,
         offset: int = 0,
         length: int | None = None,
         *,
         imm_data: int | None = None,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         ah: AH | None = None,
         remote_qpn: int = 0,
         remote_qkey: int = 0,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
+
+        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
+        with immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
+        ``remote_srqn`` is, on XRC_SEND, the number of the SRQ that the request is for, as with all
+        the following.
+        """
     def send_with_invalidate(
         self,
-        local: Local | Buffer,
+        local: Local | Bytes,
         rkey: int,
         offset: int = 0,
         length: int | None = None,
         *,
         wr_id: int = 0,
-        flags: int = ...,
-    ) -> None: ...
-    def local_invalidate(self, rkey: int, *, wr_id: int = 0, flags: int = ...) -> None: ...
+        flags: int = SendFlags.SIGNALED,
+    ) -> None:
+        """Post a SEND that invalidates the peer's window of this rkey; otherwise as ``send``."""
+    def local_invalidate(
+        self, rkey: int, *, wr_id: int = 0, flags: int = SendFlags.SIGNALED
+    ) -> None:
+        """Post a LOCAL_INV of a window of type 2 that is bound through this QP."""
     def bind_mw(
         self,
         mw: MW,
@@ -519,14 +1001,22 @@ class QP(Resource):
         *,
         rkey: int | None = None,
         wr_id: int = 0,
-        flags: int = ...,
-    ) -> int: ...
+        flags: int = SendFlags.SIGNALED,
+    ) -> int:
+        """Post the binding of a window to ``length`` bytes of an MR from ``offset`` (default: all).
+
+        Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
+        is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError.
+        """
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, *, wr_id: int = 0
-    ) -> None: ...
+    ) -> None:
+        """Post a receive into ``length`` bytes of an MR from ``offset`` on (default: all), or into
+        SGEs."""
     def write(
         self,
-        local: Local | Buffer,
+        local: Local | Bytes,
         remote_addr: int,
         rkey: int,
         offset: int = 0,
@@ -534,9 +1024,10 @@ class QP(Resource):
         *,
         imm_data: int | None = None,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post an RDMA WRITE to ``remote_addr``; the other arguments are those of ``send``."""
     def read(
         self,
         local: Local,
@@ -546,9 +1037,10 @@ class QP(Resource):
         length: int | None = None,
         *,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post an RDMA READ from ``remote_addr`` into ``length`` bytes of an MR, or into SGEs."""
     def compare_swap(
         self,
         local: Local,
@@ -559,9 +1051,13 @@ class QP(Resource):
         offset: int = 0,
         *,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post a compare-and-swap of the 64-bit word at ``remote_addr`` (a multiple of 8).
+
+        The word's old value comes to the 8 bytes at ``offset`` of the MR, in host byte order.
+        """
     def fetch_add(
         self,
         local: Local,
@@ -571,9 +1067,10 @@ class QP(Resource):
         offset: int = 0,
         *,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post a fetch-and-add to the 64-bit word at ``remote_addr``; see ``compare_swap``."""
     def atomic_write(
         self,
         local: Local,
@@ -582,17 +1079,30 @@ class QP(Resource):
         offset: int = 0,
         *,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post an atomic write of the 8 bytes at ``offset`` of the MR to ``remote_addr``.
+
+        That is a multiple of 8, and who looks there sees all of the eight bytes or none (IBA 1.5,
+        annex A19). It counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
+        """
     def flush(
         self,
         remote_addr: int,
         rkey: int,
         length: int | None = None,
         *,
-        placement: int = ...,
+        placement: int = PlacementType.GLOBAL,
         wr_id: int = 0,
-        flags: int = ...,
+        flags: int = SendFlags.SIGNALED,
         remote_srqn: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Post a FLUSH of ``length`` bytes from ``remote_addr`` on (IBA 1.5, annex A19).
+
+        When it completes, what this QP wrote there before is visible to all of the peer's host.
+        ``length`` None: the whole of the region, and ``remote_addr`` is not looked at.
+        ``placement`` is a PlacementType; the peer's QP and region need FLUSH_GLOBAL,
+        FLUSH_PERSISTENT or both. It counts among the ``max_rd_atomic``. Raises VerbsError:
+        EOPNOTSUPP with a libibverbs other than Verbena's, EINVAL for an unknown placement.
+        """

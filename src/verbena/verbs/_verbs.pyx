@@ -16,18 +16,22 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_WarnEx
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport (
     EAGAIN,
     EBUSY,
     EINTR,
     EINVAL,
     EIO,
+    EMFILE,
     EMSGSIZE,
+    ENFILE,
     ENOENT,
     ENOSYS,
     EOPNOTSUPP,
     ERANGE,
+    ETIMEDOUT,
     errno,
 )
 from libc.stdint cimport (
@@ -43,10 +47,12 @@ from libc.stdint cimport (
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close as close_fd, read as read_fd, usleep
 
 import collections
 import os
 import weakref
+from operator import index
 
 from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
@@ -56,6 +62,9 @@ cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t)
     uint32_t ntohl(uint32_t)
     uint16_t ntohs(uint16_t)
+
+cdef extern from "errno.h" nogil:
+    int ECANCELED
 
 cdef extern from "endian.h" nogil:
     uint64_t be64toh(uint64_t)
@@ -70,7 +79,9 @@ cdef extern from "poll.h" nogil:
 
 include "_abi.pxi"
 include "_library.pxi"
+include "_numbers.pxi"
 include "_resource.pxi"
+include "_outstanding.pxi"
 include "_device.pxi"
 include "_context.pxi"
 include "_memory.pxi"

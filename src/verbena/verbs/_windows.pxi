@@ -6,9 +6,10 @@ cdef enum:
     WINDOW_TYPE_2 = 2
 
 
-def inc_rkey(uint32_t rkey):
+def inc_rkey(rkey):
     """The key with the next low byte (``ibv_inc_rkey``), for a window's next binding."""
-    return (rkey & 0xffffff00) | ((rkey + 1) & 0xff)
+    cdef uint32_t key = _u32(rkey, "rkey")
+    return (key & 0xffffff00) | ((key + 1) & 0xff)
 
 
 @cython.no_gc_clear
@@ -23,6 +24,7 @@ cdef class MW(Resource):
     cdef ibv_mw *mw
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef bint _is_open(self):
@@ -34,8 +36,7 @@ cdef class MW(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.mw is not NULL:
-            with nogil:
-                code = self.mw.context.ops.dealloc_mw(self.mw)
+            code = self.mw.context.ops.dealloc_mw(self.mw)
             code = _error_of(code)
             if code == 0:
                 self.mw = NULL
@@ -78,10 +79,13 @@ cdef MW _alloc_mw(PD pd, int mw_type):
     cdef MW self = MW.__new__(MW)
     self._adopt(pd.context)
     self.pd = pd
+    pd._begin()
     if pd.context.context.ops.alloc_mw is NULL:
+        pd._end()
         raise failed("alloc_mw", EOPNOTSUPP)
     with nogil:
         self.mw = pd.context.context.ops.alloc_mw(pd.pd, mw_type)
+    pd._end()
     if self.mw is NULL:
         raise pd.context._failed("alloc_mw", errno)
     return self
@@ -95,6 +99,7 @@ cdef class DM(Resource):
     cdef size_t nbytes
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -106,8 +111,7 @@ cdef class DM(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.dm is not NULL:
-            with nogil:
-                code = vb_free_dm(self.dm)
+            code = vb_free_dm(self.dm)
             code = _error_of(code)
             if code == 0:
                 self.dm = NULL
@@ -132,31 +136,35 @@ cdef class DM(Resource):
         self._check()
         return self.dm.handle
 
-    def copy_to(self, uint64_t offset, data):
+    def copy_to(self, offset, data):
         """Copy bytes into it, to ``offset``.
 
         Raises VerbsError(EINVAL) for what leaves it, or what is not a multiple of 4 bytes at one.
         """
         cdef Py_buffer view
+        cdef uint64_t start = _u64(offset, "offset")
         cdef int code
-        self._check()
         PyObject_GetBuffer(data, &view, PyBUF_ANY_CONTIGUOUS)
         try:
-            code = self.dm.memcpy_to_dm(self.dm, offset, view.buf, view.len)
+            self._check()
+            code = self.dm.memcpy_to_dm(self.dm, start, view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
         if code:
             raise failed("DM.copy_to", _error_of(code))
 
-    def copy_from(self, uint64_t offset, size_t length):
+    def copy_from(self, offset, length):
         """The ``length`` bytes at ``offset``. Raises VerbsError(EINVAL) as copy_to does."""
         cdef int code
         cdef bytearray data
+        cdef uint64_t start = _u64(offset, "offset")
+        cdef size_t nbytes = _size(length, "length")
         self._check()
-        if length > self.nbytes:
+        if nbytes > self.nbytes:
             raise failed("DM.copy_from", EINVAL)
-        data = bytearray(length)
-        code = self.dm.memcpy_from_dm(<char *>data, self.dm, offset, length)
+        data = bytearray(nbytes)
+        self._check()
+        code = self.dm.memcpy_from_dm(<char *>data, self.dm, start, nbytes)
         if code:
             raise failed("DM.copy_from", _error_of(code))
         return bytes(data)
@@ -167,11 +175,12 @@ cdef class DM(Resource):
 
 cdef DM _alloc_dm(Context context, size_t length, uint32_t log_align_req):
     cdef DM self = DM.__new__(DM)
-    context._check()
     self._adopt(context)
     self.nbytes = length
+    context._begin()
     with nogil:
         self.dm = vb_alloc_dm(context.context, length, log_align_req)
+    context._end()
     if self.dm is NULL:
         raise failed("alloc_dm", errno)
     return self
@@ -184,6 +193,7 @@ cdef class TD(Resource):
     cdef ibv_td *td
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -195,8 +205,7 @@ cdef class TD(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.td is not NULL:
-            with nogil:
-                code = vb_dealloc_td(self.td)
+            code = vb_dealloc_td(self.td)
             code = _error_of(code)
             if code == 0:
                 self.td = NULL
@@ -208,10 +217,11 @@ cdef class TD(Resource):
 
 cdef TD _alloc_td(Context context):
     cdef TD self = TD.__new__(TD)
-    context._check()
     self._adopt(context)
+    context._begin()
     with nogil:
         self.td = vb_alloc_td(context.context)
+    context._end()
     if self.td is NULL:
         raise context._failed("alloc_td", errno)
     return self
@@ -225,6 +235,7 @@ cdef class ParentDomain(PD):
     cdef readonly TD td
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()  # here, because PD's comes when `parent` and `td` have been let go
 
     cdef int _rank(self):
@@ -239,14 +250,16 @@ cdef ParentDomain _alloc_parent_domain(PD parent, TD td):
     cdef ibv_td *domain = NULL
     parent._check()
     if td is not None:
-        if td.td is NULL:
-            raise td._closed()
-        domain = td.td
+        _of_context(parent.context, td)
     self._adopt(parent.context)
     self.parent = parent
     self.td = td
+    _begin_all((parent, td))
+    if td is not None:
+        domain = td.td
     with nogil:
         self.pd = vb_alloc_parent_domain(parent.pd, domain)
+    _end_all((parent, td))
     if self.pd is NULL:
         raise parent.context._failed("alloc_parent_domain", errno)
     return self

@@ -36,16 +36,16 @@ cdef class SGE:
     cdef ibv_sge sge
     cdef readonly MR owner
 
-    def __init__(self, target, length=None, uint32_t lkey=0, size_t offset=0):
+    def __init__(self, target, length=None, lkey=0, offset=0):
         if isinstance(target, MR):
             self.owner = target
-            _fill_sge(&self.sge, self.owner, offset, length)
+            _fill_sge(&self.sge, self.owner, _size(offset, "offset"), length)
             return
         if length is None:
             raise TypeError("an SGE by address needs its length")
-        self.sge.addr = <uint64_t>target + offset
-        self.sge.length = length
-        self.sge.lkey = lkey
+        self.sge.addr = _u64(target, "addr") + _u64(offset, "offset")
+        self.sge.length = _u32(length, "length")
+        self.sge.lkey = _u32(lkey, "lkey")
 
     @property
     def addr(self):
@@ -71,9 +71,11 @@ cdef int _fill_sge(ibv_sge *sge, MR mr, size_t offset, length) except -1:
     mr._check()
     cdef size_t nbytes
     if length is not None:
-        nbytes = length
+        nbytes = vb_size(length, "length", _wanted)
     else:
-        nbytes = mr.nbytes - offset if offset < mr.nbytes else 0
+        if offset > mr.nbytes:
+            raise ValueError(f"offset {offset} lies beyond the MR of {mr.nbytes} bytes")
+        nbytes = mr.nbytes - offset
     if nbytes > 0xffffffff:
         raise failed("SGE", EMSGSIZE)
     sge.addr = mr.base + offset
@@ -90,6 +92,7 @@ cdef class ScatterGather:
     cdef int count
     cdef size_t nbytes
     cdef list owners
+    cdef object hold  # what a request of it holds: the MR, a tuple of several, or None
 
     def __cinit__(self, *args, **kwargs):
         self.sges = self.few
@@ -105,13 +108,10 @@ cdef class ScatterGather:
 
     cdef int _set(self, sg_list) except -1:
         """Take all of the list; none of it when something in it is no SGE."""
-        cdef list entries = [sg_list] if isinstance(sg_list, SGE) else list(sg_list)
+        cdef list entries = _sge_list(sg_list)
         cdef Py_ssize_t count = len(entries)
         cdef Py_ssize_t i
         cdef ibv_sge *sges = self.few
-        for entry in entries:
-            if not isinstance(entry, SGE):
-                raise TypeError(f"expected SGE, not {type(entry).__name__}")
         if count > FEW_SGES:
             sges = <ibv_sge *>malloc(count * sizeof(ibv_sge))
             if sges is NULL:
@@ -124,7 +124,50 @@ cdef class ScatterGather:
             self.nbytes += sges[i].length
         self.count = <int>count
         self.owners = entries
+        self.hold = _hold_of(entries)
         return 0
+
+
+cdef list _sge_list(sg_list):
+    """The SGEs of a request; TypeError, which says what to give, when they are no SGEs."""
+    if isinstance(sg_list, SGE):
+        return [sg_list]
+    if isinstance(sg_list, MR):
+        raise TypeError("sg_list takes SGEs and not an MR: mr.sge(length, offset)")
+    if sg_list is None or isinstance(sg_list, (int, str)) or PyObject_CheckBuffer(sg_list):
+        raise _no_memory(sg_list)
+    cdef list entries = list(sg_list)
+    for entry in entries:
+        if isinstance(entry, MR):
+            raise TypeError("a list of local memory has SGEs and not MRs: mr.sge(length, offset)")
+        if not isinstance(entry, SGE):
+            raise _no_memory(entry)
+    return entries
+
+
+cdef object _no_memory(thing):
+    cdef str advice = ""
+    if PyObject_CheckBuffer(thing):
+        advice = (
+            "; pd.reg_mr() registers an array or a bytearray, and a few bytes go without that if"
+            " they are sent with flags=SendFlags.INLINE | SendFlags.SIGNALED over a QP that was"
+            " made with max_inline_data"
+        )
+    elif isinstance(thing, str):
+        advice = "; encode text to bytes first"
+    return TypeError(
+        "a request takes registered memory, an MR or SGEs (of MRs: mr.sge(length, offset)), and not"
+        f" {type(thing).__name__}{advice}"
+    )
+
+
+cdef object _hold_of(list entries):
+    cdef SGE entry
+    cdef list held = []
+    for entry in entries:
+        if entry.owner is not None and entry.owner not in held:
+            held.append(entry.owner)
+    return tuple(held) if len(held) > 1 else held[0] if held else None
 
 
 cdef class SendWR(ScatterGather):
@@ -140,27 +183,32 @@ cdef class SendWR(ScatterGather):
     cdef uint64_t _remote_addr
     cdef uint32_t _rkey
 
-    def __init__(self, uint64_t wr_id=0, sg_list=(), int opcode=OP_SEND,
-                 unsigned int send_flags=FLAG_SIGNALED, uint64_t remote_addr=0, uint32_t rkey=0,
-                 uint32_t imm_data=0, uint64_t compare_add=0, uint64_t swap=0, AH ah=None,
-                 uint32_t remote_qpn=0, uint32_t remote_qkey=0, uint32_t remote_srqn=0):
+    def __init__(self, wr_id=0, sg_list=(), opcode=OP_SEND, send_flags=FLAG_SIGNALED,
+                 remote_addr=0, rkey=0, imm_data=0, compare_add=0, swap=0, AH ah=None,
+                 remote_qpn=0, remote_qkey=0, remote_srqn=0):
         memset(&self.wr, 0, sizeof(self.wr))
-        self.wr.qp_type.xrc.remote_srqn = remote_srqn
-        self.wr.wr_id = wr_id
-        self.wr.opcode = opcode
-        self.wr.send_flags = send_flags
-        self.wr.imm_data = htonl(imm_data)
+        cdef uint64_t address = _u64(remote_addr, "remote_addr")
+        cdef uint32_t key = _u32(rkey, "rkey")
+        cdef uint64_t compared = _u64(compare_add, "compare_add")
+        cdef uint64_t swapped = _u64(swap, "swap")
+        cdef uint32_t qpn = _u32(remote_qpn, "remote_qpn")
+        cdef uint32_t qkey = _u32(remote_qkey, "remote_qkey")
+        self.wr.qp_type.xrc.remote_srqn = _u32(remote_srqn, "remote_srqn")
+        self.wr.wr_id = _u64(wr_id, "wr_id")
+        self.wr.opcode = _int(opcode, "opcode")
+        self.wr.send_flags = _u32(send_flags, "send_flags")
+        self.wr.imm_data = htonl(_u32(imm_data, "imm_data"))
         self.sg_list = sg_list
         if ah is not None:
             self._ah = ah
             self.wr.wr.ud.ah = ah.ah
-            self.wr.wr.ud.remote_qpn = remote_qpn
-            self.wr.wr.ud.remote_qkey = remote_qkey
-        elif opcode == OP_COMPARE_SWAP or opcode == OP_FETCH_ADD:
-            _fill_atomic(&self.wr, remote_addr, rkey, compare_add, swap)
+            self.wr.wr.ud.remote_qpn = qpn
+            self.wr.wr.ud.remote_qkey = qkey
+        elif self._is_atomic():
+            _fill_atomic(&self.wr, address, key, compared, swapped)
         else:
-            self.wr.wr.rdma.remote_addr = remote_addr
-            self.wr.wr.rdma.rkey = rkey
+            self.wr.wr.rdma.remote_addr = address
+            self.wr.wr.rdma.rkey = key
 
     cdef bint _is_atomic(self):
         return self.wr.opcode == OP_COMPARE_SWAP or self.wr.opcode == OP_FETCH_ADD
@@ -171,8 +219,8 @@ cdef class SendWR(ScatterGather):
         return self.wr.wr_id
 
     @wr_id.setter
-    def wr_id(self, uint64_t value):
-        self.wr.wr_id = value
+    def wr_id(self, value):
+        self.wr.wr_id = _u64(value, "wr_id")
 
     @property
     def opcode(self):
@@ -185,8 +233,8 @@ cdef class SendWR(ScatterGather):
         return _enums.SendFlags(self.wr.send_flags)
 
     @send_flags.setter
-    def send_flags(self, unsigned int value):
-        self.wr.send_flags = value
+    def send_flags(self, value):
+        self.wr.send_flags = _u32(value, "send_flags")
 
     @property
     def sg_list(self):
@@ -205,8 +253,8 @@ cdef class SendWR(ScatterGather):
         return ntohl(self.wr.imm_data)
 
     @imm_data.setter
-    def imm_data(self, uint32_t value):
-        self.wr.imm_data = htonl(value)
+    def imm_data(self, value):
+        self.wr.imm_data = htonl(_u32(value, "imm_data"))
 
     @property
     def invalidate_rkey(self):
@@ -214,8 +262,8 @@ cdef class SendWR(ScatterGather):
         return self.wr.invalidate_rkey
 
     @invalidate_rkey.setter
-    def invalidate_rkey(self, uint32_t value):
-        self.wr.invalidate_rkey = value
+    def invalidate_rkey(self, value):
+        self.wr.invalidate_rkey = _u32(value, "invalidate_rkey")
 
     @property
     def remote_addr(self):
@@ -223,9 +271,9 @@ cdef class SendWR(ScatterGather):
         return 0 if self._ah is not None else self.wr.wr.rdma.remote_addr
 
     @remote_addr.setter
-    def remote_addr(self, uint64_t value):
+    def remote_addr(self, value):
         self._check_not_ud()
-        self.wr.wr.rdma.remote_addr = value
+        self.wr.wr.rdma.remote_addr = _u64(value, "remote_addr")
 
     @property
     def rkey(self):
@@ -235,12 +283,12 @@ cdef class SendWR(ScatterGather):
         return self.wr.wr.atomic.rkey if self._is_atomic() else self.wr.wr.rdma.rkey
 
     @rkey.setter
-    def rkey(self, uint32_t value):
+    def rkey(self, value):
         self._check_not_ud()
         if self._is_atomic():
-            self.wr.wr.atomic.rkey = value
+            self.wr.wr.atomic.rkey = _u32(value, "rkey")
         else:
-            self.wr.wr.rdma.rkey = value
+            self.wr.wr.rdma.rkey = _u32(value, "rkey")
 
     @property
     def compare_add(self):
@@ -248,9 +296,9 @@ cdef class SendWR(ScatterGather):
         return self.wr.wr.atomic.compare_add if self._is_atomic() else 0
 
     @compare_add.setter
-    def compare_add(self, uint64_t value):
+    def compare_add(self, value):
         self._check_atomic()
-        self.wr.wr.atomic.compare_add = value
+        self.wr.wr.atomic.compare_add = _u64(value, "compare_add")
 
     @property
     def swap(self):
@@ -258,9 +306,9 @@ cdef class SendWR(ScatterGather):
         return self.wr.wr.atomic.swap if self._is_atomic() else 0
 
     @swap.setter
-    def swap(self, uint64_t value):
+    def swap(self, value):
         self._check_atomic()
-        self.wr.wr.atomic.swap = value
+        self.wr.wr.atomic.swap = _u64(value, "swap")
 
     @property
     def ah(self):
@@ -283,8 +331,8 @@ cdef class SendWR(ScatterGather):
         return self.wr.qp_type.xrc.remote_srqn
 
     @remote_srqn.setter
-    def remote_srqn(self, uint32_t value):
-        self.wr.qp_type.xrc.remote_srqn = value
+    def remote_srqn(self, value):
+        self.wr.qp_type.xrc.remote_srqn = _u32(value, "remote_srqn")
 
     cdef int _check_not_ud(self) except -1:
         if self._ah is not None:
@@ -295,6 +343,11 @@ cdef class SendWR(ScatterGather):
         if not self._is_atomic():
             raise AttributeError("only an atomic request has compare_add and swap")
         return 0
+
+    cdef object _held(self):
+        """What the request holds until it completes; inline data is copied when it is posted."""
+        hold = None if self.wr.send_flags & FLAG_INLINE else self.hold
+        return hold if self._ah is None else (hold, self._ah)
 
     cdef int _check_ready(self) except -1:
         """An AH that was closed since must not be dereferenced."""
@@ -316,9 +369,9 @@ cdef class RecvWR(ScatterGather):
 
     cdef ibv_recv_wr wr
 
-    def __init__(self, uint64_t wr_id=0, sg_list=()):
+    def __init__(self, wr_id=0, sg_list=()):
         memset(&self.wr, 0, sizeof(self.wr))
-        self.wr.wr_id = wr_id
+        self.wr.wr_id = _u64(wr_id, "wr_id")
         self.sg_list = sg_list
 
     @property
@@ -327,8 +380,8 @@ cdef class RecvWR(ScatterGather):
         return self.wr.wr_id
 
     @wr_id.setter
-    def wr_id(self, uint64_t value):
-        self.wr.wr_id = value
+    def wr_id(self, value):
+        self.wr.wr_id = _u64(value, "wr_id")
 
     @property
     def sg_list(self):
@@ -456,6 +509,14 @@ cdef int _post_send_records(ibv_qp *qp, const SendRecord *records, Py_ssize_t co
     return 0
 
 
+cdef Py_ssize_t _signaled_records(const SendRecord *records, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef Py_ssize_t signaled = 0
+    for i in range(count):
+        signaled += (records[i].flags & FLAG_SIGNALED) != 0
+    return signaled
+
+
 cdef int _post_recv_records(ibv_qp *qp, ibv_srq *srq, const RecvRecord *records,
                             Py_ssize_t count, Py_ssize_t *posted) noexcept nogil:
     """To the QP, or to the SRQ when ``qp`` is NULL."""
@@ -488,9 +549,6 @@ cdef ibv_recv_wr *_chain_recvs(list requests) except NULL:
     cdef Py_ssize_t count = len(requests)
     cdef Py_ssize_t i
     cdef ibv_recv_wr *wrs
-    for item in requests:
-        if not isinstance(item, RecvWR):
-            raise TypeError(f"expected RecvWR, not {type(item).__name__}")
     wrs = <ibv_recv_wr *>malloc(max(count, 1) * sizeof(ibv_recv_wr))
     if wrs is NULL:
         raise MemoryError

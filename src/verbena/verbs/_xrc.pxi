@@ -12,6 +12,7 @@ cdef class XRCD(Resource):
     cdef ibv_xrcd *xrcd
 
     def __dealloc__(self):
+        self._leave()
         self._destroy()
 
     cdef int _rank(self):
@@ -23,8 +24,7 @@ cdef class XRCD(Resource):
     cdef int _destroy(self) noexcept:
         cdef int code = 0
         if self.xrcd is not NULL:
-            with nogil:
-                code = vb_xrc_close(self.xrcd)
+            code = vb_xrc_close(self.xrcd)
             code = _error_of(code)
             if code == 0:
                 self.xrcd = NULL
@@ -38,17 +38,19 @@ cdef class XRCD(Resource):
             raise self._closed()
         return 0
 
-    def create_srq(self, PD pd, CQ cq, uint32_t max_wr=128, uint32_t max_sge=1,
-                   uint32_t srq_limit=0):
+    def create_srq(self, PD pd, CQ cq, max_wr=128, max_sge=1, srq_limit=0):
         """Make an SRQ that requests name by its ``srq_num``; what it receives completes on ``cq``.
 
         ``pd`` counts for its buffers, and for the rkeys of requests that name it. Raises
         VerbsError.
         """
         self._check()
-        pd._check()
-        cq._check()
-        return _create_xrc_srq(self, pd, cq, max_wr, max_sge, srq_limit)
+        _of_context(self.context, pd)
+        _of_context(self.context, cq)
+        return _create_xrc_srq(
+            self, pd, cq, _u32(max_wr, "max_wr"), _u32(max_sge, "max_sge"),
+            _u32(srq_limit, "srq_limit")
+        )
 
     def create_qp(self):
         """Make a target QP (XRC_RECV). It has no queues, and no ``pd``, ``send_cq``, ``recv_cq``.
@@ -58,7 +60,7 @@ cdef class XRCD(Resource):
         self._check()
         return _create_target(self, None)
 
-    def open_qp(self, uint32_t qp_num):
+    def open_qp(self, qp_num):
         """Another handle of a target QP of this domain, which lives as long as one of them.
 
         Raises VerbsError: EINVAL when the domain has none of this number, EOPNOTSUPP when it is
@@ -74,8 +76,10 @@ cdef class XRCD(Resource):
 cdef XRCD _open_xrcd(Context context, int fd, int oflags):
     cdef XRCD self = XRCD.__new__(XRCD)
     self._adopt(context)
+    context._begin()
     with nogil:
         self.xrcd = vb_xrc_open(context.context, fd, oflags)
+    context._end()
     if self.xrcd is NULL:
         raise context._failed("open_xrcd", errno)
     return self
@@ -85,28 +89,33 @@ cdef SRQ _create_xrc_srq(XRCD xrcd, PD pd, CQ cq, uint32_t max_wr, uint32_t max_
                          uint32_t srq_limit):
     cdef SRQ self = SRQ.__new__(SRQ)
     cdef ibv_srq_init_attr attr
+    self.work = SharedWork()
     self._adopt(xrcd.context)
     self.pd = pd
     self.xrcd = xrcd
     self.cq = cq
     _fill_srq_attr(&attr, self.token, max_wr, max_sge, srq_limit)
+    _begin_all((pd, xrcd, cq))
     with nogil:
         self.srq = vb_xrc_create_srq(pd.pd, xrcd.xrcd, cq.cq, &attr)
+    _end_all((pd, xrcd, cq))
     if self.srq is NULL:
         raise xrcd.context._failed("create_srq_ex", errno)
+    cq.xrc_queues.append(self.work)
     return self
 
 
 cdef QP _create_target(XRCD xrcd, qp_num):
     """A new target QP, or with ``qp_num`` a handle of that one."""
     cdef QP self = QP.__new__(QP)
-    cdef uint32_t number = 0 if qp_num is None else qp_num
+    cdef uint32_t number = 0 if qp_num is None else _u32(qp_num, "qp_num")
     cdef ibv_qp_cap cap
     self._adopt(xrcd.context)
     self.xrcd = xrcd
     self._type = XRC_RECV
     memset(&cap, 0, sizeof(cap))
     self.cap = _qp_cap(&cap)
+    xrcd._check()
     if qp_num is None:
         self.qp = vb_xrc_create_qp(xrcd.xrcd, <void *>self.token)
     else:

@@ -14,13 +14,15 @@ import errno
 import os
 import socket as sockets
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypedDict, Unpack
 
 from ._verbs import QP, Context
 from .attributes import AHAttr, GidEntry, PortAttr
-from .enums import MTU, AccessFlags, GidType, LinkLayer, QPType
+from .enums import MTU, AccessFlags, GidType, LinkLayer, QPState, QPType
 from .errors import ConnectError, VerbsError
 from .here import place
 
@@ -206,8 +208,11 @@ def bring_up(
     """Bring an RC, UC or XRC QP from RESET to RTS towards ``remote``.
 
     Raises ConnectError(EPROTOTYPE) when the types do not go together (XRC_SEND with XRC_RECV, the
-    others with their like), VerbsError when a transition fails.
+    others with their like), EISCONN (``qp`` is connected already), VerbsError when a transition
+    fails; TypeError for an option that there is not.
     """
+    check_options(options)
+    _refuse_connected(qp)
     if remote.qp_type != _PEER_TYPES.get(local.qp_type, local.qp_type):
         raise ConnectError(
             errno.EPROTOTYPE,
@@ -234,6 +239,25 @@ def bring_up(
     )
 
 
+def check_options(options: Iterable[str]) -> None:
+    """Raise TypeError, with the nearest name, for a keyword that is none of ConnectOptions."""
+    for name in options:
+        if name not in _DEFAULTS:
+            near = get_close_matches(name, _DEFAULTS, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_DEFAULTS)}"
+            raise TypeError(f"connecting a QP has no option {name!r}: {hint}")
+
+
+def _refuse_connected(qp: QP) -> None:
+    state = qp.state
+    if state in (QPState.RTR, QPState.RTS, QPState.SQD):
+        raise ConnectError(
+            errno.EISCONN,
+            f"QP {qp.qp_num:#x} is already connected (it is in {state.name}): make another QP, or"
+            " qp.modify(qp_state=QPState.RESET) first",
+        )
+
+
 def _address_of(remote: QPInfo, gid_index: int, options: ConnectOptions) -> AHAttr:
     """By GID where the peer has no LID (RoCE), by LID within an InfiniBand subnet."""
     return AHAttr(
@@ -256,16 +280,23 @@ def connect_rc(
     deadline: float = 30.0,
     **options: Unpack[ConnectOptions],
 ) -> QPInfo:
-    """Connect an RC or UC QP in RESET to the peer at the other end of a connected stream socket.
+    """Connect an RC or UC QP in RESET or INIT to the peer at a connected stream socket's other end.
 
-    Both sides call it; on return both QPs are in RTS and can receive. The socket stays open, at the
-    byte after the exchange. ``gid_index`` and ``psn`` are those of ``local_qp_info``; ``deadline``
-    is how many seconds each message may take; the other keywords are ConnectOptions.
+    Both sides call it; on return both QPs are in RTS and can receive. The peer's first SEND can
+    come before this side's call returns: who receives it posts the receive before the call, after
+    ``qp.to_init()``. Without a receive a SEND waits over RC, as ``rnr_retry`` 7 says, and is lost
+    over UC. The socket stays open, at the byte after the exchange. ``gid_index`` and ``psn`` are
+    those of ``local_qp_info``; ``deadline`` is how many seconds each message may take; the other
+    keywords are ConnectOptions.
 
     Returns what the peer said of itself. Raises ConnectError: EPROTO (the peer speaks something
-    else), ECONNRESET (it closed), ETIMEDOUT, ECONNREFUSED (its side failed; the text says why), or
-    VerbsError when this side's QP cannot be brought up; the peer is told.
+    else), ECONNRESET (it closed), EPROTOTYPE, ENOTCONN or EBADF (no connected stream socket),
+    ETIMEDOUT, ECONNREFUSED (its side failed; the text says why), EISCONN (this side's QP is
+    connected already), or VerbsError when it cannot be brought up; the peer is told. TypeError for
+    what is no socket, and for an option that there is not.
     """
+    check_options(options)
+    _check_socket(socket)
     port = options.get("port", 1)
     local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
     before = socket.gettimeout()
@@ -278,6 +309,29 @@ def connect_rc(
         raise peer_closed() from error
     finally:
         socket.settimeout(before)
+
+
+def _check_socket(socket: sockets.socket) -> None:
+    """Raise TypeError or ConnectError where nobody could answer."""
+    if not hasattr(socket, "getpeername"):
+        raise TypeError(
+            "connect_rc takes a connected socket.socket (over asyncio's streams:"
+            f" verbena.aio.connect_rc), and not {type(socket).__name__}"
+        )
+    if socket.type != sockets.SOCK_STREAM:
+        kind = getattr(socket.type, "name", socket.type)
+        raise ConnectError(
+            errno.EPROTOTYPE, f"the socket is {kind}: the exchange needs a stream, SOCK_STREAM"
+        )
+    try:
+        socket.getpeername()
+    except OSError as error:
+        state = "closed" if error.errno == errno.EBADF else "not connected, or not any more"
+        raise ConnectError(
+            error.errno,
+            f"the socket is {state}: give the one that connect() connected, or that accept()"
+            " returned",
+        ) from error
 
 
 def _exchange(
@@ -350,8 +404,10 @@ def connect_pair(
 ) -> None:
     """Bring two QPs of this process to RTS: UD by ``bring_up_ud``, the others to each other.
 
-    Raises VerbsError.
+    Raises VerbsError: EISCONN when one is connected already. TypeError for an option that there is
+    not.
     """
+    check_options(options)
     port = options.get("port", 1)
     if a.qp_type == QPType.UD:
         bring_up_ud(a, port=port)

@@ -110,6 +110,9 @@ class QPState(IntEnum):
     ERR = 6
     UNKNOWN = 7
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class QPAttrMask(IntFlag):
     """Which attributes ``QP.modify`` changes (``ibv_qp_attr_mask``)."""

@@ -94,14 +94,15 @@ _CAUSES = {
     WCStatus.RETRY_EXC_ERR: _Cause(
         errno.ETIMEDOUT,
         "transport retry count exceeded",
-        "the peer is gone, not yet in RTR, or cannot be reached with this address and QP number; or"
+        "the peer is gone (its process ended, or Python closed a QP that nothing referred to any"
+        " more), not yet in RTR, or cannot be reached with this address and QP number; or"
         " packets between both are lost again and again",
     ),
     WCStatus.RNR_RETRY_EXC_ERR: _Cause(
         errno.ETIMEDOUT,
         "receiver not ready, retry count exceeded",
-        "the peer had no receive posted in time: post receives earlier, or raise rnr_retry"
-        " (7: forever)",
+        "the peer had no receive posted in time: post the first one before connect_rc, after"
+        " qp.to_init(), the others before the sender sends, or raise rnr_retry (7: forever)",
     ),
     WCStatus.REM_ABORT_ERR: _Cause(
         errno.ECONNABORTED, "remote aborted", "the peer gave up the operation"
@@ -127,6 +128,10 @@ _IN_USE = "it is still in use: close {} first, or leave its `with` block, which 
 _ADVICE = {
     ("open_device", errno.EACCES): "permission to open /dev/infiniband/uverbsN is missing",
     ("open_device", errno.EMFILE): "this process has no file descriptor left: raise `ulimit -n`",
+    ("open_device", errno.EAGAIN): (
+        "no thread can be started: this user's processes and threads are at their limit: raise"
+        " `ulimit -u`, or that of the container (docker run --pids-limit)"
+    ),
     ("alloc_pd", errno.ENOMEM): "the device has no protection domain left, or memory ran out",
     ("reg_mr", errno.EINVAL): (
         "the length is not positive, an access flag is unknown, or REMOTE_WRITE or REMOTE_ATOMIC"
@@ -213,8 +218,9 @@ def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
     ``why`` is the library's own reason; without one the text says what usually is.
     """
     number = abs(code) or errno.EIO
-    advice = why or _ADVICE.get((call, number))
-    text = f"{call}: {os.strerror(number)}"
+    name = os.strerror(number)
+    advice = why if why not in ("", name) else _ADVICE.get((call, number))
+    text = f"{call}: {name}"
     error = VerbsError(number, f"{text}; {advice}" if advice else text)
     error.posted = posted
     return error

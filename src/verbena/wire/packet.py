@@ -274,6 +274,7 @@ class Packet:
 
     @property
     def opcode_name(self) -> str:
+        """Its BTH's opcode by name."""
         return opcode_name(self.opcode)
 
     @property
@@ -286,6 +287,7 @@ class Packet:
 
     @property
     def payload_len(self) -> int:
+        """Bytes of payload."""
         return len(self.payload)
 
     @property
@@ -303,6 +305,7 @@ class Packet:
 
     @property
     def trailing_eth_pad(self) -> int:
+        """Bytes behind the packet that fill up an Ethernet frame."""
         return len(self.trailer)
 
     def to_bytes(self) -> bytes:

@@ -102,7 +102,7 @@ static void gids(void)
         CHECK_EQ(ibv_query_gid_ex(context, 1, (uint32_t)i, &entry, 0), 0);
         CHECK_EQ(memcmp(&entry, &table[i], sizeof(entry)), 0);
     }
-    CHECK_EQ(table[0].gid_type, IBV_GID_TYPE_ROCE_V1);
+    CHECK_EQ(table[0].gid_type, IBV_GID_TYPE_ROCE_V2);
     CHECK_EQ(table[1].gid_type, IBV_GID_TYPE_ROCE_V2);
     CHECK_EQ(ibv_query_gid(context, 1, 255, &gid), 0); /* empty */
     CHECK(!gid.global.subnet_prefix && !gid.global.interface_id);

@@ -205,7 +205,7 @@ static void test_in_use(void)
 {
     char first[32];
 
-    snprintf(first, sizeof(first), "2 QPs (the first is 0x%x)", pair.qp[0]->qp_num);
+    snprintf(first, sizeof(first), "QPs: 2, the first is 0x%x", pair.qp[0]->qp_num);
     CHECK_EQ(ibv_dealloc_pd(pair.pd), EBUSY);
     expect("ibv_dealloc_pd", EBUSY, first);
     CHECK_EQ(ibv_destroy_cq(pair.qp[0]->send_cq), EBUSY);

@@ -7,10 +7,12 @@
 
 #include "hca/ah.h"
 #include "hca/multicast.h"
+#include "hca/overdue.h"
 #include "hca/refusal.h"
 #include "port/direct/datagram.h"
 #include "port/direct/requester.h"
 #include "port/direct/responder.h"
+#include "port/direct/stranger.h"
 
 enum { DATAGRAM_MAX = 4096, GRH_SIZE = 40 };
 enum { NEXT_IS_UDP = 17, NEXT_IS_IBA = 0x1b };
@@ -192,8 +194,10 @@ static void deliver(const struct datagram *datagram, const struct destination *t
     };
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
-    if (vb_take_recv(&as_connected, &taken))
+    if (vb_take_recv(&as_connected, &taken)) {
+        vb_overdue_datagram(qp->context->adapter, qp->number, to->qp_num);
         return;
+    }
     if (message->total > taken.wqe->length) {
         /* Too long for the request: hardware differs; here it ends with LOC_LEN_ERR. */
         entry.status = IBV_WC_LOC_LEN_ERR;
@@ -281,6 +285,8 @@ static void pass_to_one(const struct datagram *datagram)
 
     if (to)
         pass_to(datagram, to);
+    else
+        vb_stranger_tell(datagram->qp, datagram->wr->wr.ud.remote_qpn);
 }
 
 int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)

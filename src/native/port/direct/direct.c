@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hca/cq.h"
+#include "hca/overdue.h"
 #include "hca/qp.h"
 #include "hca/text.h"
 #include "memory/descriptor.h"
@@ -24,9 +25,10 @@
 #include "port/direct/retry.h"
 #include "port/direct/service.h"
 #include "port/direct/slot.h"
+#include "port/direct/stranger.h"
 
 /* Address space for tables and rings; pages are touched as objects are made. */
-static const size_t SEGMENT_SIZE = 16ull << 30;
+static const size_t SEGMENT_SIZE = 16ull << 30, SEGMENT_CHECKED = 2ull << 30;
 
 enum { LARGEST_MTU = 4096 };
 
@@ -214,7 +216,7 @@ static int open_adapter(struct vb_direct *direct)
     int error = random_identity(&instance, &seed, &direct->probe[0]);
 
     if (!error)
-        error = vb_heap_create(SEGMENT_SIZE, &segment);
+        error = vb_heap_create(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE, &segment);
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
@@ -368,6 +370,10 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
         between = ",";
     }
     pthread_mutex_unlock(&direct->peers_mutex);
-    vb_text_add(&text, "]%s%s}", *more ? "," : "", more);
+    vb_text_add(&text, "],");
+    vb_stranger_describe(direct, &text);
+    vb_text_add(&text, ",");
+    vb_overdue_describe(&direct->adapter, &text);
+    vb_text_add(&text, "%s%s}", *more ? "," : "", more);
     return text.length;
 }

@@ -22,7 +22,7 @@ static struct vb_message introduce(struct vb_direct *direct, enum vb_message_typ
     struct vb_message message = {.type = type};
     uint32_t slots = atomic_load(&direct->slot_count);
 
-    memcpy(message.package, VERBENA_VERSION, strnlen(VERBENA_VERSION, sizeof(message.package)));
+    strncpy(message.package, VERBENA_VERSION, sizeof(message.package)); /* padded, not ended */
     message.hello.magic = VB_SEGMENT_MAGIC;
     message.hello.version = VB_LAYOUT_VERSION;
     message.hello.instance = direct->adapter.instance;
@@ -123,7 +123,7 @@ static bool is_lasting(int fd, uint64_t size)
 
 static void *map_file(int fd, uint64_t size)
 {
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void *at = mmap(NULL, size, vb_heap_protection(), MAP_SHARED | MAP_NORESERVE, fd, 0);
 
     return at == MAP_FAILED ? NULL : at;
 }
@@ -149,8 +149,9 @@ static void choose_way(struct vb_direct *direct, struct vb_peer *peer, const str
                        int heap_fd)
 {
     enum vb_way force = direct->config.force;
+    bool is_too_large = vb_heap_is_checked() && hello->heap_size > VB_HEAP_CHECKED;
 
-    if (heap_fd >= 0 && (force == VB_WAY_ANY || force == VB_WAY_SHARED)) {
+    if (heap_fd >= 0 && !is_too_large && (force == VB_WAY_ANY || force == VB_WAY_SHARED)) {
         peer->heap_size = hello->heap_size;
         peer->heap = map_file(heap_fd, hello->heap_size);
     }

@@ -10,6 +10,7 @@
 #include "port/direct/connection.h"
 #include "port/direct/door.h"
 #include "port/direct/responder.h"
+#include "port/direct/stranger.h"
 #include "port/direct/unplaced.h"
 
 static void inline_spans(const struct ibv_send_wr *wr, struct vb_spans *spans)
@@ -712,6 +713,14 @@ static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     return nak_xrc(qp, wr, check, outcome);
 }
 
+/* UC does not wait: a request that reaches nobody has succeeded. */
+static VB_COLD int lose(const struct vb_qp *qp)
+{
+    if (!qp->peer)
+        vb_stranger_tell(qp, vb_qp_dest(qp->shared));
+    return 0;
+}
+
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     outcome->status = IBV_WC_SUCCESS;
@@ -723,7 +732,7 @@ int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
     if (VB_UNLIKELY(!vb_connection_ready(qp))) {
         if (vb_mw_is_local(wr->opcode))
             return vb_mw_execute(qp, wr, outcome);
-        return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+        return qp->type == IBV_QPT_UC ? lose(qp) : vb_wait_for_peer(qp, wr, outcome);
     }
     return carry_out(qp, wr, outcome);
 }

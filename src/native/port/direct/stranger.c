@@ -4,7 +4,9 @@
 #include <errno.h>
 
 #include "hca/decline.h"
+#include "hca/names.h"
 #include "hca/refusal.h"
+#include "hca/silence.h"
 #include "port/direct/direct.h"
 
 static struct vb_stranger *at_slot(struct vb_direct *direct, uint32_t slot)
@@ -23,8 +25,10 @@ void vb_stranger_note(struct vb_direct *direct, const struct vb_message *hello)
 
     pthread_mutex_lock(&direct->peers_mutex);
     entry = at_slot(direct, hello->hello.slots[0]);
-    if (!entry)
+    if (!entry) {
         entry = &direct->strangers[direct->stranger_next++ % VB_STRANGERS];
+        entry->told = false;
+    }
     memcpy(entry->slots, hello->hello.slots, sizeof(entry->slots));
     entry->layout = hello->hello.version;
     memcpy(&entry->package, hello->package, sizeof(entry->package));
@@ -88,4 +92,66 @@ VB_COLD bool vb_stranger_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr,
     evidence.count = stranger.layout;
     vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
     return true;
+}
+
+/* True once for each process of another build. */
+static bool is_news(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found)
+{
+    struct vb_stranger *entry;
+    bool news;
+
+    pthread_mutex_lock(&direct->peers_mutex);
+    entry = at_slot(direct, qp_num / VB_QPS_PER_SLOT % VB_SLOTS);
+    news = entry && !entry->told;
+    if (news) {
+        entry->told = true;
+        *found = *entry;
+    }
+    pthread_mutex_unlock(&direct->peers_mutex);
+    return news;
+}
+
+/* UD's addresses were looked at before. */
+static bool is_of_this_host(struct vb_direct *direct, const struct vb_qp *qp)
+{
+    return qp->type == IBV_QPT_UD || vb_direct_is_local(direct, &qp->attr.ah_attr);
+}
+
+void vb_stranger_tell(const struct vb_qp *qp, uint32_t dest)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+    struct vb_direct *direct = vb_direct_of(adapter);
+    struct vb_evidence evidence = {.check = VB_CHECK_OTHER_BUILD, .peer_qp_num = dest};
+    struct vb_stranger stranger;
+    char line[512];
+    struct vb_text text = {line, sizeof(line), 0};
+
+    if (!adapter->tell || !is_of_this_host(direct, qp) || !is_news(direct, dest, &stranger))
+        return;
+    evidence.addr = stranger.package;
+    evidence.count = stranger.layout;
+    vb_text_add(&text, "what QP 0x%x sends is lost: ", qp->number);
+    vb_silence_say(&text, &evidence);
+    vb_silence_advise(&text, &evidence);
+    adapter->tell(line);
+}
+
+void vb_stranger_describe(struct vb_direct *direct, struct vb_text *text)
+{
+    const char *between = "";
+
+    vb_text_add(text, "\"other_builds\":[");
+    pthread_mutex_lock(&direct->peers_mutex);
+    for (uint32_t i = 0; i < VB_STRANGERS; ++i) {
+        const struct vb_stranger *entry = &direct->strangers[i];
+
+        if (!entry->slots[0])
+            continue;
+        vb_text_add(text, "%s{\"slot\":%u,\"build\":\"", between, entry->slots[0]);
+        vb_say_version(text, entry->package);
+        vb_text_add(text, " with memory layout %u\"}", entry->layout);
+        between = ",";
+    }
+    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_text_add(text, "]");
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hca/delays.h"
+#include "hca/overdue.h"
 #include "port/direct/connection.h"
 #include "port/direct/requester.h"
 
@@ -15,6 +16,7 @@ static uint64_t waited(struct vb_qp *qp, unsigned reason)
     if (qp->wait.reason != reason) {
         qp->wait.reason = reason;
         qp->wait.since = now;
+        qp->wait.overdue = VB_WAIT_NONE;
     }
     return now - qp->wait.since;
 }
@@ -57,6 +59,7 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     uint32_t retries = qp->terms.rnr_retry;
     uint64_t timer = vb_rnr_delay(qp->remote->min_rnr_timer);
 
+    vb_overdue_note(qp, VB_WAIT_RNR, qp->peer->pid, qp->wait.since, qp->wait.since + since);
     if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
     return has_ended(qp->peer)
@@ -74,6 +77,8 @@ int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
     if (!qp->peer && vb_stranger_refuse(qp, wr, outcome))
         return 0;
+    vb_overdue_note(qp, VB_WAIT_PEER, qp->peer ? qp->peer->pid : 0, qp->wait.since,
+                    qp->wait.since + since);
     if (qp->terms.timeout == 0 || since < attempt * (1u + qp->terms.retry_cnt))
         return -EAGAIN;
     return qp->peer && has_ended(qp->peer)

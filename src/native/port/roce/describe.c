@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hca/counters.h"
+#include "hca/responder.h"
 #include "hca/text.h"
 #include "port/roce/state.h"
 
@@ -97,9 +98,9 @@ void vb_roce_tell_counters(const struct vb_roce *roce, vb_tell_counter *tell)
                 tell(parts[part].name, name_of(n), value_of(roce, n));
 }
 
-/* ---- refusals, for the log ---- */
+/* ---- refusals ---- */
 
-enum { PAUSE_NS = 1000000000 };
+enum { PAUSE_NS = 1000000000, PATH_TEXT = 256 };
 
 static bool is_refusal(uint32_t n)
 {
@@ -132,4 +133,42 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
         return;
     log->at = now;
     roce->config.log(roce->config.argument, line);
+}
+
+/* A connection's request that nothing has counted: by the way that it took. */
+static const char *why_on_its_way(const struct vb_roce *roce, bool is_kept)
+{
+    char path[PATH_TEXT];
+
+    vb_responder_path(roce->engine, path, sizeof(path));
+    if (strstr(path, "NOT_READY"))
+        return "refused: no receive request (RNR NAK)";
+    if (strstr(path, "OUT_OF_SEQUENCE"))
+        return is_kept ? "out of sequence: kept until what is missing comes"
+                       : "dropped: out of sequence, a packet before it is missing";
+    return strstr(path, "REFUSE") ? "refused: see the NAK" : NULL;
+}
+
+const char *vb_roce_why(const struct vb_roce *roce, const struct vb_counters *before,
+                        uint8_t opcode, char *words, size_t size)
+{
+    uint8_t transport = opcode & VB_TRANSPORT_MASK;
+    uint64_t earlier;
+
+    for (uint32_t n = 0; n < VB_COUNTER_COUNT; ++n) {
+        memcpy(&earlier, (const char *)before + n * sizeof(earlier), sizeof(earlier));
+        if (value_of(roce, n) == earlier || !is_refusal(n))
+            continue;
+        snprintf(words, size, "%s: %s (%s)",
+                 strncmp(name_of(n), "drop_", 5) == 0 ? "dropped"
+                 : strncmp(name_of(n), "dup", 3) == 0 ? "duplicate"
+                                                      : "refused",
+                 vb_counter_names[n].meaning, name_of(n));
+        return words;
+    }
+    if ((transport != VB_TRANSPORT_RC && transport != VB_TRANSPORT_XRC) ||
+        vb_opcodes[opcode].flags & VB_OPCODE_RESPONSE)
+        return NULL;
+    return why_on_its_way(roce,
+                          vb_engine_counters(roce->engine)->packets_held != before->packets_held);
 }

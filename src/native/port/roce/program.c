@@ -8,16 +8,16 @@
 #include "hca/layout.h"
 
 enum {
-    ANY_MEMBER = -1, /* no socket has this index, so the kernel takes one by the flow's hash */
-    LEAF = 4,        /* entries that are compared one after the other */
-    FARTHEST = 255,  /* a conditional jump has 8 bits */
-    QP_WORD = 4,     /* the offset of the BTH's destination QP, with the byte before it */
+    LEAF = 4,       /* entries that are compared one after the other */
+    FARTHEST = 255, /* a conditional jump has 8 bits */
+    QP_WORD = 4,    /* the offset of the BTH's destination QP, with the byte before it */
     QP_MASK = 0xffffff,
 };
 
 struct writer {
     struct sock_filter *at;
     unsigned length;
+    int others; /* the index for slots that are not in the program */
 };
 
 static void add(struct writer *writer, uint16_t code, uint32_t k, unsigned jt, unsigned jf)
@@ -54,7 +54,7 @@ static void add_leaf(struct writer *writer, const struct vb_steer_entry *entries
         add(writer, BPF_JMP | BPF_JEQ | BPF_K, entries[i].slot, 0, 1);
         give(writer, entries[i].index);
     }
-    give(writer, ANY_MEMBER);
+    give(writer, writer->others);
 }
 
 /* A binary search: the accumulator holds the slot. */
@@ -77,10 +77,10 @@ static void add_tree(struct writer *writer, const struct vb_steer_entry *entries
     add_tree(writer, entries + half, count - half);
 }
 
-unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count,
+unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count, int others,
                          struct sock_filter program[VB_PROGRAM_MAX])
 {
-    struct writer writer = {.at = program};
+    struct writer writer = {.at = program, .others = others};
 
     /* A load beyond a datagram's end ends the program with 0: too short for a packet. */
     add(&writer, BPF_LD | BPF_W | BPF_ABS, QP_WORD, 0, 0);
@@ -89,7 +89,7 @@ unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count,
     add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_PROBE_QPN, 0, 2);
     add(&writer, BPF_ALU | BPF_AND | BPF_K, VB_PROBE_INDICES - 1, 0, 0);
     add(&writer, BPF_RET | BPF_A, 0, 0, 0);
-    give(&writer, ANY_MEMBER);
+    give(&writer, VB_ANY_MEMBER);
     add(&writer, BPF_ALU | BPF_RSH | BPF_K, VB_SLOT_BITS, 0, 0);
     add_tree(&writer, entries, count);
     return writer.length <= VB_PROGRAM_MAX ? writer.length : 0;

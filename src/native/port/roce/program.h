@@ -23,11 +23,14 @@ enum { VB_PROBE_QPN = 0x800, VB_PROBE_INDICES = 0x800 };
 
 enum { VB_PROGRAM_MAX = BPF_MAXINSNS };
 
+/* In place of an index: any socket of the group, which the kernel chooses by the flow. */
+enum { VB_ANY_MEMBER = -1 };
+
 /*
  * Entries in the order of their slots, each slot once. Returns the program's length, or 0: that
- * many do not fit. Slots that are not in it go to any member: the kernel chooses by the flow.
+ * many do not fit. Slots that are not in it go to the socket with the index `others`.
  */
-unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count,
+unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count, int others,
                          struct sock_filter program[VB_PROGRAM_MAX]);
 
 /* 0, or what the kernel said: -ENOMEM, -EINVAL for too long a program. */

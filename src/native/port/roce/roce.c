@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/roce/roce.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -53,10 +54,16 @@ static void hand_over(struct vb_roce *roce, const struct vb_arrival *arrival, ui
     vb_engine_receive(roce->engine, arrival, now);
 }
 
+enum { WHY = 160 };
+
 static void hand_over_wrapped(struct vb_roce *roce, const struct vb_wrap_in *in, uint64_t now)
 {
+    const struct vb_counters before = *vb_engine_counters(roce->engine);
+    char words[WHY];
+
     hand_over(roce, in->arrival, now);
-    vb_wrap_received(&roce->wrap, in, NULL, now);
+    vb_wrap_received(&roce->wrap, in,
+                     vb_roce_why(roce, &before, in->arrival->bytes[0], words, sizeof(words)), now);
 }
 
 static void take(struct vb_roce *roce, const struct vb_arrival *arrival,
@@ -159,6 +166,7 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
     bool more = true;
 
     take_due(roce, now);
+    vb_udp_expire(roce->udp, now);
     roce->again = UINT64_MAX;
     for (int i = 0; i < BURSTS && more; ++i) {
         if (vb_engine_deadline(roce->engine) <= now)
@@ -218,8 +226,10 @@ static uint64_t earliest(struct vb_roce *roce)
 {
     uint64_t at = vb_engine_deadline(roce->engine), steer = vb_steer_deadline(roce->steer);
 
-    uint64_t held = vb_wrap_deadline(&roce->wrap);
+    uint64_t held = vb_wrap_deadline(&roce->wrap), parked = vb_udp_deadline(roce->udp);
 
+    if (parked < at)
+        at = parked;
     if (steer < at)
         at = steer;
     if (held < at)
@@ -341,9 +351,11 @@ bool vb_roce_quiet(struct vb_roce *roce)
     return true;
 }
 
-static VB_COLD int decline_way(struct vb_qp *qp, int error)
+static VB_COLD int decline_way(struct vb_roce *roce, struct vb_qp *qp, int error)
 {
     unsigned index = qp->attr.ah_attr.grh.sgid_index;
+    const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
+    uint64_t high = be64toh(peer->global.subnet_prefix), low = be64toh(peer->global.interface_id);
 
     if (error == -EINVAL)
         return vb_decline(
@@ -351,10 +363,21 @@ static VB_COLD int decline_way(struct vb_qp *qp, int error)
             "GID index {0} names no RoCE v2 GID of this host: `verbena devices` lists "
             "them",
             index);
+    if (!high && !low)
+        return vb_decline(qp->context, error,
+                          "the peer's GID is ::, which is no address: the peer chose a GID index "
+                          "that is empty there, or told none; `verbena devices` on its host lists "
+                          "those in use");
+    if (!vb_addresses_active(roce->addresses))
+        return vb_decline(qp->context, error,
+                          "no route leads from GID index {0} to the peer's GID {1g}: no interface "
+                          "of this host is up, so it has no address; ip link set lo up, or that of "
+                          "an adapter",
+                          index, high, low);
     return vb_decline(qp->context, error,
-                      "no route leads from GID index {0} to the peer's GID: indices 2 and up are "
+                      "no route leads from GID index {0} to the peer's GID {1g}: 0, 2 and up are "
                       "addresses of this host's interfaces; choose one that reaches the peer",
-                      index);
+                      index, high, low);
 }
 
 static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
@@ -367,7 +390,7 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
     if (!error)
         error = vb_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
-        return decline_way(qp, error);
+        return decline_way(roce, qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
     if (path->mtu > route_mtu)
         return vb_decline(
@@ -543,6 +566,19 @@ static int open_parts(struct vb_roce *roce)
     return error ? error : vb_roce_thread_start(roce);
 }
 
+enum { LAST_BATCHES = 4096 }; /* more than its socket holds */
+
+/* What waits for another process would be lost with the socket; for this one it is too late. */
+static void forward_the_rest(struct vb_roce *roce)
+{
+    uint64_t now = vb_roce_now();
+    struct vb_arrival arrival;
+
+    for (int i = 0; i < LAST_BATCHES && vb_udp_receive(roce->udp); ++i)
+        while (vb_udp_next(roce->udp, &arrival))
+            vb_steer_takes(roce->steer, &arrival, now);
+}
+
 /* The socket leaves its group before the others are told. */
 static void close_parts(struct vb_roce *roce)
 {
@@ -582,6 +618,7 @@ void vb_roce_close(struct vb_roce *roce)
 {
     vb_roce_thread_stop(roce);
     vb_roce_log_refusals(roce, UINT64_MAX); /* the last ones */
+    forward_the_rest(roce);
     close_parts(roce);
 }
 

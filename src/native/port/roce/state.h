@@ -69,6 +69,11 @@ void vb_roce_let_go(struct vb_roce *roce);
 /* Under the lock: what was refused since the last line, but not more than a line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);
 
+/* Under the lock: why the engine has not taken the packet that it was given after `before` was
+ * counted, in `words` or in a text that stays; NULL: it has. */
+const char *vb_roce_why(const struct vb_roce *roce, const struct vb_counters *before,
+                        uint8_t opcode, char *words, size_t size);
+
 /* There may be new interfaces: every group is joined on them too. From the thread, without the
  * lock. */
 void vb_roce_join_again(struct vb_roce *roce);

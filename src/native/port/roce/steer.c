@@ -19,10 +19,11 @@
 #include "port/roce/udp.h"
 
 enum {
-    WINDOW = 8,     /* questions at once */
-    TRIES = 3,      /* of each */
-    ANSWER_MS = 20, /* how long one is waited for */
-    PAUSE_MS = 2,   /* between rebuilds: twice as long after each that changed nothing… */
+    WINDOW = 8,       /* questions at once */
+    TRIES = 3,        /* of each */
+    ANSWER_MS = 20,   /* how long one is waited for */
+    ASKED_AT_END = 3, /* members: one of them may be stopped */
+    PAUSE_MS = 2,     /* between rebuilds: twice as long after each that changed nothing… */
     LONGEST_MS = 1000,
     NAME_MS = 2, /* between attempts to get the maintainer's name… */
     PATIENCE_MS = 200,
@@ -74,7 +75,8 @@ struct vb_steer {
     uint64_t due_since; /* since when the name is wanted */
     uint64_t ended;     /* the last rebuild */
     uint64_t pause;
-    bool again; /* wanted while one is under way */
+    bool again;   /* wanted while one is under way */
+    bool lacking; /* the last one ended with questions that nobody had answered */
     int name_fd;
     uint64_t nonce;
     uint32_t base, tries;
@@ -204,7 +206,7 @@ static void begin(struct vb_steer *steer, uint64_t now)
         return;
     }
     steer->phase = ASKING;
-    steer->again = false;
+    steer->again = steer->lacking = false;
     begin_window(steer, 0, now);
 }
 
@@ -255,12 +257,12 @@ static uint64_t digest(const struct vb_steer_entry *entries, unsigned count)
 
 /* As many of the entries as the kernel takes (net.core.optmem_max). */
 static void attach(const struct vb_steer *steer, const struct vb_steer_entry *entries,
-                   unsigned count)
+                   unsigned count, int others)
 {
     struct sock_filter *program = malloc(VB_PROGRAM_MAX * sizeof(*program));
 
     for (; program; count = count * 3 / 4) {
-        unsigned length = vb_program_make(entries, count, program);
+        unsigned length = vb_program_make(entries, count, others, program);
 
         if ((length && vb_program_attach(steer->config.group, program, length) == 0) || count == 0)
             break;
@@ -268,12 +270,13 @@ static void attach(const struct vb_steer *steer, const struct vb_steer_entry *en
     free(program);
 }
 
-static bool has_itself(const struct vb_steer *steer, uint32_t members)
+/* This process's index: it forwards what is of no slot in the program, since it is at work. */
+static int own_index(const struct vb_steer *steer, uint32_t members)
 {
     for (uint32_t i = 0; i < members; ++i)
         if (steer->members[i].known && steer->members[i].answer.instance == steer->config.instance)
-            return true;
-    return false;
+            return (int)i;
+    return VB_ANY_MEMBER;
 }
 
 static void finish(struct vb_steer *steer, uint32_t members, uint64_t now)
@@ -281,10 +284,11 @@ static void finish(struct vb_steer *steer, uint32_t members, uint64_t now)
     struct vb_steer_entry *entries = calloc(VB_SLOTS, sizeof(*entries));
     unsigned count = entries ? list_entries(steer, members, entries) : 0;
     uint64_t map = digest(entries, count);
-    bool complete = has_itself(steer, members) && !steer->again;
+    int own = own_index(steer, members);
+    bool complete = own >= 0 && !steer->again;
 
     if (entries)
-        attach(steer, entries, count);
+        attach(steer, entries, count, own);
     free(entries);
     free(steer->members);
     steer->members = NULL;
@@ -316,9 +320,10 @@ static void end_window(struct vb_steer *steer, uint64_t now)
 {
     bool any = false;
 
+    steer->lacking = steer->lacking || !is_answered(steer);
     for (uint32_t i = steer->base; i < steer->base + WINDOW; ++i) {
         if (!steer->members[i].known)
-            continue; /* a process that is stopped: its packets are forwarded */
+            continue; /* a process that is stopped or busy: its packets are forwarded */
         any = true;
         if (is_repeated(steer, i)) {
             finish(steer, i, now);
@@ -346,14 +351,27 @@ static void step(struct vb_steer *steer, uint64_t now)
     }
 }
 
-static void read_answers(struct vb_steer *steer)
+/* Too late for the program, which the process that was busy may not be in. */
+static void take_late_answer(struct vb_steer *steer, uint64_t now)
+{
+    if (!steer->lacking)
+        return;
+    steer->lacking = false;
+    want(steer, now);
+}
+
+static void read_answers(struct vb_steer *steer, uint64_t now)
 {
     struct answer answer;
     ssize_t length;
 
     while ((length = recv(steer->probe_fd, &answer, sizeof(answer), MSG_DONTWAIT)) >= 0) {
-        if (length != sizeof(answer) || steer->phase != ASKING || answer.nonce != steer->nonce)
+        if (length != sizeof(answer) || answer.nonce != steer->nonce)
             continue;
+        if (steer->phase != ASKING) {
+            take_late_answer(steer, now);
+            continue;
+        }
         if (answer.index >= VB_PROBE_INDICES || answer.slot_count > VB_MAX_SLOTS)
             continue;
         steer->members[answer.index] = (struct member){true, answer};
@@ -362,7 +380,7 @@ static void read_answers(struct vb_steer *steer)
 
 void vb_steer_serve(struct vb_steer *steer, uint64_t now)
 {
-    read_answers(steer);
+    read_answers(steer, now);
     vb_forward_serve(steer->forward, now);
     step(steer, now);
 }
@@ -480,7 +498,7 @@ int vb_steer_prepare(int socket)
 {
     struct sock_filter program[VB_PROGRAM_MAX];
 
-    return vb_program_attach(socket, program, vb_program_make(NULL, 0, program));
+    return vb_program_attach(socket, program, vb_program_make(NULL, 0, VB_ANY_MEMBER, program));
 }
 
 static int open_probe(struct vb_steer *steer)
@@ -557,8 +575,8 @@ static void close_fds(struct vb_steer *steer)
 
 void vb_steer_close(struct vb_steer *steer)
 {
-    if (steer->probe_port)
-        ask(steer, 0, REQUEST);
+    for (uint32_t i = 0; steer->probe_port && i < ASKED_AT_END; ++i)
+        ask(steer, i, REQUEST);
     close_fds(steer);
     if (steer->forward)
         vb_forward_close(steer->forward);

@@ -11,7 +11,10 @@
  *  - It asks "who has index i?" for i = 0, 1, 2, … with a packet to QP VB_PROBE_QPN + i, which the
  *    program in place sends to just that index, and stops where a member answers that it has
  *    seen: beyond the last index the kernel chooses any member.
- *  - The answers, slots and index, make the new program, which replaces the old one for all.
+ *  - The answers, slots and index, make the new program, which replaces the old one for all. An
+ *    answer that comes later, of a process that was busy or stopped, makes it be made again.
+ *  - What is of no slot in the program goes to the process that has made it, which is at work, and
+ *    not to whomever the kernel would choose, who may be stopped.
  *
  * A member does that when it joins or gets another slot; when a packet reaches it that is
  * another's; and when a member that leaves in order asks for it. One does it at a time: who holds

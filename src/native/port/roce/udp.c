@@ -67,7 +67,7 @@ static void ask_for_fields(int fd, bool ipv6)
     set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
     set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO, 1);
-    set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+    set(fd, IPPROTO_IPV6, VB_IPV6_MULTICAST_ALL, 0);
     /* Soft-RoCE and most adapters send no checksum; the ICRC covers more. */
     set(fd, VB_SOL_UDP, VB_UDP_NO_CHECK6_RX, 1);
 }

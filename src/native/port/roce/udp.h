@@ -99,8 +99,13 @@ uint16_t vb_udp_source_port(struct vb_udp *udp, uint16_t wanted);
 
 /* How many buffers were filled; 0: nothing waits. What was received before is overwritten. */
 int vb_udp_receive(struct vb_udp *udp);
-/* The next packet in them whose ICRC holds; it stays until the next vb_udp_receive. */
+/* The next packet in them whose ICRC holds; it stays until the next vb_udp_receive, and one that
+ * was parked before (ids.h) until the next call. */
 bool vb_udp_next(struct vb_udp *udp, struct vb_arrival *arrival);
+/* When a parked packet has waited long enough; UINT64_MAX: none is parked. Then they are refused.
+ */
+uint64_t vb_udp_deadline(const struct vb_udp *udp);
+void vb_udp_expire(struct vb_udp *udp, uint64_t now);
 /* Of the packet that vb_udp_next gave last. */
 struct vb_udp_seen vb_udp_last(const struct vb_udp *udp);
 

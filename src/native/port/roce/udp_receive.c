@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "port/gid.h"
 #include "port/roce/ids.h"
+#include "port/roce/park.h"
 #include "port/roce/start.h"
 #include "port/roce/udp_state.h"
 #include "wire/opcode.h"
@@ -26,6 +27,7 @@ struct cursor {
     bool ipv4;
     bool doubted; /* the last packet would be right with an identification that is not believed */
     uint16_t id;  /* IPv4: of the last packet */
+    struct vb_parked *confirmed; /* by the last packet, which comes again after it; or NULL */
     struct vb_ids_pair pair;
     struct vb_icrc_flow flow;
     struct vb_arrival common;
@@ -37,6 +39,7 @@ struct vb_udp_in {
     struct vb_start start;
     struct cursor cursor;
     struct vb_ids ids;
+    struct vb_park park;
     struct mmsghdr messages[BUFFERS];
     struct iovec parts[BUFFERS];
     union vb_socket_address from[BUFFERS];
@@ -70,8 +73,10 @@ int vb_udp_in_open(struct vb_udp *udp)
 
 void vb_udp_in_close(struct vb_udp *udp)
 {
-    if (udp->in)
+    if (udp->in) {
         free(udp->in->bytes);
+        free(udp->in->park.places);
+    }
     free(udp->in);
 }
 
@@ -251,8 +256,89 @@ static bool is_reliable(const uint8_t *bth)
     return transport == VB_TRANSPORT_RC || transport == VB_TRANSPORT_XRC;
 }
 
+static void refuse(struct vb_udp *udp, const struct vb_arrival *arrival, struct vb_udp_seen seen)
+{
+    vb_udp_count(udp, VB_UDP_BAD_ICRC, 1);
+    if (udp->config.refused)
+        udp->config.refused(udp->config.argument, arrival, seen);
+}
+
+/* ---- packets that are parked ---- */
+
+enum { PARK_NS = 2000000 }; /* flows in turn on a busy link; then it is soon asked for again */
+
+static void throw_away(struct vb_udp *udp, struct vb_parked *at)
+{
+    vb_park_free(&udp->in->park, at);
+    refuse(udp, &at->arrival, (struct vb_udp_seen){at->source_port, at->id});
+}
+
+static void throw_away_of(struct vb_udp *udp, const struct vb_ids_flow *flow)
+{
+    struct vb_parked *at = vb_park_find(&udp->in->park, flow);
+
+    if (at)
+        throw_away(udp, at);
+}
+
+/* False: it cannot be kept. */
+static bool is_parked(struct vb_udp *udp, const uint8_t *bytes, const struct vb_ids_doubt *doubt,
+                      struct vb_ids_flow *flow)
+{
+    struct vb_park *park = &udp->in->park;
+    struct vb_parked *at = vb_park_next(park, doubt->length + VB_ICRC);
+
+    if (!at)
+        return false;
+    if (at->flow)
+        throw_away(udp, at);
+    memcpy(at->bytes, bytes, doubt->length + VB_ICRC);
+    at->arrival = udp->in->cursor.common;
+    at->arrival.bytes = at->bytes;
+    at->arrival.length = doubt->length;
+    at->arrival.doubted = udp->in->cursor.doubted;
+    at->until = doubt->now + PARK_NS;
+    at->source_port = doubt->source_port;
+    at->id = doubt->unseen.id;
+    vb_park_put(park, at, flow);
+    return true;
+}
+
+uint64_t vb_udp_deadline(const struct vb_udp *udp)
+{
+    const struct vb_parked *at = vb_park_oldest(&udp->in->park);
+
+    return at ? at->until : UINT64_MAX;
+}
+
+void vb_udp_expire(struct vb_udp *udp, uint64_t now)
+{
+    struct vb_parked *at;
+
+    while ((at = vb_park_oldest(&udp->in->park)) && at->until <= now)
+        throw_away(udp, at);
+}
+
+/* The parked packet in place of the one that confirmed it, which is looked at again. */
+static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arrival, uint32_t length)
+{
+    struct cursor *cursor = &udp->in->cursor;
+
+    *arrival = cursor->confirmed->arrival;
+    arrival->doubted = false;
+    cursor->id = cursor->confirmed->id;
+    vb_park_free(&udp->in->park, cursor->confirmed);
+    cursor->confirmed = NULL;
+    cursor->at -= length;
+    cursor->left += length;
+}
+
+/* ---- is it a packet? ---- */
+
+enum holds { HOLDS, HOLDS_NOT, IS_PARKED };
+
 /* Over IPv4: is it right with another identification, and can its sender have used that one? */
-static VB_COLD bool is_believed(struct vb_udp *udp, const uint8_t *at, uint32_t length,
+static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t length,
                                 uint32_t computed)
 {
     struct cursor *cursor = &udp->in->cursor;
@@ -260,20 +346,30 @@ static VB_COLD bool is_believed(struct vb_udp *udp, const uint8_t *at, uint32_t 
                                  .unseen = {cursor->id, true},
                                  .content = computed,
                                  .length = length,
+                                 .source_port = cursor->flow.source_port,
                                  .reliable = is_reliable(at),
                                  .now = time_of(udp)};
+    struct vb_ids_flow *flow;
+    enum vb_ids_verdict verdict;
 
     if (vb_icrc_explain(computed, vb_icrc_read(at + length), length, &doubt.unseen))
-        return false;
-    if (vb_ids_believes(&udp->in->ids, &doubt)) {
+        return HOLDS_NOT;
+    flow = vb_ids_flow(&udp->in->ids, doubt.pair, doubt.source_port);
+    verdict = vb_ids_judge(&udp->in->ids, flow, &doubt);
+    if (verdict == VB_IDS_CONFIRMS) {
+        cursor->confirmed = vb_park_find(&udp->in->park, flow);
+        return HOLDS;
+    }
+    throw_away_of(udp, flow);
+    if (verdict == VB_IDS_RIGHT) {
         cursor->id = doubt.unseen.id;
-        return true;
+        return HOLDS;
     }
     cursor->doubted = doubt.reliable && doubt.unseen.dont_fragment;
-    return false;
+    return verdict == VB_IDS_DOUBTED && is_parked(udp, at, &doubt, flow) ? IS_PARKED : HOLDS_NOT;
 }
 
-static bool icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
+static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 {
     struct vb_udp_in *in = udp->in;
     struct cursor *cursor = &in->cursor;
@@ -284,13 +380,14 @@ static bool icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
     computed =
         vb_icrc_transport(vb_start_udp(&in->start, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_icrc_read(at + length)))
-        return cursor->ipv4 && is_believed(udp, at, length, computed);
+        return cursor->ipv4 ? weigh(udp, at, length, computed) : HOLDS_NOT;
     if (VB_UNLIKELY(cursor->ipv4 && !vb_ids_is_noted(&in->ids, cursor->pair)))
-        vb_ids_note_placed(&in->ids, cursor->pair, cursor->id, time_of(udp));
-    return true;
+        vb_ids_note_placed(&in->ids, cursor->pair, cursor->flow.source_port, cursor->id,
+                           time_of(udp));
+    return HOLDS;
 }
 
-static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
+static VB_COLD void refuse_this(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 {
     const struct cursor *cursor = &udp->in->cursor;
     struct vb_arrival arrival = cursor->common;
@@ -298,23 +395,21 @@ static void refuse(struct vb_udp *udp, const uint8_t *at, uint32_t length)
     arrival.bytes = at;
     arrival.length = length;
     arrival.doubted = cursor->doubted;
-    if (udp->config.refused)
-        udp->config.refused(udp->config.argument, &arrival,
-                            (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
+    refuse(udp, &arrival, (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
 }
 
 static bool is_packet(struct vb_udp *udp, const uint8_t *at, uint32_t length)
 {
+    enum holds holds;
+
     if (length < SHORTEST || length % 4) {
         vb_udp_count(udp, VB_UDP_BAD_LENGTH, 1);
         return false;
     }
-    if (!icrc_holds(udp, at, length - VB_ICRC)) {
-        vb_udp_count(udp, VB_UDP_BAD_ICRC, 1);
-        refuse(udp, at, length - VB_ICRC);
-        return false;
-    }
-    return true;
+    holds = icrc_holds(udp, at, length - VB_ICRC);
+    if (VB_UNLIKELY(holds == HOLDS_NOT))
+        refuse_this(udp, at, length - VB_ICRC);
+    return holds == HOLDS;
 }
 
 /* The next segment of the open buffer; NULL: none is left. */
@@ -340,10 +435,14 @@ bool vb_udp_next(struct vb_udp *udp, struct vb_arrival *arrival)
         while ((at = next_segment(&in->cursor, &length))) {
             if (!is_packet(udp, at, length))
                 continue;
+            vb_udp_tally(udp, VB_UDP_RECEIVED);
+            if (VB_UNLIKELY(in->cursor.confirmed != NULL)) {
+                take_confirmed(udp, arrival, length);
+                return true;
+            }
             *arrival = in->cursor.common;
             arrival->bytes = at;
             arrival->length = length - VB_ICRC;
-            vb_udp_tally(udp, VB_UDP_RECEIVED);
             return true;
         }
         if (in->next == in->filled)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "event/tap.h"
+#include "port/sim/jack.h"
 #include "port/sim/state.h"
 #include "port/sim/tcp_frame.h"
 #include "port/wrap/capture.h"
@@ -49,7 +50,18 @@ static uint32_t header_length(const struct vb_sim_packet *packet)
     return vb_opcodes[packet->header[0]].header_length;
 }
 
-/* `header`: room for the packet's as it is on a wire, for as long as the frame lasts. */
+/* 239.0.0.1 for group 0, and so on, as an address of IPv4 (RFC 2365). */
+static void write_group(uint8_t gid[16], uint32_t group)
+{
+    memset(gid, 0, 16);
+    gid[10] = gid[11] = 0xff;
+    vb_put32(gid + 12, 239u << 24 | (group + 1));
+}
+
+/*
+ * The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c).
+ * `header`: room for the packet's as it is on a wire, for as long as the frame lasts.
+ */
 static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
                  uint8_t header[VB_SIM_HEADER])
 {
@@ -62,11 +74,11 @@ static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
     frame->source_port = (uint16_t)(FLOW_PORTS | vb_get24(packet->header + 5) % (1 << 14));
-    vb_sim_write_gid(frame->sgid, packet->source);
+    vb_jack_ipv4(packet->source, frame->sgid);
     if (packet->level_marks & VB_SIM_TO_GROUP)
-        vb_sim_write_group(frame->dgid, packet->target);
+        write_group(frame->dgid, packet->target);
     else
-        vb_sim_write_gid(frame->dgid, packet->target);
+        vb_jack_ipv4(packet->target, frame->dgid);
     frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
     vb_frame_add(frame, header, header_length(packet));
     vb_frame_add(frame, ZEROS, packet->payload + pad);

@@ -9,6 +9,7 @@
 #include "hca/counters.h"
 #include "hca/engine.h"
 #include "hca/multicast.h"
+#include "hca/overdue.h"
 #include "hca/qp.h"
 #include "hca/replies.h"
 #include "hca/text.h"
@@ -607,9 +608,9 @@ static int open_addresses(struct vb_connect *connect)
 {
     const struct vb_jack *jack = connect->jack;
     struct vb_gid gid[] = {
-        {.type = VB_GID_ROCE_V1}, {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}};
+        {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}};
 
-    vb_jack_link_local(jack->host, gid[0].raw);
+    vb_jack_ipv4(jack->host, gid[0].raw);
     vb_jack_link_local(jack->host, gid[1].raw);
     vb_jack_ipv4(jack->host, gid[2].raw);
     return vb_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), jack->mtu, &connect->addresses);
@@ -715,12 +716,13 @@ int vb_connect_counters(const struct vb_connect *connect, char *json, size_t siz
     return text.length;
 }
 
-int vb_connect_describe(const struct vb_connect *connect, const char *device, char *json,
-                        size_t size)
+int vb_connect_describe(struct vb_connect *connect, const char *device, char *json, size_t size)
 {
     struct vb_text text = {json, size, 0};
 
-    vb_text_add(&text, "{\"device\":\"%s\",\"simulated_host\":%u,\"rate\":%llu,\"mtu\":%u}", device,
+    vb_text_add(&text, "{\"device\":\"%s\",\"simulated_host\":%u,\"rate\":%llu,\"mtu\":%u,", device,
                 connect->jack->host, (unsigned long long)connect->jack->rate, connect->jack->mtu);
+    vb_overdue_describe(&connect->adapter, &text);
+    vb_text_add(&text, "}");
     return text.length;
 }

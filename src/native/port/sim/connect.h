@@ -56,7 +56,6 @@ void vb_connect_wrapped(struct vb_connect *connect);
 
 /* JSON as vb_roce_counters has it, and as vb_host_describe. Length as snprintf. */
 int vb_connect_counters(const struct vb_connect *connect, char *json, size_t size);
-int vb_connect_describe(const struct vb_connect *connect, const char *device, char *json,
-                        size_t size);
+int vb_connect_describe(struct vb_connect *connect, const char *device, char *json, size_t size);
 
 #endif

@@ -9,10 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "port/wrap/capture_comment.h"
 #include "port/wrap/capture_file.h"
 #include "port/wrap/pcapng.h"
 
-enum { PATIENCE = 500, FRAME_AT = 28, COMMENT = 320 };
+enum { PATIENCE = 500, FRAME_AT = 28, COMMENT = 320, REASON = COMMENT / 2 };
 
 _Static_assert(VB_CAPTURE_BYTES_MOST + COMMENT + 64 < VB_CAPTURE_BLOCK, "a packet fits a block");
 
@@ -25,6 +26,7 @@ struct vb_capture {
     unsigned patience; /* 0 after a wait in vain, until the lock is free again */
     _Atomic uint64_t lost;
     uint8_t block[VB_CAPTURE_PAIR];
+    struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* pages that nobody uses take no memory */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -96,28 +98,33 @@ uint64_t vb_capture_lost(const struct vb_capture *capture)
     return atomic_load_explicit(&capture->lost, memory_order_relaxed);
 }
 
-/* The frame's bytes are in the block. */
-static void write_block(struct vb_capture *capture, struct vb_pcapng_packet *packet)
+/* The frame's bytes are in the block. Returns the packet's number in the file; 0: it is not there.
+ */
+static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet *packet)
 {
-    int error = vb_capture_file_add(capture->fd, capture->block,
-                                    vb_pcapng_packet(capture->block, packet), capture->patience);
+    uint32_t number = 0;
+    int error =
+        vb_capture_file_add(capture->fd, capture->block, vb_pcapng_packet(capture->block, packet),
+                            capture->patience, &number);
 
     capture->patience = error == -ETIMEDOUT ? 0 : PATIENCE;
     if (error)
         atomic_fetch_add_explicit(&capture->lost, 1, memory_order_relaxed);
+    return error ? 0 : number;
 }
 
 /* Puts a frame's first bytes there, as far as there is room: how many; `*length`: of all of it. */
 typedef uint32_t put_frame(const void *frame, uint8_t *to, uint32_t room, uint32_t *length);
 
-static void add_frame(struct vb_capture *capture, put_frame *put, const void *frame,
-                      struct vb_pcapng_packet *packet)
+static uint32_t add_frame(struct vb_capture *capture, put_frame *put, const void *frame,
+                          struct vb_pcapng_packet *packet)
 {
     char words[COMMENT];
     int error = errno;
+    uint32_t number;
 
     if (getpid() != capture->owner)
-        return;
+        return 0;
     if (packet->comment) {
         snprintf(words, sizeof(words), "%s", packet->comment);
         packet->comment = words;
@@ -125,9 +132,10 @@ static void add_frame(struct vb_capture *capture, put_frame *put, const void *fr
     pthread_mutex_lock(&capture->mutex);
     packet->time += capture->epoch;
     packet->captured = put(frame, capture->block + FRAME_AT, capture->bytes, &packet->length);
-    write_block(capture, packet);
+    number = write_block(capture, packet);
     pthread_mutex_unlock(&capture->mutex);
     errno = error;
+    return number;
 }
 
 static struct vb_pcapng_packet packet_of(enum vb_wrap_direction direction, const char *comment,
@@ -154,12 +162,12 @@ static uint32_t put_bytes(const void *frame, uint8_t *to, uint32_t room, uint32_
     return count;
 }
 
-void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
-                      enum vb_wrap_direction direction, const char *comment, uint64_t now)
+uint32_t vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
+                          enum vb_wrap_direction direction, const char *comment, uint64_t now)
 {
     struct vb_pcapng_packet packet = packet_of(direction, comment, now);
 
-    add_frame(capture, put_roce, frame, &packet);
+    return add_frame(capture, put_roce, frame, &packet);
 }
 
 void vb_capture_bytes(struct vb_capture *capture, const struct vb_capture_bytes *frame,
@@ -171,21 +179,6 @@ void vb_capture_bytes(struct vb_capture *capture, const struct vb_capture_bytes 
 }
 
 /* ---- packets ---- */
-
-const char *vb_packet_reason_text(enum vb_packet_reason reason)
-{
-    static const char *const texts[] = {
-        [VB_PACKET_NEW] = NULL,
-        [VB_PACKET_AFTER_TIMEOUT] = "retransmitted: no acknowledgement within the timeout",
-        [VB_PACKET_AFTER_SEQUENCE_NAK] =
-            "retransmitted: the responder missed a packet (NAK: PSN sequence error)",
-        [VB_PACKET_AFTER_RNR] = "retransmitted: the responder had no receive request (RNR NAK)",
-        [VB_PACKET_AFTER_LOST_RESPONSE] = "retransmitted: a response is missing (implied NAK)",
-        [VB_PACKET_REPLAYED_RESPONSE] = "sent again: the requester repeated its request",
-    };
-
-    return (size_t)reason < sizeof(texts) / sizeof(*texts) ? texts[reason] : NULL;
-}
 
 static const char *join(char *words, size_t size, const char *first, const char *second)
 {
@@ -201,7 +194,6 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
 {
     static const uint8_t zeros[4];
     const struct vb_path *path = packet->path;
-    const char *reason = vb_packet_reason_text((enum vb_packet_reason)packet->reason);
     struct vb_frame frame = {.flow_label = path->flow_label,
                              .traffic_class = path->traffic_class,
                              .hop_limit = path->hop_limit,
@@ -209,7 +201,9 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
                              .ip_id = facts->ip_id,
                              .may_fragment = facts->may_fragment,
                              .icrc_flip = icrc_flip};
-    char words[COMMENT];
+    char reason[REASON], words[COMMENT];
+    uint32_t number;
+    bool has_reason;
 
     memcpy(frame.sgid, path->sgid, sizeof(frame.sgid));
     memcpy(frame.dgid, path->dgid, sizeof(frame.dgid));
@@ -217,7 +211,16 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
     for (uint32_t i = 0; i < packet->piece_count; ++i)
         vb_frame_add(&frame, packet->piece[i].bytes, packet->piece[i].length);
     vb_frame_add(&frame, zeros, packet->pad);
-    vb_capture_frame(capture, &frame, VB_WRAP_OUT, join(words, sizeof(words), reason, note), now);
+    pthread_mutex_lock(&capture->mutex);
+    has_reason = vb_comment_again(capture->sent, packet, reason, sizeof(reason));
+    pthread_mutex_unlock(&capture->mutex);
+    if (!has_reason)
+        has_reason = vb_comment_nak(packet->header, packet->header_length, reason, sizeof(reason));
+    number = vb_capture_frame(capture, &frame, VB_WRAP_OUT,
+                              join(words, sizeof(words), has_reason ? reason : NULL, note), now);
+    pthread_mutex_lock(&capture->mutex);
+    vb_capture_note_sent(capture->sent, packet, number);
+    pthread_mutex_unlock(&capture->mutex);
 }
 
 void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,
@@ -232,10 +235,13 @@ void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arr
                              .may_fragment = facts->may_fragment,
                              .icrc = facts->icrc,
                              .icrc_flip = icrc_flip};
+    char nak[REASON], words[COMMENT];
 
     memcpy(frame.sgid, arrival->sgid, sizeof(frame.sgid));
     memcpy(frame.dgid, arrival->dgid, sizeof(frame.dgid));
     vb_frame_add(&frame, arrival->bytes, arrival->length);
     vb_frame_add(&frame, NULL, arrival->virtual_payload);
+    if (vb_comment_nak(arrival->bytes, arrival->length, nak, sizeof(nak)))
+        note = join(words, sizeof(words), nak, note);
     vb_capture_frame(capture, &frame, VB_WRAP_IN, note, now);
 }

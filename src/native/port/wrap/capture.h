@@ -28,9 +28,10 @@ uint64_t vb_capture_epoch_of_monotonic(void);
 /* Why it could not be opened, in words. */
 const char *vb_capture_problem(int error);
 
-/* `comment`: NULL for none. What cannot be written is counted. */
-void vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
-                      enum vb_wrap_direction direction, const char *comment, uint64_t now);
+/* `comment`: NULL for none. What cannot be written is counted. The frame's number in the file; 0:
+ * it is not there. */
+uint32_t vb_capture_frame(struct vb_capture *capture, const struct vb_frame *frame,
+                          enum vb_wrap_direction direction, const char *comment, uint64_t now);
 /* The same of a frame of any kind. */
 struct vb_capture_bytes {
     const uint8_t *bytes;
@@ -56,8 +57,5 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
 void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,
                         const struct vb_wrap_frame *frame, uint32_t icrc_flip, const char *note,
                         uint64_t now);
-
-/* What the reason of a packet means: "retransmitted: no acknowledgement within the timeout". */
-const char *vb_packet_reason_text(enum vb_packet_reason reason);
 
 #endif

@@ -21,7 +21,7 @@ void vb_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE])
     size_t used = vb_pcapng_section(page, "Verbena");
 
     used += vb_pcapng_interface(page + used, VB_DEVICE_NAME);
-    vb_pcapng_filler(page + used, VB_CAPTURE_PAGE - used);
+    vb_pcapng_filler(page + used, VB_CAPTURE_PAGE - used, 0);
 }
 
 /* ---- the lock ---- */
@@ -100,7 +100,8 @@ static int read_filler(int fd, off_t end, uint8_t page[VB_CAPTURE_PAGE])
     if (error)
         return error;
     memcpy(&length, page + VB_CAPTURE_PAGE - sizeof(length), sizeof(length));
-    if (length < VB_PCAPNG_LEAST || length > VB_CAPTURE_PAIR || (off_t)length > end || length % 4)
+    if (length < VB_PCAPNG_FILLER_LEAST || length > VB_CAPTURE_PAIR || (off_t)length > end ||
+        length % 4)
         return -EBADMSG;
     error = read_at(fd, first, sizeof(first), end - (off_t)length);
     if (!error && (first[0] != VB_PCAPNG_FILLER || first[1] != length))
@@ -114,7 +115,7 @@ static bool is_half(const uint8_t page[VB_CAPTURE_PAGE])
     uint32_t first[2];
 
     memcpy(first, page, sizeof(first));
-    return first[0] == VB_PCAPNG_PACKET && first[1] > VB_CAPTURE_PAGE - VB_PCAPNG_LEAST &&
+    return first[0] == VB_PCAPNG_PACKET && first[1] > VB_CAPTURE_PAGE - VB_PCAPNG_FILLER_LEAST &&
            first[1] <= VB_CAPTURE_BLOCK;
 }
 
@@ -220,25 +221,27 @@ int vb_capture_file_renew(const char *path)
 
 /* ---- adding ---- */
 
-static int add_alone(int fd, const void *block, size_t size, off_t end)
+/* `number` is the packet's in the file. */
+static int add_alone(int fd, const void *block, size_t size, off_t end, uint32_t number)
 {
     uint8_t pages[VB_CAPTURE_PAIR];
-    size_t room = size > VB_CAPTURE_PAGE - VB_PCAPNG_LEAST ? VB_CAPTURE_PAIR : VB_CAPTURE_PAGE;
+    size_t room =
+        size > VB_CAPTURE_PAGE - VB_PCAPNG_FILLER_LEAST ? VB_CAPTURE_PAIR : VB_CAPTURE_PAGE;
     int error;
 
     if (room == VB_CAPTURE_PAIR && end % VB_CAPTURE_PAIR) {
-        vb_pcapng_filler(pages, VB_CAPTURE_PAGE);
+        vb_pcapng_filler(pages, VB_CAPTURE_PAGE, number - 1);
         error = append(fd, pages, VB_CAPTURE_PAGE, end);
         if (error)
             return error;
         end += VB_CAPTURE_PAGE;
     }
     memcpy(pages, block, size);
-    vb_pcapng_filler(pages + size, room - size);
+    vb_pcapng_filler(pages + size, room - size, number);
     return append(fd, pages, room, end);
 }
 
-static int add(int fd, const void *block, size_t size)
+static int add(int fd, const void *block, size_t size, uint32_t *number)
 {
     uint8_t page[VB_CAPTURE_PAGE];
     off_t end;
@@ -247,20 +250,21 @@ static int add(int fd, const void *block, size_t size)
 
     if (found < 0)
         return found;
-    if (size + VB_PCAPNG_LEAST > filler)
-        return add_alone(fd, block, size, end);
+    *number = vb_pcapng_filled(page + sizeof(page)) + 1;
+    if (size + VB_PCAPNG_FILLER_LEAST > filler)
+        return add_alone(fd, block, size, end, *number);
     memcpy(page, block, size);
-    vb_pcapng_filler(page + size, filler - size);
+    vb_pcapng_filler(page + size, filler - size, *number);
     return write_at(fd, page, filler, end - (off_t)filler);
 }
 
-int vb_capture_file_add(int fd, const void *block, size_t size, unsigned patience)
+int vb_capture_file_add(int fd, const void *block, size_t size, unsigned patience, uint32_t *number)
 {
     int error = size > VB_CAPTURE_BLOCK ? -EMSGSIZE : take_lock(fd, patience);
 
     if (error)
         return error;
-    error = add(fd, block, size);
+    error = add(fd, block, size, number);
     set_lock(fd, F_UNLCK);
     return error;
 }

@@ -5,9 +5,10 @@
  * Linux looks for a fatal signal between the pages of a write(2), so a kill, and also an exit while
  * another thread writes, can cut one there; but what a write changes within one page of the file
  * is changed wholly or not at all. So the file is made of pages of 4096 bytes, and each page ends
- * with a filler, which readers skip. A packet is added by one write from the filler's place to the
- * end of the page: the packet's block and a smaller filler. A packet that has no room there gets a
- * new page. After each write the file is whole.
+ * with a filler, which readers skip, and which says how many packets stand before it. A packet is
+ * added by one write from the filler's place to the end of the page: the packet's block and a
+ * smaller filler. A packet that has no room there gets a new page. After each write the file is
+ * whole.
  *
  * A block that fits no page (path MTU 4096) gets two new ones, aligned to two, by one write. Where
  * the page cache keeps such a pair together (large folios: new kernels, most file systems) this is
@@ -26,7 +27,7 @@
 enum {
     VB_CAPTURE_PAGE = 4096,
     VB_CAPTURE_PAIR = 2 * VB_CAPTURE_PAGE,
-    VB_CAPTURE_BLOCK = VB_CAPTURE_PAIR - 12, /* the largest block */
+    VB_CAPTURE_BLOCK = VB_CAPTURE_PAIR - 16, /* the largest block */
 };
 
 /*
@@ -40,11 +41,12 @@ int vb_capture_file_open(const char *path);
 int vb_capture_file_renew(const char *path);
 
 /*
- * Adds one block. Calls with one descriptor exclude each other by the caller's lock. 0, -ETIMEDOUT
- * (somebody keeps the file locked for `patience` ms), -EBADMSG or what the system said; the file is
- * whole in each case.
+ * Adds one packet's block; `*number` is the packet's in the file, from 1 on. Calls with one
+ * descriptor exclude each other by the caller's lock. 0, -ETIMEDOUT (somebody keeps the file locked
+ * for `patience` ms), -EBADMSG or what the system said; the file is whole in each case.
  */
-int vb_capture_file_add(int fd, const void *block, size_t size, unsigned patience);
+int vb_capture_file_add(int fd, const void *block, size_t size, unsigned patience,
+                        uint32_t *number);
 
 /* The first page: section, interface, filler. */
 void vb_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE]);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/wrap/capture_message.h"
 
+#include "port/wrap/capture_comment.h"
+
 #include <string.h>
 
 #include "wire/headers.h"
+
+enum { NAK_TEXT = 128 };
 
 /* What a message's packets are called, by their place in it. */
 struct sequence {
@@ -159,8 +163,10 @@ static void write_packet(struct writer *writer, uint8_t operation, uint32_t psn,
     const struct vb_capture_message *message = writer->message;
     uint8_t opcode = (uint8_t)(message->transport | operation);
     struct vb_bth bth = bth_of(message, opcode, psn, payload, is_response);
+    const char *note = is_response ? NULL : message->note;
     uint8_t header[VB_HEADERS_MAX], *end;
     struct vb_frame frame = {0};
+    char nak[NAK_TEXT];
 
     address(writer, is_response, &frame);
     vb_bth_write(header, &bth);
@@ -169,8 +175,10 @@ static void write_packet(struct writer *writer, uint8_t operation, uint32_t psn,
     vb_frame_add(&frame, header, (uint32_t)(end - header));
     add_payload(writer, &frame, payload);
     vb_frame_add(&frame, zeros, bth.pad);
-    vb_capture_frame(writer->capture, &frame, is_response ? VB_WRAP_IN : VB_WRAP_OUT,
-                     is_response ? NULL : message->note, writer->now);
+    if (is_response && vb_comment_nak(header, (size_t)(end - header), nak, sizeof(nak)))
+        note = nak;
+    vb_capture_frame(writer->capture, &frame, is_response ? VB_WRAP_IN : VB_WRAP_OUT, note,
+                     writer->now);
 }
 
 /* ---- one message ---- */

@@ -93,8 +93,17 @@ size_t vb_pcapng_packet(uint8_t *at, const struct vb_pcapng_packet *packet)
     return close_block(at, VB_PCAPNG_PACKET, put_pair(p, OPTION_END, 0));
 }
 
-size_t vb_pcapng_filler(uint8_t *at, size_t length)
+size_t vb_pcapng_filler(uint8_t *at, size_t length, uint32_t packets)
 {
     memset(at + 8, 0, length - VB_PCAPNG_LEAST);
+    put_u32(at + length - 8, packets);
     return close_block(at, VB_PCAPNG_FILLER, at + length - 4);
+}
+
+uint32_t vb_pcapng_filled(const uint8_t *end)
+{
+    uint32_t packets;
+
+    memcpy(&packets, end - 8, sizeof(packets));
+    return packets;
 }

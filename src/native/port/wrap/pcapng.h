@@ -14,8 +14,9 @@ enum {
     VB_PCAPNG_SECTION = 0x0a0d0d0a,
     VB_PCAPNG_INTERFACE = 1,
     VB_PCAPNG_PACKET = 6,
-    VB_PCAPNG_LEAST = 12,       /* an empty block */
-    VB_PCAPNG_PACKET_FIXED = 32 /* a packet block without data and options */
+    VB_PCAPNG_LEAST = 12,        /* an empty block */
+    VB_PCAPNG_FILLER_LEAST = 16, /* a filler has a number */
+    VB_PCAPNG_PACKET_FIXED = 32  /* a packet block without data and options */
 };
 
 #define VB_PCAPNG_FILLER 0x80766265u /* a type for local use: readers skip it */
@@ -35,7 +36,11 @@ size_t vb_pcapng_section(uint8_t *at, const char *application);
 size_t vb_pcapng_interface(uint8_t *at, const char *name);
 /* The bytes captured stand at `at` + 28 already. */
 size_t vb_pcapng_packet(uint8_t *at, const struct vb_pcapng_packet *packet);
-/* A block of `length` bytes, at least VB_PCAPNG_LEAST, that means nothing. */
-size_t vb_pcapng_filler(uint8_t *at, size_t length);
+/*
+ * A block of `length` bytes, at least VB_PCAPNG_FILLER_LEAST, that readers skip. It ends with a
+ * number (how many packets stand before it), which vb_pcapng_filled reads from the filler's end.
+ */
+size_t vb_pcapng_filler(uint8_t *at, size_t length, uint32_t packets);
+uint32_t vb_pcapng_filled(const uint8_t *end);
 
 #endif

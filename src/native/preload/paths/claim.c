@@ -29,6 +29,19 @@
 /* So that programs without a directory of ours pay nothing for *at() calls. */
 static atomic_bool directory_was_opened;
 
+/* The node that the process is in (cwd.c), or -1; so that others pay nothing for relative paths. */
+static atomic_int working_node = -1;
+
+void vb_claim_working_node(int node)
+{
+    atomic_store_explicit(&working_node, node, memory_order_relaxed);
+}
+
+int vb_working_node(void)
+{
+    return atomic_load_explicit(&working_node, memory_order_relaxed);
+}
+
 /* ---- the kernel's answer ----------------------------------------------------------------- */
 
 int vb_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags)
@@ -45,7 +58,7 @@ static bool claim_below(int dirfd, const char *path, bool follow, struct vb_plac
 {
     char absolute[PATH_MAX];
     const struct vb_tree *tree = vb_tree();
-    int node = vb_descriptor_node(dirfd);
+    int node = dirfd == AT_FDCWD ? vb_working_node() : vb_descriptor_node(dirfd);
     if (node < 0 || !vb_tree_path(tree, node, absolute, sizeof absolute))
         return false;
     size_t length = strlen(absolute);
@@ -62,7 +75,8 @@ bool vb_claim(int dirfd, const char *path, bool follow, struct vb_place *place)
         return false;
     if (*path == '/')
         return vb_may_be_ours(path) && vb_tree() && vb_tree_walk(vb_tree(), path, follow, place);
-    if (dirfd == AT_FDCWD || !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
+    if (dirfd == AT_FDCWD ? vb_working_node() < 0
+                          : !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
         return false;
     return claim_below(dirfd, path, follow, place);
 }
@@ -97,7 +111,7 @@ static bool write_all(int fd, const char *text)
     return write(fd, text ? text : "", length) == (ssize_t)length;
 }
 
-static bool stamp(int fd, int node)
+bool vb_stamp(int fd, int node)
 {
     struct timespec times[2] = {{.tv_sec = STAMP, .tv_nsec = node},
                                 {.tv_sec = STAMP, .tv_nsec = node}};
@@ -107,7 +121,7 @@ static bool stamp(int fd, int node)
 /* Fills, protects and stamps a new memfd. */
 static bool furnish(int fd, int node, const char *text)
 {
-    return write_all(fd, text) && fchmod(fd, 0444) == 0 && stamp(fd, node) &&
+    return write_all(fd, text) && fchmod(fd, 0444) == 0 && vb_stamp(fd, node) &&
            fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
 }
 

@@ -23,6 +23,13 @@ int vb_descriptor_node(int fd);
 /* The same from what the kernel says about it. */
 int vb_stamped_node(const struct stat *stat);
 
+/* Writes a node's number where vb_stamped_node() finds it. False if the file does not take it. */
+bool vb_stamp(int fd, int node);
+
+/* The node that is the process's working directory; -1: it is none of ours. */
+int vb_working_node(void);
+void vb_claim_working_node(int node);
+
 /* Opens a descriptor on a node. Returns it, or -1 with errno. */
 int vb_open_node(const struct vb_place *place, int flags);
 

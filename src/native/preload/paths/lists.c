@@ -134,7 +134,8 @@ typedef int glob_error(const char *path, int error);
 VB_EXPORT int glob(const char *restrict pattern, int flags, glob_error *on_error,
                    glob_t *restrict result)
 {
-    if (pattern && result && !(flags & GLOB_ALTDIRFUNC) && vb_may_be_ours(pattern)) {
+    if (pattern && result && !(flags & GLOB_ALTDIRFUNC) &&
+        (vb_may_be_ours(pattern) || vb_working_node() >= 0)) {
         use_our_directories(result);
         flags |= GLOB_ALTDIRFUNC;
     }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "preload/paths/announce.h"
 #include "preload/paths/claim.h"
 #include "preload/paths/next.h"
 
@@ -26,7 +27,10 @@ VB_EXPORT int open(const char *path, int flags, ...)
     MODE_ARGUMENT(flags, mode)
     if (vb_claim(AT_FDCWD, path, !(flags & O_NOFOLLOW), &place))
         return vb_open_node(&place, flags);
-    return VB_NEXT(open)(place.outside, flags, mode);
+    int fd = VB_NEXT(open)(place.outside, flags, mode);
+    if (fd < 0)
+        vb_announce_missing(place.outside);
+    return fd;
 }
 
 VB_EXPORT int openat(int dirfd, const char *path, int flags, ...)

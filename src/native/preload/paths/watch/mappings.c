@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/types.h> /* off64_t */
 
 #include "preload/paths/next.h"
 #include "preload/paths/watch/watch.h"

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the pictures of docs/images that explain: one function for each, named as the file is.
+
+python docs/generate/pictures.py
+
+pictures_learn.py has those of the tutorial, pictures_design.py those of how Verbena works.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pictures_design
+import pictures_learn
+
+IMAGES = Path(__file__).parent.parent / "images"
+
+
+def made() -> dict[str, str]:
+    """The text of each picture by its file's name."""
+    drawn = pictures_learn.PICTURES + pictures_design.PICTURES
+    return {f"{draw.__name__.replace('_', '-')}.svg": draw().svg() for draw in drawn}
+
+
+def main() -> None:
+    for name, text in made().items():
+        (IMAGES / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

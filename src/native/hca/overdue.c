@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/overdue.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hca/adapter.h"
+#include "hca/qp.h"
+#include "memory/descriptor.h"
+
+/* By a signal or a debugger: the state in /proc/PID/stat, behind the name in brackets. */
+static bool is_stopped(int pid)
+{
+    char path[32], line[128] = "";
+    const char *state;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    fd = pid ? vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC)) : -1;
+    if (fd < 0)
+        return false;
+    if (read(fd, line, sizeof(line) - 1) < 0)
+        line[0] = '\0';
+    close(fd);
+    state = strrchr(line, ')');
+    return state && (state[2] == 'T' || state[2] == 't');
+}
+
+static bool is_endless(const struct vb_qp *qp)
+{
+    return qp->wait.overdue == VB_WAIT_RNR ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
+}
+
+static void say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
+{
+    const struct vb_wait *wait = &qp->wait;
+    bool unready = wait->overdue == VB_WAIT_RNR, endless = is_endless(qp);
+
+    vb_text_add(text, "a request of QP 0x%x waits since %" PRIu64 " ms: ", qp->number,
+                (now - wait->since) / 1000000);
+    if (unready)
+        vb_text_add(text, "QP 0x%x has no receive request for it (rnr_retry %u%s)",
+                    vb_qp_dest(qp->shared), qp->terms.rnr_retry, endless ? ": for ever" : "");
+    else
+        vb_text_add(text, "QP 0x%x does not answer (timeout %u%s)", vb_qp_dest(qp->shared),
+                    qp->terms.timeout, endless ? ": for ever" : "");
+    if (is_stopped(wait->overdue_pid))
+        vb_text_add(text, "; its process, %d, is stopped (SIGSTOP, a debugger)", wait->overdue_pid);
+    else
+        vb_text_add(text, "; %s",
+                    unready ? "the peer posts receives before this side sends (post_recv)"
+                            : "has its process ended or stopped, or do packets get lost?");
+}
+
+void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint64_t since,
+                     uint64_t now)
+{
+    struct vb_wait *wait = &qp->wait;
+    char line[512];
+    struct vb_text text = {line, sizeof(line), 0};
+
+    if (now - since < VB_OVERDUE_NS || qp->bare ||
+        (wait->overdue && wait->overdue_position == qp->sq_next))
+        return;
+    wait->since = since;
+    wait->overdue = reason;
+    wait->overdue_position = qp->sq_next;
+    wait->overdue_pid = pid;
+    if (!qp->context->adapter->tell)
+        return;
+    say(qp, now, &text);
+    qp->context->adapter->tell(line);
+}
+
+void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
+{
+    char line[256];
+    struct vb_text text = {line, sizeof(line), 0};
+
+    if (!adapter->tell || atomic_exchange(&adapter->told_datagram, true))
+        return;
+    vb_text_add(
+        &text,
+        "QP 0x%x dropped a datagram of QP 0x%x: it had no receive request, and UD does not "
+        "try again; more of them are dropped without a line: post receive requests earlier, "
+        "or more of them",
+        to, from);
+    adapter->tell(line);
+}
+
+static bool is_overdue(const struct vb_qp *qp)
+{
+    return qp && !qp->bare && qp->wait.overdue && qp->wait.overdue_position == qp->sq_next &&
+           qp->sq_next != qp->sq_posted;
+}
+
+void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
+{
+    uint64_t now = adapter->port->now ? adapter->port->now(adapter) : 0;
+    const char *between = "";
+
+    vb_text_add(text, "\"waiting\":[");
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = 0; now && i < adapter->qp_pool.next; ++i) {
+        const struct vb_qp *qp = adapter->qps[i];
+
+        if (!is_overdue(qp))
+            continue;
+        vb_text_add(text, "%s{\"qp_num\":%u,\"why\":\"", between, qp->number);
+        say(qp, now, text);
+        vb_text_add(text, "\",\"endless\":%s}", is_endless(qp) ? "true" : "false");
+        between = ",";
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+    vb_text_add(text, "]");
+}

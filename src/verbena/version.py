@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbena's version, with the commit of the source where that is known.
+
+``verbena --version`` prints it, and results of simulations keep it. The commit is known for what
+pip installed from a repository, and for a checkout that was installed to be edited in place.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from importlib import metadata
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+__all__ = ["full_version", "version"]
+
+DIGITS = 12  # of a commit's name
+
+
+@cache
+def full_version() -> str:
+    """ "0.1.0", or "0.1.0 (0123456789ab)"; "-dirty" behind a commit that files differ from."""
+    commit = _commit(_source())
+    return f"{version()} ({commit})" if commit else version()
+
+
+def version() -> str:
+    """The release, "0.1.0"."""
+    try:
+        return metadata.version("verbena")
+    except metadata.PackageNotFoundError:  # imported from a source tree that is not installed
+        return "0+unknown"
+
+
+def _source() -> dict[str, Any]:
+    """Where pip found what it installed (PEP 610); nothing where that is not known."""
+    try:
+        text = metadata.distribution("verbena").read_text("direct_url.json")
+        found = json.loads(text) if text else {}
+    except (metadata.PackageNotFoundError, OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _commit(source: dict[str, Any]) -> str:
+    """The commit, or nothing."""
+    if commit := source.get("vcs_info", {}).get("commit_id"):
+        return str(commit)[:DIGITS]
+    if not source.get("dir_info", {}).get("editable"):
+        return ""
+    words = ["git", "-C", unquote(urlparse(source.get("url", "")).path), "describe"]
+    words += ["--always", "--dirty", "--exclude=*", f"--abbrev={DIGITS}"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Probes of a connection that adapts (hca/retry.h): one that was needless makes the next ones
+ * later, one that repaired a loss does not, however much its answer acknowledges.
+ */
+#include "check.h"
+#include "fabric.h"
+#include "hca/cwnd.h"
+#include "wire/opcode.h"
+
+enum { MTU = 1024, MESSAGE = 4 * MTU };
+
+static const uint64_t MS = 1000000;
+
+static struct fabric fabric;
+static struct vb_qp *qp[2];
+static uint32_t lost;       /* packets of side 0 that are lost next */
+static bool deaf;           /* nothing from side 1 arrives… */
+static uint64_t deaf_until; /* …before side 0 has sent that many probes */
+
+static enum verdict rule(struct fabric *of, struct flight *flight)
+{
+    if (flight->from == 0 && lost) {
+        --lost;
+        return LOSE;
+    }
+    return flight->from == 1 && deaf && fabric_counters(of, 0)->probes < deaf_until ? LOSE : PASS;
+}
+
+static const struct vb_cwnd *cwnd(void)
+{
+    return qp[0]->endpoint->share.cwnd;
+}
+
+static void write_one(void)
+{
+    struct ibv_send_wr wr = fabric_request(&fabric, 0, IBV_WR_RDMA_WRITE, 0);
+
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, MESSAGE), 0);
+}
+
+static void expect_one(void)
+{
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+}
+
+/* The round trip is known, and nothing was lost. */
+static void begin(void)
+{
+    struct qp_options options = fabric_defaults();
+
+    options.timeout = 14;
+    fabric_open(&fabric, (struct fabric_options){
+                             .seed = 3, .latency = 20000, .gbps = 25, .engine = {.adapts = true}});
+    fabric.rule = rule;
+    fabric_pair(&fabric, options, qp);
+    lost = 0;
+    deaf = false;
+    for (int i = 0; i < 20; ++i) {
+        write_one();
+        expect_one();
+    }
+    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 0);
+}
+
+/* The answer to all that was sent comes right behind the probe: it was on its way before that. */
+static void acknowledge_all(void)
+{
+    uint8_t bytes[VB_BTH + VB_AETH];
+    struct vb_bth bth = {.opcode = VB_OP_ACKNOWLEDGE,
+                         .pkey = 0xffff,
+                         .dest_qp = qp[0]->number,
+                         .psn = (qp[0]->endpoint->requester.sent_psn - 1) & 0xffffff};
+    struct vb_aeth aeth = {.kind = VB_AETH_ACK, .value = 31, .msn = 21};
+
+    vb_bth_write(bytes, &bth);
+    vb_aeth_write(bytes + VB_BTH, &aeth);
+    fabric_inject(&fabric, 0, bytes, sizeof(bytes));
+}
+
+static void a_needless_one_makes_the_next_later(void)
+{
+    uint64_t before;
+
+    begin();
+    before = vb_cwnd_timeout(cwnd());
+    deaf = true;
+    deaf_until = 2;
+    write_one();
+    while (fabric_counters(&fabric, 0)->probes == 0)
+        CHECK(fabric_step(&fabric));
+    acknowledge_all();
+    expect_one();
+    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 1);
+    CHECK(vb_cwnd_timeout(cwnd()) >= before + before / 2);
+    deaf = false;
+    for (int i = 0; i < 10000; ++i) { /* that is forgotten */
+        write_one();
+        expect_one();
+    }
+    CHECK(vb_cwnd_timeout(cwnd()) < before + before / 8);
+    fabric_close(&fabric);
+}
+
+/* The first packet is lost, and so is the NAK; the peer has kept the rest, and acknowledges it all
+ * when the probe fills the hole. */
+static void a_needed_one_does_not(void)
+{
+    uint64_t before;
+
+    begin();
+    before = cwnd()->least_timeout;
+    lost = 1;
+    deaf = true;
+    deaf_until = 1;
+    write_one();
+    expect_one();
+    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 1);
+    CHECK_EQ(fabric_counters(&fabric, 1)->packets_held, 3);
+    CHECK_EQ(cwnd()->least_timeout, before);
+    fabric_run(&fabric, 10 * MS);
+    fabric_close(&fabric);
+}
+
+int main(void)
+{
+    RUN(a_needless_one_makes_the_next_later);
+    RUN(a_needed_one_does_not);
+    return 0;
+}

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What editors and type checkers see of the package: stubs, docstrings, and programs that pass."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import verbena
+from tests.docs.blocks import Block, blocks, pages
+from tests.support import ROOT, SANITIZED
+
+STUBS = ["verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world"]
+NO_MYPY = "mypy is not installed: pip install '.[lint]'"
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+# ---- docstrings ----
+
+
+def test_the_stubs_have_the_docstrings_of_the_modules() -> None:
+    done = python("scripts/stub_docstrings.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def without_docstring(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    """Public names of a stub that say nothing; an attribute's docstring stands behind it."""
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            name = ast.unparse(node.target)
+            said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            name = node.name
+            said = ast.get_docstring(node) is not None or is_setter(node)
+        else:
+            continue
+        if not name.startswith("_") and not said:
+            yield prefix + name
+        if isinstance(node, ast.ClassDef):
+            yield from without_docstring(node.body, f"{prefix}{name}.")
+
+
+def is_setter(node: ast.ClassDef | ast.FunctionDef) -> bool:
+    return any(ast.unparse(each).endswith(".setter") for each in node.decorator_list)
+
+
+@pytest.mark.parametrize("module", STUBS)
+def test_each_public_name_of_a_stub_has_a_docstring(module: str) -> None:
+    stub = (ROOT / "src" / Path(*module.split("."))).with_suffix(".pyi")
+    assert list(without_docstring(ast.parse(stub.read_text()).body, "")) == []
+
+
+def modules() -> list[ModuleType]:
+    names = [name for name in verbena.__all__ if name not in ("__version__", "connect_rc")]
+    return [importlib.import_module(f"verbena.{name}") for name in names]
+
+
+def said_of(name: str, thing: object) -> Iterator[tuple[str, str | None]]:
+    """The docstrings of a public object and of what is defined in it."""
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return
+    yield name, thing.__doc__
+    if not inspect.isclass(thing):
+        return
+    for member, value in vars(thing).items():
+        own = value.fget if isinstance(value, property) else value
+        if not member.startswith("_") and (
+            inspect.isfunction(own) or isinstance(value, classmethod | staticmethod)
+        ):
+            yield f"{name}.{member}", inspect.getdoc(getattr(thing, member))
+
+
+def test_each_public_name_of_the_modules_has_a_docstring() -> None:
+    silent = [
+        said
+        for module in modules()
+        for name in module.__all__
+        for said, text in said_of(f"{module.__name__}.{name}", getattr(module, name))
+        if not text
+    ]
+    assert silent == []
+
+
+def test_the_reference_has_each_public_name_of_verbs() -> None:
+    pages = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("verbs", "codes")]
+    shown = {word for page in pages for word in re.findall(r"^::: (\S+)", page.read_text(), re.M)}
+    assert {f"verbena.verbs.{name}" for name in verbena.verbs.__all__} == {
+        word for word in shown if "._" not in word
+    }
+
+
+def test_each_public_module_has_a_page_of_reference() -> None:
+    for module in modules():
+        page = ROOT / "docs" / "reference" / f"{module.__name__.rpartition('.')[2]}.md"
+        assert f"::: {module.__name__}" in page.read_text()
+
+
+# ---- types ----
+
+
+@pytest.mark.skipif(
+    SANITIZED, reason="stubtest imports the modules without the sanitizer's runtime"
+)
+@pytest.mark.timeout(300)
+def test_the_stubs_and_the_modules_agree() -> None:
+    pytest.importorskip("mypy", reason=NO_MYPY)
+    options = ["--ignore-disjoint-bases", "--allowlist", "scripts/stubtest.allow"]
+    configured = ["--mypy-config-file", "pyproject.toml"]
+    done = python("-m", "mypy.stubtest", *STUBS, *options, *configured)
+    assert done.returncode == 0, done.stdout
+
+
+STRICT = ["--strict", "--python-version", "3.11", "--no-incremental", "--config-file", ""]
+
+
+def check(folder: Path, *files: Path) -> str:
+    """What mypy says of these programs, as a user's own mypy does."""
+    cache = ["--cache-dir", str(folder / "cache")]
+    done = python("-m", "mypy", *STRICT, *cache, *map(str, files))
+    return done.stdout if done.returncode else ""
+
+
+def programs() -> list[Block]:
+    """The blocks of the pages that are programs of their own."""
+    found = [block for page in pages() for block in blocks(page) if block.kind == "python"]
+    return [block for block in found if block.page in WHOLE]
+
+
+WHOLE = ("README.md", "docs/python.md", "docs/getting-started.md")
+"""Pages each of whose Python blocks stands by itself."""
+
+
+@pytest.mark.timeout(300)
+def test_the_programs_of_the_pages_pass_a_strict_type_checker(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason=NO_MYPY)
+    files = []
+    for number, block in enumerate(programs()):
+        files.append(tmp_path / f"program{number}.py")
+        files[-1].write_text(f"# {block}\n{block.text}\n")
+    assert {block.page for block in programs()} == set(WHOLE)
+    assert check(tmp_path, *files) == ""
+
+
+WRONG = """
+from verbena import verbs
+
+with verbs.open_device() as ctx:
+    pd = ctx.alloc_pd()
+    pd.create_qp(send_cq=ctx.create_cq(4), max_send=4)
+    pd.create_qp(send_cq=ctx.create_cq(4)).send(b"", offset="0")
+    ctx.create_cq(4).wait_one(1).opcodes
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_strict_type_checker_finds_mistakes(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason=NO_MYPY)
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG)
+    said = check(tmp_path, file)
+    assert all(f"wrong.py:{line}: error" in said for line in (6, 7, 8)), said
+
+
+# ---- import ----
+
+
+def test_an_import_leads_to_the_modules_and_costs_nothing() -> None:
+    program = """
+import sys, verbena
+assert not any(name.startswith(("verbena.", "numpy")) for name in sys.modules)
+assert {"verbs", "aio", "sim"} <= set(dir(verbena))
+assert verbena.verbs.open_device and "numpy" not in sys.modules
+assert verbena.aio.AsyncCQ and verbena.connect_rc is verbena.verbs.connect_rc
+try:
+    verbena.verb
+except AttributeError as error:
+    assert "no attribute 'verb'" in str(error)
+"""
+    done = python("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
