@@ -264,6 +264,10 @@ class RobustSide(Side):
         """What is open under their numbers."""
         return {n: os.readlink(f"/proc/self/fd/{n}") for n in range(3) if is_open(n)}
 
+    def sleep_in_wait(self) -> None:
+        """A wait for a completion that does not come, long enough to sleep."""
+        assert self.cq.wait(timeout=0.05) == []
+
     def processor_seconds(self) -> float:
         return time.process_time()
 

@@ -27,6 +27,12 @@ RAISED_ELSEWHERE = {  # both ends of a pipe; what a message brings; a packet bri
 }
 
 
+BINDINGS = ROOT / "src" / "verbena" / "verbs"
+OPENS_IN_PYTHON = re.compile(
+    r"\b(os\.(?:open|eventfd|pipe2?|dup2?|memfd_create|pidfd_open|openpty)|socket\.socket)\("
+)
+
+
 def opened_below_three(name: str, text: str) -> list[str]:
     """Calls in a source that do not pass their descriptor through vb_descriptor_raise."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*|\"(\\.|[^\"\\])*\"", "", text, flags=re.DOTALL)
@@ -48,6 +54,18 @@ def test_every_descriptor_is_raised() -> None:
         for each in opened_below_three(name, path.read_text())
     ]
     assert found == []
+
+
+def test_every_descriptor_of_the_bindings_is_raised() -> None:
+    sources = [p for p in BINDINGS.rglob("*") if p.suffix in (".py", ".pyx", ".pxi")]
+    calls = [
+        (path.name, text[max(call.start() - 8, 0) : call.end()])
+        for path in sources
+        for text in [path.read_text()]
+        for call in OPENS_IN_PYTHON.finditer(text)
+    ]
+    assert calls, "the look at the sources finds nothing"
+    assert [each for each in calls if not each[1].startswith("_raised(")] == []
 
 
 @pytest.mark.parametrize(
@@ -77,5 +95,6 @@ def test_nothing_stands_where_standard_streams_were(
     near.make_channels(3)
     carries_data(near, far)
     carries_data(far, near)
+    near.sleep_in_wait()
     assert (near.standard_streams(), far.standard_streams()) == before
     assert sorted(before[0]) == ([] if streams == "closed" else [0, 1, 2])

@@ -33,6 +33,19 @@ def _forget_after_fork():
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+cdef int _raised(int fd) except -1:
+    """The same file above the standard streams, which a program may have closed.
+
+    As vb_descriptor_raise of the core: what the program prints must not reach it.
+    """
+    if fd > STDERR_FILENO:
+        return fd
+    try:
+        return fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+    finally:
+        close_fd(fd)
+
+
 @cython.final
 cdef class Waits:
     """The threads that wait inside calls on one object, and how another thread ends that."""
@@ -76,7 +89,7 @@ cdef class Waits:
             return 0
         if self.bell < 0:
             try:
-                self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self.bell = _raised(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             except OSError:  # no descriptor is left: `endings` is looked at now and then
                 if longest_ms < 0 or longest_ms > BELL_LESS_MS:
                     longest_ms = BELL_LESS_MS

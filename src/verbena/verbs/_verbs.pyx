@@ -47,11 +47,12 @@ from libc.stdint cimport (
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.unistd cimport close as close_fd, read as read_fd, usleep
+from posix.unistd cimport STDERR_FILENO, close as close_fd, read as read_fd, usleep
 
 import collections
 import os
 import weakref
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from operator import index
 
 from verbena.verbs import attributes as _attributes
