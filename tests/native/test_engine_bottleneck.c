@@ -224,6 +224,38 @@ static void not_ready_costs_a_few_packets_each_time(void)
     fabric_close(&fabric);
 }
 
+/*
+ * The first round trip was that of one packet. Then the queue fills, and what is asked for again
+ * before its turn makes it longer.
+ */
+static void who_waits_in_a_queue_does_not_ask_again(void)
+{
+    enum { QPS = 16, EACH = 4 };
+    const struct vb_counters *reader, *responder;
+    uint32_t done = 0;
+    struct ibv_wc wc;
+
+    open_with(through(100, 4000000), QPS);
+    reader = fabric_counters(&fabric, 0);
+    responder = fabric_counters(&fabric, 1);
+    post(0, IBV_WR_RDMA_READ, 8);
+    CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+    for (uint32_t i = 0; i < QPS * EACH; ++i)
+        post(i % QPS, IBV_WR_RDMA_READ, MESSAGE);
+    while (done < QPS * EACH) {
+        CHECK(fabric_step(&fabric));
+        while (fabric_poll(fabric.side[0].send_cq, &wc)) {
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            ++done;
+        }
+    }
+    printf("  sent %.3f times, %llu probes\n",
+           (double)responder->payload_sent / (QPS * EACH * MESSAGE),
+           (unsigned long long)reader->probes);
+    CHECK(responder->payload_sent * 100 <= 101ull * QPS * EACH * MESSAGE);
+    fabric_close(&fabric);
+}
+
 static uint32_t spared; /* packets of a kind that still pass */
 
 static enum verdict lose_one_response(struct fabric *f, struct flight *flight)
@@ -319,6 +351,7 @@ int main(void)
     RUN(without_loss_the_window_is_no_limit);
     RUN(marks_keep_the_queue_short);
     RUN(not_ready_costs_a_few_packets_each_time);
+    RUN(who_waits_in_a_queue_does_not_ask_again);
     RUN(one_lost_response_costs_one_part);
     RUN(what_is_overtaken_is_waited_for);
     RUN(a_peer_that_is_gone_is_found_out_as_before);

@@ -84,6 +84,7 @@ void vb_cwnd_leave(struct vb_endpoint *ep)
     if (cwnd->served == ep)
         cwnd->served = NULL;
     cwnd->in_flight -= ep->in_flight;
+    cwnd->answered += ep->in_flight;
     ep->in_flight = 0;
     ep->share.cwnd = NULL;
     if (--cwnd->members == 0)
@@ -103,6 +104,8 @@ int vb_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
     ++cwnd->members;
     vb_cwnd_leave(ep);
     ep->share.cwnd = cwnd;
+    if (ep->share.recovery)
+        ep->share.recovery->behind = 0;
     return 0;
 }
 
@@ -125,6 +128,8 @@ void vb_cwnd_note(struct vb_endpoint *ep)
 {
     uint32_t bytes = under_way(ep);
 
+    if (bytes < ep->in_flight)
+        ep->share.cwnd->answered += ep->in_flight - bytes;
     ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
     ep->in_flight = bytes;
     wake(ep->engine, ep->share.cwnd);
@@ -346,6 +351,11 @@ void vb_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited)
         least = SILENCE;
     if (least > cwnd->least_timeout)
         cwnd->least_timeout = least;
+}
+
+bool vb_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uint64_t now)
+{
+    return cwnd->answered < behind && now < cwnd->heard_at + vb_cwnd_timeout(cwnd);
 }
 
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd)

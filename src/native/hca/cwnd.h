@@ -25,6 +25,7 @@ struct vb_cwnd {
     uint32_t members;                      /* connections */
     uint64_t window, threshold, in_flight; /* bytes */
     uint64_t before;                       /* window before a silence; 0: there was none */
+    uint64_t answered;                     /* bytes that no longer are in flight, ever */
     uint64_t acked;                        /* towards the next packet of growth */
     uint64_t round_trip, deviation;        /* ns, smoothed (RFC 6298); 0: not measured */
     uint64_t shortest;                     /* round trip */
@@ -82,6 +83,17 @@ void vb_cwnd_rest(struct vb_endpoint *ep);
 void vb_cwnd_take_turn(struct vb_endpoint *ep);
 /* A probe was needless: the answer came after so long, and not to the probe (RFC 3522). */
 void vb_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited);
+/* What `answered` will be once all that is under way now is answered. */
+static inline uint64_t vb_cwnd_behind_all(const struct vb_cwnd *cwnd)
+{
+    return cwnd->answered + cwnd->in_flight;
+}
+
+/*
+ * Is what was under way then still being answered? Who waits behind it has not had its turn: a
+ * queue keeps the order, and asking again would make it longer.
+ */
+bool vb_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uint64_t now);
 /* After so long without an answer it is time to ask. */
 uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd);
 

@@ -114,6 +114,7 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64
     ep->probes = 0;
     if (!recovery)
         return;
+    recovery->behind = 0;
     recovery->mending &= awaits_more(ep);
     progress_of_asked(ep);
     widen(ep);
@@ -479,11 +480,29 @@ static bool extend(struct vb_endpoint *ep, uint64_t now)
     return true;
 }
 
+/* Has the turn of what it waits for not come yet? A probe may be due when others are answered. */
+static bool is_queued(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_recovery_get(ep, now);
+    const struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!recovery)
+        return false;
+    if (!recovery->behind)
+        recovery->behind = vb_cwnd_behind_all(cwnd);
+    if (vb_cwnd_is_draining(cwnd, recovery->behind, now))
+        return true;
+    recovery->behind = vb_cwnd_behind_all(cwnd);
+    return false;
+}
+
 /* It costs no retry: the local ACK timeout has not expired. */
 static void probe(struct vb_endpoint *ep, uint64_t now)
 {
-    ++ep->engine->counters.probes;
-    ask_again(ep, VB_PACKET_PROBE, now);
+    if (!is_queued(ep, now)) {
+        ++ep->engine->counters.probes;
+        ask_again(ep, VB_PACKET_PROBE, now);
+    }
     set_probe(ep, now);
 }
 

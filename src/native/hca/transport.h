@@ -150,6 +150,7 @@ struct vb_recovery {
     uint32_t mend_count; /* …and how many */
     uint32_t holes;      /* NAKs in a row, each for a later packet: twice as many are sent again */
     uint64_t mended_at;  /* 0: that is answered */
+    uint64_t behind;     /* where in the window's `answered` its turn comes; 0: not known */
     uint32_t ahead_psn;  /* acknowledged, behind a response that is missing */
     uint32_t cut_psn;    /* losses before it were heeded: the window has been cut since */
     /* responses that are asked for again: the last time those from `asked_psn` up to `asked_end` */
