@@ -374,6 +374,8 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     vb_stranger_describe(direct, &text);
     vb_text_add(&text, ",");
     vb_overdue_describe(&direct->adapter, &text);
+    vb_text_add(&text, ",");
+    vb_connections_describe(direct, &text);
     vb_text_add(&text, "%s%s}", *more ? "," : "", more);
     return text.length;
 }
