@@ -363,11 +363,15 @@ class Operation(_Step):
         """True once its completion was taken."""
         return self._outcome is not None
 
-    def _is_of(self, aqp: AsyncQP) -> bool:
-        """Whether it was posted to this QP; of a receive, ``_kept`` says that."""
+    def _poster(self) -> AsyncQP | None:
+        """The QP that it was posted to; of a receive, ``_kept`` says that."""
         if self._aqp is not None:
-            return self._aqp is aqp
-        return isinstance(self._kept, tuple) and self._kept[0] is aqp
+            return self._aqp
+        first = self._kept[0] if isinstance(self._kept, tuple) else None
+        return first if isinstance(first, AsyncQP) else None
+
+    def _is_of(self, aqp: AsyncQP) -> bool:
+        return self._poster() is aqp
 
     def begin(self) -> None:
         """The QP has it now, and it will complete."""
@@ -407,15 +411,20 @@ class Operation(_Step):
         return self._result()
 
     def _tell_wait(self, error: BaseException) -> None:
-        """Notes on a cancellation what the QP has waited for, if for a second or more: with a
-        timeout, that is the cause of the TimeoutError."""
-        if not isinstance(error, asyncio.CancelledError) or self._aqp is None:
+        """Notes on a cancellation what the QP has waited for, if for a second or more, and that its
+        peer's QP is gone, if that can be known: with a timeout, the cancellation is the cause of
+        the TimeoutError."""
+        aqp = self._poster()
+        if not isinstance(error, asyncio.CancelledError) or aqp is None or self.done:
             return
-        number = self._aqp.qp.qp_num
-        said = self._aqp.qp.context.describe() or {}
-        for waiting in said.get("waiting", ()):
-            if waiting["qp_num"] == number:
-                error.add_note(waiting["why"])
+        number = aqp.qp.qp_num
+        said = aqp.qp.context.describe() or {}
+        told = [*said.get("deserted", ())]
+        if self._aqp is not None:  # what the QP waits for is a request's answer, and no receive
+            told += said.get("waiting", ())
+        for entry in told:
+            if entry["qp_num"] == number:
+                error.add_note(entry["why"])
 
     def _abandon(self, waiter: asyncio.Future[None] | None) -> None:
         """Who waits by it gives up. A request that is still queued here need not be posted when

@@ -744,3 +744,61 @@ def test_a_second_async_cq_is_refused(ends: AsyncEnds) -> None:
     ends.near_cq.close()
     with aio.AsyncCQ(ends.near.cq):
         pass
+
+
+# ---- what never ends ----
+
+
+async def notes_of(operation: aio.Operation) -> list[str]:
+    """What the cancellation says that ends an ``await`` of it: the cause of a TimeoutError."""
+
+    async def given_up() -> list[str]:
+        try:
+            await operation
+        except asyncio.CancelledError as error:
+            return list(getattr(error, "__notes__", ()))
+        raise AssertionError("it ended")
+
+    task = asyncio.create_task(given_up())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    return await task
+
+
+ENDLESS: dict[str, Any] = {"timeout": 0, "rnr_retry": 7}
+GONE = (
+    "QP {:#x} is connected to QP {:#x}, which can neither answer nor send: its process has that QP "
+    "in RESET, or destroyed it"
+)
+
+
+@pytest.mark.not_simulated("there a peer is known by its packets alone")
+@pytest.mark.parametrize("name", ["recv", "send", "write", "read"])
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_a_timeout_says_that_the_peers_qp_is_gone(
+    run: Run, make_ends: MakeEnds, name: str, how: str
+) -> None:
+    """With timeout 0 nothing ever ends such a request, and nothing at all ends a receive."""
+    ends = make_ends()
+    ends.qp.qp.modify(qp_state=verbs.QPState.RESET)
+    ends.near.connect(ends.far.info(), **ENDLESS)
+    mine, theirs = ends.near.qp.qp_num, ends.far.qp.qp_num
+    place = () if name in ("recv", "send") else ends.far.region()
+    if how == "closed":
+        ends.far.qp.close()
+    else:
+        ends.far.qp.modify(qp_state=verbs.QPState.RESET)
+
+    async def program() -> list[str]:
+        return await notes_of(getattr(ends.qp, name)(ends.near.mr, *place, length=8))
+
+    assert run(program()) == [GONE.format(mine, theirs)]
+
+
+@pytest.mark.not_simulated("there a peer is known by its packets alone")
+def test_a_timeout_says_nothing_of_a_peer_that_is_there(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> list[str]:
+        return await notes_of(ends.qp.recv(ends.near.mr, 0, 8))
+
+    assert run(program()) == []

@@ -72,6 +72,39 @@ def test_a_full_heap_leaves_the_rest_to_libc(verbena_run: Run) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("minimum", ["1M", "1024K", "1048576", "1024k"])
+def test_the_smallest_shared_request_may_have_a_unit(verbena_run: Run, minimum: str) -> None:
+    child = (SYSTEM_PYTHON, CHILD, "requests_from", str(1 << 20))
+    done = verbena_run(*child, options=OPTIONS, env={"VERBENA_SHARED_HEAP_MIN": minimum})
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("size", ["64M", "65536K", "64m"])
+def test_the_size_of_the_heap_may_have_a_unit(verbena_run: Run, size: str) -> None:
+    child = (SYSTEM_PYTHON, CHILD, "heap_of_size", str(64 << 20))
+    done = verbena_run(*child, options=OPTIONS, env={"VERBENA_HEAP_SIZE": size})
+    assert done.returncode == 0, done.stdout
+    assert "verbena:" not in done.stdout
+
+
+NO_SIZES = ("64X", "64MB", "M", "-1", " 64M", "0", "0x1000", "1.5G", "99999999999G", "64 M")
+
+
+@pytest.mark.parametrize("text", NO_SIZES)
+@pytest.mark.parametrize("name", ["VERBENA_HEAP_SIZE", "VERBENA_SHARED_HEAP_MIN"])
+def test_what_is_no_size_is_refused_with_what_to_write(
+    verbena_run: Run, name: str, text: str
+) -> None:
+    """The default holds: requests from 64 KiB on are shared."""
+    child = (SYSTEM_PYTHON, CHILD, "requests_from", str(64 << 10))
+    done = verbena_run(*child, options=OPTIONS, env={name: text})
+    assert done.returncode == 0, done.stdout
+    assert (
+        f"verbena: {name}={text} is not a size and ignored: write a number of bytes, or of KiB, "
+        "MiB or GiB with K, M or G behind it, as 64M\n"
+    ) in done.stdout
+
+
 def test_numpy(verbena_run: Run) -> None:
     program = (
         "import numpy as np; a = np.arange(3_000_000.0); b = np.sort(a[::-1] * 2);"

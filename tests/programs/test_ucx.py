@@ -6,6 +6,7 @@ UCX connects RC through an auxiliary transport: rc_verbs "alone" lets it use ud_
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 
@@ -118,6 +119,28 @@ def test_shared_heap(ucx: Ucx, test: str) -> None:
 @pytest.mark.parametrize("test", ["tag_bw", "ucp_put_bw", "ucp_get"])
 def test_bounce_ring(ucx: Ucx, test: str) -> None:
     assert_ran(ucx(BOTH, test, 1 << 20, 20, env={"VERBENA_COPY": "bounce"}), BOTH, 20)
+
+
+# Microseconds for a message. By turns of the scheduler it is 13,000 to 33,000, with yields 8 to 15.
+YIELDING = 1000
+
+
+@pytest.mark.parametrize("transports", [BOTH, ONLY_UD], ids=["rc and ud", "ud"])
+def test_both_ends_on_one_core_take_turns(
+    verbena_start: Start, debian_program: Find, transports: str
+) -> None:
+    """UCX polls without a pause: the other end runs because `ibv_poll_cq` gives the core away."""
+    core = str(min(os.sched_getaffinity(0)))
+    pair = start_pair(
+        verbena_start,
+        *("taskset", "-c", core, debian_program("ucx_perftest")),
+        client_only=("-t", "tag_lat", "-s", "8", "-n", "300", "-w", "5"),
+        env=environment(transports),
+    ).finish()
+    assert_ran(pair, transports, 300)
+    final = re.search(r"^Final: +\d+ +([\d.]+) ", pair.client.output, re.MULTILINE)
+    assert final, str(pair)
+    assert float(final[1]) < YIELDING, str(pair)  # half of the messages take no longer
 
 
 def test_leaves_nothing(ucx: Ucx) -> None:

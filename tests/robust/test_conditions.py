@@ -184,3 +184,22 @@ def test_another_network_namespace_is_another_host(start_child: StartChild) -> N
     gid = ipaddress.IPv6Address(bytes(far.info().gid))
     shown = f"::ffff:{gid.ipv4_mapped}" if gid.ipv4_mapped else str(gid)
     assert f"no route leads from GID index 0 to the peer's GID {shown}: " in str(caught.value)
+
+
+DOWN = "no interface of this host is up, so it has no address; ip link set lo up, or that of an"
+ELSEWHERE = "0, 2 and up are addresses of this host's interfaces; choose one that reaches the peer"
+
+
+@pytest.mark.parametrize(
+    ("first", "advice"), [("true", DOWN), ("ip link set lo up", ELSEWHERE)], ids=["down", "lo up"]
+)
+def test_what_to_do_without_a_way_to_the_peer(
+    start_child: StartChild, first: str, advice: str
+) -> None:
+    """In a new network namespace every interface is down."""
+    prefix = [*namespace("--net"), "sh", "-c", f'{first}; exec "$@"', "sh"]
+    inside = start_child(prefix=prefix)
+    with pytest.raises(verbs.VerbsError) as caught:
+        inside.make().connect(start_child().make().info(), timeout=10, retry_cnt=1)
+    assert caught.value.errno == errno.ENETUNREACH
+    assert advice in str(caught.value)

@@ -231,7 +231,46 @@ def test_direct_failures_are_what_the_responder_would_have_said(captured: Captur
     )
     psn = packets[4].psn
     refused = f"NAK: remote access error: PSN {psn} is refused"
-    assert [*comments[:1], *comments[2:]] == ["", NO_RECEIVE, "", "", refused]
+    again = (
+        f"{NO_RECEIVE}: PSN {psns_of(packets)[0]} was refused, attempt 2, the original is frame 1"
+    )
+    assert [*comments[:1], *comments[2:]] == ["", again, "", "", refused]
+
+
+def psns_of(packets: list[Packet]) -> list[int]:
+    return [packet.psn for packet in packets]
+
+
+# Before the SEND of three packets a WRITE of one, and two more attempts than RNR retries allow.
+NEVER_RECEIVED = """
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(near, far, path_mtu=verbs.MTU.MTU_1024, rnr_retry=1, min_rnr_timer=1)
+    memory = pd.alloc(4096, 3)
+    near.write(memory, memory.addr, memory.rkey, length=8)
+    near.send(memory, length=3000)
+    assert [done.status.name for done in cq.wait(2)] == ["SUCCESS", "RNR_RETRY_EXC_ERR"]
+"""
+
+
+def test_direct_requests_sent_again_name_their_originals(captured: Captured) -> None:
+    """Each packet of a message its own, as in a capture of packets."""
+    packets = packets_of(captured, NEVER_RECEIVED, DIRECT)
+    message = [SEND_FIRST, SEND_MIDDLE, SEND_LAST]
+    assert [packet.opcode for packet in packets] == [WRITE_ONLY, ACK, *message, ACK, *message, ACK]
+    originals, again = packets[2:5], packets[6:9]
+    assert psns_of(again) == psns_of(originals)
+    missing = originals[0].psn
+    assert [packet.comment for packet in originals] == [""] * 3
+    assert [packet.comment for packet in again] == [
+        f"{NO_RECEIVE}: PSN {missing} was refused, attempt 2, the original is frame {frame}"
+        for frame in (3, 4, 5)
+    ]
+    for refusal in (packets[5], packets[9]):
+        assert refusal.comment.startswith(f"RNR NAK: no receive request for PSN {missing}")
 
 
 # ---- packets of two processes on this host ------------------------------------------------------

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -75,3 +76,59 @@ def test_who_asked_for_packets_is_told(host: Host, tmp_path: Path) -> None:
     process = host.start("ibv_devinfo", env={"VERBENA_CAPTURE": str(file)})
     output, _ = process.communicate(timeout=60)
     assert "verbena: no RoCE (UDP port 4791 is taken" in output
+
+
+TAKEN = "UDP port 4791 is taken, by another user's process or the kernel's soft-RoCE driver"
+
+
+@pytest.mark.debian
+def test_who_asked_for_packets_alone_cannot_open_the_device(host: Host) -> None:
+    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_PORT": "roce"})
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert (
+        f"verbena: cannot open verbena0: {TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in output
+    )
+    assert "Without VERBENA_PORT=roce the processes of this host are reached all the same" in output
+
+
+OPENS = """
+from verbena import verbs
+try:
+    verbs.open_device()
+except verbs.VerbsError as error:
+    print(error.errno, error)
+"""
+
+
+def test_in_python_the_error_says_so(host: Host) -> None:
+    said = host.run(sys.executable, "-c", OPENS, env={"VERBENA_PORT": "roce"})
+    assert said.startswith(f"{errno.EADDRINUSE} ")
+    assert f"{TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in said
+
+
+# Connects to a GID of the other host.
+CONNECTS = """
+import ipaddress, sys
+from dataclasses import replace
+from verbena import verbs
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    qp = pd.create_qp(send_cq=cq)
+    info, index = verbs.local_qp_info(qp)
+    there = replace(info, gid=ipaddress.IPv6Address(sys.argv[1]).packed)
+    verbs.bring_up(qp, info, there, index, timeout=10, retry_cnt=1)
+    qp.send(pd.alloc(8))
+    try:
+        cq.wait_one(30).raise_for_status()
+    except verbs.CompletionError as error:
+        print(error)
+"""
+
+
+def test_a_peer_on_another_host_cannot_be_reached_and_the_error_says_why(
+    host: Host, network: Network
+) -> None:
+    said = host.run(sys.executable, "-c", CONNECTS, f"::ffff:{network.hosts[1].ipv4}")
+    assert "its GID is no address of this host, and no packets are sent" in said
+    assert "UDP port 4791 free (`verbena info` says why it sends none)" in said

@@ -73,7 +73,11 @@ def test_the_state_that_follows_and_the_timers(packets: bool) -> None:
     ("request_line", "status", "words"),
     [
         ("near.write(mine, theirs.addr, 0x5EED, length=64)", "REM_ACCESS_ERR", "names no memory"),
-        ("near.write(mine, theirs.addr, theirs.rkey, length=4097)", "LOC_PROT_ERR", "not inside"),
+        (
+            "near.write([SGE(mine.addr, 4097, mine.lkey)], theirs.addr, theirs.rkey)",
+            "LOC_PROT_ERR",
+            "not inside",
+        ),
         (
             "near.write(mine, theirs.addr + 9, theirs.rkey, length=4096)",
             "REM_ACCESS_ERR",

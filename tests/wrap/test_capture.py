@@ -119,6 +119,9 @@ def test_wrong_options(
     [
         ("VERBENA_FAULT", "drop 1%; dorp", 'VERBENA_FAULT is ignored: "dorp": a rule begins'),
         ("VERBENA_CAPTURE_BYTES", "7", "VERBENA_CAPTURE_BYTES=7 is not a number of bytes from 64"),
+        ("VERBENA_SPIN_US", " 5", "VERBENA_SPIN_US= 5 is not a number of microseconds from 0"),
+        ("VERBENA_SPIN_US", "5us", "VERBENA_SPIN_US=5us is not a number of microseconds from 0"),
+        ("VERBENA_PART_ID", "+7", "VERBENA_PART_ID=+7 is not a number of a part from 0"),
         ("VERBENA_CAPTURE_DIRECT", "maybe", "VERBENA_CAPTURE_DIRECT=maybe is not understood"),
     ],
 )

@@ -146,7 +146,7 @@ static bool threads_are_forbidden(void)
     return error == EPERM;
 }
 
-const char *vb_open_remedy(int error)
+static const char *usual_remedy(int error)
 {
     if ((error == -ENOMEM || error == -EFBIG) && files_are_limited())
         return "its tables need a file of 64 MiB: raise `ulimit -f`, or lift it";
@@ -163,7 +163,8 @@ const char *vb_open_remedy(int error)
     case -ENFILE:
         return "the system has too many open files: raise fs.file-max";
     case -ENOMEM:
-        return "no address space for its tables: raise or lift `ulimit -v`";
+        return "no memory for its tables: free some, or set VERBENA_HEAP_SIZE=64M, with which they "
+               "are smaller";
     case -EUSERS:
         return "every place on this host is taken by another process that has it open";
     case -ENOSYS:
@@ -176,6 +177,14 @@ const char *vb_open_remedy(int error)
     default:
         return strerror(-error);
     }
+}
+
+void vb_open_remedy(int error, struct vb_space_text *to)
+{
+    bool may_be_space = (error == -ENOMEM || error == -EAGAIN) && !files_are_limited();
+
+    if (!may_be_space || !vb_space_remedy(to))
+        snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
 }
 
 enum { PORT_NUMBER = 1 };
@@ -405,7 +414,10 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     int before = errno, error = new_device_context(ibv, &made);
 
     if (error) {
-        vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, vb_open_remedy(error));
+        struct vb_space_text remedy;
+
+        vb_open_remedy(error, &remedy);
+        vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy.text);
         return vb_null(error);
     }
     vb_log(VB_LOG_INFO, "opened %s, %s", ibv->name,

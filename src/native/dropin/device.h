@@ -3,6 +3,7 @@
 #define VB_DROPIN_DEVICE_H
 
 #include "abi/device.h"
+#include "dropin/space.h"
 
 struct ibv_context;
 struct vb_context;
@@ -30,6 +31,6 @@ int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, u
 
 /* What to do where the device could not be opened, or else the error by name; `error` is negative.
  */
-const char *vb_open_remedy(int error);
+void vb_open_remedy(int error, struct vb_space_text *to);
 
 #endif

@@ -194,13 +194,21 @@ int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *t
     return vb_evidence_say(&core->adapter->self, &evidence, found ? &seen : NULL, text, size);
 }
 
+static int say_open(int error, char *text, size_t size)
+{
+    struct vb_space_text remedy;
+
+    vb_open_remedy(-abs(error), &remedy);
+    return snprintf(text, size, "%s", remedy.text);
+}
+
 VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
 {
     struct vb_context *core = context ? vb_core(context) : NULL;
 
     vb_hint_void();
     if (!context)
-        return snprintf(text, size, "%s", vb_open_remedy(-abs(error)));
+        return say_open(error, text, size);
     return core ? vb_decline_text(core, error, text, size) : 0;
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "memory/number.h"
 #include "port/wrap/capture.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -54,14 +55,11 @@ static int choice(const char *variable, const char *const *words, int fallback)
 static unsigned number(const char *variable, unsigned least, unsigned most, const char *of)
 {
     const char *value = getenv(variable);
-    char *end;
-    unsigned long parsed;
+    uint64_t parsed;
 
     if (!value || !*value)
         return 0;
-    errno = 0;
-    parsed = strtoul(value, &end, 10);
-    if (*end || *value == '-' || errno || parsed < least || parsed > most) {
+    if (!vb_number_parse(value, &parsed) || parsed < least || parsed > most) {
         complain("%s=%s is not a number of %s from %u to %u and ignored", variable, value, of,
                  least, most);
         return 0;

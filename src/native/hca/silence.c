@@ -118,7 +118,8 @@ struct silence {
 static const struct silence silences[] = {
     [VB_SILENCE_UNKNOWN] = {"", "Compare QP numbers, GIDs and states on both sides."},
     [VB_SILENCE_NOT_HERE] = {": its GID is no address of this host, and no packets are sent",
-                             "Compare the GIDs, or let the device send packets (VERBENA_PORT)."},
+                             "Compare the GIDs, or let the device send packets: VERBENA_PORT=auto, "
+                             "and UDP port 4791 free (`verbena info` says why it sends none)."},
     [VB_SILENCE_NO_PROCESS] =
         {": no process of this host has that number",
          "Has the peer ended, is it in another network namespace (GID index 1 "
@@ -148,9 +149,18 @@ static const struct silence silences[] = {
                                "Reset this QP too, and connect both again."},
 };
 
-static const struct silence *silence_of(const struct vb_evidence *e)
+static const struct silence *silence_of(unsigned silence)
 {
-    return &silences[e->silence <= VB_SILENCE_OTHER_LIFE ? e->silence : VB_SILENCE_UNKNOWN];
+    return &silences[silence <= VB_SILENCE_OTHER_LIFE ? silence : VB_SILENCE_UNKNOWN];
+}
+
+void vb_silence_say_fact(struct vb_text *text, enum vb_silence silence, uint32_t value)
+{
+    vb_text_add(text, "%s", silence_of(silence)->fact);
+    if (silence == VB_SILENCE_TYPE)
+        vb_text_add(text, "%s", vb_type_name(value));
+    if (silence == VB_SILENCE_OTHER_QP)
+        vb_text_add(text, "0x%x", value);
 }
 
 static void say_direct(struct vb_text *text, const struct vb_evidence *e)
@@ -158,11 +168,7 @@ static void say_direct(struct vb_text *text, const struct vb_evidence *e)
     vb_text_add(text, "QP 0x%x did not answer", e->peer_qp_num);
     if (e->microseconds)
         vb_text_add(text, " during %" PRIu64 " us (retry_cnt %u)", e->microseconds, e->retry_cnt);
-    vb_text_add(text, "%s", silence_of(e)->fact);
-    if (e->silence == VB_SILENCE_TYPE)
-        vb_text_add(text, "%s", vb_type_name(e->count));
-    if (e->silence == VB_SILENCE_OTHER_QP)
-        vb_text_add(text, "0x%x", e->count);
+    vb_silence_say_fact(text, e->silence, e->count);
 }
 
 static void say_build(struct vb_text *text, const struct vb_evidence *e)
@@ -193,7 +199,7 @@ void vb_silence_advise(struct vb_text *text, const struct vb_evidence *e)
                           "(VERBENA_PORT=roce).");
         return;
     }
-    vb_text_add(text, ". %s", e->by_packets ? advise_packets(e) : silence_of(e)->advice);
+    vb_text_add(text, ". %s", e->by_packets ? advise_packets(e) : silence_of(e->silence)->advice);
     if (may_be_too_long(e))
         vb_text_add(text, " Packets as long as the path MTU may be what is lost: a smaller "
                           "path_mtu shows it.");

@@ -14,5 +14,8 @@
 void vb_silence_say(struct vb_text *text, const struct vb_evidence *e);
 /* What to try, as sentences of their own. */
 void vb_silence_advise(struct vb_text *text, const struct vb_evidence *e);
+/* What a peer of this host is in, behind the sentence's subject: ": it is in ERR". `value` is the
+ * type or number that some reasons have. */
+void vb_silence_say_fact(struct vb_text *text, enum vb_silence silence, uint32_t value);
 
 #endif

@@ -20,7 +20,6 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-static const size_t smallest_heap = (size_t)16 << 20;
 static const size_t kept_at_most = (size_t)64 << 20;
 
 // ---- sizes ------------------------------------------------------------------------------------
@@ -45,7 +44,7 @@ static size_t power_of_two(size_t bytes)
 static size_t memory_bytes(void)
 {
     struct sysinfo info;
-    return sysinfo(&info) == 0 ? info.totalram * info.mem_unit : smallest_heap;
+    return sysinfo(&info) == 0 ? info.totalram * info.mem_unit : VB_HEAP_SMALLEST;
 }
 
 static size_t memory_and_swap_bytes(void)
@@ -54,14 +53,14 @@ static size_t memory_and_swap_bytes(void)
     return sysinfo(&info) == 0 ? (info.totalram + info.totalswap) * info.mem_unit : SIZE_MAX;
 }
 
-/* Half of the address space that the process may have, and no longer a file than it may make:
- * ftruncate beyond that limit would end the process by SIGXFSZ. */
-static size_t within_limits(size_t size)
+/* Half of the address space that the process may have, but `least` bytes, and no longer a file than
+ * it may make: ftruncate beyond that limit would end the process by SIGXFSZ. */
+static size_t within_limits(size_t size, size_t least)
 {
     struct rlimit space, file;
 
     if (getrlimit(RLIMIT_AS, &space) == 0)
-        while (size / 2 > space.rlim_cur / 4 && size > smallest_heap)
+        while (size / 2 > space.rlim_cur / 4 && size > least)
             size /= 2;
     if (getrlimit(RLIMIT_FSIZE, &file) == 0)
         while (size > file.rlim_cur)
@@ -137,26 +136,45 @@ static size_t round_to_page(size_t bytes)
     return pages_of(bytes) * VB_HEAP_PAGE;
 }
 
+/* Where what is in the private mapping begins: its tables, the page that a fork wipes, and its end.
+ */
+struct vb_heap_places {
+    unsigned top;
+    size_t tree, pages, own, end;
+};
+
+static struct vb_heap_places places_of(size_t size)
+{
+    struct vb_heap_places at = {.top = order_of(pages_of(size))};
+
+    at.tree = round_to_page(sizeof(struct vb_heap));
+    at.pages = at.tree + round_to_page(VB_BUDDY_BYTES(at.top));
+    at.own = at.pages + round_to_page(sizeof(uint32_t) << at.top);
+    at.end = at.own + VB_HEAP_PAGE;
+    return at;
+}
+
+size_t vb_heap_private_bytes(size_t size)
+{
+    return places_of(size).end;
+}
+
 /* The struct, its tables and the page that a fork wipes, in one private mapping of zeros. */
 static struct vb_heap *map_state(size_t size)
 {
-    unsigned top = order_of(pages_of(size));
-    size_t tree = round_to_page(sizeof(struct vb_heap));
-    size_t pages = tree + round_to_page(VB_BUDDY_BYTES(top));
-    size_t own = pages + round_to_page(sizeof(uint32_t) << top);
-    size_t mapped = own + VB_HEAP_PAGE;
+    struct vb_heap_places places = places_of(size);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    unsigned char *at = mmap(NULL, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
+    unsigned char *at = mmap(NULL, places.end, PROT_READ | PROT_WRITE, flags, -1, 0);
 
     if (at == MAP_FAILED)
         return NULL;
     struct vb_heap *heap = (struct vb_heap *)(void *)at;
-    heap->buddy = (struct vb_buddy){at + tree, top};
-    heap->pages = (uint32_t *)(void *)(at + pages);
-    heap->own = at + own;
-    heap->mapped = mapped;
+    heap->buddy = (struct vb_buddy){at + places.tree, places.top};
+    heap->pages = (uint32_t *)(void *)(at + places.pages);
+    heap->own = at + places.own;
+    heap->mapped = places.end;
     heap->size = size;
-    madvise(at + own, VB_HEAP_PAGE, MADV_WIPEONFORK);
+    madvise(at + places.own, VB_HEAP_PAGE, MADV_WIPEONFORK);
     *heap->own = 1;
     return heap;
 }
@@ -199,12 +217,22 @@ static size_t size_by_default(void)
     return vb_heap_is_checked() ? VB_HEAP_CHECKED : 2 * memory_bytes();
 }
 
+size_t vb_heap_wanted(size_t size)
+{
+    return power_of_two(size ? size : size_by_default());
+}
+
 int vb_heap_create(size_t size, struct vb_heap **out)
 {
-    size_t try = within_limits(power_of_two(size ? size : size_by_default()));
+    return vb_heap_create_at_least(size, VB_HEAP_SMALLEST, out);
+}
+
+int vb_heap_create_at_least(size_t size, size_t least, struct vb_heap **out)
+{
+    size_t try = within_limits(vb_heap_wanted(size), least);
     int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
-    while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > smallest_heap) {
+    while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > VB_HEAP_SMALLEST) {
         try /= 2;
         error = create_sized(try, out);
     }

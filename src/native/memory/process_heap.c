@@ -3,13 +3,15 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "memory/number.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vb_heap *process_heap;
 static int creation_error;
+static size_t wanted;
 
 static void say(const char *text)
 {
@@ -36,10 +38,10 @@ static void after_fork_in_child(void)
 
 static void create(void)
 {
-    const char *size = getenv("VERBENA_HEAP_SIZE");
     struct vb_heap *heap = NULL;
 
-    creation_error = -vb_heap_create(size ? strtoull(size, NULL, 0) : 0, &heap);
+    wanted = vb_heap_wanted(vb_number_size_of_variable("VERBENA_HEAP_SIZE"));
+    creation_error = -vb_heap_create(wanted, &heap);
     if (creation_error)
         return;
     __atomic_store_n(&process_heap, heap, __ATOMIC_RELEASE);
@@ -57,4 +59,10 @@ struct vb_heap *vb_process_heap(void)
 struct vb_heap *vb_process_heap_if_any(void)
 {
     return __atomic_load_n(&process_heap, __ATOMIC_ACQUIRE);
+}
+
+size_t vb_process_heap_wanted(void)
+{
+    vb_process_heap();
+    return wanted;
 }

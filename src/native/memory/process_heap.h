@@ -12,5 +12,7 @@
 struct vb_heap *vb_process_heap(void);
 /* The same, but NULL if it was not needed yet. */
 struct vb_heap *vb_process_heap_if_any(void);
+/* The size that it has where no limit makes it smaller. */
+size_t vb_process_heap_wanted(void);
 
 #endif

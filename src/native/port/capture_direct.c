@@ -11,7 +11,6 @@
 #include "memory/guard.h"
 #include "port/direct/direct.h"
 #include "port/roce/roce.h"
-#include "port/wrap/capture_comment.h"
 #include "port/wrap/capture_message.h"
 
 enum { HOP_LIMIT = 64, LARGEST_MTU = 4096 };
@@ -260,7 +259,7 @@ static void write_request(struct vb_capture_direct *capture, const struct vb_qp 
     uint32_t count;
 
     if (sequence->waited)
-        message.note = vb_packet_reason_text(VB_PACKET_AFTER_RNR);
+        message.reason = VB_PACKET_AFTER_RNR;
     if (!set_answer(qp, status, &message))
         return;
     set_ends(qp, wr, &path, &message);

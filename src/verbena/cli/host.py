@@ -198,7 +198,7 @@ def address_space() -> Finding:
         "address space",
         Verdict.SLOW,
         f"limited to {soft // MIB} MiB; Verbena reserves more than it uses",
-        f"{lift_address_space(hard)}, or a smaller heap: VERBENA_HEAP_SIZE=bytes",
+        f"{lift_address_space(hard)}, or a smaller heap: VERBENA_HEAP_SIZE=64M",
     )
 
 

@@ -67,14 +67,16 @@ cdef class SGE:
 
 
 cdef int _fill_sge(ibv_sge *sge, MR mr, size_t offset, length) except -1:
-    """The range as it is asked: whether it lies in the MR is for the device to check."""
+    """A range of the MR; ValueError, which names the argument, when it leaves the MR."""
     mr._check()
     cdef size_t nbytes
     if length is not None:
         nbytes = vb_size(length, "length", _wanted)
+        if offset > mr.nbytes or nbytes > mr.nbytes - offset:
+            raise _beyond(mr, offset, nbytes)
     else:
         if offset > mr.nbytes:
-            raise ValueError(f"offset {offset} lies beyond the MR of {mr.nbytes} bytes")
+            raise _beyond(mr, offset, 0)
         nbytes = mr.nbytes - offset
     if nbytes > 0xffffffff:
         raise failed("SGE", EMSGSIZE)
@@ -82,6 +84,15 @@ cdef int _fill_sge(ibv_sge *sge, MR mr, size_t offset, length) except -1:
     sge.length = <uint32_t>nbytes
     sge.lkey = mr.mr.lkey
     return 0
+
+
+cdef object _beyond(MR mr, size_t offset, size_t nbytes):
+    if offset > mr.nbytes:
+        return ValueError(f"offset {offset} lies beyond the MR of {mr.nbytes} bytes")
+    return ValueError(
+        f"length {nbytes} from offset {offset} on leaves the MR of {mr.nbytes} bytes: at most"
+        f" {mr.nbytes - offset}"
+    )
 
 
 cdef class ScatterGather:

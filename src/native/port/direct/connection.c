@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "hca/receive.h"
+#include "hca/silence.h"
 #include "hca/xrc.h"
 #include "port/direct/responder.h"
 #include "port/direct/retry.h"
@@ -143,6 +145,57 @@ enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value)
     if (!is_reachable(qp))
         return VB_SILENCE_NOT_HERE;
     return qp->peer ? silence_of_qp(qp, value) : silence_of_process(qp);
+}
+
+/* ---- who waits in vain ---- */
+
+/* An SRQ's receives are other QPs' as well, so that they say nothing. */
+static bool vb_connection_waits(const struct vb_qp *qp)
+{
+    enum ibv_qp_state state = vb_qp_state(qp);
+
+    return !qp->bare && vb_qp_connected_type(qp->type) && !qp->by_packets && state >= IBV_QPS_RTR &&
+           state <= IBV_QPS_SQE && (qp->sq_next != qp->sq_posted || vb_receive_count(qp));
+}
+
+static bool vb_connection_is_deserted(struct vb_qp *qp, enum vb_silence *silence, uint32_t *value)
+{
+    bool deserted = false;
+
+    if (!vb_connection_waits(qp) || !vb_sq_trylock(qp))
+        return false;
+    if (vb_connection_waits(qp) && qp->peer && !qp->origin && !atomic_load(&qp->peer->gone)) {
+        *silence = silence_of_qp(qp, value);
+        deserted = *silence != VB_SILENCE_NO_HELP;
+    }
+    vb_sq_unlock(qp);
+    return deserted;
+}
+
+void vb_connections_describe(struct vb_direct *direct, struct vb_text *text)
+{
+    struct vb_adapter *adapter = &direct->adapter;
+    const char *between = "";
+
+    vb_text_add(text, "\"deserted\":[");
+    pthread_mutex_lock(&adapter->mutex);
+    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
+        struct vb_qp *qp = adapter->qps[i];
+        enum vb_silence silence;
+        uint32_t value = 0;
+
+        if (!qp || !vb_connection_is_deserted(qp, &silence, &value))
+            continue;
+        vb_text_add(text,
+                    "%s{\"qp_num\":%u,\"why\":\"QP 0x%x is connected to QP 0x%x, which can "
+                    "neither answer nor send",
+                    between, qp->number, qp->number, vb_qp_dest(qp->shared));
+        vb_silence_say_fact(text, silence, value);
+        vb_text_add(text, "\"}");
+        between = ",";
+    }
+    pthread_mutex_unlock(&adapter->mutex);
+    vb_text_add(text, "]");
 }
 
 /* Connected to a peer on this host that was not there. */

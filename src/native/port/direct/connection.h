@@ -5,6 +5,7 @@
 
 #include "hca/evidence.h"
 #include "hca/qp.h"
+#include "hca/text.h"
 #include "port/direct/direct.h"
 
 /* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (stranger.h). */
@@ -48,6 +49,11 @@ static inline bool vb_connection_ready(struct vb_qp *qp)
  * some reasons have.
  */
 enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value);
+
+/* A member `"deserted":[...]` of a JSON object, with a sentence for each QP that has requests or
+ * receives and whose peer, on this host, is in no state to serve them: reset, destroyed, in ERR.
+ * QPs that are busy are left out. */
+void vb_connections_describe(struct vb_direct *direct, struct vb_text *text);
 
 /* QPs that were connected before this peer was met shall know it, to wait for it and to notice its
  * death; this asks the retry thread to see to them… */

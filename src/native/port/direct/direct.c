@@ -28,7 +28,6 @@
 #include "port/direct/stranger.h"
 
 /* Address space for tables and rings; pages are touched as objects are made. */
-static const size_t SEGMENT_SIZE = 16ull << 30, SEGMENT_CHECKED = 2ull << 30;
 
 enum { LARGEST_MTU = 4096 };
 
@@ -216,7 +215,8 @@ static int open_adapter(struct vb_direct *direct)
     int error = random_identity(&instance, &seed, &direct->probe[0]);
 
     if (!error)
-        error = vb_heap_create(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE, &segment);
+        error = vb_heap_create_at_least(vb_heap_is_checked() ? VB_SEGMENT_LEAST : VB_SEGMENT_SIZE,
+                                        VB_SEGMENT_LEAST, &segment);
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
@@ -374,6 +374,8 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     vb_stranger_describe(direct, &text);
     vb_text_add(&text, ",");
     vb_overdue_describe(&direct->adapter, &text);
+    vb_text_add(&text, ",");
+    vb_connections_describe(direct, &text);
     vb_text_add(&text, "%s%s}", *more ? "," : "", more);
     return text.length;
 }

@@ -23,6 +23,11 @@
 #include "port/direct/peer.h"
 #include "port/direct/stranger.h"
 
+/* Addresses of an adapter's segment, and the least that its tables fit into where no limit on the
+ * size of files makes them smaller. */
+#define VB_SEGMENT_SIZE  ((size_t)16 << 30)
+#define VB_SEGMENT_LEAST ((size_t)2 << 30)
+
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 

@@ -201,9 +201,6 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
                              .ip_id = facts->ip_id,
                              .may_fragment = facts->may_fragment,
                              .icrc_flip = icrc_flip};
-    char reason[REASON], words[COMMENT];
-    uint32_t number;
-    bool has_reason;
 
     memcpy(frame.sgid, path->sgid, sizeof(frame.sgid));
     memcpy(frame.dgid, path->dgid, sizeof(frame.dgid));
@@ -211,12 +208,24 @@ void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packe
     for (uint32_t i = 0; i < packet->piece_count; ++i)
         vb_frame_add(&frame, packet->piece[i].bytes, packet->piece[i].length);
     vb_frame_add(&frame, zeros, packet->pad);
+    vb_capture_outgoing(capture, packet, &frame, note, now);
+}
+
+void vb_capture_outgoing(struct vb_capture *capture, const struct vb_packet *packet,
+                         const struct vb_frame *frame, const char *note, uint64_t now)
+{
+    char reason[REASON], words[COMMENT];
+    uint32_t number;
+    bool has_reason;
+
+    if (getpid() != capture->owner) /* a forked child: the lock may be held for ever */
+        return;
     pthread_mutex_lock(&capture->mutex);
     has_reason = vb_comment_again(capture->sent, packet, reason, sizeof(reason));
     pthread_mutex_unlock(&capture->mutex);
     if (!has_reason)
         has_reason = vb_comment_nak(packet->header, packet->header_length, reason, sizeof(reason));
-    number = vb_capture_frame(capture, &frame, VB_WRAP_OUT,
+    number = vb_capture_frame(capture, frame, VB_WRAP_OUT,
                               join(words, sizeof(words), has_reason ? reason : NULL, note), now);
     pthread_mutex_lock(&capture->mutex);
     vb_capture_note_sent(capture->sent, packet, number);

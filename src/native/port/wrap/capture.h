@@ -54,6 +54,10 @@ struct vb_wrap_frame {
 void vb_capture_packet(struct vb_capture *capture, const struct vb_packet *packet,
                        const struct vb_wrap_frame *frame, uint32_t icrc_flip, const char *note,
                        uint64_t now);
+/* The same of a packet whose frame is made already: of `packet` its QP, its headers and the reason
+ * are looked at. The comment says why it is sent again, and where the file has it first. */
+void vb_capture_outgoing(struct vb_capture *capture, const struct vb_packet *packet,
+                         const struct vb_frame *frame, const char *note, uint64_t now);
 void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,
                         const struct vb_wrap_frame *frame, uint32_t icrc_flip, const char *note,
                         uint64_t now);

@@ -6,7 +6,8 @@
 #include "hca/delays.h"
 #include "wire/opcode.h"
 
-const char *vb_packet_reason_text(enum vb_packet_reason reason)
+/* NULL: the packet is new. */
+static const char *vb_packet_reason_text(enum vb_packet_reason reason)
 {
     static const char *const texts[] = {
         [VB_PACKET_NEW] = NULL,

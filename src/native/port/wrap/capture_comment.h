@@ -30,7 +30,4 @@ bool vb_comment_again(const struct vb_capture_sent sent[VB_CAPTURE_SENT],
 /* `bytes`: from the BTH on. False: it is no NAK. */
 bool vb_comment_nak(const uint8_t *bytes, size_t length, char *words, size_t size);
 
-/* What the reason of a packet means: "retransmitted: no acknowledgement within the timeout". */
-const char *vb_packet_reason_text(enum vb_packet_reason reason);
-
 #endif

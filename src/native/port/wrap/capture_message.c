@@ -156,6 +156,30 @@ static void address(const struct writer *writer, bool is_response, struct vb_fra
     frame->source_port = writer->source_port;
 }
 
+/* A request's packet, whose comment says whether the file has had it before. */
+static void write_request(const struct writer *writer, const uint8_t *header, uint32_t length,
+                          const struct vb_frame *frame)
+{
+    const struct vb_capture_message *message = writer->message;
+    struct vb_packet packet = {.path = message->path,
+                               .qp_num = message->qp_num,
+                               .header_length = (uint16_t)length,
+                               .reason = (uint8_t)message->reason,
+                               .missing_psn = message->psn};
+
+    memcpy(packet.header, header, length);
+    vb_capture_outgoing(writer->capture, &packet, frame, message->note, writer->now);
+}
+
+static void write_response(const struct writer *writer, const uint8_t *header, uint32_t length,
+                           const struct vb_frame *frame)
+{
+    char nak[NAK_TEXT];
+    bool is_nak = vb_comment_nak(header, length, nak, sizeof(nak));
+
+    vb_capture_frame(writer->capture, frame, VB_WRAP_IN, is_nak ? nak : NULL, writer->now);
+}
+
 static void write_packet(struct writer *writer, uint8_t operation, uint32_t psn, uint32_t payload,
                          bool is_response)
 {
@@ -163,22 +187,22 @@ static void write_packet(struct writer *writer, uint8_t operation, uint32_t psn,
     const struct vb_capture_message *message = writer->message;
     uint8_t opcode = (uint8_t)(message->transport | operation);
     struct vb_bth bth = bth_of(message, opcode, psn, payload, is_response);
-    const char *note = is_response ? NULL : message->note;
     uint8_t header[VB_HEADERS_MAX], *end;
     struct vb_frame frame = {0};
-    char nak[NAK_TEXT];
+    uint32_t length;
 
     address(writer, is_response, &frame);
     vb_bth_write(header, &bth);
     end = write_request_headers(message, vb_opcodes[opcode].flags, header + VB_BTH);
     end = write_other_headers(message, vb_opcodes[opcode].flags, end);
-    vb_frame_add(&frame, header, (uint32_t)(end - header));
+    length = (uint32_t)(end - header);
+    vb_frame_add(&frame, header, length);
     add_payload(writer, &frame, payload);
     vb_frame_add(&frame, zeros, bth.pad);
-    if (is_response && vb_comment_nak(header, (size_t)(end - header), nak, sizeof(nak)))
-        note = nak;
-    vb_capture_frame(writer->capture, &frame, is_response ? VB_WRAP_IN : VB_WRAP_OUT, note,
-                     writer->now);
+    if (is_response)
+        write_response(writer, header, length, &frame);
+    else
+        write_request(writer, header, length, &frame);
 }
 
 /* ---- one message ---- */

@@ -33,8 +33,10 @@ struct vb_capture_message {
      * (enum vb_nak) with its value. */
     enum vb_aeth_kind answer;
     uint8_t answer_value;
-    bool unanswered;  /* no answer came */
-    const char *note; /* the comment of the request's packets; NULL: none */
+    bool unanswered; /* no answer came */
+    enum vb_packet_reason
+        reason;       /* why the request is sent again; its comment says it, and where… */
+    const char *note; /* …this follows; NULL: no more */
 };
 
 /*

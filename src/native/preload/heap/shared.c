@@ -3,7 +3,8 @@
 
 #include <errno.h>
 #include <stdint.h>
-#include <stdlib.h>
+
+#include "memory/number.h"
 
 static const size_t default_minimum = (size_t)64 * 1024;
 
@@ -16,10 +17,9 @@ static uintptr_t lowest = UINTPTR_MAX, end;
 
 __attribute__((constructor)) static void start(void)
 {
-    const char *text = getenv("VERBENA_SHARED_HEAP_MIN");
-    size_t wanted = text ? strtoull(text, NULL, 0) : 0;
+    size_t wanted = vb_number_size_of_variable("VERBENA_SHARED_HEAP_MIN");
 
-    if (text && *text && wanted < VB_SHARED_PAGE)
+    if (wanted && wanted < VB_SHARED_PAGE)
         wanted = VB_SHARED_PAGE;
     minimum = wanted ? wanted : default_minimum;
 }
