@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Probes of a connection that adapts (hca/retry.h): one that was needless makes the next ones
- * later, one that repaired a loss does not, however much its answer acknowledges.
+ * later, one that repaired a loss does not, however much its answer acknowledges. After an outage
+ * they come as soon as before, and on a way that has become slow they come later.
  */
 #include "check.h"
 #include "fabric.h"
@@ -15,11 +16,14 @@ static const uint64_t MS = 1000000;
 static struct fabric fabric;
 static struct vb_qp *qp[2];
 static uint32_t lost;       /* packets of side 0 that are lost next */
+static uint64_t outage;     /* nothing passes until then */
 static bool deaf;           /* nothing from side 1 arrives… */
 static uint64_t deaf_until; /* …before side 0 has sent that many probes */
 
 static enum verdict rule(struct fabric *of, struct flight *flight)
 {
+    if (of->now < outage)
+        return LOSE;
     if (flight->from == 0 && lost) {
         --lost;
         return LOSE;
@@ -32,11 +36,16 @@ static const struct vb_cwnd *cwnd(void)
     return qp[0]->endpoint->share.cwnd;
 }
 
+static void post_one(enum ibv_wr_opcode opcode, uint32_t length)
+{
+    struct ibv_send_wr wr = fabric_request(&fabric, 0, opcode, 0);
+
+    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, length), 0);
+}
+
 static void write_one(void)
 {
-    struct ibv_send_wr wr = fabric_request(&fabric, 0, IBV_WR_RDMA_WRITE, 0);
-
-    CHECK_EQ(fabric_post(&fabric, qp[0], wr, 0, MESSAGE), 0);
+    post_one(IBV_WR_RDMA_WRITE, MESSAGE);
 }
 
 static void expect_one(void)
@@ -44,18 +53,24 @@ static void expect_one(void)
     CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
 }
 
-/* The round trip is known, and nothing was lost. */
-static void begin(void)
+static void open_with(uint8_t timeout)
 {
     struct qp_options options = fabric_defaults();
 
-    options.timeout = 14;
+    options.timeout = timeout;
     fabric_open(&fabric, (struct fabric_options){
                              .seed = 3, .latency = 20000, .gbps = 25, .engine = {.adapts = true}});
     fabric.rule = rule;
     fabric_pair(&fabric, options, qp);
     lost = 0;
+    outage = 0;
     deaf = false;
+}
+
+/* The round trip is known, and nothing was lost. */
+static void begin(uint8_t timeout)
+{
+    open_with(timeout);
     for (int i = 0; i < 20; ++i) {
         write_one();
         expect_one();
@@ -82,7 +97,7 @@ static void a_needless_one_makes_the_next_later(void)
 {
     uint64_t before;
 
-    begin();
+    begin(14);
     before = vb_cwnd_timeout(cwnd());
     deaf = true;
     deaf_until = 2;
@@ -108,7 +123,7 @@ static void a_needed_one_does_not(void)
 {
     uint64_t before;
 
-    begin();
+    begin(14);
     before = cwnd()->least_timeout;
     lost = 1;
     deaf = true;
@@ -122,9 +137,84 @@ static void a_needed_one_does_not(void)
     fabric_close(&fabric);
 }
 
+enum { OUTAGES = 8, OUTAGE_MS = 200, TIMEOUT = 18 /* 1.07 s */ };
+
+/* Each request meets one of its own, and none lasts until the local ACK timeout. */
+static void meet_outages(enum ibv_wr_opcode opcode, uint32_t length)
+{
+    uint64_t longest = 0;
+
+    for (int i = 0; i < OUTAGES; ++i) {
+        uint64_t start = fabric.now;
+
+        outage = start + OUTAGE_MS * MS;
+        post_one(opcode, length);
+        expect_one();
+        if (fabric.now - start > longest)
+            longest = fabric.now - start;
+    }
+    printf("  %llu ms for outages of %d\n", (unsigned long long)(longest / MS), OUTAGE_MS);
+    CHECK(longest <= 5 * OUTAGE_MS / 2 * MS); /* each probe waits twice as long as the last */
+    CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
+    fabric_close(&fabric);
+}
+
+static void every_outage_is_soon_over(void)
+{
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+
+    for (int i = 0; i < 2; ++i) {
+        begin(TIMEOUT);
+        meet_outages(opcodes[i], MTU);
+        begin(TIMEOUT);
+        meet_outages(opcodes[i], 1 << 20);
+    }
+}
+
+/* Nothing came through before: how long an answer takes is a guess. */
+static void the_first_outages_too(void)
+{
+    uint64_t end;
+
+    open_with(TIMEOUT);
+    for (int i = 0; i < 2; ++i) {
+        outage = fabric.now + OUTAGE_MS * MS;
+        end = outage + 2 * OUTAGE_MS * MS;
+        write_one();
+        expect_one();
+        CHECK(fabric.now <= end);
+    }
+    CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
+    fabric_close(&fabric);
+}
+
+static void a_way_that_becomes_slow_is_learnt(void)
+{
+    uint64_t probes;
+
+    begin(TIMEOUT);
+    fabric.options.latency *= 1000; /* 40 ms there and back */
+    for (int i = 0; i < 20; ++i) {
+        write_one();
+        expect_one();
+    }
+    probes = fabric_counters(&fabric, 0)->probes;
+    printf("  %llu probes in vain\n", (unsigned long long)probes);
+    CHECK(probes > 0 && probes <= 100);
+    for (int i = 0; i < 20; ++i) {
+        write_one();
+        expect_one();
+    }
+    CHECK_EQ(fabric_counters(&fabric, 0)->probes, probes);
+    fabric_close(&fabric);
+}
+
 int main(void)
 {
     RUN(a_needless_one_makes_the_next_later);
     RUN(a_needed_one_does_not);
+    RUN(every_outage_is_soon_over);
+    RUN(the_first_outages_too);
+    RUN(a_way_that_becomes_slow_is_learnt);
     return 0;
 }

@@ -11,6 +11,7 @@ enum {
     LEAST_PACKETS = 4,
     SHORT_BYTES = 256, /* of a packet with little payload, and its headers on all layers */
     PROBES_IN_VAIN = 2,
+    DOUBTFUL_MOST = 12,
     MICROSECOND = 1000,
     MILLISECOND = 1000 * MICROSECOND,
     TIMEOUT_LEAST = 200 * MICROSECOND,
@@ -224,12 +225,14 @@ static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
 }
 
 /*
- * After several probes in vain the answer is taken for that to the first packet, however long it
- * took; after fewer, the time until a probe grows a little.
+ * The answer may be that to a probe (Karn): it tells no round trip, and was late or came after an
+ * outage. The next probe waits twice as long, until an answer is beyond doubt: soon long enough for
+ * a way that has become slow, and no longer than before where nothing came through for a while.
  */
-static bool is_doubtful(const struct vb_endpoint *ep)
+static void doubt(struct vb_cwnd *cwnd)
 {
-    return ep->share.cwnd->timed_in_doubt && ep->probes < PROBES_IN_VAIN;
+    if (cwnd->doubtful < DOUBTFUL_MOST)
+        ++cwnd->doubtful;
 }
 
 void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
@@ -244,13 +247,15 @@ void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
         return;
     sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
     cwnd->timed = NULL;
-    if (is_doubtful(ep)) {
-        if (cwnd->deviation < 2 * cwnd->round_trip) /* it need not have been too early */
-            cwnd->deviation += cwnd->deviation / 4;
+    if (!cwnd->timed_in_doubt) {
+        cwnd->doubtful = 0;
+        measure(cwnd, sample);
+        heed_delay(ep, sample, now);
         return;
     }
-    measure(cwnd, sample);
-    heed_delay(ep, sample, now);
+    doubt(cwnd);
+    if (ep->probes >= PROBES_IN_VAIN)
+        heed_delay(ep, sample, now);
 }
 
 void vb_cwnd_time(struct vb_endpoint *ep, uint64_t now)
@@ -362,13 +367,10 @@ uint64_t vb_cwnd_timeout(const struct vb_cwnd *cwnd)
 {
     uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation, least;
 
-    if (!cwnd->round_trip)
-        return TIMEOUT_FIRST;
-    least = cwnd->least_timeout;
+    least = cwnd->round_trip ? cwnd->least_timeout : TIMEOUT_FIRST;
     /* where packets are lost, an answer that is missing is soon asked for (RFC 8985) */
     if (vb_cwnd_was_cut(cwnd) && least == TIMEOUT_LEAST && 2 * cwnd->round_trip < least)
         least = 2 * cwnd->round_trip;
-    if (timeout < least)
-        return least;
+    timeout = (timeout < least ? least : timeout) << cwnd->doubtful;
     return timeout < TIMEOUT_MOST ? timeout : TIMEOUT_MOST;
 }

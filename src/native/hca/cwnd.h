@@ -40,6 +40,7 @@ struct vb_cwnd {
     uint64_t timed_at;
     uint32_t timed_psn;
     bool timed_in_doubt; /* a probe was sent since */
+    uint8_t doubtful;    /* so many answers in a row told no round trip, as probes were sent */
     uint32_t patience;   /* ns to wait for what is overtaken; 0: nothing ever was (gap.h) */
     uint8_t doubts;      /* whether what was asked for again was lost (gap.h) */
     uint64_t noticed_at; /* the last notification of congestion that was sent there */

@@ -41,7 +41,7 @@ cdef int _raised(int fd) except -1:
     if fd > STDERR_FILENO:
         return fd
     try:
-        return fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+        return _fcntl.fcntl(fd, _fcntl.F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
     finally:
         close_fd(fd)
 

@@ -50,9 +50,9 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_
 from posix.unistd cimport STDERR_FILENO, close as close_fd, read as read_fd, usleep
 
 import collections
+import fcntl as _fcntl
 import os
 import weakref
-from fcntl import F_DUPFD_CLOEXEC, fcntl
 from operator import index
 
 from verbena.verbs import attributes as _attributes
