@@ -120,12 +120,14 @@ static void read_settings(void)
     static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
+    static const char *const commands[] = {"run", "pair", NULL};
     static const char *const answers[] = {"no", "yes", NULL};
     int level;
 
     level = choice("VERBENA_LOG", levels, -1);
     settings.explain = level >= 0;
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
+    settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
     settings.infiniband = choice("VERBENA_LINK_LAYER", layers, 0);

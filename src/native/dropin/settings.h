@@ -12,6 +12,7 @@ enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };
 
 struct vb_settings {
     enum vb_log_level log;   /* VERBENA_LOG=errors|info|counters|debug */
+    bool pair;               /* VERBENA_COMMAND=run|pair: which command started the program */
     bool explain;            /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_port port; /* VERBENA_PORT=direct|roce */
