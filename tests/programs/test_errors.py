@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,6 +159,32 @@ def test_the_connection_manager_is_named(verbena_run: Run, debian_program: Find)
     (line,) = told(done.stdout)
     assert "connection manager" in line
     assert "librdmacm" in line
+
+
+TWO = f"""{OPEN}
+import os
+child = os.fork()
+if not child:
+    listed = ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])
+    device = ctypes.c_void_p(verbs.ibv_open_device(listed))
+assert verbs.ibv_query_pkey(device, 1, 9, entry) == -1
+if child:
+    os.waitpid(child, 0)
+    print("pids", os.getpid(), child)
+"""
+
+
+def test_each_line_says_whose_it_is(verbena_run: Run, tmp_path: Path) -> None:
+    """By the program's name, however long, and its number, a forked child's too."""
+    program = tmp_path / "a-program-with-a-long-name"
+    program.symlink_to(sys.executable)
+    done = verbena_run(
+        program, "-c", TWO, options=TOLD, env={"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert done.returncode == 0, done.stdout
+    pids = re.findall(r"^pids (\d+) (\d+)$", done.stdout, re.MULTILINE)[0]
+    begins = {line.partition(": ibv_query_pkey failed: ")[0] for line in told(done.stdout)}
+    assert begins == {f"verbena: a-program-with-[{pid}]" for pid in pids}
 
 
 SCAN = f"""{OPEN}

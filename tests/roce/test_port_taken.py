@@ -74,4 +74,4 @@ def test_who_asked_for_packets_is_told(host: Host, tmp_path: Path) -> None:
     capture.begin(file)
     process = host.start("ibv_devinfo", env={"VERBENA_CAPTURE": str(file)})
     output, _ = process.communicate(timeout=60)
-    assert "verbena: no RoCE (UDP port 4791 is taken" in output
+    assert "]: no RoCE (UDP port 4791 is taken" in output

@@ -12,15 +12,20 @@
 
 #include "port/wrap/capture.h"
 
+enum { NAME_MOST = 15 }; /* as in /proc/PID/comm */
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vb_settings settings;
 
 static void write_line(const char *format, va_list arguments)
 {
-    char line[1536] = "verbena: ";
-    size_t length = strlen(line);
+    char line[1536];
+    size_t length;
     int error = errno;
 
+    /* Programs of one terminal are told apart; the pid is asked for anew, as a fork changes it. */
+    length = (size_t)snprintf(line, sizeof(line), "verbena: %.*s[%d]: ", NAME_MOST,
+                              program_invocation_short_name, (int)getpid());
     vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
     length = strlen(line);
     line[length++] = '\n';
