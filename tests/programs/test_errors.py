@@ -205,6 +205,15 @@ def test_a_scan_of_the_gid_table_is_one_line(verbena_run: Run) -> None:
     assert "no GID index 256" in beyond
 
 
+def test_a_program_that_looks_for_a_limit_is_brief(verbena_run: Run, debian_program: Find) -> None:
+    """libfabric bisects max_inline_data by ibv_create_qp: about twenty calls that fail."""
+    done = verbena_run(debian_program("fi_info"), "-p", "verbs", options=TOLD)
+    assert done.returncode == 0, done.stdout
+    lines = told(done.stdout)
+    assert 0 < len(lines) < 6, done.stdout
+    assert all("max_inline_data" in line or "not shown" in line for line in lines)
+
+
 def test_a_pingpong_without_a_gid(verbena_start: Start, debian_program: Find) -> None:
     running = start_pair(verbena_start, debian_program("ibv_rc_pingpong"), options=TOLD)
     done = running.finish(10)

@@ -29,7 +29,8 @@ struct vb_settings {
 /* Read once; a value that is not understood is reported and left out. */
 const struct vb_settings *vb_settings(void);
 
-/* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno stays. */
+/* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno
+ * stays. */
 void vb_log(enum vb_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
