@@ -17,6 +17,7 @@ from verbena import _native, fault
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
+COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 
 # What the options of environment() set.
@@ -172,7 +173,7 @@ def without(base: Mapping[str, str]) -> dict[str, str]:
     folder = _native.library_dir()
     libraries = (PATHS_LIBRARY, VERBS_LIBRARY, HEAP_LIBRARY)
     ours = [preload_name(_native.library(name)) for name in libraries]
-    kept = {name: value for name, value in base.items() if name not in OPTION_VARIABLES}
+    kept = {name: value for name, value in base.items() if name not in (*OPTION_VARIABLES, COMMAND)}
     asan = kept.get("ASAN_OPTIONS", "")
     if asan.endswith(ORDER_IS_FREE) and ours[0] in split_preload(kept.get("LD_PRELOAD", "")):
         keep(kept, "ASAN_OPTIONS", asan.removesuffix(ORDER_IS_FREE).removesuffix(":"))

@@ -118,6 +118,32 @@ def test_a_signal_is_a_status() -> None:
     assert done.returncode == 128 + signal.SIGKILL
 
 
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGRTMIN + 3])
+def test_the_signal_that_ended_one_of_the_two_is_named(number: int) -> None:
+    port = free_port()
+    name = "SIGRTMIN+3" if number > 31 else signal.Signals(number).name
+    dies = ["sh", "-c", f"kill -{number} $$"]
+    client = pair(python(SERVER, port, 0, 0), dies, "--grace", "0.1")
+    said = f"ended by {name} (signal {number})"
+    assert client.stderr.splitlines() == [f"verbena pair: the client, sh, {said}"]
+    dying = f"{shlex.join(python(SERVER, port, 0, 0))}; kill -{number} $$"
+    for status in (0, 4):
+        server = pair(
+            ["sh", "-c", dying],
+            ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; sleep 1; exit {status}"],
+        )
+        assert server.returncode == (status or 128 + number)
+        assert server.stderr.splitlines() == [f"verbena pair: the server, sh, {said}"]
+
+
+def test_a_client_that_outlives_its_server_is_ended_with_a_word() -> None:
+    port = free_port()
+    client = ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; exec sleep 60"]
+    done = pair(python(SERVER, port, 0, 6), client, "--grace", "0.2")
+    (line,) = done.stderr.splitlines()
+    assert "ended (exit 6); the client, sh, still runs after 0.2 s and is ended" in line
+
+
 def test_a_server_for_many_clients_is_ended() -> None:
     """With what it started itself; its exit status does not count then."""
     port, mark = free_port(), f"pair-{os.getpid()}-{time.monotonic_ns()}"
@@ -158,6 +184,40 @@ def test_who_is_ended_ends_both(number: signal.Signals, tmp_path: Path) -> None:
     process.send_signal(number)
     assert process.wait(20) == 128 + number
     assert marked_processes(mark) == []
+
+
+def ended_by(signal_name: str, *words: str, after: str = "4") -> subprocess.CompletedProcess[str]:
+    """`verbena pair` under timeout(1), which sends the signal to its process group."""
+    command = ["timeout", "--preserve-status", "-s", signal_name, after, *verbena_command("pair")]
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+
+
+def test_who_is_ended_says_what_it_waited_for() -> None:
+    both = [*python(SERVER, free_port(), 0, 0), "--", "sh", "-c", "exec sleep 60"]
+    done = ended_by("TERM", "--wait", "50", "--", "sleep", "60", "--", "sh")
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.splitlines() == [
+        "verbena pair: SIGTERM ends both while this waited for the server to listen: "
+        "the server, sleep, still runs; the client, sh, was not started"
+    ]
+    done = ended_by("INT", "--", *both)
+    assert done.returncode == 128 + signal.SIGINT
+    python_name = os.path.basename(sys.executable)
+    assert done.stderr.splitlines() == [
+        "verbena pair: SIGINT ends both while this waited for the client to end: "
+        f"the server, {python_name}, still runs; the client, sh, still runs"
+    ]
+
+
+def test_who_is_ended_says_that_one_had_ended() -> None:
+    port = free_port()
+    serves = f"{shlex.join(python(SERVER, port, 0, 9))}; exec sleep 60"
+    client = python(CLIENT, port, 0)
+    done = ended_by("TERM", "--grace", "50", "--", "sh", "-c", serves, "--", *client)
+    assert done.returncode == 128 + signal.SIGTERM
+    (line,) = done.stderr.splitlines()
+    assert "while this waited for the server to end: the server, sh, still runs; " in line
+    assert line.endswith(" has ended (exit 0)")
 
 
 def ended_soon(mark: str) -> bool:
@@ -286,6 +346,28 @@ def test_both_run_over_verbena_with_the_options() -> None:
     client = ["sh", "-c", shows + shlex.join(python(CLIENT, port, 0))]
     done = pair(server, client, "--log", "errors", "--spin", "7")
     assert {"errors 7", "server: errors 7"} <= set(done.stdout.splitlines())
+
+
+FAILS = """
+import ctypes, sys
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+device = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
+assert verbs.ibv_query_pkey(device, 1, 9, ctypes.create_string_buffer(32)) == -1
+sys.exit(3)
+"""
+
+
+def test_advice_under_a_pair_names_the_pair() -> None:
+    """And a program that is started by `verbena run` in there is told of that."""
+    port = free_port()
+    fails = python(FAILS)
+    server = python(SERVER, port, 0, 0)
+    done = pair(server, fails, "--grace", "0.1")
+    assert "to hear why: verbena pair --log errors (or" in done.stderr
+    done = pair(server, [*verbena_command("run"), "--", *fails], "--grace", "0.1")
+    assert "to hear why: verbena run --log errors (or" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,23 @@ def test_a_variant_that_fails_ends_the_others(
         assert (done.returncode, says in done.stderr) == (1, True)
 
 
+def interrupted(begun: bytes, *words: str) -> tuple[str, bytes]:
+    """`verbena sim` on a terminal, which hears Control-C once its progress matches `begun`: what it
+    prints, and what of its progress was seen."""
+    ours, theirs = pty.openpty()
+    command = verbena_command("sim", *words)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        while not re.search(begun, shown):
+            shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 130
+    return out, shown
+
+
 def test_control_c_ends_all_variants_and_shows_what_they_have(
     scenario: Path, tmp_path: Path
 ) -> None:
@@ -239,17 +256,7 @@ def test_control_c_ends_all_variants_and_shows_what_they_have(
         "= 10", "= 99999999"
     )
     scenario.write_text(text + "[variants.third]\n")
-    ours, theirs = pty.openpty()
-    command = verbena_command("sim", str(scenario), "--jobs", "2")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
-        os.close(theirs)
-        shown = b""
-        while not re.search(rb"net: small \d+%, large \d+%, third waits", shown):
-            shown += os.read(ours, 4096)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-    os.close(ours)
-    assert process.returncode == 130
+    out, _ = interrupted(rb"net: small \d+%, large \d+%, third waits", str(scenario), "--jobs", "2")
     assert "net, small: interrupted after" in out
     assert "net, large: interrupted after" in out
     assert "third" not in out
@@ -429,17 +436,7 @@ def test_a_ready_scenario_can_be_looked_at() -> None:
 def test_control_c_shows_what_was_measured(scenario: Path, tmp_path: Path) -> None:
     """On a terminal, where progress is shown meanwhile."""
     scenario.write_text(TEXT.replace('"64 KiB"', '"1 GiB"\nrepeat = 500'))
-    ours, theirs = pty.openpty()
-    command = verbena_command("sim", str(scenario), "--parquet", str(tmp_path / "out"))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
-        os.close(theirs)
-        shown = b""
-        while b"flows left" not in shown:
-            shown += os.read(ours, 4096)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-    os.close(ours)
-    assert process.returncode == 130
+    out, shown = interrupted(rb"flows left", str(scenario), "--parquet", str(tmp_path / "out"))
     assert "net: interrupted after" in out
     assert b" simulated in " in shown
     assert ScenarioResult.from_parquet(tmp_path / "out").end == "interrupted"

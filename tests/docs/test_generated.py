@@ -78,7 +78,7 @@ def test_the_page_of_errors_has_every_status() -> None:
     assert failures <= set(re.findall(r"\b[A-Z][A-Z_]+\b", page))
 
 
-VARYING = re.compile(r"0x[0-9a-f]+|\b\d+ us|PSN \d+|\d+ next|has \d+ entries")
+VARYING = re.compile(r"\[\d+\]:|0x[0-9a-f]+|\b\d+ us|PSN \d+|\d+ next|has \d+ entries")
 
 
 def test_the_picture_and_the_table_of_fabrics_are_current() -> None:

@@ -106,16 +106,23 @@ static void one_lost_response_is_asked_for_alone(void)
     fabric_close(&fabric);
 }
 
+/* READs, of which some packets are lost as `rule` says, all of them found without a probe. */
+static void read_with_losses(enum verdict (*rule)(struct fabric *, struct flight *), uint32_t psn,
+                             int count, uint32_t reads, uint32_t length)
+{
+    fabric.rule = rule;
+    lost = psn;
+    times = count;
+    read_all(reads, length);
+    CHECK_EQ(times, 0);
+    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 0);
+}
+
 /* The repetition is lost as well: answers to later requests tell. */
 static void what_is_lost_again_is_found_without_a_probe(void)
 {
     open_for(16, 2);
-    fabric.rule = lose_response;
-    lost = 2;
-    times = 2;
-    read_all(16, 16 * MTU);
-    CHECK_EQ(times, 0);
-    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 0);
+    read_with_losses(lose_response, 2, 2, 16, 16 * MTU);
     CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
     fabric_close(&fabric);
 }
@@ -131,14 +138,9 @@ static enum verdict lose_request(struct fabric *f, struct flight *flight)
 static void a_lost_request_behind_a_lost_response_is_sent_at_once(void)
 {
     open_for(16, 7);
-    fabric.rule = lose_request;
-    lost = 2;
-    times = 1;
-    read_all(8, 2 * MTU);
-    CHECK_EQ(times, 0);
+    read_with_losses(lose_request, 2, 1, 8, 2 * MTU);
     CHECK_EQ(refused, 1);
     CHECK_EQ(fabric_counters(&fabric, 0)->nak_sequence_received, 1);
-    CHECK_EQ(fabric_counters(&fabric, 0)->probes, 0);
     fabric_close(&fabric);
 }
 

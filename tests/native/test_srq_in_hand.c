@@ -133,6 +133,31 @@ static void an_error_flushes_what_was_taken(void)
     end_close(&scene.end);
 }
 
+static void expect_event(struct end *end, enum ibv_event_type type, const struct vb_qp *qp)
+{
+    struct ibv_async_event event;
+
+    CHECK_EQ(vb_event_get(end->context, &event), 0);
+    CHECK_EQ(event.event_type, type);
+    CHECK(event.element.qp == &qp->ibv);
+    vb_event_ack(end->context, &event);
+}
+
+/* A peer has left its reason in the segment, and this side flushes before the peer's message. */
+static void the_cause_is_told_before_the_last_request(void)
+{
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    struct scene scene;
+
+    take_and_wait(&scene);
+    atomic_fetch_or(&scene.a[1]->shared->notices, 1u << IBV_EVENT_QP_REQ_ERR);
+    CHECK_EQ(vb_qp_modify(scene.a[1], &error, IBV_QP_STATE), 0);
+    expect_event(&scene.end, IBV_EVENT_QP_REQ_ERR, scene.a[1]);
+    expect_event(&scene.end, IBV_EVENT_QP_LAST_WQE_REACHED, scene.a[1]);
+    CHECK_EQ(end_wait(scene.end.cq, 2).status, IBV_WC_WR_FLUSH_ERR);
+    end_close(&scene.end);
+}
+
 static void a_destroyed_qp_gives_it_back(void)
 {
     struct scene scene;
@@ -246,6 +271,7 @@ int main(void)
     RUN(a_request_that_waits_keeps_what_it_took);
     RUN(a_request_that_waits_outlives_a_resize);
     RUN(an_error_flushes_what_was_taken);
+    RUN(the_cause_is_told_before_the_last_request);
     RUN(a_destroyed_qp_gives_it_back);
     RUN(the_next_message_has_what_a_broken_one_took);
     RUN(a_resize_amid_a_message);

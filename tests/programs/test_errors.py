@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,6 +161,32 @@ def test_the_connection_manager_is_named(verbena_run: Run, debian_program: Find)
     assert "librdmacm" in line
 
 
+TWO = f"""{OPEN}
+import os
+child = os.fork()
+if not child:
+    listed = ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])
+    device = ctypes.c_void_p(verbs.ibv_open_device(listed))
+assert verbs.ibv_query_pkey(device, 1, 9, entry) == -1
+if child:
+    os.waitpid(child, 0)
+    print("pids", os.getpid(), child)
+"""
+
+
+def test_each_line_says_whose_it_is(verbena_run: Run, tmp_path: Path) -> None:
+    """By the program's name, however long, and its number, a forked child's too."""
+    program = tmp_path / "a-program-with-a-long-name"
+    program.symlink_to(sys.executable)
+    done = verbena_run(
+        program, "-c", TWO, options=TOLD, env={"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert done.returncode == 0, done.stdout
+    pids = re.findall(r"^pids (\d+) (\d+)$", done.stdout, re.MULTILINE)[0]
+    begins = {line.partition(": ibv_query_pkey failed: ")[0] for line in told(done.stdout)}
+    assert begins == {f"verbena: a-program-with-[{pid}]" for pid in pids}
+
+
 SCAN = f"""{OPEN}
 failed = [verbs._ibv_query_gid_ex(device, 1, i, entry, 0, ctypes.c_size_t(32)) for i in range(256)]
 print(failed.count(61), failed.index(61))
@@ -176,6 +203,15 @@ def test_a_scan_of_the_gid_table_is_one_line(verbena_run: Run) -> None:
     assert f"note: ibv_query_gid_ex: GID index {first} is empty" in empty
     assert "fail" not in empty
     assert "no GID index 256" in beyond
+
+
+def test_a_program_that_looks_for_a_limit_is_brief(verbena_run: Run, debian_program: Find) -> None:
+    """libfabric bisects max_inline_data by ibv_create_qp: about twenty calls that fail."""
+    done = verbena_run(debian_program("fi_info"), "-p", "verbs", options=TOLD)
+    assert done.returncode == 0, done.stdout
+    lines = told(done.stdout)
+    assert 0 < len(lines) < 6, done.stdout
+    assert all("max_inline_data" in line or "not shown" in line for line in lines)
 
 
 def test_a_pingpong_without_a_gid(verbena_start: Start, debian_program: Find) -> None:

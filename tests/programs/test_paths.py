@@ -428,6 +428,28 @@ def test_rdma_knows_no_other_device(verbena_run: Run) -> None:
     assert (done.returncode, done.stdout) == (1, "Wrong device name\n")
 
 
+def test_rdma_lists_the_device(verbena: Callable[..., str], verbena_run: Run) -> None:
+    (device,) = json.loads(verbena("rdma", "-j", "dev"))
+    guid = verbena("cat", "/sys/class/infiniband/verbena0/node_guid").strip()
+    assert device["ifname"] == "verbena0"
+    assert (device["node_type"], device["node_guid"]) == ("ca", guid)
+    assert verbena("rdma", "dev", "show", "verbena0").startswith(
+        f"0: verbena0: node_type ca fw {device['fw']} node_guid {guid} sys_image_guid "
+    )
+    other = verbena_run("rdma", "dev", "show", "mlx5_0")
+    assert (other.returncode, "Wrong device name" in other.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("resource", "show", "qp"), ("statistic",), ("link", "add", "a")]
+)
+def test_rdma_says_what_to_use_instead(verbena_run: Run, words: tuple[str, ...]) -> None:
+    """The kernel, which iproute2's asks, does not know the device: it shows nothing, or fails."""
+    said = verbena_run("rdma", *words).stdout
+    assert f"'{' '.join(words)}' asks the kernel, which does not know Verbena's device" in said
+    assert "'verbena devices' and 'verbena info'" in said
+
+
 def test_rdma_hands_on_what_it_does_not_answer(verbena_run: Run) -> None:
     done = verbena_run("rdma", "-V")
     real = shutil.which("rdma", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.robust.child import Child
 from tests.robust.conftest import StartChild, connect
+from tests.support import clean_environment
 from tests.verbs.side import RemoteSide
 
 NO_COPIES = "deny=process_vm_readv,process_vm_writev"
@@ -96,3 +99,49 @@ def test_the_event_comes_once_whatever_the_connection_is_at(
         assert near.next_event(0.02) is None, act.__name__
         assert near.state() == "ERR", act.__name__
         near.close()
+
+
+DIES = """
+import ctypes, os, socket
+from verbena import _native, verbs
+here, there = socket.socketpair()
+child = os.fork() == 0
+sock = there if child else here
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
+qp = pd.create_qp(send_cq=cq)
+verbs.connect_rc(qp, sock)
+if child:
+    sock.recv(1)
+    os._exit(0)
+name = _native.core().ibv_event_type_str
+name.restype = ctypes.c_char_p
+usual = name(1)
+sock.sendall(b"!")
+print(ctx.get_async_event(10).text)
+print(name(1).decode().removeprefix(usual.decode()))
+"""
+
+
+def test_the_log_and_the_name_of_the_event_say_it_too() -> None:
+    env = clean_environment() | {"VERBENA_LOG": "errors"}
+    done = subprocess.run(
+        [sys.executable, "-c", DIES], env=env, capture_output=True, text=True, timeout=60
+    )
+    text, name = done.stdout.splitlines()
+    assert "ended, or closed its device, while this QP was connected to it" in text
+    assert name == ": the peer's process ended, or closed its device"
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f": event: local work queue catastrophic error: {text}")
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
+def test_the_event_says_that_the_process_ended(start_child: StartChild, act: Act) -> None:
+    """Whoever found it out first: a request that was posted, or the closed socket."""
+    near, there = start_child().make(), start_child()
+    far = there.make()
+    connect(near, far, rnr_retry=7, timeout=20)
+    act(near, there, far.region())
+    text = near.next_event_text()
+    assert "the process of QP 0x" in text, text
+    assert "ended, or closed its device, while this QP was connected to it" in text

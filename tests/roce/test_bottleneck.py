@@ -24,7 +24,7 @@ pytestmark = [
 
 MESSAGE = 65_536
 SHARES = str(Path(__file__).with_name("shares_child.py"))
-COUNTED = re.compile(r"verbena: counted: engine\.(\w+) (\d+)")
+COUNTED = re.compile(r"verbena: \S+: counted: engine\.(\w+) (\d+)")
 
 
 @pytest.mark.parametrize(

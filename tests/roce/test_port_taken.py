@@ -75,7 +75,7 @@ def test_who_asked_for_packets_is_told(host: Host, tmp_path: Path) -> None:
     capture.begin(file)
     process = host.start("ibv_devinfo", env={"VERBENA_CAPTURE": str(file)})
     output, _ = process.communicate(timeout=60)
-    assert "verbena: no RoCE (UDP port 4791 is taken" in output
+    assert "]: no RoCE (UDP port 4791 is taken" in output
 
 
 TAKEN = "UDP port 4791 is taken, by another user's process or the kernel's soft-RoCE driver"
@@ -87,7 +87,7 @@ def test_who_asked_for_packets_alone_cannot_open_the_device(host: Host) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert (
-        f"verbena: cannot open verbena0: {TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in output
+        f"]: cannot open verbena0: {TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in output
     )
     assert "Without VERBENA_PORT=roce the processes of this host are reached all the same" in output
 

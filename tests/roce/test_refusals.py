@@ -18,8 +18,8 @@ from tests.support import clean_environment
 
 CHILD = str(Path(__file__).with_name("hostile_child.py"))
 STRANGER = "10.88.0.77"
-COUNTED = re.compile(r"verbena: counted: (\w+)\.(\w+) (\d+)$", re.MULTILINE)
-REFUSED = re.compile(r"^verbena: packets refused: (.*)$", re.MULTILINE)
+COUNTED = re.compile(r"verbena: \S+: counted: (\w+)\.(\w+) (\d+)$", re.MULTILINE)
+REFUSED = re.compile(r"^verbena: \S+: packets refused: (.*)$", re.MULTILINE)
 
 
 def start(host: Host, *words: str, **env: str) -> subprocess.Popen[str]:

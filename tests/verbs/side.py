@@ -145,6 +145,11 @@ class Side:
         event = self.ctx.get_async_event(timeout)
         return event.event_type.name if event else None
 
+    def next_event_text(self) -> str:
+        event = self.ctx.get_async_event(10)
+        assert event is not None
+        return event.text
+
     def state(self) -> str:
         return self.qp.state.name
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -83,7 +84,9 @@ with verbs.open_device("verbena0") as ctx:
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    assert "verbena: counted: engine.drop_no_receive 1\n" in done.stderr
+    assert re.search(
+        r"^verbena: [^\n]+\[\d+\]: counted: engine\.drop_no_receive 1$", done.stderr, re.MULTILINE
+    )
 
 
 def test_after_it_is_closed_nothing_is_counted(ctx: verbs.Context) -> None:

@@ -4,6 +4,8 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
+#include "dropin/strings.h"
+#include "dropin/verbena.h"
 
 VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -52,13 +54,59 @@ VB_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
     pthread_mutex_unlock(&cq->mutex);
 }
 
+/* The id of the evidence of what put the event's QP in ERR; 0 for events that mean no error. */
+static uint32_t cause_of(const struct ibv_async_event *event)
+{
+    const struct vb_qp *qp;
+
+    if (event->event_type != IBV_EVENT_QP_FATAL && event->event_type != IBV_EVENT_QP_REQ_ERR &&
+        event->event_type != IBV_EVENT_QP_ACCESS_ERR)
+        return 0;
+    qp = vb_qp_of(event->element.qp);
+    return atomic_load(&(qp->real ? qp->real : qp)->shared->failed); /* `real`: of an XRC target */
+}
+
+/* Did the thread's latest event come since the peer's process ended? For ibv_event_type_str, which
+ * is told the type alone. */
+static _Thread_local bool latest_is_death;
+
+bool vb_event_latest_is_death(void)
+{
+    return latest_is_death;
+}
+
+/* What the event's text and its line in the log need, while nobody can have destroyed its QP. */
+static void note_cause(struct ibv_context *context, const struct ibv_async_event *event)
+{
+    uint32_t cause = cause_of(event);
+    struct vb_evidence evidence;
+    char text[1024];
+
+    latest_is_death = false; /* the line below has it from the evidence */
+    if (vb_settings()->explain && vb_completion_text(context, cause, text, sizeof(text)))
+        vb_log(VB_LOG_ERRORS, "QP 0x%x: event: %s: %s", event->element.qp->qp_num,
+               ibv_event_type_str(event->event_type), text);
+    latest_is_death = event->event_type == IBV_EVENT_QP_FATAL &&
+                      vb_evidence_get(&vb_core(context)->adapter->self, cause, &evidence) &&
+                      evidence.check == VB_CHECK_PEER_DIED;
+}
+
+VB_EXPORT int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size)
+{
+    uint32_t cause = cause_of(event);
+
+    return cause ? vb_completion_text(event->element.qp->context, cause, text, size) : 0;
+}
+
 VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
     struct vb_context *core = vb_core(context);
     int error = core ? vb_event_get(core, event) : -VB_ERROR_FORKED;
 
-    if (!error)
+    if (!error) {
+        note_cause(context, event);
         return 0;
+    }
     errno = -error;
     return -1;
 }

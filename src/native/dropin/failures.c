@@ -28,29 +28,61 @@ static uint64_t seconds_now(void)
     return (uint64_t)now.tv_sec;
 }
 
-/* May one more line be written? `hidden` is what was not since the last one. */
-static bool may_write(struct vb_lines *lines, uint64_t *hidden)
+/* A line's words without its numbers, as a number (FNV-1a) that is not 0. */
+static uint32_t hash_words(const char *text)
+{
+    uint32_t hash = 2166136261u;
+
+    while (*text) {
+        if (*text >= '0' && *text <= '9') /* "0x1f" as well as "31" */
+            text += strspn(text, "0123456789abcdefx");
+        else
+            hash = (hash ^ (uint8_t)*text++) * 16777619u;
+    }
+    return hash | 1;
+}
+
+/* Has the latest line the same words, and is it younger than a second or two? Under the mutex. */
+static bool is_alike(const struct vb_lines *lines, uint32_t words, uint64_t now)
+{
+    return words && lines->words == words && now <= lines->words_since + 1;
+}
+
+/* May one more line be written? `words`: hash_words, or 0 for a line that is like no other. */
+static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out *left_out)
 {
     uint64_t now = seconds_now();
-    bool may;
+    bool may = false;
 
     pthread_mutex_lock(&lines->mutex);
     if (lines->second != now) {
         lines->second = now;
         lines->shown = 0;
     }
-    may = lines->shown < LINES_A_SECOND;
-    *hidden = lines->hidden;
-    lines->shown += may;
-    lines->hidden = may ? 0 : lines->hidden + 1;
+    if (is_alike(lines, words, now))
+        ++lines->left_out.alike;
+    else if (lines->shown == LINES_A_SECOND)
+        ++lines->left_out.many;
+    else {
+        may = true;
+        ++lines->shown;
+        lines->words = words;
+        lines->words_since = now;
+        *left_out = lines->left_out;
+        lines->left_out = (struct vb_left_out){0};
+    }
     pthread_mutex_unlock(&lines->mutex);
     return may;
 }
 
-static void say_hidden(uint64_t hidden)
+static void say_left_out(const struct vb_left_out *left_out)
 {
-    if (hidden)
-        vb_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", hidden);
+    if (left_out->alike)
+        vb_log(VB_LOG_ERRORS,
+               "%" PRIu64 " more failures were not shown: like the last one, but for numbers",
+               left_out->alike);
+    if (left_out->many)
+        vb_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", left_out->many);
 }
 
 /* Where the code that failed left no reason. */
@@ -72,28 +104,30 @@ static const char *usual_reason(int error)
 
 static void say_call(struct vb_open *opened, const char *call, int error)
 {
-    char text[TEXT] = "";
-    uint64_t hidden;
+    struct vb_left_out left_out;
+    char text[TEXT] = "", line[TEXT + 128];
 
-    if (!may_write(&opened->lines, &hidden))
-        return;
-    say_hidden(hidden);
     if (vb_decline_text(opened->core, error, text, sizeof(text)))
-        vb_log(VB_LOG_ERRORS, "%s failed: %s; %s", call, strerror(-error), text);
+        snprintf(line, sizeof(line), "%s failed: %s; %s", call, strerror(-error), text);
     else
-        vb_log(VB_LOG_ERRORS, "%s failed: %s%s", call, strerror(-error), usual_reason(error));
+        snprintf(line, sizeof(line), "%s failed: %s%s", call, strerror(-error),
+                 usual_reason(error));
+    if (!may_write(&opened->lines, hash_words(line), &left_out))
+        return;
+    say_left_out(&left_out);
+    vb_log(VB_LOG_ERRORS, "%s", line);
 }
 
 /* For calls with which programs look what is there. */
 static void say_once(struct vb_open *opened, const char *call, int error)
 {
     char text[TEXT] = "";
-    uint64_t hidden;
+    struct vb_left_out left_out;
 
     if (!vb_settings()->explain || !vb_decline_text(opened->core, error, text, sizeof(text)) ||
-        !may_write(&opened->lines, &hidden))
+        !may_write(&opened->lines, 0, &left_out))
         return;
-    say_hidden(hidden);
+    say_left_out(&left_out);
     vb_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
 }
 
@@ -160,13 +194,13 @@ void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
     struct vb_open *opened = vb_open_of(context);
     char text[TEXT] = "";
     int before = errno;
-    uint64_t hidden;
+    struct vb_left_out left_out;
 
     vb_hint_needed();
     if (!vb_settings()->explain || is_told(&opened->lines, wc) ||
-        !may_write(&opened->lines, &hidden))
+        !may_write(&opened->lines, 0, &left_out))
         return;
-    say_hidden(hidden);
+    say_left_out(&left_out);
     vb_completion_text(context, wc->vendor_err, text, sizeof(text));
     vb_log(VB_LOG_ERRORS, "QP 0x%x, wr_id 0x%" PRIx64 ": %s%s%s", wc->qp_num, wc->wr_id,
            vb_status_name(wc->status), *text ? ": " : "", text);
@@ -219,6 +253,6 @@ void vb_lines_init(struct vb_lines *lines)
 
 void vb_lines_fini(struct vb_lines *lines)
 {
-    say_hidden(lines->hidden);
+    say_left_out(&lines->left_out);
     pthread_mutex_destroy(&lines->mutex);
 }

@@ -14,13 +14,24 @@
 struct ibv_context;
 struct ibv_wc;
 
-/* Lines on stderr are few in a second; the rest is counted. */
+/* Failures that had no line since the last that had one. */
+struct vb_left_out {
+    uint64_t many;  /* there were too many lines in a second */
+    uint64_t alike; /* the call had just failed with the same words, but for numbers */
+};
+
+/*
+ * Lines on stderr are few in a second; the rest is counted. So are failures in a row that differ in
+ * numbers only: programs find limits by calls that fail (libfabric: max_inline_data).
+ */
 struct vb_lines {
     pthread_mutex_t mutex;
-    uint64_t second; /* of CLOCK_MONOTONIC */
-    uint32_t shown;  /* in it */
-    uint64_t hidden; /* since the last that was shown */
-    bool told_once;  /* vb_failed_once had its line */
+    uint64_t second;      /* of CLOCK_MONOTONIC */
+    uint32_t shown;       /* in it */
+    uint32_t words;       /* of the last line, without numbers (hash_words); 0: none */
+    uint64_t words_since; /* in this second it was shown */
+    struct vb_left_out left_out;
+    bool told_once; /* vb_failed_once had its line */
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same
                      */
 };

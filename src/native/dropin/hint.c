@@ -16,8 +16,10 @@ static void say_hint(int status, void *unused)
 {
     (void)unused;
     if (status && atomic_load(&state) == SOME_FAILED)
-        vb_log(VB_LOG_ERRORS, "a verbs call or request of this program failed; to hear why: "
-                              "verbena run --log errors (or VERBENA_LOG=errors)");
+        vb_log(VB_LOG_ERRORS,
+               "a verbs call or request of this program failed; to hear why: "
+               "verbena %s --log errors (or VERBENA_LOG=errors)",
+               vb_settings()->pair ? "pair" : "run");
 }
 #endif
 

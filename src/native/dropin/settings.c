@@ -13,15 +13,20 @@
 #include "memory/number.h"
 #include "port/wrap/capture.h"
 
+enum { NAME_MOST = 15 }; /* as in /proc/PID/comm */
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vb_settings settings;
 
 static void write_line(const char *format, va_list arguments)
 {
-    char line[1536] = "verbena: ";
-    size_t length = strlen(line);
+    char line[1536];
+    size_t length;
     int error = errno;
 
+    /* Programs of one terminal are told apart; the pid is asked for anew, as a fork changes it. */
+    length = (size_t)snprintf(line, sizeof(line), "verbena: %.*s[%d]: ", NAME_MOST,
+                              program_invocation_short_name, (int)getpid());
     vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
     length = strlen(line);
     line[length++] = '\n';
@@ -118,12 +123,14 @@ static void read_settings(void)
     static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
+    static const char *const commands[] = {"run", "pair", NULL};
     static const char *const answers[] = {"no", "yes", NULL};
     int level;
 
     level = choice("VERBENA_LOG", levels, -1);
     settings.explain = level >= 0;
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
+    settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
     settings.infiniband = choice("VERBENA_LINK_LAYER", layers, 0);

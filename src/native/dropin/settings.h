@@ -12,6 +12,7 @@ enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };
 
 struct vb_settings {
     enum vb_log_level log;   /* VERBENA_LOG=errors|info|counters|debug */
+    bool pair;               /* VERBENA_COMMAND=run|pair: which command started the program */
     bool explain;            /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_port port; /* VERBENA_PORT=direct|roce */
@@ -28,7 +29,8 @@ struct vb_settings {
 /* Read once; a value that is not understood is reported and left out. */
 const struct vb_settings *vb_settings(void);
 
-/* A line on stderr, if VERBENA_LOG asks for this level. errno stays. */
+/* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno
+ * stays. */
 void vb_log(enum vb_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ibv_async_event;
 struct ibv_comp_channel;
 struct ibv_context;
 struct ibv_device;
@@ -37,6 +38,13 @@ int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text
  * but the error. Without a context: of ibv_open_device.
  */
 int verbena_why(struct ibv_context *context, int error, char *text, size_t size);
+
+/*
+ * What put the QP of an event (QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR) in ERR, in one or two
+ * sentences: that the peer's process ended, say. Before the event is acknowledged. Length as above,
+ * 0 for other events and where nothing is known.
+ */
+int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size);
 
 /*
  * ibv_wr_flush for a QP that was created without the ibv_wr_* calls: of `wr` its wr_id, send_flags,

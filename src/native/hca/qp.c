@@ -20,6 +20,16 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
         vb_event_raise(qp->context, type, &qp->ibv);
 }
 
+uint32_t vb_qp_raise_notices(struct vb_qp *qp)
+{
+    uint32_t bits = atomic_exchange(&qp->shared->notices, 0);
+
+    for (unsigned type = 0; type < 32; ++type)
+        if (bits >> type & 1)
+            vb_qp_raise(qp, type);
+    return bits;
+}
+
 static bool blocks_self(const struct ibv_qp_init_attr_ex *attr)
 {
     return (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&

@@ -262,6 +262,8 @@ static inline void vb_qp_kick(struct vb_qp *qp)
 }
 
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type);
+/* Raises the events that peers have left in the segment, and returns their bits. */
+uint32_t vb_qp_raise_notices(struct vb_qp *qp);
 
 /* From now on who polls the QP's CQs makes progress for its port; or not any more. */
 void vb_qp_count_poller(struct vb_qp *qp, bool polls);

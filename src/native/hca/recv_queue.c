@@ -106,11 +106,16 @@ void vb_rq_put_back(struct vb_qp *qp)
     leave_srq(qp);
 }
 
+/*
+ * IBA o11-5.2.5: LAST_WQE_REACHED is of a QP that is in the error state, and follows the completion
+ * of the last request. So the event that tells why it is in that state comes before it.
+ */
 static void flush(struct vb_qp *qp)
 {
     qp->rq_draining = true;
     if (qp->srq || qp->target) {
         finish_srq_inflight(qp);
+        vb_qp_raise_notices(qp);
         vb_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
     } else {
         qp->rq_flushed = first_unfinished(qp);

@@ -769,8 +769,8 @@ static void fail_qp(struct vb_endpoint *ep, enum vb_nak nak, enum ibv_wc_status 
     if (r->has_taken && status)
         vb_receive_complete(ep->qp, &taken, &entry, true);
     r->has_taken = false;
-    vb_rq_flush(ep->qp);
     vb_qp_raise(ep->qp, event);
+    vb_rq_flush(ep->qp);
 }
 
 /* UC drops in silence; a receive request of an SRQ that was taken ends as it would for RC. */

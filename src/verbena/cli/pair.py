@@ -17,11 +17,13 @@ import threading
 import time
 from contextlib import suppress
 
+from verbena import launch
 from verbena.cli import listening, run, sides
 
 WAIT, GRACE = 15.0, 5.0  # seconds
 POLL = 0.01
 EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
+SERVER, CLIENT = 0, 1
 TIMED_OUT = 124  # what timeout(1) says
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
 Words = list[str]
@@ -85,7 +87,7 @@ def parse(arguments: Words) -> tuple[argparse.Namespace, Words, Words]:
 def main(arguments: Words) -> int:
     """Run `verbena pair` and return the exit status of the two."""
     options, server, client = parse(arguments)
-    environment = run.environment_of(options)
+    environment = run.environment_of(options) | {launch.COMMAND: "pair"}
     try:
         programs = [
             os.path.abspath(run.find_checked(words[0], environment)) for words in (server, client)
@@ -93,18 +95,34 @@ def main(arguments: Words) -> int:
         if options.capture:
             run.begin_capture(options.capture)
     except run.ProgramError as error:
-        print(f"verbena pair: {error}", file=sys.stderr)
+        say(str(error))
         return error.status
     sides.go_on_in_child()
     with sides.ended_together() as end_all:
         two = Pair(programs, (server, client), environment, options.wait, options.grace)
         try:
             status = two.run()
+        except sides.EndedBySignal as ending:
+            two.say_ended_by(ending.number)
+            raise
         finally:
             end_all()
             two.hear_out()
         two.output.check()
     return status
+
+
+def say(text: str) -> None:
+    with suppress(OSError):  # a terminal that is gone must not keep this from ending the two
+        print(f"verbena pair: {text}", file=sys.stderr, flush=True)
+
+
+def state_of(process: Process | None, number: int) -> str:
+    """What a side does when signal `number` ends it."""
+    if process is None:
+        return "was not started"
+    status = process.poll()
+    return "still runs" if status in (None, -number) else f"has ended {sides.how_it_ended(status)}"
 
 
 class Pair:
@@ -122,21 +140,60 @@ class Pair:
         self.wait, self.grace = wait, grace
         self.output = sides.Output(sys.stdout.fileno())
         self.readers: list[threading.Thread] = []
+        self.server: Process | None = None
+        self.client: Process | None = None
+        self.waits_for = "the server to listen"
+        self.names = [
+            f"the {role}, {os.path.basename(words[0])},"
+            for role, words in zip(("server", "client"), words, strict=True)
+        ]
 
     def run(self) -> int:
         """Start the client when the server listens, and wait for both; their exit status."""
         server = sides.start_server(self.programs[0], self.words[0], self.environment)
+        self.server = server
         self.readers.append(self.output.reader(server.stdout, b"server: "))
         if not self.await_listening(server):
             return self.say_unheard(server)
+        self.waits_for = "the client to end"
         client = sides.start_client(self.programs[1], self.words[1], self.environment)
+        self.client = client
         if client.stdout:
             self.readers.append(self.output.reader(client.stdout))
         try:
             status = self.await_client(client, server)
         finally:
             sides.end(client)
-        return status or self.await_server(server)
+        if status and server.poll() is None:
+            return status  # end_all() of main ends it
+        self.waits_for = "the server to end"
+        of_server = self.await_server(server)
+        return status or of_server
+
+    def say_ended_by(self, number: int) -> None:
+        """A signal ends the two: what this was waiting for, and which of them ran.
+
+        timeout(1) and a terminal send the signal to the client, too, so a side that has just died
+        of it was running.
+        """
+        if number not in sides.ENDING:  # this process's parent was killed: nobody waits for a word
+            return
+        states = "; ".join(
+            f"{name} {state_of(process, number)}"
+            for name, process in zip(self.names, (self.server, self.client), strict=True)
+        )
+        name = sides.signal_name(number)
+        say(f"{name} ends both while this waited for {self.waits_for}: {states}")
+
+    def status_of(self, process: Process, which: int, seconds: float) -> int:
+        """Its exit status, once it has ended; a signal that ended it is named.
+
+        Raises subprocess.TimeoutExpired.
+        """
+        status = process.wait(timeout=seconds)
+        if status < 0:
+            say(f"{self.names[which]} ended {sides.how_it_ended(status)}")
+        return sides.shell_status(status)
 
     def hear_out(self) -> None:
         """Both have ended: show what is left of what they said."""
@@ -146,10 +203,9 @@ class Pair:
     def say_unheard(self, server: Process) -> int:
         name = os.path.basename(self.words[0][0])
         if server.poll() is None:
-            print(f"verbena pair: {name} does not listen after {self.wait:g} s", file=sys.stderr)
+            say(f"{name} does not listen after {self.wait:g} s")
             return TIMED_OUT
-        how = sides.how_it_ended(server.returncode)
-        print(f"verbena pair: {name} ended before it listened ({how})", file=sys.stderr)
+        say(f"{name} ended before it listened {sides.how_it_ended(server.returncode)}")
         return sides.shell_status(server.returncode) or 1
 
     def await_listening(self, server: Process) -> bool:
@@ -165,19 +221,25 @@ class Pair:
         """Its status. When its server has failed it may go on for so long, and is ended then."""
         while True:
             try:
-                return sides.shell_status(client.wait(timeout=0.2))
+                return self.status_of(client, CLIENT, 0.2)
             except subprocess.TimeoutExpired:
                 self.output.check()
                 if server.poll():
                     break
+        self.waits_for = "the client to end, as the server has failed"
         with suppress(subprocess.TimeoutExpired):
-            return sides.shell_status(client.wait(timeout=self.grace))
+            return self.status_of(client, CLIENT, self.grace)
+        how = sides.how_it_ended(server.returncode)
+        say(
+            f"{self.names[SERVER]} ended {how}; "
+            f"{self.names[CLIENT]} still runs after {self.grace:g} s and is ended"
+        )
         return sides.shell_status(server.returncode)
 
     def await_server(self, server: Process) -> int:
         """Its exit status; 0 when it goes on, as a server for many clients does."""
         with suppress(subprocess.TimeoutExpired):
-            return sides.shell_status(server.wait(timeout=self.grace))
+            return self.status_of(server, SERVER, self.grace)
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

@@ -295,6 +295,7 @@ def main(arguments: list[str]) -> int:
     if not words:
         made.error("name the program to start, as in: verbena run -- ibv_devices")
     environment = environment_of(options)
+    environment.pop(launch.COMMAND, None)  # of a pair that this is part of
     try:
         program = find_checked(words[0], environment)
         if options.capture:

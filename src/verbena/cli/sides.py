@@ -64,9 +64,17 @@ def pass_signals_to(child: int) -> None:
             signal.signal(number, hand_on)
 
 
+class EndedBySignal(SystemExit):
+    """A signal ends this process, which unwinds; the exit status is a shell's for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
 @contextmanager
 def ended_together() -> Iterator[Callable[[], None]]:
-    """A signal that ends this process unwinds it; at the end no descendant is left.
+    """A signal that ends this process unwinds it (EndedBySignal); then no descendant is left.
 
     Yields what ends them sooner. For the child of go_on_in_child(), which has no children yet.
 
@@ -77,7 +85,7 @@ def ended_together() -> Iterator[Callable[[], None]]:
     def leave(number: int, frame: object) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        raise EndedBySignal(number)
 
     before = {
         number: was
@@ -236,4 +244,12 @@ def shell_status(status: int) -> int:
 
 
 def how_it_ended(status: int) -> str:
-    return f"exit {status}" if status >= 0 else f"signal {-status}"
+    """What follows "it ended"."""
+    return f"(exit {status})" if status >= 0 else f"by {signal_name(-status)} (signal {-status})"
+
+
+def signal_name(number: int) -> str:
+    """As signal.h has it. The real-time signals between the first and the last have no name."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"SIGRTMIN+{number - signal.SIGRTMIN}"

@@ -327,6 +327,7 @@ cdef extern from "_symbols.h" nogil:
         int (*close_device)(ibv_context *) noexcept nogil
         int (*get_async_event)(ibv_context *, ibv_async_event *) noexcept nogil
         void (*ack_async_event)(ibv_async_event *) noexcept nogil
+        int (*event_text)(const ibv_async_event *, char *, size_t) noexcept nogil
         int (*query_device)(ibv_context *, ibv_device_attr *) noexcept nogil
         int (*query_gid)(ibv_context *, uint8_t, int, ibv_gid *) noexcept nogil
         int (*query_pkey)(ibv_context *, uint8_t, int, uint16_t *) noexcept nogil

@@ -21,8 +21,8 @@ cdef int _event_member(int kind) noexcept nogil:
 
 
 cdef int _take_async_event(Library library, ibv_context *context, ibv_async_event *event,
-                           size_t *token) noexcept nogil:
-    """Takes and acknowledges an event; ``token`` becomes that of its object.
+                           size_t *token, char *text, int size) noexcept nogil:
+    """Takes and acknowledges an event; ``token`` becomes that of its object, ``text`` its cause.
 
     All without the GIL: who destroys the object has the GIL and waits for the acknowledgement.
     """
@@ -37,6 +37,9 @@ cdef int _take_async_event(Library library, ibv_context *context, ibv_async_even
         token[0] = <size_t>event.element.qp.qp_context
     elif member == EVENT_SRQ:
         token[0] = <size_t>event.element.srq.srq_context
+    text[0] = 0
+    if library.call.event_text is not NULL:
+        library.call.event_text(event, text, size)
     library.call.ack_async_event(event)
     return 0
 
@@ -399,15 +402,17 @@ cdef class Context:
         cdef ibv_async_event event
         cdef size_t token = 0
         cdef int code
+        cdef char text[1024]
         with nogil:
-            code = _take_async_event(self.library, self.context, &event, &token)
+            code = _take_async_event(self.library, self.context, &event, &token, text, sizeof(text))
         if code:
             if errno == EAGAIN or errno == EINTR:
                 return None
             raise failed("get_async_event", errno)
         port = event.element.port_num if _event_member(event.event_type) == EVENT_PORT else 0
         return _attributes.AsyncEvent(
-            _enums.EventType(event.event_type), self._child(token), port
+            _enums.EventType(event.event_type), self._child(token), port,
+            (<bytes>text).decode("utf-8", "replace"),
         )
 
     def explain(self, uint32_t vendor_err):

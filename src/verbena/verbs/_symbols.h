@@ -86,6 +86,8 @@ struct vb_jack;
     X(void, heap_free, "verbena_heap_free", "VERBENA_1", (void *))                                 \
     X(int, explain, "verbena_explain", "VERBENA_1",                                                \
       (struct ibv_context *, uint32_t, char *, size_t))                                            \
+    X(int, event_text, "verbena_event_text", "VERBENA_1",                                          \
+      (const struct ibv_async_event *, char *, size_t))                                            \
     X(int, why, "verbena_why", "VERBENA_1", (struct ibv_context *, int, char *, size_t))           \
     X(int, post_flush, "verbena_post_flush", "VERBENA_1",                                          \
       (struct ibv_qp *, const struct ibv_send_wr *, size_t, uint8_t, uint8_t))                     \

@@ -257,9 +257,12 @@ class AsyncEvent:
     """Something that happened to a device or to one of its objects; already acknowledged.
 
     ``element`` is the CQ, QP or SRQ concerned, None for a port's or the device's event and for an
-    object that is closed by now; ``port_num`` is 0 unless the event is a port's.
+    object that is closed by now; ``port_num`` is 0 unless the event is a port's. ``text`` says what
+    put a QP in ERR, as that the peer's process ended; "" for other events, and where nothing is
+    known.
     """
 
     event_type: EventType
     element: CQ | QP | SRQ | None = field(default=None)
     port_num: int = 0
+    text: str = ""

@@ -272,6 +272,29 @@ static void test_completions(void)
     CHECK(strstr(text, "what failed first: rkey 0x5eed"));
 }
 
+/* As libfabric looks for the most inline data; another mistake in between is shown. */
+static void test_a_search_for_a_limit_is_brief(void)
+{
+    struct ibv_qp_init_attr init = {.send_cq = ibv_cq_ex_to_cq(pair.cq),
+                                    .recv_cq = ibv_cq_ex_to_cq(pair.cq),
+                                    .qp_type = IBV_QPT_RC,
+                                    .cap = {1, 1, 1, 1, 0}};
+    const char *text;
+
+    for (init.cap.max_inline_data = 4096; init.cap.max_inline_data > 1024;
+         init.cap.max_inline_data -= 64)
+        CHECK(!ibv_create_qp(pair.pd, &init));
+    text = heard();
+    CHECK_EQ(lines_in(text), 1);
+    CHECK(strstr(text, "max_inline_data is 4096"));
+    init.cap.max_recv_wr = 40000;
+    CHECK(!ibv_create_qp(pair.pd, &init));
+    text = heard();
+    CHECK_EQ(lines_in(text), 2);
+    CHECK(strstr(text, "47 more failures were not shown: like the last one, but for numbers"));
+    CHECK(strstr(text, "max_recv_wr is 40000"));
+}
+
 static void test_few_lines_a_second(void)
 {
     const char *text;
@@ -304,6 +327,8 @@ int main(void)
     test_each_thread_has_its_own();
     test_no_stale_reason();
     test_completions();
+    sleep(1);
+    test_a_search_for_a_limit_is_brief();
     test_few_lines_a_second();
     return 0;
 }

@@ -36,11 +36,8 @@ void vb_notice_send(struct vb_direct *direct, struct vb_peer *peer, enum vb_mess
 
 static void raise_qp(struct vb_direct *direct, struct vb_qp *qp)
 {
-    uint32_t bits = atomic_exchange(&qp->shared->notices, 0);
+    uint32_t bits = vb_qp_raise_notices(qp);
 
-    for (unsigned type = 0; type < 32; ++type)
-        if (bits >> type & 1)
-            vb_qp_raise(qp, type);
     if (bits & ~(1u << IBV_EVENT_COMM_EST))
         vb_retry_attend(direct, qp);
 }
