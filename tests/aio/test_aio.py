@@ -109,6 +109,90 @@ def test_a_completion_in_an_iteration_costs_no_suspension(ends: AsyncEnds) -> No
     assert steps(ends.near_cq.__anext__()) == 0
 
 
+async def write_for(ends: AsyncEnds, seconds: float, length: int = 8) -> None:
+    """Await one WRITE after the other."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await ends.qp.write(ends.near.mr, *ends.far.region(), length=length)
+
+
+@pytest.mark.not_simulated("each request waits for virtual time, and so do the timeouts")
+def test_a_timeout_ends_awaits_that_never_wait(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        async with asyncio.timeout(0.002):
+            await write_for(ends, 10)
+
+    with pytest.raises(TimeoutError):
+        run(program())
+
+
+async def turns_beside(program: Coroutine[Any, Any, object]) -> int:
+    """How many turns of the loop another task has while this one runs."""
+    counted = 0
+
+    async def count() -> None:
+        nonlocal counted
+        while True:
+            await asyncio.sleep(0)
+            counted += 1
+
+    other = asyncio.ensure_future(count())
+    await program
+    other.cancel()
+    return counted
+
+
+def test_awaits_that_never_wait_let_others_run(run: Run, make_ends: MakeEnds) -> None:
+    ends = make_ends(nbytes=1 << 20)
+
+    async def write(count: int, length: int) -> None:
+        for _ in range(count):
+            await ends.qp.write(ends.near.mr, *ends.far.region(), length=length)
+
+    async def program() -> tuple[int, int]:
+        return await turns_beside(write(640, 8)), await turns_beside(write(40, 1 << 20))
+
+    small, large = run(program())
+    assert small >= 4
+    assert large >= 4
+
+
+def test_an_iteration_that_never_waits_lets_others_run(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> int:
+        return await turns_beside(take_own_writes(ends, 640))
+
+    assert run(program()) >= 4
+
+
+async def take_own_writes(ends: AsyncEnds, count: int) -> None:
+    for number in range(count):
+        ends.near.qp.write(ends.near.mr, *ends.far.region(), length=8, wr_id=number)
+        assert (await anext(ends.near_cq)).wr_id == number
+
+
+@pytest.mark.not_simulated("each request waits for virtual time")
+def test_a_turn_given_to_others_loses_no_completion(ends: AsyncEnds) -> None:
+    """A task may be cancelled there."""
+    for number in range(1000):
+        ends.near.qp.write(ends.near.mr, *ends.far.region(), length=8, wr_id=number)
+        taking = ends.near_cq.__anext__().__await__()
+        if not suspends(taking):
+            continue
+        with pytest.raises(asyncio.CancelledError):
+            taking.throw(asyncio.CancelledError)
+        assert steps(ends.near_cq.__anext__()) == 0
+        return
+    pytest.fail("no await gave a turn to others")
+
+
+def suspends(stepping: Any) -> bool:
+    try:
+        stepping.send(None)
+    except StopIteration:
+        return False
+    return True
+
+
 @pytest.mark.not_simulated("a world has one thread")
 def test_an_await_wakes_up_for_a_completion_that_comes_later(run: Run, ends: AsyncEnds) -> None:
     async def program() -> int:
