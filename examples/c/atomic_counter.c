@@ -22,7 +22,7 @@ static uint64_t draw(struct side *side)
     };
     struct ibv_send_wr *bad;
 
-    check(ibv_post_send(side->qp, &request, &bad) == 0, "ibv_post_send");
+    check_result(ibv_post_send(side->qp, &request, &bad), "ibv_post_send");
     completion(side);
     return *(uint64_t *)side->memory;
 }

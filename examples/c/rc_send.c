@@ -16,7 +16,7 @@ static void post_receive(struct side *side)
     struct ibv_sge room = {(uintptr_t)side->memory, ROOM, side->mr->lkey};
     struct ibv_recv_wr request = {.sg_list = &room, .num_sge = 1}, *bad;
 
-    check(ibv_post_recv(side->qp, &request, &bad) == 0, "ibv_post_recv");
+    check_result(ibv_post_recv(side->qp, &request, &bad), "ibv_post_recv");
 }
 
 static void post_send(struct side *side, const char *text)
@@ -26,7 +26,7 @@ static void post_send(struct side *side, const char *text)
     struct ibv_send_wr request = {.opcode = IBV_WR_SEND, .sg_list = &source, .num_sge = 1}, *bad;
 
     memcpy(place, text, source.length);
-    check(ibv_post_send(side->qp, &request, &bad) == 0, "ibv_post_send");
+    check_result(ibv_post_send(side->qp, &request, &bad), "ibv_post_send");
 }
 
 /* Sleeps until the CQ has a completion. One event may stand for several completions, and one that
@@ -38,14 +38,10 @@ static struct ibv_wc sleep_until_completion(struct side *side)
     void *context;
 
     for (;;) {
-        int n = ibv_poll_cq(side->cq, 1, &wc);
-
-        if (n == 0) {
-            check(ibv_req_notify_cq(side->cq, 0) == 0, "ibv_req_notify_cq");
-            n = ibv_poll_cq(side->cq, 1, &wc);
-        }
-        check(n >= 0 && (n == 0 || wc.status == IBV_WC_SUCCESS), "completion");
-        if (n == 1)
+        if (poll_once(side, &wc))
+            return wc;
+        check_result(ibv_req_notify_cq(side->cq, 0), "ibv_req_notify_cq");
+        if (poll_once(side, &wc))
             return wc;
         check(ibv_get_cq_event(side->cq->channel, &cq, &context) == 0, "ibv_get_cq_event");
         ibv_ack_cq_events(cq, 1);

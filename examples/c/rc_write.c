@@ -21,7 +21,7 @@ static void write_remotely(struct side *side, const char *text)
 
     source.length = (uint32_t)strlen(text) + 1;
     memcpy(side->memory, text, source.length);
-    check(ibv_post_send(side->qp, &request, &bad) == 0, "ibv_post_send");
+    check_result(ibv_post_send(side->qp, &request, &bad), "ibv_post_send");
     completion(side); /* the bytes are in the server's memory now */
 }
 

@@ -8,17 +8,18 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-enum { GRH = 40, ROOM = GRH + 1024 };
+enum { GRH = 40, ROOM = GRH + 1024, PATIENCE = 5 /* s */ };
 
 /* Like connect_rc, without a peer: a UD queue pair talks to all. */
 static void ready(struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
 
-    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0, "ibv_modify_qp to RTR");
+    check_result(ibv_modify_qp(qp, &attr, IBV_QP_STATE), "ibv_modify_qp to RTR");
     attr.qp_state = IBV_QPS_RTS;
-    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0, "ibv_modify_qp to RTS");
+    check_result(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "ibv_modify_qp to RTS");
 }
 
 static void post_receive(struct side *side)
@@ -26,7 +27,7 @@ static void post_receive(struct side *side)
     struct ibv_sge room = {(uintptr_t)side->memory, ROOM, side->mr->lkey};
     struct ibv_recv_wr request = {.sg_list = &room, .num_sge = 1}, *bad;
 
-    check(ibv_post_recv(side->qp, &request, &bad) == 0, "ibv_post_recv");
+    check_result(ibv_post_recv(side->qp, &request, &bad), "ibv_post_recv");
 }
 
 static void send_to(struct side *side, struct ibv_ah *ah, uint32_t qp_num, const char *text)
@@ -42,17 +43,19 @@ static void send_to(struct side *side, struct ibv_ah *ah, uint32_t qp_num, const
     struct ibv_send_wr *bad;
 
     memcpy(place, text, source.length);
-    check(ibv_post_send(side->qp, &request, &bad) == 0, "ibv_post_send");
+    check_result(ibv_post_send(side->qp, &request, &bad), "ibv_post_send");
 }
 
-/* Waits for a datagram, past the completion of our own. */
+/* Waits for a datagram, past the completion of our own: not for ever, since one that was lost says
+ * nothing. */
 static struct ibv_wc received(struct side *side)
 {
+    time_t until = time(NULL) + PATIENCE;
     struct ibv_wc wc;
 
-    do
-        wc = completion(side);
-    while (wc.opcode != IBV_WC_RECV);
+    while (!poll_once(side, &wc) || wc.opcode != IBV_WC_RECV)
+        if (time(NULL) > until)
+            fail("no datagram came within %d seconds", PATIENCE);
     return wc;
 }
 
@@ -65,7 +68,7 @@ static void serve(struct side *side)
     printf("%u bytes: %s\n", wc.byte_len - GRH, (char *)side->memory + GRH);
     send_to(side, ah, wc.src_qp, "pong");
     completion(side);
-    check(ibv_destroy_ah(ah) == 0, "ibv_destroy_ah");
+    check_result(ibv_destroy_ah(ah), "ibv_destroy_ah");
 }
 
 static void ask(struct side *side)
@@ -73,7 +76,7 @@ static void ask(struct side *side)
     struct ibv_ah_attr attr = {
         .is_global = 1,
         .port_num = PORT,
-        .grh = {.dgid = side->peer.gid, .sgid_index = GID_INDEX, .hop_limit = 64},
+        .grh = {.dgid = side->peer.gid, .sgid_index = side->gid_index, .hop_limit = 64},
     };
     struct ibv_ah *ah = ibv_create_ah(side->pd, &attr);
 
@@ -81,7 +84,7 @@ static void ask(struct side *side)
     send_to(side, ah, side->peer.qp_num, "ping");
     received(side);
     printf("%s\n", (char *)side->memory + GRH);
-    check(ibv_destroy_ah(ah) == 0, "ibv_destroy_ah");
+    check_result(ibv_destroy_ah(ah), "ibv_destroy_ah");
 }
 
 int main(int argc, char **argv)

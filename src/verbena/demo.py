@@ -19,9 +19,16 @@ from verbena.bench.cores import Cores
 from verbena.bench.processes import MeasureError
 
 SECONDS = 0.3
+# On one core each message of the pingpong waits until the other process has the core.
+PINGPONGS, PINGPONGS_ON_ONE_CORE = 100_000, 1000
 ARRAY_LENGTH = 131072
 GENERAL_ADVICE = "`verbena doctor` says what on this machine is in the way, and what to do."
 PLAIN, SHARED = "verbena run --", "verbena run --shared-heap --"
+ONE_CORE = (
+    "On one core ib_write_lat looks at its own memory until a message is there, and the TCP that\n"
+    "polls at its socket: neither lets the other process run, so each message waits for the\n"
+    "system to end a time slice. Programs that poll a CQ, as ibv_rc_pingpong does, give way."
+)
 PINGPONG_LINES = ("local address", "remote address", "bytes in", "iters in")
 
 
@@ -73,7 +80,8 @@ def show_commands(words: Sequence[str], prefix: str) -> None:
 def pingpong(where: Cores) -> None:
     """Debian's ibv_rc_pingpong between two processes."""
     title("1. Debian's ibv_rc_pingpong, as it is, between two processes")
-    words = [perftest.find("ibv_rc_pingpong"), "-g", "1", "-n", "100000"]
+    count = PINGPONGS if where.distinct else PINGPONGS_ON_ONE_CORE
+    words = [perftest.find("ibv_rc_pingpong"), "-g", "1", "-n", str(count)]
     show_commands(words, PLAIN)
     _, said = perftest.run_pair(words, where, launch.environment())
     lines = [line for line in said.splitlines() if any(part in line for part in PINGPONG_LINES)]
@@ -125,6 +133,8 @@ def table(where: Cores) -> None:
         "Verbena's figures are those of a copy within one host, by the thread that posts; TCP\n"
         "goes through the kernel, twice. Neither says anything of a network between two hosts."
     )
+    if not where.distinct:
+        show(ONE_CORE)
 
 
 def tcp_latency(polling: bool) -> Case:

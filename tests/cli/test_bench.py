@@ -72,6 +72,16 @@ def series_of(case: Fake, rounds: int = 3, limit: float = 60.0) -> Series:
 # ---- reading results -----------------------------------------------------------------------------
 
 
+def test_programs_that_share_a_core_get_few_iterations() -> None:
+    """ib_write_lat gives the core to nobody; what only one side polls is as fast as on two."""
+    apart = Cores(0, 1)
+    assert perftest.Perftest("write_lat").expected(apart) > 1e6
+    assert perftest.Perftest("write_lat").expected(HERE) <= 100
+    assert perftest.Perftest("send_lat").expected(HERE) <= 5000
+    same = perftest.Perftest("read_lat")
+    assert same.expected(HERE) == same.expected(apart)
+
+
 def test_bandwidth_of_perftest() -> None:
     sample = perftest.Perftest("write_bw", 64 << 20).sample(perftest.data_row(BANDWIDTH))
     assert sample.value == 21246.28

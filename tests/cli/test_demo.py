@@ -95,3 +95,19 @@ def test_unknown_option_is_refused() -> None:
     done = subprocess.run(verbena_command("demo", "--fast"), capture_output=True, text=True)
     assert done.returncode == 2
     assert "--fast" in done.stderr
+
+
+@pytest.mark.debian
+def test_on_one_core_it_ends_soon_and_says_what_it_means() -> None:
+    """One core alone: no program gets iterations for which each message costs a time slice."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        done = demo()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\b1000 iters in [\d.]+ seconds", done.stdout)
+    assert f"on core {min(before)} alone" in done.stdout
+    assert re.search(r"8 bytes.*? ([\d.,]+) µs +([\d.,]+) µs +([\d.,]+) µs", done.stdout)
+    assert "ib_write_lat looks at its own memory" in done.stdout

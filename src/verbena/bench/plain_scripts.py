@@ -16,6 +16,7 @@ from verbena.bench.case import MIB
 from verbena.bench.side import Side
 
 CHUNK = 32
+WARM_UP = 20  # chunks
 RECEIVE_BUFFER = MIB
 
 
@@ -23,11 +24,23 @@ def tcp_latency(side: Side, seconds: float, polling: bool, average: bool = False
     """Half a round trip of 8 bytes over loopback TCP in µs; asleep while waiting, or polling."""
     with tcp_pair(side) as link:
         receive = poll_8 if polling else sleep_8
-        chunk = statistics.median(tcp_chunks(link, side, receive, 20))
-        wanted = max(int(seconds / max(chunk, side.exchange(chunk))), 10)
+        first = fitting(link, side, receive, 1, seconds)
+        wanted = fitting(link, side, receive, min(first, WARM_UP), seconds)
         times = tcp_chunks(link, side, receive, wanted)
         typical = statistics.fmean(times) if average else statistics.median(times)
         return typical / (2 * CHUNK) * 1e6 if side.first else None
+
+
+def fitting(
+    link: socket.socket,
+    side: Side,
+    receive: Callable[[socket.socket], None],
+    chunks: int,
+    seconds: float,
+) -> int:
+    """How many chunks fit into the time, after a trial; 3 at least. Both sides get one answer."""
+    chunk = statistics.median(tcp_chunks(link, side, receive, chunks))
+    return max(int(seconds / max(chunk, side.exchange(chunk))), 3)
 
 
 def tcp_pair(side: Side) -> socket.socket:
