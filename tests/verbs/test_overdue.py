@@ -61,6 +61,7 @@ IN_TIME = """
         verbs.connect_rc(qp, near, timeout=0, access=15)
         where = near.recv(12)
         os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
         mr = pd.reg_mr(bytearray(1 << 20), 15)
         qp.write(mr, int.from_bytes(where[:8], "little"), int.from_bytes(where[8:], "little"))
         for spin in (None, float("inf")):
