@@ -13,8 +13,12 @@ set -eu
 demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
     qperf infiniband-diags rdmacm-utils gdb valgrind
+    clang libclang-rt-dev # builds Verbena, and programs with its sanitizers
+    zsh fish              # shells of verbena env
     chromium chromium-driver # these look at the documentation's pages
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
+# Libraries whose symbols tests/abi reads; not every release has them under these names.
+library_packages=(libfabric1 libgloo0)
 compatibility_packages=(libfabric-bin openmpi-bin libopenmpi-dev)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
@@ -25,6 +29,7 @@ declare -A evidence=(
     [qemu-system-x86]=qemu-system-x86_64 [busybox-static]=busybox [cpio]=cpio [kmod]=depmod
     [qperf]=qperf [infiniband-diags]=ibstatus [rdmacm-utils]=rping [gdb]=gdb [valgrind]=valgrind
     [chromium]=chromium [chromium-driver]=chromedriver
+    [clang]=clang [libclang-rt-dev]=clang [zsh]=zsh [fish]=fish
     [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
     [pkg-config]=pkg-config [python3-dev]=python3-config)
@@ -59,6 +64,14 @@ missing() {
         else
             present "${evidence[$package]}" || echo "$package"
         fi
+    done
+}
+
+# Those of the packages that this release has.
+offered() {
+    local package
+    for package in "$@"; do
+        if apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; fi
     done
 }
 
@@ -112,6 +125,9 @@ demo)
     ;;
 test)
     mapfile -t packages < <(missing "${test_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    mapfile -t packages < <(offered "${library_packages[@]}")
+    mapfile -t packages < <(missing ${packages[@]+"${packages[@]}"})
     install ${packages[@]+"${packages[@]}"}
     ;;
 compatibility)

@@ -26,6 +26,31 @@ def pytest_report_header() -> str:
         return f"verbena: {error}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out tests on a simulated fabric that have no meaning there, in place of skips."""
+    items[:] = [item for item in items if not (is_simulated(item) and is_impossible(item))]
+
+
+def is_simulated(item: pytest.Item) -> bool:
+    """Whether the fixture `port` of tests/verbs, or `where` of tests/aio, is a simulated fabric."""
+    from verbena.sim.loop import Loop
+
+    params = parameters(item)
+    return params.get("port") == "sim" or params.get("where") is Loop
+
+
+def is_impossible(item: pytest.Item) -> bool:
+    """All hosts of a simulated fabric are in one process; a marker tells what else is not there."""
+    marker = item.get_closest_marker("not_simulated")
+    if marker is not None and not marker.args:
+        raise pytest.UsageError(f"{item.nodeid}: not_simulated needs a reason")
+    return marker is not None or parameters(item).get("processes") == "two processes"
+
+
+def parameters(item: pytest.Item) -> dict[str, object]:
+    return getattr(getattr(item, "callspec", None), "params", {})
+
+
 @pytest.fixture(scope="session")
 def debian_program() -> Callable[[str], str]:
     """debian_program(name) is the path of a program that scripts/setup-debian.sh installs."""

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -55,6 +57,15 @@ def device_mtu() -> int:
         return context.query_port(1).active_mtu.nbytes
 
 
+@contextlib.contextmanager
+def building(build: Path) -> Iterator[None]:
+    """Within it no other test builds in that folder: scripts/test.sh runs two pytests at once."""
+    build.parent.mkdir(parents=True, exist_ok=True)
+    with build.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @cache
 def native_build_folder() -> Path:
     """The build folder of the C test programs, configured for the sources as they are."""
@@ -62,14 +73,16 @@ def native_build_folder() -> Path:
     configure = ["-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
     configure += ["-DVERBENA_WERROR=ON"]
     configure += ["-DVERBENA_LTO=OFF", f"-DVERBENA_SANITIZE={'ON' if SANITIZED else 'OFF'}"]
-    cmake(*configure)
+    with building(build):
+        cmake(*configure)
     return build
 
 
 def native_build(target: str) -> Path:
     """Builds one target of the C test programs; returns the build folder."""
     build = native_build_folder()
-    cmake("--build", str(build), "--target", target)
+    with building(build):
+        cmake("--build", str(build), "--target", target)
     return build
 
 

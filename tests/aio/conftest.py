@@ -59,9 +59,6 @@ def where(request: pytest.FixtureRequest) -> Iterator[Where]:
     if request.param is not Loop:
         yield Where(request.param)
         return
-    marker = request.node.get_closest_marker("not_simulated")
-    if marker is not None:
-        pytest.skip(f"not on a simulated fabric: {marker.args[0]}")
     hosts = two_hosts()
     with hosts[DEVICE].here():
         yield Where(lambda: Loop(hosts), hosts)

@@ -57,9 +57,6 @@ def port(request: pytest.FixtureRequest) -> Iterator[Port]:
     if request.param == "direct":
         yield Port("direct")
         return
-    marker = request.node.get_closest_marker("not_simulated")
-    if marker is not None:
-        pytest.skip(f"not on a simulated fabric: {marker.args[0]}")
     hosts = two_hosts()
     with hosts[DEVICE].here():
         yield Port("sim", hosts)
@@ -106,8 +103,6 @@ def make_pair(
 ) -> Iterator[MakePair]:
     """make_pair(**options of Side) are two ends that are not connected yet."""
     made: list[Side | RemoteSide] = []
-    if port.hosts and processes == "two processes":
-        pytest.skip("a simulated fabric is in one process")
 
     def make(*, connected: bool = True, options: dict[str, int] | None = None, **side: Any) -> Pair:
         near = Side(kind=kind, **side)

@@ -55,6 +55,20 @@ ALONE = """
         assert waiting["qp_num"] == qp.qp_num
         print(child, waiting["why"])
 """
+IN_TIME = """
+        cq = ctx.create_cq(16)
+        qp = pd.create_qp(send_cq=cq)
+        verbs.connect_rc(qp, near, timeout=0, access=15)
+        where = near.recv(12)
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
+        mr = pd.reg_mr(bytearray(1 << 20), 15)
+        qp.write(mr, int.from_bytes(where[:8], "little"), int.from_bytes(where[8:], "little"))
+        for spin in (None, float("inf")):
+            begun = time.monotonic()
+            assert cq.wait(timeout=0.3, spin=spin) == []
+            print(time.monotonic() - begun, end=" ")
+"""
 WITH_TASKS = """
         async def main():
             acq = aio.AsyncCQ(ctx.create_cq(16, channel=ctx.create_comp_channel()))
@@ -107,6 +121,13 @@ def test_a_stopped_peer_that_has_to_answer(setting: str) -> None:
     for text in (said, line):
         assert "does not answer (timeout 0: for ever)" in text
         assert "stopped" in text
+
+
+def test_a_wait_for_a_stopped_peer_ends_in_time() -> None:
+    """Each poll tries the request again, and takes 80 ms."""
+    first, second, _ = run(IN_TIME, VERBENA_COPY="bounce")
+    assert 0.3 <= float(first) < 3
+    assert 0.3 <= float(second) < 3
 
 
 @pytest.mark.parametrize("port", ["auto", "roce"])

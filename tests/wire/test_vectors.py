@@ -15,7 +15,10 @@ from verbena import wire
 # What the vectors say about the content of a payload.
 NOT_OURS = {"mad"}
 FOUND = vectors()
-pytestmark = pytest.mark.skipif(not FOUND, reason=f"no packets.json in {VECTORS}")
+pytestmark = pytest.mark.skipif(
+    not FOUND,
+    reason=f"packets of other projects are no part of this one, and {VECTORS} has no packets.json",
+)
 
 
 def as_value(value: Any) -> Any:
