@@ -131,9 +131,51 @@ static void errors_while_packets_fly(void)
     fabric_close(&fabric);
 }
 
+/* As a packet does that names each number of the first QPs. Returns how often a QP was not whole.
+ */
+static void *look_for_queue_pairs(void *unwhole)
+{
+    const struct side *side = &fabric.side[0];
+
+    while (!atomic_load(&stopping)) {
+        pthread_mutex_lock(&fabric.lock);
+        for (uint32_t i = 0; i < VB_QPS_PER_SLOT; ++i) {
+            const struct vb_qp *found = __atomic_load_n(&side->adapter.qps[i], __ATOMIC_ACQUIRE);
+
+            if (found && vb_engine_find(side->engine, found->number) == found)
+                *(uint32_t *)unwhole += !found->shared || found->shared->qp_num != found->number;
+        }
+        pthread_mutex_unlock(&fabric.lock);
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* A packet may name the number of a QP that is being made. */
+static void a_queue_pair_that_is_found_is_whole(void)
+{
+    struct qp_options options = fabric_defaults();
+    uint32_t unwhole = 0;
+    pthread_t seeker;
+
+    atomic_store(&stopping, false);
+    fabric_open(&fabric, (struct fabric_options){.seed = 5});
+    start(&seeker, look_for_queue_pairs, &unwhole);
+    for (int round = 0; round < 300; ++round) {
+        qp[0] = fabric_qp(&fabric, 0, &options);
+        sched_yield();
+        CHECK_EQ(vb_qp_destroy(qp[0]), 0);
+    }
+    atomic_store(&stopping, true);
+    pthread_join(seeker, NULL);
+    CHECK_EQ(unwhole, 0);
+    fabric_close(&fabric);
+}
+
 int main(void)
 {
     RUN(two_programs_and_a_driver);
     RUN(errors_while_packets_fly);
+    RUN(a_queue_pair_that_is_found_is_whole);
     return 0;
 }

@@ -90,6 +90,49 @@ static void a_segment_that_could_be_taken_away_is_refused(void)
     end_close(&end);
 }
 
+/* ---- an offset in a table of the peer's ---- */
+
+static void stands_by(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_meet(socket);
+    for (int i = 0; i < 64; ++i)
+        CHECK_EQ(end.memory[i], 0x33);
+    end_meet(socket);
+}
+
+/* Whoever maps the peer's segment can have written it; it leads to this process's own memory. */
+static void an_offset_beyond_the_peers_heap_is_not_followed(void)
+{
+    const uint32_t access = IBV_ACCESS_REMOTE_WRITE;
+    const struct vb_mr_shared *region;
+    static uint8_t own[64];
+    struct end end;
+    int socket;
+    pid_t child = end_spawn("stands_by", &socket);
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    end_connect(&end, end_add_qp(&end), socket);
+    CHECK_EQ(vb_mr_check(&end.qp->peer->view, end.qp->remote->pd, end.peer.rkey, end.peer.addr, 64,
+                         access, &region),
+             VB_CHECK_OK);
+    CHECK(region->in_heap && end.qp->peer->heap);
+    ((struct vb_mr_shared *)(uintptr_t)region)->heap_offset =
+        (uintptr_t)own - (uintptr_t)end.qp->peer->heap - (end.peer.addr - region->iova);
+    memset(end.memory, 0x33, 64);
+    CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_WRITE, 64), 0);
+    CHECK_EQ(end_wait(end.cq, 10).status, IBV_WC_SUCCESS); /* by a copy to its address */
+    for (size_t i = 0; i < sizeof(own); ++i)
+        CHECK_EQ(own[i], 0);
+    end_meet(socket);
+    end_meet(socket);
+    end_kill(child, socket);
+    end_close(&end);
+}
+
 /* ---- garbage in everything that it maps ---- */
 
 static uint64_t next_random(uint64_t *state)
@@ -196,14 +239,16 @@ static void a_bystander_is_not_harmed(void)
 int main(int argc, char **argv)
 {
     static const struct end_play plays[] = {
+        {"stands_by", stands_by},
         {"scribbles", scribbles},
         {"is_scribbled_over", is_scribbled_over},
     };
 
-    if (end_play(argc, argv, plays, 2))
+    if (end_play(argc, argv, plays, 3))
         return 0;
     alarm(90); /* a hang is a failure */
     RUN(a_segment_that_could_be_taken_away_is_refused);
+    RUN(an_offset_beyond_the_peers_heap_is_not_followed);
     RUN(a_bystander_is_not_harmed);
     return 0;
 }

@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.soak.memory import Block
 from tests.support import ROOT
 from tests.verbs.side import ALL, RemoteSide, Side
 from verbena import launch, verbs
@@ -61,10 +62,7 @@ _CALLS = {
 }
 
 
-PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 LIBC = ctypes.CDLL(None)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -226,8 +224,8 @@ class RobustSide(Side):
         if alloc:
             self.buffer = self.pd.alloc(nbytes, ALL)
         else:
-            at = LIBC.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, PRIVATE, -1, 0)
-            self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(at), ALL)
+            block = Block(nbytes)  # unmapped, it is free for good: nothing else gets its address
+            self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(block.addr), ALL)
         self.span = self.buffer.addr, nbytes
 
     def receive_there(self, length: int, wr_id: int = 0) -> None:

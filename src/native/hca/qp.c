@@ -176,12 +176,15 @@ static int take_number(struct vb_adapter *adapter, struct vb_qp *qp)
     return error;
 }
 
-/* What is in the table is whole: other threads look. */
+/*
+ * A QP in the table is complete. vb_engine_find reads the table without these locks, under the
+ * port's, and a packet may name the number of a QP that is being made: so the store is a release.
+ */
 static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
 {
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
-    adapter->qps[index] = qp;
+    __atomic_store_n(&adapter->qps[index], qp, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&adapter->mutex);
     pthread_mutex_unlock(&adapter->lifetime);
 }
@@ -409,7 +412,7 @@ void vb_qp_unmake(struct vb_qp *qp)
     ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
-    adapter->qps[qp->index] = NULL;
+    __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&adapter->mutex);
     adapter->port->disconnect(qp); /* a late event may have asked for attention meanwhile */
     pthread_mutex_unlock(&adapter->lifetime);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "own_address.h"
 #include "pair.h"
 
 enum { BYTES = 16384, OWN_FAULT = 42 };
@@ -56,9 +57,24 @@ static void dies_of(void (*run)(void), int number)
 
 /* ---- requests ---- */
 
+/* What follows would test nothing where other mappings take the region's addresses. */
+static void unmapped_addresses_stay_free(void)
+{
+    uint8_t *gone = own_address_map(BYTES);
+
+    CHECK_EQ(munmap(gone, BYTES), 0);
+    for (size_t size = 4096; size <= (size_t)1 << 20; size *= 2)
+        for (int i = 0; i < 8; ++i) {
+            uint8_t *other = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+            CHECK(other != MAP_FAILED);
+            CHECK(other + size <= gone || other >= gone + BYTES);
+        }
+}
+
 static struct ibv_mr *map_region(struct pair *pair)
 {
-    uint8_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *memory = own_address_map(BYTES);
     struct ibv_mr *mr = ibv_reg_mr(pair->pd, memory, BYTES,
                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
@@ -386,6 +402,7 @@ static void other_faults_are_the_programs(void)
 
 int main(void)
 {
+    RUN(unmapped_addresses_stay_free);
     RUN(requests_end_in_error_whatever_the_program_set);
     RUN(other_faults_are_the_programs);
     return 0;

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
+#include "own_address.h"
 #include "pair.h"
 
 enum {
@@ -48,10 +49,7 @@ static void reconnect(void)
 
 static uint8_t *map(void)
 {
-    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(memory != MAP_FAILED);
-    return memory;
+    return own_address_map(BYTES);
 }
 
 static void addresses_begin_where_the_program_says(void)

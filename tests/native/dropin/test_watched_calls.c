@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "own_address.h"
 #include "pair.h"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* sighold and others */
@@ -32,10 +33,7 @@ static struct ibv_mr *region_at(struct pair *pair, void *memory)
 
 static uint8_t *map_page(void)
 {
-    uint8_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(memory != MAP_FAILED);
-    return memory;
+    return own_address_map(BYTES);
 }
 
 static void send_to(struct pair *pair, struct ibv_mr *target)

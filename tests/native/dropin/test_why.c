@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "dropin/verbena.h"
+#include "own_address.h"
 #include "pair.h"
 
 static int stderr_copy; /* where this program's own complaints go */
@@ -128,7 +129,7 @@ static void test_registration_of_what_cannot_be_written(void)
 
 static void test_registration(void)
 {
-    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *page = own_address_map(4096);
 
     CHECK(!ibv_reg_mr(pair.pd, page, 4096, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
     expect("ibv_reg_mr", EINVAL, "lack LOCAL_WRITE");

@@ -63,7 +63,7 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
               uint64_t iova, enum vb_atomic_op op, uint64_t compare_add, uint64_t swap_value,
               uint64_t *result)
 {
-    uint8_t *here = vb_peer_pointer(peer, mr, iova);
+    uint8_t *here = vb_peer_pointer(peer, mr, iova, sizeof(uint64_t));
     uint64_t addr = mr->addr + (iova - mr->iova);
 
     if (mr->in_heap && here)

@@ -35,15 +35,24 @@ static inline void vb_spans_add(struct vb_spans *spans, uint8_t *here, uint64_t 
     spans->total += length;
 }
 
-/* Where this process sees part of a peer's region, or NULL. */
+/*
+ * Where this process sees part of a peer's region, or NULL. The offset stands in memory that the
+ * peer and all its peers write to: one that leads beyond the peer's heap would be an address of
+ * this process's own, and is not followed.
+ */
 static inline uint8_t *vb_peer_pointer(const struct vb_peer *peer, const struct vb_mr_shared *mr,
-                                       uint64_t iova)
+                                       uint64_t iova, uint64_t length)
 {
+    uint64_t offset;
+
     if (peer->self)
         return (uint8_t *)(uintptr_t)(mr->addr + (iova - mr->iova));
-    if (mr->in_heap && peer->heap)
-        return peer->heap + mr->heap_offset + (iova - mr->iova);
-    return NULL;
+    if (!mr->in_heap || !peer->heap)
+        return NULL;
+    offset = __atomic_load_n(&mr->heap_offset, __ATOMIC_RELAXED) + (iova - mr->iova);
+    if (VB_UNLIKELY(offset > peer->heap_size || length > peer->heap_size - offset))
+        return NULL;
+    return peer->heap + offset;
 }
 
 /* Does this process see all of it? */

@@ -592,11 +592,12 @@ static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *w
 {
     bool whole = wr->wr.flush.level == IBV_FLUSH_MR;
     uint64_t addr = whole ? mr->iova : wr->wr.flush.remote_addr;
+    uint64_t length = whole ? mr->length : wr->wr.flush.length;
 
     spans->count = 0;
     spans->total = 0;
-    vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova),
-                 whole ? mr->length : wr->wr.flush.length);
+    vb_spans_add(spans, vb_peer_pointer(peer, mr, addr, length), mr->addr + (addr - mr->iova),
+                 length);
 }
 
 static enum vb_check check_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,

@@ -207,7 +207,8 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
         if (VB_UNLIKELY(check && part))
             return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
                                IBV_ACCESS_LOCAL_WRITE, mr);
-        vb_spans_add(spans, vb_peer_pointer(peer, mr, addr), mr->addr + (addr - mr->iova), part);
+        vb_spans_add(spans, vb_peer_pointer(peer, mr, addr, part), mr->addr + (addr - mr->iova),
+                     part);
         spans->at_once |= may_vanish(peer, mr);
         length -= part;
     }

@@ -103,7 +103,7 @@ static inline enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint
                                 rkey, addr, length, need, region);
     if (VB_UNLIKELY(check))
         return vb_note_refusal(qp, check, rkey, addr, length, need, *region, evidence);
-    vb_spans_add(spans, vb_peer_pointer(qp->peer, *region, addr),
+    vb_spans_add(spans, vb_peer_pointer(qp->peer, *region, addr, length),
                  (*region)->addr + (addr - (*region)->iova), length);
     return VB_CHECK_OK;
 }
