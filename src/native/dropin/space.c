@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dropin/space.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "memory/descriptor.h"
 #include "memory/process_heap.h"
 #include "port/direct/direct.h"
 
@@ -21,14 +23,18 @@ struct vb_space_use {
 /* What the process has now. */
 static struct vb_space_use vb_space_now(void)
 {
-    FILE *file = fopen("/proc/self/statm", "re");
+    int file = vb_descriptor_raise(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = 0, data = 0;
+    char text[128];
+    ssize_t length;
 
-    if (!file)
+    if (file < 0)
         return (struct vb_space_use){0};
-    if (fscanf(file, "%" SCNu64 " %*u %*u %*u %*u %" SCNu64, &size, &data) != 2)
+    length = read(file, text, sizeof(text) - 1);
+    close(file);
+    text[length > 0 ? length : 0] = '\0';
+    if (sscanf(text, "%" SCNu64 " %*u %*u %*u %*u %" SCNu64, &size, &data) != 2)
         size = data = 0;
-    fclose(file);
     return (struct vb_space_use){size * page, data * page};
 }
 
