@@ -86,9 +86,7 @@ def test_who_asked_for_packets_alone_cannot_open_the_device(host: Host) -> None:
     process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_PORT": "roce"})
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert (
-        f"]: cannot open verbena0: {TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in output
-    )
+    assert f"]: cannot open verbena0: {TAKEN}. Who has it: ss -ulnpe 'sport = :4791'" in output
     assert "Without VERBENA_PORT=roce the processes of this host are reached all the same" in output
 
 
