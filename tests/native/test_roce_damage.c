@@ -214,7 +214,8 @@ static void test_one_that_counts(void)
         CHECK_EQ(delivered(&sender, 4, psn, VB_BTH + 8, ++id), 1);
     CHECK_EQ(delivered(&sender, 4, 1000, VB_BTH + 8, id += 7), 1); /* six were lost */
     time_now += 1000000000;
-    CHECK_EQ(delivered(&sender, 4, 1001, VB_BTH + 8, id += 1000), 1); /* a second of silence */
+    CHECK_EQ(delivered(&sender, 4, 1001, VB_BTH + 8, id += 1000), 0); /* a second of silence */
+    CHECK_EQ(delivered(&sender, 4, 1001, VB_BTH + 8, ++id), 2);       /* sent again */
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 0); /* to other processes */
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 1); /* the same again */
     CHECK_EQ(delivered(&sender, 4, 1003, VB_BTH + 8, ++id), 1);

@@ -73,14 +73,20 @@ static bool ids_follows(struct vb_icrc_unseen seen, struct vb_icrc_unseen unseen
     return after && (after <= ahead || before <= behind);
 }
 
+/* `ticks` of silence: so many more can follow. */
 static bool ids_is_near(const struct vb_ids_sender *sender, const struct vb_ids_flow *flow,
-                        struct vb_icrc_unseen unseen, uint64_t now)
+                        struct vb_icrc_unseen unseen, uint32_t ticks)
 {
     if (sender->kind != VB_IDS_COUNTS)
         return false;
-    return ids_follows(sender->believed.unseen, unseen, 0,
-                       SENDER_AHEAD + ids_ticks(sender->believed.when, now)) ||
+    return ids_follows(sender->believed.unseen, unseen, 0, SENDER_AHEAD + ticks) ||
            (flow->is_known && ids_follows(flow->believed, unseen, FLOW_BEHIND, FLOW_AHEAD));
+}
+
+/* A connection's packet that comes after a pause is asked for again, so that few are believed. */
+static uint32_t ids_pause(const struct vb_ids_sender *sender, const struct vb_ids_doubt *doubt)
+{
+    return doubt->reliable ? 0 : ids_ticks(sender->believed.when, doubt->now);
 }
 
 /*
@@ -177,7 +183,7 @@ enum vb_ids_verdict vb_ids_judge(struct vb_ids *ids, struct vb_ids_flow *flow,
     /* Without DF there are engines in hardware with one number for all, 0 or 1. */
     if (!doubt->unseen.dont_fragment && doubt->unseen.id > 1)
         return VB_IDS_WRONG;
-    if (!ids_is_near(sender, flow, doubt->unseen, doubt->now))
+    if (!ids_is_near(sender, flow, doubt->unseen, ids_pause(sender, doubt)))
         return ids_weigh(ids, sender, flow, doubt);
     ids_believe(sender, flow, doubt->unseen, doubt->now);
     return VB_IDS_RIGHT;
@@ -194,7 +200,7 @@ void vb_ids_note_placed(struct vb_ids *ids, struct vb_ids_pair pair, uint16_t so
     if (sender->kind == VB_IDS_COUNTS) {
         struct vb_ids_flow *flow = vb_ids_flow(ids, pair, source_port);
 
-        if (ids_is_near(sender, flow, unseen, now))
+        if (ids_is_near(sender, flow, unseen, 0))
             ids_believe(sender, flow, unseen, now);
         if (++sender->placed < CHANGE)
             return;

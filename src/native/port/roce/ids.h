@@ -15,9 +15,9 @@
  * overtake each other, as Linux' fq_codel gives each its turn after the packets have their
  * identifications; within a flow the order holds. So what was believed last is kept here of each
  * sender and of each flow, and believed are the few of the 2^16 identifications that follow either
- * (ids.c), and after the sender's silence one more for each millisecond. With DF set no single
- * flipped bit of a packet up to 4,500 bytes looks like another identification; two or more pass as
- * random damage does.
+ * (ids.c), and of datagrams one more for each millisecond of the sender's silence. With DF set no
+ * single flipped bit of a packet up to 4,500 bytes looks like another identification; two or more
+ * pass as random damage does.
  *
  * A packet that has an identification, but none that is expected, is parked: its reader keeps it
  * (park.h). If the flow's next packet follows it, both are right, since two identifications agree.
