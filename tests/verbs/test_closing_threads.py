@@ -103,15 +103,45 @@ ROUNDS = """
 
 
 def run(call: str, port: str) -> None:
+    assert run_code(textwrap.dedent(ROUNDS) + call, port) == (0, "")
+
+
+def run_code(code: str, port: str) -> tuple[int, str]:
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ROUNDS) + call],
+        [sys.executable, "-c", code],
         env=os.environ | {"VERBENA_PORT": port},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    return result.returncode, result.stderr
+
+
+# What QPCap does is Python code, in which another thread may get its turn.
+CLOSED_AT_THE_END = """
+    import threading
+    from verbena import verbs
+    from verbena.verbs import attributes
+
+    real = attributes.QPCap
+
+    def with_a_turn_for_another(*fields):
+        other = threading.Thread(target=ctx.close)
+        other.start()
+        other.join()
+        return real(*fields)
+
+    ctx = verbs.open_device()
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(4)
+    attributes.QPCap = with_a_turn_for_another
+    assert pd.create_qp(send_cq=cq).closed
+"""
+
+
+def test_closing_the_context_when_a_queue_pair_is_just_made() -> None:
+    code = textwrap.dedent(CLOSED_AT_THE_END)
+    assert run_code(code, "direct") == (0, "")
 
 
 CALLS = [

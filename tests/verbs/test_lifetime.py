@@ -251,7 +251,8 @@ def test_the_parent_works_on_after_its_child_has_cleaned_up(local_pair: Pair) ->
 def test_a_forked_child_opens_the_device_for_itself() -> None:
     result = run(
         """
-        import os
+        import os, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12: that there are threads
         from verbena import verbs
         ctx = verbs.open_device()
         pid = os.fork()

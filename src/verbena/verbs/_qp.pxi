@@ -743,8 +743,8 @@ cdef QP _create_qp(PD pd, init):
     _end_all(parts)
     if self.qp is NULL:
         raise pd.context._failed("create_qp", errno)
-    self.cap = _qp_cap(&attr.cap)
     _enlist(self)
+    self.cap = _qp_cap(&attr.cap)  # Python code, in which another thread may close the QP: last
     return self
 
 
