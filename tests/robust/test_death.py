@@ -102,8 +102,8 @@ def test_the_event_comes_once_whatever_the_connection_is_at(
 
 
 DIES = """
-import ctypes, os, socket
-from verbena import _native, verbs
+import os, socket
+from verbena import verbs
 here, there = socket.socketpair()
 child = os.fork() == 0
 sock = there if child else here
@@ -114,23 +114,18 @@ verbs.connect_rc(qp, sock)
 if child:
     sock.recv(1)
     os._exit(0)
-name = _native.core().ibv_event_type_str
-name.restype = ctypes.c_char_p
-usual = name(1)
 sock.sendall(b"!")
 print(ctx.get_async_event(10).text)
-print(name(1).decode().removeprefix(usual.decode()))
 """
 
 
-def test_the_log_and_the_name_of_the_event_say_it_too() -> None:
+def test_the_log_says_it_too() -> None:
     env = clean_environment() | {"VERBENA_LOG": "errors"}
     done = subprocess.run(
         [sys.executable, "-c", DIES], env=env, capture_output=True, text=True, timeout=60
     )
-    text, name = done.stdout.splitlines()
+    (text,) = done.stdout.splitlines()
     assert "ended, or closed its device, while this QP was connected to it" in text
-    assert name == ": the peer's process ended, or closed its device"
     (line,) = done.stderr.splitlines()
     assert line.endswith(f": event: local work queue catastrophic error: {text}")
 

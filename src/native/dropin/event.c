@@ -4,7 +4,6 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
-#include "dropin/strings.h"
 #include "dropin/verbena.h"
 
 VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
@@ -66,29 +65,15 @@ static uint32_t cause_of(const struct ibv_async_event *event)
     return atomic_load(&(qp->real ? qp->real : qp)->shared->failed); /* `real`: of an XRC target */
 }
 
-/* Did the thread's latest event come since the peer's process ended? For ibv_event_type_str, which
- * is told the type alone. */
-static _Thread_local bool latest_is_death;
-
-bool vb_event_latest_is_death(void)
-{
-    return latest_is_death;
-}
-
-/* What the event's text and its line in the log need, while nobody can have destroyed its QP. */
-static void note_cause(struct ibv_context *context, const struct ibv_async_event *event)
+/* The event's line in the log, while nobody can have destroyed its QP. */
+static void log_cause(struct ibv_context *context, const struct ibv_async_event *event)
 {
     uint32_t cause = cause_of(event);
-    struct vb_evidence evidence;
     char text[1024];
 
-    latest_is_death = false; /* the line below has it from the evidence */
     if (vb_settings()->explain && vb_completion_text(context, cause, text, sizeof(text)))
         vb_log(VB_LOG_ERRORS, "QP 0x%x: event: %s: %s", event->element.qp->qp_num,
                ibv_event_type_str(event->event_type), text);
-    latest_is_death = event->event_type == IBV_EVENT_QP_FATAL &&
-                      vb_evidence_get(&vb_core(context)->adapter->self, cause, &evidence) &&
-                      evidence.check == VB_CHECK_PEER_DIED;
 }
 
 VB_EXPORT int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size)
@@ -104,7 +89,7 @@ VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_
     int error = core ? vb_event_get(core, event) : -VB_ERROR_FORKED;
 
     if (!error) {
-        note_cause(context, event);
+        log_cause(context, event);
         return 0;
     }
     errno = -error;

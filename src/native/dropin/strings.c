@@ -65,9 +65,6 @@ VB_EXPORT const char *ibv_event_type_str(enum ibv_event_type type)
         [IBV_EVENT_DEVICE_SPEED_CHANGE] = "Device link speed change",
     };
 
-    if (type == IBV_EVENT_QP_FATAL && vb_event_latest_is_death())
-        return "local work queue catastrophic error: the peer's process ended, or closed its "
-               "device";
     return LOOK_UP(names, type);
 }
 
