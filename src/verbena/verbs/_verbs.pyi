@@ -206,7 +206,7 @@ class Context:
         """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
 
         Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
-        no packets or is not Verbena's.
+        no packets or is not Verbena's; the text says why.
         """
     def fault_counters(self) -> str:
         """How often each fault rule matched and acted: a line for each.
