@@ -847,12 +847,22 @@ async def connect_rc(
     Raises what it raises, except ETIMEDOUT: use ``asyncio.timeout``.
     """
     connect.check_options(options)
-    port = options.get("port", 1)
-    local, gid_index = connect.local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
+    _check_streams(reader, writer)
+    with connect.telling(writer.write):
+        local, gid_index = connect.prepare(qp, options, gid_index, psn)
     try:
         return await _exchange(qp, reader, writer, local, gid_index, options)
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise connect.peer_closed() from error
+
+
+def _check_streams(reader: object, writer: object) -> None:
+    for stream, method in ((reader, "readexactly"), (writer, "write")):
+        if not hasattr(stream, method):
+            raise TypeError(
+                "aio.connect_rc takes the two streams of asyncio.open_connection or start_server"
+                f" (over a socket: verbena.connect_rc), and not {type(stream).__name__}"
+            )
 
 
 async def _exchange(
