@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, SupportsIndex, Unpack
 from weakref import WeakKeyDictionary, ref
 
 from .verbs import connect
@@ -54,6 +54,9 @@ _PIECE_SHIFT = 16
 
 _tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
 _async_cqs: WeakKeyDictionary[CQ, ref[AsyncCQ]] = WeakKeyDictionary()  # the latest of each CQ
+
+if TYPE_CHECKING:
+    from .verbs._verbs import Bytes
 
 Local = MR | SGE | Sequence[SGE]
 P = ParamSpec("P")
@@ -584,7 +587,7 @@ class AsyncQP:
 
     def send(
         self,
-        local: Local,
+        local: Local | Bytes,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -618,9 +621,9 @@ class AsyncQP:
 
     def write(
         self,
-        local: Local,
-        remote_addr: int,
-        rkey: int,
+        local: Local | Bytes,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -646,8 +649,8 @@ class AsyncQP:
     def read(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -671,10 +674,10 @@ class AsyncQP:
     def compare_swap(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        compare: int,
-        swap: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
+        compare: SupportsIndex,
+        swap: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -698,9 +701,9 @@ class AsyncQP:
     def fetch_add(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        add: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
+        add: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -723,8 +726,8 @@ class AsyncQP:
     def atomic_write(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -745,8 +748,8 @@ class AsyncQP:
 
     def flush(
         self,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         length: int | None = None,
         *,
         placement: int = PlacementType.GLOBAL,
