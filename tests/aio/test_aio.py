@@ -6,12 +6,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import socket
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -542,51 +540,6 @@ def test_connecting_over_streams(run: Run, where: Where) -> None:
     with near.ctx, far.ctx:
         run(program())
         assert near.state() == far.state() == "RTS"
-
-
-async def both_streams(
-    one: Callable[..., Awaitable[Any]], other: Callable[..., Awaitable[Any]]
-) -> list[Any]:
-    """What becomes of two ends, each given the reader and the writer of its side."""
-    ends = socket.socketpair()
-    streams = [await asyncio.open_connection(sock=end) for end in ends]
-    outcomes = await asyncio.gather(
-        *(end(*stream) for end, stream in zip((one, other), streams, strict=True)),
-        return_exceptions=True,
-    )
-    for _, writer in streams:
-        writer.close()
-    return outcomes
-
-
-@pytest.mark.not_simulated("its streams are those of the fabric's hosts")
-@pytest.mark.parametrize("qp", ["closed", "none", "connected"])
-def test_the_peer_of_a_qp_that_cannot_be_connected_is_told(run: Run, qp: str) -> None:
-    near, far, third = Side(), Side(), Side()
-    given: Any = None if qp == "none" else far.qp
-    if qp == "closed":
-        far.qp.close()
-    if qp == "connected":
-        verbs.connect_pair(far.qp, third.qp)
-
-    async def program() -> list[Any]:
-        async with asyncio.timeout(10):
-            return await both_streams(
-                partial(aio.connect_rc, near.qp), partial(aio.connect_rc, given)
-            )
-
-    told, failed = run(program())
-    assert isinstance(told, verbs.ConnectError)
-    assert told.errno == errno.ECONNREFUSED
-    assert str(failed) in str(told)
-    for side in (near, far, third):
-        side.close()
-
-
-def test_a_socket_is_no_stream(run: Run, ends: AsyncEnds) -> None:
-    a, b = socket.socketpair()
-    with a, b, pytest.raises(TypeError, match=r"asyncio.open_connection.*verbena.connect_rc"):
-        run(aio.connect_rc(ends.near.qp, a, a))  # type: ignore[arg-type]
 
 
 def test_a_closed_context_ends_what_waits(run: Run, ends: AsyncEnds) -> None:
