@@ -26,19 +26,20 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, ParamSpec, Self, SupportsIndex, Unpack
 from weakref import WeakKeyDictionary, ref
 
 from .verbs import connect
 from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
 from .verbs.attributes import AsyncEvent
 from .verbs.connect import ConnectOptions, QPInfo
-from .verbs.enums import PlacementType, SendFlags
+from .verbs.enums import PlacementType, SendFlags, WCStatus
 from .verbs.errors import VerbsError
+from .waiting import Reader, Step, Steps, Unheard, Wakeup, wake
 
 __all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "events"]
 
@@ -55,76 +56,11 @@ _PIECE_SHIFT = 16
 _tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
 _async_cqs: WeakKeyDictionary[CQ, ref[AsyncCQ]] = WeakKeyDictionary()  # the latest of each CQ
 
+if TYPE_CHECKING:
+    from .verbs._verbs import Bytes
+
 Local = MR | SGE | Sequence[SGE]
 P = ParamSpec("P")
-Steps = Generator[asyncio.Future[None] | None, None, WC]
-"""What an await goes through: a future to wait for, or None to let others run first."""
-
-
-class Wakeup:
-    """Futures of the tasks that wait for one thing; setting them wakes the tasks to look again."""
-
-    def __init__(self) -> None:
-        self._waiters: deque[asyncio.Future[None]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiters)
-
-    def wait(self, loop: asyncio.AbstractEventLoop) -> Generator[asyncio.Future[None], None, None]:
-        """Suspend the running task until it is woken."""
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            yield from waiter
-        except BaseException:
-            if waiter.done() and not waiter.cancelled():
-                self.one()  # this task was woken but gives up: pass the word on
-            raise
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-
-    def one(self) -> None:
-        while self._waiters and not _wake(self._waiters.popleft()):
-            pass
-
-    def all(self) -> None:
-        while self._waiters:
-            self.one()
-
-
-def _wake(waiter: asyncio.Future[None]) -> bool:
-    """False: nobody waits by it any more."""
-    if waiter.done() or waiter.get_loop().is_closed():
-        return False
-    waiter.set_result(None)
-    return True
-
-
-class Reader:
-    """Has a loop call ``ready`` when a descriptor is readable.
-
-    Follows the program from loop to loop.
-    """
-
-    def __init__(self, fd: int, ready: Callable[[], None]) -> None:
-        self._fd = fd
-        self._ready = ready
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def attach(self) -> asyncio.AbstractEventLoop:
-        """Read from the running loop, which is returned."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self.detach()
-            loop.add_reader(self._fd, self._ready)
-            self._loop = loop
-        return loop
-
-    def detach(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._fd)
-        self._loop = None
 
 
 class AsyncCQ:
@@ -132,7 +68,8 @@ class AsyncCQ:
 
     ``async for wc in acq`` gives the completions of requests posted otherwise than by an AsyncQP,
     failed ones too; it ends when the AsyncCQ is closed, and raises VerbsError when the CQ is in
-    error. Closing the CQ closes the AsyncCQ. All tasks that use it run in one loop at a time.
+    error. Closing the CQ closes the AsyncCQ. All tasks that use it run in one loop at a time: in
+    another one, while that runs, its use raises VerbsError(EBUSY).
 
     Raises VerbsError: EINVAL (no channel, or one that other CQs notify too), EBUSY (another AsyncCQ
     has the CQ, and would take its completions).
@@ -165,6 +102,9 @@ class AsyncCQ:
 
     def close(self) -> None:
         """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
+        if self._pending and self._ended is None:
+            with suppress(VerbsError):  # what has completed is told as it is, above all a failure
+                self.poll()
         self._end(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
 
     def _end(self, why: VerbsError) -> None:
@@ -220,8 +160,10 @@ class AsyncCQ:
     def poll(self) -> bool:
         """Take what has completed, without waiting; True if there was something.
 
-        Raises VerbsError when the CQ is in error.
+        Raises VerbsError when the CQ is in error, EBUSY when a loop of another thread has it.
         """
+        if self._reader.loop is not None:
+            self._reader.check()
         found = False
         while True:
             try:
@@ -303,53 +245,7 @@ def _refuse_second(cq: CQ) -> None:
         )
 
 
-class _Step(Coroutine[asyncio.Future[None] | None, None, WC]):
-    """An awaitable that suspends only when it must, or when it is others' turn.
-
-    It is a coroutine for who asks for one: ``asyncio.create_task`` and ``TaskGroup.create_task``
-    do, and step it by ``send``.
-    """
-
-    __slots__ = ("_stepping",)
-
-    def __init__(self) -> None:
-        self._stepping: dict[object, Steps] = {}  # by task
-
-    def send(self, value: None, /) -> asyncio.Future[None] | None:
-        """Start or go on, as a task does."""
-        return self._step(lambda steps: steps.send(value))
-
-    def throw(self, error: Any, /, *rest: Any) -> asyncio.Future[None] | None:
-        """Raise ``error`` where it waits, as a task does that is cancelled."""
-        return self._step(lambda steps: steps.throw(error, *rest))
-
-    def _step(
-        self, how: Callable[[Steps], asyncio.Future[None] | None]
-    ) -> asyncio.Future[None] | None:
-        """Several tasks may be made of one: each has steps of its own."""
-        task = _current_task()
-        if task not in self._stepping:
-            self._stepping[task] = self.__await__()
-        try:
-            return how(self._stepping[task])
-        except BaseException:
-            self._stepping.pop(task, None)
-            raise
-
-    def close(self) -> None:
-        """End the waits of the tasks that step it. A request that was posted stays so."""
-        while self._stepping:
-            self._stepping.popitem()[1].close()
-
-
-def _current_task() -> object:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop is running
-        return None
-
-
-class _Next(_Step):
+class _Next(Step):
     """The next completion of an AsyncCQ."""
 
     __slots__ = ("_acq",)
@@ -362,13 +258,14 @@ class _Next(_Step):
         return self._acq._next()
 
 
-class Operation(_Step):
+class Operation(Step):
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
     could not be posted. It may be awaited late, more than once, or never, and a task may be made of
-    it (``TaskGroup.create_task``)."""
+    it (``TaskGroup.create_task``). A failure that nobody awaits is told to the loop's exception
+    handler, once it is known: at a later await on the AsyncCQ, or when that is closed."""
 
     __slots__ = (
-        *("_acq", "_aqp", "_kept", "_length", "_outcome", "_queued", "_waiters"),
+        *("_acq", "_aqp", "_kept", "_length", "_outcome", "_queued", "_unheard", "_waiters"),
         *("posted", "token"),
     )
 
@@ -383,6 +280,7 @@ class Operation(_Step):
         self._queued = False
         self._waiters: tuple[asyncio.Future[None], ...] = ()  # of acq._awaited
         self._outcome: WC | Exception | None = None
+        self._unheard: Unheard | None = None
 
     @property
     def done(self) -> bool:
@@ -407,10 +305,12 @@ class Operation(_Step):
     def end(self, outcome: WC | Exception) -> None:
         """It has completed, or failed otherwise."""
         self._outcome = outcome
+        if not isinstance(outcome, WC) or not outcome.is_success:
+            self._remember(outcome)
         if self._waiters:
             self._acq._awaited -= len(self._waiters)
             for waiter in self._waiters:
-                _wake(waiter)
+                wake(waiter)
             self._waiters = ()
         if not self.posted:
             return
@@ -468,7 +368,24 @@ class Operation(_Step):
                 errno.ECANCELED, "the request was cancelled before it was posted"
             )
 
+    def _remember(self, outcome: WC | Exception) -> None:
+        """The loop is told of a failure that nobody awaits, unless it follows from what is told
+        elsewhere: the QP's first error, or a CQ, QP or AsyncCQ that has ended."""
+        error: Exception | None = None
+        if not isinstance(outcome, WC):
+            if not self.posted and getattr(outcome, "errno", None) != errno.ECANCELED:
+                error = outcome
+        elif outcome.status != WCStatus.WR_FLUSH_ERR:
+            try:
+                outcome.raise_for_status()
+            except VerbsError as failed:
+                error = failed.with_traceback(None)
+        if error is not None:
+            self._unheard = Unheard(error, self._acq._reader.loop)
+
     def _result(self) -> WC:
+        if self._unheard is not None:
+            self._unheard.heard = True
         if isinstance(self._outcome, Exception):
             raise self._outcome
         assert self._outcome is not None
@@ -522,6 +439,8 @@ class AsyncQP:
 
         Raises VerbsError when the AsyncCQ has ended.
         """
+        if self.send_cq._reader.loop is not None:
+            self.send_cq._reader.check()
         operation = Operation(self.send_cq, self, kept, length)
         if not self._has_room():
             self.send_cq.poll()
@@ -593,7 +512,7 @@ class AsyncQP:
 
     def send(
         self,
-        local: Local,
+        local: Local | Bytes,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -627,9 +546,9 @@ class AsyncQP:
 
     def write(
         self,
-        local: Local,
-        remote_addr: int,
-        rkey: int,
+        local: Local | Bytes,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -655,8 +574,8 @@ class AsyncQP:
     def read(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -680,10 +599,10 @@ class AsyncQP:
     def compare_swap(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        compare: int,
-        swap: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
+        compare: SupportsIndex,
+        swap: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -707,9 +626,9 @@ class AsyncQP:
     def fetch_add(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        add: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
+        add: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -732,8 +651,8 @@ class AsyncQP:
     def atomic_write(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         offset: int = 0,
         *,
         flags: int = 0,
@@ -754,8 +673,8 @@ class AsyncQP:
 
     def flush(
         self,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: SupportsIndex,
+        rkey: SupportsIndex,
         length: int | None = None,
         *,
         placement: int = PlacementType.GLOBAL,
@@ -780,6 +699,7 @@ class AsyncQP:
 
         Its WC says what arrived. Raises VerbsError(ENOMEM) when the queue is full.
         """
+        self.recv_cq._reader.check()
         self.recv_cq._check()
         operation = Operation(self.recv_cq, None, (self, local), length)
         self.qp.recv(local, offset, length, wr_id=operation.token)
@@ -856,12 +776,22 @@ async def connect_rc(
     Raises what it raises, except ETIMEDOUT: use ``asyncio.timeout``.
     """
     connect.check_options(options)
-    port = options.get("port", 1)
-    local, gid_index = connect.local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
+    _check_streams(reader, writer)
+    with connect.telling(writer.write):
+        local, gid_index = connect.prepare(qp, options, gid_index, psn)
     try:
         return await _exchange(qp, reader, writer, local, gid_index, options)
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise connect.peer_closed() from error
+
+
+def _check_streams(reader: object, writer: object) -> None:
+    for stream, method in ((reader, "readexactly"), (writer, "write")):
+        if not hasattr(stream, method):
+            raise TypeError(
+                "aio.connect_rc takes the two streams of asyncio.open_connection or start_server"
+                f" (over a socket: verbena.connect_rc), and not {type(stream).__name__}"
+            )
 
 
 async def _exchange(

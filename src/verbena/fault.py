@@ -218,7 +218,9 @@ class Device(Protocol):
 def set_rules(context: Device, *rules: Rule | str, seed: int | None = None) -> None:
     """Rules in place of those that the open device has; none: packets pass again.
 
-    Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP) when the device sends no packets.
+    Where a peer on this host is reached without packets the rules do nothing to it, and a line on
+    stderr says so. Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP), which says why, when
+    the device sends no packets.
     """
     context.set_fault(text(*rules, seed=seed))
 

@@ -180,6 +180,73 @@ def test_a_strict_type_checker_finds_mistakes(tmp_path: Path) -> None:
     assert all(f"wrong.py:{line}: error" in said for line in (6, 7, 8)), said
 
 
+RIGHT = """
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import assert_type
+from verbena import aio, verbs
+
+
+def use(mr: verbs.MR, qp: verbs.QP, aqp: aio.AsyncQP) -> list[aio.Operation]:
+    assert_type(mr.array(np.float32), NDArray[np.float32])
+    assert_type(mr.array(np.dtype(np.int64), 4), NDArray[np.int64])
+    assert_type(mr.array(), NDArray[np.uint8])
+    assert_type(mr.array("f4"), NDArray[Any])
+    addr, rkey = np.uint64(mr.addr), np.uint32(mr.rkey)
+    qp.write(mr, addr, rkey)
+    qp.read(mr, addr, rkey)
+    qp.fetch_add(mr, addr, rkey, np.uint64(1))
+    qp.post_send(verbs.SendWR(remote_addr=addr, rkey=rkey))
+    return [
+        aqp.write(mr, addr, rkey),
+        aqp.flush(addr, rkey),
+        aqp.send(b"bytes", flags=verbs.SendFlags.INLINE),
+        aqp.write(np.zeros(8), addr, rkey, flags=verbs.SendFlags.INLINE),
+    ]
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_strict_type_checker_takes_what_runs(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason=NO_MYPY)
+    file = tmp_path / "right.py"
+    file.write_text(RIGHT)
+    assert check(tmp_path, file) == ""
+
+
+def test_what_the_type_checker_takes_runs(tmp_path: Path) -> None:
+    program = (
+        RIGHT
+        + """
+import asyncio
+
+
+async def main() -> None:
+    with verbs.open_device() as ctx:
+        pd, channel = ctx.alloc_pd(), ctx.create_comp_channel()
+        acq, cq = aio.AsyncCQ(ctx.create_cq(64, channel)), ctx.create_cq(64)
+        near = pd.create_qp(send_cq=acq.cq, max_inline_data=64)
+        plain, far, other = (pd.create_qp(send_cq=cq) for _ in range(3))
+        verbs.connect_pair(near, far)
+        verbs.connect_pair(plain, other)
+        mr = pd.alloc(64, verbs.AccessFlags(0xF) | verbs.AccessFlags.FLUSH_GLOBAL)
+        far.recv(mr)
+        for operation in use(mr, plain, aio.AsyncQP(near, acq)):
+            await operation
+        assert all(wc.is_success for wc in cq.wait(5, 10))
+
+
+asyncio.run(main())
+"""
+    )
+    file = tmp_path / "right.py"
+    file.write_text(program)
+    done = python(str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- import ----
 
 

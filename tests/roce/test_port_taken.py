@@ -49,6 +49,16 @@ def test_info_says_why(host: Host) -> None:
     assert found["reason"].startswith("UDP port 4791 is taken, by another user's process")
 
 
+def test_each_text_names_a_process_of_this_user_that_is_slow(host: Host) -> None:
+    said = [
+        host.run(*verbena_command("info", "--json")),
+        host.start("ibv_devinfo", env={"VERBENA_PORT": "roce"}).communicate(timeout=60)[0],
+    ]
+    for text in said:
+        assert "a process of this user that is stopped or too slow to answer" in text
+        assert "ss -ulnpe 'sport = :4791'" in text
+
+
 def test_doctor_says_what_to_do(host: Host) -> None:
     said = host.run(*verbena_command("doctor"))
     assert "RoCE port: UDP port 4791 is taken" in said

@@ -135,6 +135,71 @@ def test_the_peer_is_told_why_a_side_failed(sides: tuple[Side, Side], sockets: S
     assert caught.value.errno == errno.ECONNREFUSED
 
 
+def test_the_peer_of_a_closed_qp_is_told(sides: tuple[Side, Side], sockets: Sockets) -> None:
+    sides[1].qp.close()
+    outcomes = both(sides, sockets)
+    failed = outcomes[1].exception()
+    assert isinstance(failed, verbs.VerbsError)
+    assert failed.errno == errno.EBADF
+    with pytest.raises(verbs.ConnectError, match=r"could not bring its QP up.*this QP") as caught:
+        outcomes[0].result()
+    assert caught.value.errno == errno.ECONNREFUSED
+
+
+@pytest.mark.parametrize(
+    ("qp", "options", "error"),
+    [
+        (None, {}, TypeError),
+        ("fresh", {"psn": 1 << 40}, Exception),
+        ("fresh", {"port": 9}, verbs.VerbsError),
+    ],
+)
+def test_the_peer_of_a_side_that_cannot_begin_is_told(
+    sides: tuple[Side, Side],
+    sockets: Sockets,
+    qp: str | None,
+    options: dict[str, int],
+    error: type[Exception],
+) -> None:
+    with pytest.raises(error) as failed:
+        verbs.connect_rc(sides[1].qp if qp else None, sockets[1], **options)  # type: ignore[arg-type]
+    with pytest.raises(verbs.ConnectError) as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0], deadline=2)
+    assert caught.value.errno == errno.ECONNREFUSED
+    assert str(failed.value) in str(caught.value)
+
+
+def test_a_datagram_qp_is_refused(sockets: Sockets) -> None:
+    near, far = Side(qp_type="UD"), Side(qp_type="UD")
+    with near.ctx, far.ctx:
+        for future in both((near, far), sockets):
+            with pytest.raises(verbs.ConnectError, match="bring_up_ud") as caught:
+                future.result()
+            assert caught.value.errno in (errno.EPROTOTYPE, errno.ECONNREFUSED)
+        assert near.state() == far.state() == "RESET"
+        with pytest.raises(verbs.ConnectError, match="bring_up_ud"):
+            verbs.bring_up(near.qp, near.info(), far.info(), near.gid_index)
+
+
+def test_a_connected_qp_is_refused_before_the_peer_says_anything(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    verbs.connect_pair(sides[0].qp, sides[1].qp)
+    with pytest.raises(verbs.ConnectError, match="already connected") as caught:
+        verbs.connect_rc(sides[0].qp, sockets[0], deadline=2)
+    assert caught.value.errno == errno.EISCONN
+
+
+def test_the_deadline_stands_in_for_the_timeout_of_the_socket(
+    sides: tuple[Side, Side], sockets: Sockets
+) -> None:
+    assert "settimeout" in str(verbs.connect_rc.__doc__)
+    sockets[0].settimeout(60)
+    with pytest.raises(verbs.ConnectError, match=r"sent nothing for 0\.05 s"):
+        verbs.connect_rc(sides[0].qp, sockets[0], deadline=0.05)
+    assert sockets[0].gettimeout() == 60
+
+
 def test_a_later_version_may_say_more(sides: tuple[Side, Side], sockets: Sockets) -> None:
     near, far = sides
     message = far.info().to_bytes()

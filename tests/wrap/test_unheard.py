@@ -53,6 +53,72 @@ def test_each_process_says_once_what_does_nothing(
     assert "--capture-direct" in capture
 
 
+RULES = """
+import sys
+from verbena import fault, verbs
+from verbena.verbs import QPType
+
+with verbs.open_device() as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
+    mr = pd.alloc(4096)
+    near, far = (pd.create_qp(send_cq=cq, qp_type=QPType[sys.argv[1]]) for _ in range(2))
+
+    def talk():
+        far.recv(mr, length=128)
+        if sys.argv[1] == "UD":
+            ah = pd.create_ah(dgid=ctx.query_gid(1, 2), sgid_index=2, is_global=True)
+            near.send(mr, length=64, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
+        else:
+            near.send(mr, length=64)
+        cq.wait(2, 10)
+
+    for step in sys.argv[2:]:
+        print(step, flush=True)
+        if step == "connect":
+            verbs.connect_pair(near, far)
+        elif step == "talk":
+            talk()
+        elif step == "none":
+            fault.set_rules(ctx)
+        else:
+            fault.set_rules(ctx, step)
+"""
+
+
+def told(run: Run, *words: str, **env: str) -> list[str]:
+    """The steps, and Verbena's lines as they came between them."""
+    done = run(sys.executable, "-c", RULES, *words, env=env)
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    unheard = [line for line in lines if line.startswith("verbena: ")]
+    assert all("set_rules" in line and "VERBENA_PORT=roce" in line for line in unheard)
+    return ["!" if line in unheard else line for line in lines]
+
+
+RULE = "drop nth=1000"
+
+
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+def test_rules_of_a_program_that_do_nothing_are_told_of_once(verbena_run: Run, kind: str) -> None:
+    steps = [RULE, "connect", "talk", RULE, "talk"]
+    at = 3 if kind == "UD" else 2  # a datagram's way is its address'
+    assert told(verbena_run, kind, *steps) == [*steps[:at], "!", *steps[at:]]
+
+
+@pytest.mark.parametrize("kind", ["RC", "UC"])
+def test_rules_for_a_connection_that_goes_direct_are_told_of(verbena_run: Run, kind: str) -> None:
+    steps = ["connect", "talk", RULE, "talk"]
+    assert told(verbena_run, kind, *steps) == [*steps[:3], "!", steps[3]]
+
+
+@pytest.mark.parametrize("kind", ["RC", "UD"])
+def test_rules_that_are_heard_or_withdrawn_need_no_word(verbena_run: Run, kind: str) -> None:
+    withdrawn = [RULE, "none", "connect", "talk", "seed 7"]
+    assert told(verbena_run, kind, *withdrawn) == withdrawn
+    heard = [RULE, "connect", "talk"]
+    assert told(verbena_run, kind, *heard, VERBENA_PORT="roce") == heard
+
+
 @pytest.mark.parametrize("kind", ["RC", "UD"])
 def test_what_is_heard_needs_no_word(verbena_run: Run, tmp_path: Path, kind: str) -> None:
     assert said(verbena_run, tmp_path, kind) == []

@@ -155,9 +155,8 @@ static const char *usual_remedy(int error)
         return "its threads cannot be started: this user's processes and threads are at their "
                "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
     case -EADDRINUSE:
-        return VB_ROCE_PORT_IS_TAKEN ". Who has it: ss -ulnpe 'sport = :4791'. Without "
-                                     "VERBENA_PORT=roce the processes of this host are reached "
-                                     "all the same";
+        return VB_ROCE_PORT_IS_TAKEN ". Without VERBENA_PORT=roce the processes of this host are "
+                                     "reached all the same";
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
     case -ENFILE:

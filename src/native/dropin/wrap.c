@@ -4,6 +4,7 @@
 
 #include "dropin/context.h"
 #include "dropin/export.h"
+#include "dropin/settings.h"
 #include "dropin/verbena.h"
 #include "port/sim/connect.h"
 #include "port/wrap/capture_file.h"
@@ -28,6 +29,27 @@ static void changed(struct vb_open *open)
         vb_roce_wrapped(open->host->roce);
 }
 
+static void say_rules_unheard(void)
+{
+    vb_log(VB_LOG_ERRORS,
+           "a peer on this host is reached directly, without packets: fault rules (fault.set_rules) "
+           "do nothing to it; VERBENA_PORT=roce on both sides makes packets");
+}
+
+/* Who gave rules must not go without in silence; what the environment asked for was said. */
+static void tell_unheard(struct vb_open *open, const char *text)
+{
+    struct vb_fault_rules rules;
+    char error[64];
+
+    if (open->simulated || vb_fault_parse(text, &rules, error, sizeof(error)))
+        return;
+    if (rules.count)
+        vb_host_tell_direct(open->host, say_rules_unheard);
+    else if (atomic_load(&open->host->went_direct) == say_rules_unheard)
+        vb_host_tell_direct(open->host, NULL);
+}
+
 VB_EXPORT int verbena_check_fault(const char *text, char *error, size_t size)
 {
     struct vb_fault_rules rules;
@@ -47,6 +69,8 @@ VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *text, c
         int result = vb_wrap_set_fault(wrap, text, error, size);
 
         changed(vb_open_of(context));
+        if (!result)
+            tell_unheard(vb_open_of(context), text);
         return result;
     }
     snprintf(error, size, "the device sends no packets that faults could meet");

@@ -22,10 +22,21 @@ static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
     return !host->roce || vb_direct_is_local(host->direct, ah);
 }
 
+/* Once for each listener. */
 static VB_COLD void tell_direct(struct vb_host *host)
 {
-    if (host->went_direct && !atomic_flag_test_and_set(&host->told))
-        host->went_direct();
+    void (*went_direct)(void) = atomic_load(&host->went_direct);
+
+    if (went_direct && !atomic_flag_test_and_set(&host->told))
+        went_direct();
+}
+
+void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void))
+{
+    if (atomic_exchange(&host->went_direct, went_direct) != went_direct)
+        atomic_flag_clear(&host->told);
+    if (atomic_load(&host->has_direct))
+        tell_direct(host);
 }
 
 /* The RoCE port is told of each slot that the direct port has claimed. */
@@ -56,6 +67,7 @@ static int connect_qp(struct vb_qp *qp)
     if (host->capture)
         vb_capture_direct_connect(host->capture, qp);
     if (vb_qp_connected_type(qp->type) && !qp->by_packets && is_direct(host, &qp->attr.ah_attr)) {
+        atomic_store(&host->has_direct, true);
         tell_direct(host);
         return vb_direct_port.connect(qp);
     }
@@ -100,12 +112,23 @@ static bool to_group(const struct ibv_send_wr *wr)
     return vb_gid_is_multicast(ah_of(wr)->grh.dgid.raw);
 }
 
+static bool goes_direct(struct vb_host *host, struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    if (VB_LIKELY(qp->type != IBV_QPT_UD))
+        return true;
+    if (!is_direct(host, ah_of(wr)))
+        return false;
+    if (VB_UNLIKELY(atomic_load_explicit(&host->went_direct, memory_order_relaxed)))
+        tell_direct(host);
+    return true;
+}
+
 /* Only those come here that are not carried by packets, and datagrams. */
 static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     struct vb_host *host = of(qp);
 
-    if (VB_LIKELY(qp->type != IBV_QPT_UD) || is_direct(host, ah_of(wr)))
+    if (VB_LIKELY(goes_direct(host, qp, wr)))
         return vb_direct_port.execute(qp, wr, outcome);
     if (VB_UNLIKELY(to_group(wr)))
         return execute_group(qp, wr, outcome);
@@ -118,21 +141,11 @@ static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
 {
     struct vb_host *host = of(qp);
 
-    if (qp->type != IBV_QPT_UD || is_direct(host, ah_of(wr)))
+    if (goes_direct(host, qp, wr))
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
     if (to_group(wr))
         return execute_group(qp, wr, outcome);
     return vb_roce_datagram(host->roce, qp, wr, outcome);
-}
-
-/* In the place of both where the first datagram that goes direct is to be told of. */
-static int execute_told(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
-{
-    struct vb_host *host = of(qp);
-
-    if (qp->type == IBV_QPT_UD && is_direct(host, ah_of(wr)))
-        tell_direct(host);
-    return host->capture ? execute_captured(qp, wr, outcome) : execute(qp, wr, outcome);
 }
 
 static bool has_packets(const struct vb_qp *qp)
@@ -265,9 +278,7 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
     made->packets_only = config->packets_only;
     made->port = port;
     error = open_capture(made, config->capture_direct);
-    made->went_direct = config->went_direct;
-    if (made->went_direct)
-        made->port.execute = execute_told;
+    atomic_init(&made->went_direct, config->went_direct);
     if (!error)
         error = open_direct(made, config);
     if (error) {

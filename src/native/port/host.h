@@ -12,7 +12,8 @@
 
 /* Of -EADDRINUSE. */
 #define VB_ROCE_PORT_IS_TAKEN                                                                      \
-    "UDP port 4791 is taken, by another user's process or the kernel's soft-RoCE driver"
+    "UDP port 4791 is taken, by another user's process, the kernel's soft-RoCE driver, or a "      \
+    "process of this user that is stopped or too slow to answer (who: ss -ulnpe 'sport = :4791')"
 
 struct vb_host_config {
     struct vb_direct_config direct; /* `port` and `whole` are filled in */
@@ -31,13 +32,20 @@ struct vb_host {
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
     struct vb_port port;               /* the adapter's */
-    void (*went_direct)(void);
-    atomic_flag told; /* it was called */
+    void (*_Atomic went_direct)(void);
+    atomic_flag told;       /* it was called */
+    atomic_bool has_direct; /* a connection goes direct, or did */
 };
 
 /* As vb_direct_open; with `packets_only` also what vb_roce_open returns. */
 int vb_host_open(const struct vb_host_config *config, struct vb_host **host);
 void vb_host_close(struct vb_host *host);
+
+/*
+ * Another `went_direct` from now on, or none: called at once if a connection goes direct already, and
+ * otherwise at the next one or at the next datagram. Calls of this must not overlap.
+ */
+void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void));
 void vb_host_abandon(struct vb_host *host);
 
 static inline struct vb_host *vb_host_of(struct vb_adapter *adapter)

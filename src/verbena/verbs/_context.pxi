@@ -454,17 +454,19 @@ cdef class Context:
         """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
 
         Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
-        no packets or is not Verbena's.
+        no packets or is not Verbena's; the text says why.
         """
         self._check()
         if self.library.call.set_fault is NULL:
-            raise failed("set_fault", EOPNOTSUPP)
+            raise _no_packets(self, "set_fault")
         cdef char error[256]
         cdef bytes rules = text.encode()
         error[0] = 0
         cdef int code = self.library.call.set_fault(self.context, rules, error, sizeof(error))
         if code == -EINVAL:
             raise ValueError((<bytes>error).decode("utf-8", "replace"))
+        if code == -EOPNOTSUPP:
+            raise _no_packets(self, "set_fault")
         if code:
             raise failed("set_fault", code)
 
@@ -475,8 +477,13 @@ cdef class Context:
         """
         self._check()
         if self.library.call.fault_counters is NULL:
-            raise failed("fault_counters", EOPNOTSUPP)
-        return _ask_text(self, self.library.call.fault_counters, "fault_counters")
+            raise _no_packets(self, "fault_counters")
+        try:
+            return _ask_text(self, self.library.call.fault_counters, "fault_counters")
+        except VerbsError as error:
+            if error.errno == EOPNOTSUPP:
+                raise _no_packets(self, "fault_counters") from None
+            raise
 
 
 cdef inline void errno_before_call() noexcept:
@@ -596,6 +603,11 @@ cdef object _ask_json(Context context, _ask ask, str name):
     import json
 
     return json.loads(_ask_text(context, ask, name))
+
+
+cdef _no_packets(Context context, str call):
+    """The exception for a call about packets of a device that sends none."""
+    return without_packets(call, (context.describe() or {}).get("roce", {}).get("reason", ""))
 
 
 cdef str _ask_text(Context context, _ask ask, str name):

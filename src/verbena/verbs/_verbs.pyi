@@ -4,7 +4,18 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, SupportsInt, TypeAlias, final, overload
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    Self,
+    SupportsIndex,
+    SupportsInt,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,6 +56,12 @@ class HasFileno(Protocol):
 
 Local: TypeAlias = MR | SGE | Sequence[SGE]
 """Local memory of a request: all of a region, or a piece or several of one."""
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+"""The type of an array's items."""
+
+Number: TypeAlias = SupportsIndex
+"""An integer: an int, or one of NumPy's, as an address or a key that came in an array."""
 
 Bytes: TypeAlias = Buffer | NDArray[Any]
 """What has the buffer protocol; NumPy's own types say so only from Python 3.12 on."""
@@ -206,7 +223,7 @@ class Context:
         """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
 
         Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
-        no packets or is not Verbena's.
+        no packets or is not Verbena's; the text says why.
         """
     def fault_counters(self) -> str:
         """How often each fault rule matched and acted: a line for each.
@@ -402,9 +419,36 @@ class MR(Resource):
         """
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    @overload
     def array(
         self,
-        dtype: DTypeLike = "u1",
+        dtype: Literal["u1"] = "u1",
+        shape: int | tuple[int, ...] | None = None,
+        offset: int = 0,
+    ) -> NDArray[np.uint8]:
+        """A NumPy array over the region's memory, without a copy.
+
+        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
+        TypeError when it does not fit, BufferError when the MR is closed or was registered by
+        address.
+        """
+    @overload
+    def array(
+        self,
+        dtype: type[_Scalar] | np.dtype[_Scalar],
+        shape: int | tuple[int, ...] | None = None,
+        offset: int = 0,
+    ) -> NDArray[_Scalar]:
+        """A NumPy array over the region's memory, without a copy.
+
+        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
+        TypeError when it does not fit, BufferError when the MR is closed or was registered by
+        address.
+        """
+    @overload
+    def array(
+        self,
+        dtype: DTypeLike,
         shape: int | tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> NDArray[Any]:
@@ -537,8 +581,8 @@ class SendWR:
         sg_list: SGE | Iterable[SGE] = (),
         opcode: int = WROpcode.SEND,
         send_flags: int = SendFlags.SIGNALED,
-        remote_addr: int = 0,
-        rkey: int = 0,
+        remote_addr: Number = 0,
+        rkey: Number = 0,
         imm_data: int = 0,
         compare_add: int = 0,
         swap: int = 0,
@@ -979,7 +1023,7 @@ class QP(Resource):
     def send_with_invalidate(
         self,
         local: Local | Bytes,
-        rkey: int,
+        rkey: Number,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -988,7 +1032,7 @@ class QP(Resource):
     ) -> None:
         """Post a SEND that invalidates the peer's window of this rkey; otherwise as ``send``."""
     def local_invalidate(
-        self, rkey: int, *, wr_id: int = 0, flags: int = SendFlags.SIGNALED
+        self, rkey: Number, *, wr_id: int = 0, flags: int = SendFlags.SIGNALED
     ) -> None:
         """Post a LOCAL_INV of a window of type 2 that is bound through this QP."""
     def bind_mw(
@@ -999,7 +1043,7 @@ class QP(Resource):
         length: int | None = None,
         access: int = 2,
         *,
-        rkey: int | None = None,
+        rkey: Number | None = None,
         wr_id: int = 0,
         flags: int = SendFlags.SIGNALED,
     ) -> int:
@@ -1017,8 +1061,8 @@ class QP(Resource):
     def write(
         self,
         local: Local | Bytes,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: Number,
+        rkey: Number,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -1031,8 +1075,8 @@ class QP(Resource):
     def read(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: Number,
+        rkey: Number,
         offset: int = 0,
         length: int | None = None,
         *,
@@ -1044,10 +1088,10 @@ class QP(Resource):
     def compare_swap(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        compare: int,
-        swap: int,
+        remote_addr: Number,
+        rkey: Number,
+        compare: Number,
+        swap: Number,
         offset: int = 0,
         *,
         wr_id: int = 0,
@@ -1061,9 +1105,9 @@ class QP(Resource):
     def fetch_add(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
-        add: int,
+        remote_addr: Number,
+        rkey: Number,
+        add: Number,
         offset: int = 0,
         *,
         wr_id: int = 0,
@@ -1074,8 +1118,8 @@ class QP(Resource):
     def atomic_write(
         self,
         local: Local,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: Number,
+        rkey: Number,
         offset: int = 0,
         *,
         wr_id: int = 0,
@@ -1089,8 +1133,8 @@ class QP(Resource):
         """
     def flush(
         self,
-        remote_addr: int,
-        rkey: int,
+        remote_addr: Number,
+        rkey: Number,
         length: int | None = None,
         *,
         placement: int = PlacementType.GLOBAL,

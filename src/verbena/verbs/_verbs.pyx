@@ -58,6 +58,7 @@ from operator import index
 from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
 from verbena.verbs.errors import VerbsError, closed as _closed_error, completion_failed, failed
+from verbena.verbs.errors import without_packets
 
 cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t)

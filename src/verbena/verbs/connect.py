@@ -6,6 +6,9 @@ The exchange over the socket, the same on both sides:
 1. each sends one ``QPInfo`` message and reads the peer's;
 2. each brings its QP to RTS, then sends a verdict: READY, or FAILED with a text;
 3. each reads the peer's verdict, so that neither returns before both can receive.
+
+A side that cannot begin (its QP is closed, connected, a datagram QP) sends a refusal with a text in
+place of the first message, and the peer, which reads that, fails at once.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import errno
 import os
 import socket as sockets
 import struct
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypedDict, Unpack
@@ -48,6 +51,7 @@ DEFAULT_QKEY = 0x11111111
 
 # In network byte order. A later version may append to the body; readers skip what is new to them.
 _MAGIC = b"VRBQ"
+_REFUSAL = b"VRBF"  # in place of the magic; the body is the text that says why
 _VERSION = 1
 _HEAD = struct.Struct("!4sHH")  # magic, version, bytes that follow
 # Type, MTU, initiator depth, responder resources, QP number, PSN, LID, GID.
@@ -124,13 +128,19 @@ class QPInfo:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> QPInfo:
-        """Parse a whole message. Raises ConnectError(EPROTO) when it is none."""
+        """Parse a whole message.
+
+        Raises ConnectError: EPROTO when it is none, ECONNREFUSED when it says that the peer cannot
+        begin.
+        """
         length = body_length(data[:HEAD_SIZE])
         body = data[HEAD_SIZE : HEAD_SIZE + length]
         if len(body) < length:
             raise ConnectError(
                 errno.EPROTO, f"the message ends after {len(body)} of {length} bytes"
             )
+        if data.startswith(_REFUSAL):
+            raise _refused(body)
         kind, mtu, depth, resources, qp_num, psn, lid, gid = _BODY.unpack_from(body)
         try:
             return cls(QPType(kind), qp_num, psn, lid, gid, MTU(mtu), depth, resources)
@@ -140,12 +150,14 @@ class QPInfo:
 
 def body_length(head: bytes) -> int:
     """How many bytes follow a message's head. Raises ConnectError when it is not such a head."""
-    if len(head) < HEAD_SIZE or not head.startswith(_MAGIC):
+    if len(head) < HEAD_SIZE or not head.startswith((_MAGIC, _REFUSAL)):
         raise ConnectError(
             errno.EPROTO,
             f"the peer speaks something else (it sent {head!r}): both sides must call connect_rc",
         )
-    _, version, length = _HEAD.unpack(head)
+    magic, version, length = _HEAD.unpack(head)
+    if magic == _REFUSAL:
+        return int(length)
     if version < _VERSION or length < _BODY.size:
         raise ConnectError(errno.EPROTO, f"version {version} of the exchange is not supported")
     return int(length)
@@ -199,6 +211,7 @@ def _reach(entry: GidEntry) -> tuple[bool, int, int]:
     return entry.gid_type == GidType.ROCE_V2, scope, -entry.gid_index
 
 
+_CONNECTED = (QPType.RC, QPType.UC, QPType.XRC_SEND, QPType.XRC_RECV)
 _PEER_TYPES = {QPType.XRC_SEND: QPType.XRC_RECV, QPType.XRC_RECV: QPType.XRC_SEND}
 
 
@@ -212,7 +225,7 @@ def bring_up(
     fails; TypeError for an option that there is not.
     """
     check_options(options)
-    _refuse_connected(qp)
+    _check_qp(qp)
     if remote.qp_type != _PEER_TYPES.get(local.qp_type, local.qp_type):
         raise ConnectError(
             errno.EPROTOTYPE,
@@ -248,7 +261,16 @@ def check_options(options: Iterable[str]) -> None:
             raise TypeError(f"connecting a QP has no option {name!r}: {hint}")
 
 
-def _refuse_connected(qp: QP) -> None:
+def _check_qp(qp: QP) -> None:
+    """Raise TypeError, VerbsError or ConnectError for what cannot be connected to one peer now."""
+    if not isinstance(qp, QP):
+        raise TypeError(f"connecting takes a verbs.QP, and not {type(qp).__name__}")
+    if qp.qp_type not in _CONNECTED:
+        raise ConnectError(
+            errno.EPROTOTYPE,
+            f"this QP is {qp.qp_type.name}, which has no peer of its own: connect RC and UC QPs,"
+            " and bring a UD QP up by verbs.bring_up_ud, with an address for each message",
+        )
     state = qp.state
     if state in (QPState.RTR, QPState.RTS, QPState.SQD):
         raise ConnectError(
@@ -286,22 +308,24 @@ def connect_rc(
     come before this side's call returns: who receives it posts the receive before the call, after
     ``qp.to_init()``. Without a receive a SEND waits over RC, as ``rnr_retry`` 7 says, and is lost
     over UC. The socket stays open, at the byte after the exchange. ``gid_index`` and ``psn`` are
-    those of ``local_qp_info``; ``deadline`` is how many seconds each message may take; the other
-    keywords are ConnectOptions.
+    those of ``local_qp_info``; ``deadline`` is how many seconds each message may take, whatever the
+    socket's own timeout (``settimeout``), which is as before on return; the other keywords are
+    ConnectOptions.
 
     Returns what the peer said of itself. Raises ConnectError: EPROTO (the peer speaks something
-    else), ECONNRESET (it closed), EPROTOTYPE, ENOTCONN or EBADF (no connected stream socket),
-    ETIMEDOUT, ECONNREFUSED (its side failed; the text says why), EISCONN (this side's QP is
-    connected already), or VerbsError when it cannot be brought up; the peer is told. TypeError for
-    what is no socket, and for an option that there is not.
+    else), ECONNRESET (it closed), ENOTCONN or EBADF (the socket is not connected), EPROTOTYPE (it
+    is no stream, or the QPs' types do not go together), ETIMEDOUT, ECONNREFUSED (its side failed;
+    the text says why), EISCONN (this side's QP is connected already), or VerbsError when it cannot
+    be brought up. Where it is this side's QP that fails, the peer is told, and fails too. TypeError
+    for what is no QP or no socket, and for an option that there is not.
     """
     check_options(options)
     _check_socket(socket)
-    port = options.get("port", 1)
-    local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
     before = socket.gettimeout()
     socket.settimeout(deadline)
     try:
+        with telling(socket.sendall):
+            local, gid_index = prepare(qp, options, gid_index, psn)
         return _exchange(qp, socket, local, gid_index, options)
     except TimeoutError as error:
         raise peer_is_silent(deadline) from error
@@ -309,6 +333,28 @@ def connect_rc(
         raise peer_closed() from error
     finally:
         socket.settimeout(before)
+
+
+def prepare(
+    qp: QP, options: ConnectOptions, gid_index: int | None, psn: int | None
+) -> tuple[QPInfo, int]:
+    """``local_qp_info`` of a QP that can be connected, and whose message can be sent."""
+    _check_qp(qp)
+    port = options.get("port", 1)
+    local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
+    local.to_bytes()
+    return local, gid_index
+
+
+@contextmanager
+def telling(send: Callable[[bytes], object]) -> Iterator[None]:
+    """A refusal is sent where what is done here raises: the peer waits for this side's message."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(OSError):  # a peer that is gone must not hide why this side failed
+            send(refusal(error))
+        raise
 
 
 def _check_socket(socket: sockets.socket) -> None:
@@ -372,6 +418,17 @@ def verdict(error: Exception | None) -> bytes:
     return _VERDICT.pack(_FAILED if error else _READY, len(text)) + text
 
 
+def refusal(error: Exception) -> bytes:
+    """The message of a side that cannot begin."""
+    text = str(error).encode()[:0xFFFF]
+    return _HEAD.pack(_REFUSAL, _VERSION, len(text)) + text
+
+
+def _refused(text: bytes) -> ConnectError:
+    why = text.decode("utf-8", "replace")
+    return ConnectError(errno.ECONNREFUSED, f"the peer could not bring its QP up: {why}")
+
+
 def parse_verdict(data: bytes) -> tuple[int, int]:
     """The verdict's code, and how many bytes of text follow."""
     code, length = _VERDICT.unpack(data)
@@ -381,8 +438,7 @@ def parse_verdict(data: bytes) -> tuple[int, int]:
 def check_verdict(code: int, text: bytes) -> None:
     """Raise ConnectError unless the peer came up."""
     if code == _FAILED:
-        why = text.decode("utf-8", "replace")
-        raise ConnectError(errno.ECONNREFUSED, f"the peer could not bring its QP up: {why}")
+        raise _refused(text)
     if code != _READY:
         raise ConnectError(errno.EPROTO, f"the peer sent {code} where READY or FAILED belongs")
 

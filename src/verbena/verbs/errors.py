@@ -226,6 +226,19 @@ def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
     return error
 
 
+def without_packets(call: str, reason: str) -> VerbsError:
+    """The exception for a call about packets where none are sent; ``reason`` is Verbena's, '' for
+    another library."""
+    if not reason:
+        why = "only Verbena's library has fault rules: open_device(library='packaged')"
+    else:
+        why = (
+            f"the device sends no packets that rules could meet ({reason}). With VERBENA_PORT=roce,"
+            " set on both sides before the device is opened, all goes by packets"
+        )
+    return failed(call, errno.EOPNOTSUPP, why=why)
+
+
 def closed(kind: str, why: str) -> VerbsError:
     """The exception for the use of an object that is no longer open."""
     return VerbsError(errno.EBADF, f"this {kind} {why}")

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would fail in silence is told: to the peer, to a second loop, to the loop's handler."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.aio.conftest import AsyncEnds, Run
+from tests.verbs.side import Side
+from verbena import aio, verbs
+
+
+async def wait_for(operation: aio.Operation) -> verbs.WC:
+    return await operation
+
+
+@pytest.mark.not_simulated("a world has one thread")
+def test_a_loop_of_another_thread_is_refused(run: Run, ends: AsyncEnds) -> None:
+    """It would take the completions that the first one sleeps for."""
+
+    async def use(kind: str) -> None:
+        async with asyncio.timeout(5):
+            if kind == "iteration":
+                await anext(ends.far_cq)
+            elif kind == "receive":
+                await ends.peer.recv(ends.far.mr)
+            else:
+                await ends.peer.write(ends.far.mr, *ends.near.region(), length=8)
+
+    def elsewhere(kind: str) -> BaseException | None:
+        try:
+            asyncio.run(use(kind))
+        except (verbs.VerbsError, TimeoutError) as error:
+            return error
+        return None
+
+    async def program() -> int:
+        waiting = asyncio.ensure_future(wait_for(ends.peer.recv(ends.far.mr)))
+        await asyncio.sleep(0)
+        for kind in ("iteration", "receive", "write"):
+            error = await asyncio.get_running_loop().run_in_executor(None, elsewhere, kind)
+            assert isinstance(error, verbs.VerbsError), error
+            assert error.errno == errno.EBUSY
+            assert "belongs to another loop" in str(error)
+        await ends.qp.send(ends.near.mr, length=8)
+        return (await waiting).byte_len
+
+    assert run(program()) == 8
+
+
+def test_a_failure_that_nobody_awaits_is_told(run: Run, ends: AsyncEnds) -> None:
+    told: list[dict[str, Any]] = []
+    addr, rkey = ends.far.region()
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        ends.qp.write(ends.near.mr, addr, rkey ^ 1)
+        with pytest.raises(verbs.CompletionError):
+            await ends.qp.write(ends.near.mr, addr, rkey)  # flushed, which is no news
+
+    run(program())
+    (context,) = told
+    assert "nobody awaited" in context["message"]
+    assert isinstance(context["exception"], verbs.CompletionError)
+    assert context["exception"].status == verbs.WCStatus.REM_ACCESS_ERR
+
+
+@pytest.mark.not_simulated("the request fails in virtual time, for which nobody waits")
+def test_a_failure_is_told_when_the_queue_is_closed(run: Run, ends: AsyncEnds) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        ends.peer.recv(ends.far.mr)  # is not done, which is no news
+        addr, rkey = ends.far.region()
+        ends.qp.write(ends.near.mr, addr, rkey ^ 1)
+        ends.near_cq.close()
+        ends.far_cq.close()
+
+    run(program())
+    gc.collect()
+    assert len(told) == 1
+
+
+def test_a_failure_that_is_awaited_is_not_told(run: Run, ends: AsyncEnds) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        addr, rkey = ends.far.region()
+        failing = [ends.qp.write(ends.near.mr, addr, rkey ^ 1) for _ in range(2)]
+        for operation in failing:
+            with pytest.raises(verbs.CompletionError):
+                await operation
+
+    run(program())
+    gc.collect()
+    assert told == []
+
+
+async def both_streams(
+    one: Callable[..., Awaitable[Any]], other: Callable[..., Awaitable[Any]]
+) -> list[Any]:
+    """What becomes of two ends, each given the reader and the writer of its side."""
+    ends = socket.socketpair()
+    streams = [await asyncio.open_connection(sock=end) for end in ends]
+    outcomes = await asyncio.gather(
+        *(end(*stream) for end, stream in zip((one, other), streams, strict=True)),
+        return_exceptions=True,
+    )
+    for _, writer in streams:
+        writer.close()
+    return outcomes
+
+
+@pytest.mark.not_simulated("its streams are those of the fabric's hosts")
+@pytest.mark.parametrize("qp", ["closed", "none", "connected"])
+def test_the_peer_of_a_qp_that_cannot_be_connected_is_told(run: Run, qp: str) -> None:
+    near, far, third = Side(), Side(), Side()
+    given: Any = None if qp == "none" else far.qp
+    if qp == "closed":
+        far.qp.close()
+    if qp == "connected":
+        verbs.connect_pair(far.qp, third.qp)
+
+    async def program() -> list[Any]:
+        async with asyncio.timeout(10):
+            return await both_streams(
+                partial(aio.connect_rc, near.qp), partial(aio.connect_rc, given)
+            )
+
+    told, failed = run(program())
+    assert isinstance(told, verbs.ConnectError)
+    assert told.errno == errno.ECONNREFUSED
+    assert str(failed) in str(told)
+    for side in (near, far, third):
+        side.close()
+
+
+def test_a_socket_is_no_stream(run: Run, ends: AsyncEnds) -> None:
+    a, b = socket.socketpair()
+    with a, b, pytest.raises(TypeError, match=r"asyncio.open_connection.*verbena.connect_rc"):
+        run(aio.connect_rc(ends.near.qp, a, a))  # type: ignore[arg-type]
