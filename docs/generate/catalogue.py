@@ -67,7 +67,8 @@ STATUSES = (
         "LOC_LEN_ERR",
         "The message does not fit: into the receive request that took it, or into the transport.",
         "receives that are shorter than what the peer sends; a datagram longer than the path MTU "
-        "(its receive buffer needs 40 bytes more, for the GRH); an atomic whose element is shorter "
+        "of the interface behind its GID (its receive buffer needs 40 bytes more, for the GRH); an "
+        "atomic whose element is shorter "
         "than 8 bytes.",
         "post longer receives, or split the message.",
         (
@@ -83,7 +84,8 @@ STATUSES = (
                 "A datagram beyond the path MTU",
                 "here, there = (pd.create_qp(send_cq=cq, qp_type=QPType.UD) for _ in range(2))\n"
                 "verbs.connect_pair(here, there)\n"
-                "ah = pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=1)\n"
+                "lo = [e for e in ctx.query_gid_table() if e.gid.raw[-4] == 127][0]\n"
+                "ah = pd.create_ah(dgid=lo.gid, sgid_index=lo.gid_index)\n"
                 "wr = SendWR(1, mine.sge(5000), ah=ah, remote_qpn=there.qp_num, "
                 "remote_qkey=0x11111111)\n"
                 "here.post_send(wr)\nended(here)",
@@ -405,13 +407,20 @@ CALLS = (
     ),
     Entry(
         "query_port, query_gid, query_pkey, create_ah",
-        "`EINVAL`: no such port or index, or an address that RoCE does not have. `ENODATA`: there "
-        "is no GID at that index, in `modify_qp` too.",
-        "a GID index of another adapter or host; an address handle made from a LID.",
+        "`EINVAL`: no such port or index, or an address that RoCE does not have; of an address "
+        "also a `port_num` other than 1, in `modify_qp` too. `ENODATA`: there is no GID at that "
+        "index, in `modify_qp` too.",
+        "a GID index of another adapter or host; an address handle made from a LID, or with a GID "
+        "of zeros, because the peer told none; `ah_attr.port_num` left at 0.",
         "`verbena devices` lists the GIDs.",
         (
             Example("No such GID", "ctx.query_gid(1, 300)"),
             Example("An address without a GID", "pd.create_ah(dlid=1, is_global=False)"),
+            Example("A GID of zeros", "pd.create_ah(dgid=bytes(16), sgid_index=1)"),
+            Example(
+                "An address without a port",
+                "pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=1, port_num=0)",
+            ),
             Example(
                 "An address from an empty entry of the table",
                 "pd.create_ah(dgid=ctx.query_gid(1, 1), sgid_index=200)",

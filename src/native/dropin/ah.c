@@ -22,14 +22,29 @@ int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr 
                       attr->grh.sgid_index);
 }
 
+/* modify_qp finds no route to such an address; of an address handle nobody else asks. */
+static int check_destination(const struct ibv_pd *pd, const struct ibv_ah_attr *attr)
+{
+    static const union ibv_gid none;
+
+    if (!attr->is_global || memcmp(&attr->grh.dgid, &none, sizeof(none)) != 0)
+        return 0;
+    return vb_decline(vb_core(pd->context), -EINVAL,
+                      "the address's GID (grh.dgid) is ::, which is no address: the peer chose a "
+                      "GID index that is empty there, or told none; `verbena devices` on its host "
+                      "lists those in use");
+}
+
 VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct vb_ah *ah;
     int error;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_create_ah", -VB_ERROR_FORKED);
     error = vb_check_source(pd->context, attr);
+    if (!error)
+        error = check_destination(pd, attr);
     if (!error)
         error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
     return error ? vb_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
@@ -119,7 +134,7 @@ VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
     int error;
 
     if (!vb_core(context))
-        return -1;
+        return vb_failed_minus_one(context, "ibv_init_ah_from_wc", -VB_ERROR_FORKED);
     addresses = vb_gids(context);
     *attr = (struct ibv_ah_attr){
         .dlid = wc->slid,

@@ -58,7 +58,7 @@ VB_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **b
     struct ibv_buf *made;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_alloc_buf", -VB_ERROR_FORKED);
     made = malloc(sizeof(*made));
     if (!made)
         return NULL;

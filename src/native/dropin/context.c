@@ -91,40 +91,44 @@ static void *no_compat(void)
     return vb_null(-EOPNOTSUPP);
 }
 
-/* ---- when it is closed, and in a forked child ---- */
+/* ---- when it is closed, and in a forked child: with VERBENA_LOG a line says so ---- */
+
+static int dead(struct ibv_context *context, const char *call)
+{
+    if (vb_settings()->explain)
+        told(context, call, -VB_ERROR_FORKED);
+    return VB_ERROR_FORKED;
+}
 
 static int dead_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
-    (void)cq, (void)num_entries, (void)wc;
-    return -VB_ERROR_FORKED;
+    (void)num_entries, (void)wc;
+    return -dead(cq->context, "ibv_poll_cq");
 }
 
 static int dead_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
-    (void)cq, (void)solicited_only;
-    return VB_ERROR_FORKED;
+    (void)solicited_only;
+    return dead(cq->context, "ibv_req_notify_cq");
 }
 
 static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-    (void)qp;
     *bad_wr = wr;
-    return VB_ERROR_FORKED;
+    return dead(qp->context, "ibv_post_send");
 }
 
 static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-    (void)qp;
     *bad_wr = wr;
-    return VB_ERROR_FORKED;
+    return dead(qp->context, "ibv_post_recv");
 }
 
 static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
                               struct ibv_recv_wr **bad_wr)
 {
-    (void)srq;
     *bad_wr = wr;
-    return VB_ERROR_FORKED;
+    return dead(srq->context, "ibv_post_srq_recv");
 }
 
 static const struct ibv_context_ops live_ops = {

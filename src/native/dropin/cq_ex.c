@@ -35,7 +35,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
     int error;
 
     if (VB_UNLIKELY(!core))
-        return VB_ERROR_FORKED;
+        return vb_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(attr && attr->comp_mask))
         return EINVAL;
     vb_biased_acquire(&of(ex)->ex_lock, core->adapter->instance, true);

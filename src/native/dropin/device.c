@@ -108,8 +108,10 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     vb_thread_forget_number();
-    for (struct vb_open *each = opened; each; each = each->next)
+    for (struct vb_open *each = opened; each; each = each->next) {
         vb_open_kill(each);
+        vb_lines_init(&each->lines); /* a thread of the parent's may have held the lock */
+    }
     opened = NULL;
     if (host)
         vb_host_abandon(host);
@@ -268,8 +270,8 @@ static void log_counter(const char *part, const char *name, uint64_t value)
 /* When the device is closed for good, or the program ends with it open. */
 static void tell_counters(const struct vb_host *closing)
 {
-    if (closing && closing->roce && vb_settings()->log >= VB_LOG_COUNTERS)
-        vb_roce_tell_counters(closing->roce, log_counter);
+    if (closing && vb_settings()->log >= VB_LOG_COUNTERS)
+        vb_roce_tell_counters(closing->roce, &closing->direct->adapter, log_counter);
 }
 
 __attribute__((destructor)) static void tell_at_exit(void)

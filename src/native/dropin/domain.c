@@ -10,7 +10,7 @@ struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr 
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_alloc_td", -VB_ERROR_FORKED);
     if (attr->comp_mask)
         return vb_failed_null(context, "ibv_alloc_td", -EINVAL);
     error = vb_td_alloc(core, &td);
@@ -34,7 +34,7 @@ struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_alloc_parent_domain", -VB_ERROR_FORKED);
     error = vb_parent_domain_alloc(core, attr, &pd);
     return error ? vb_failed_null(context, "ibv_alloc_parent_domain", error) : &pd->ibv;
 }

@@ -13,7 +13,7 @@ VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_create_comp_channel", -VB_ERROR_FORKED);
     error = vb_channel_create(core, &channel);
     return error ? vb_failed_null(context, "ibv_create_comp_channel", error) : &channel->ibv;
 }

@@ -133,11 +133,14 @@ static void say_once(struct vb_open *opened, const char *call, int error)
 
 static int failed(struct vb_open *opened, const char *call, int error, bool told)
 {
+    uint64_t hidden;
+
     if (opened->core) {
         vb_decline_close(opened->core, error);
         if (vb_settings()->explain && !told)
             say_call(opened, call, error);
-    } else if (vb_settings()->explain) {
+    } else if (vb_settings()->explain && may_write(&opened->lines, &hidden)) {
+        say_hidden(hidden);
         vb_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
                opened->ended ? "closed" : "opened before this process was forked",
                opened->ended ? "" : " here");
@@ -248,6 +251,7 @@ VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, si
 
 void vb_lines_init(struct vb_lines *lines)
 {
+    *lines = (struct vb_lines){0};
     pthread_mutex_init(&lines->mutex, NULL);
 }
 

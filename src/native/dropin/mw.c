@@ -9,7 +9,7 @@ struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
     int error;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_alloc_mw", -VB_ERROR_FORKED);
     error = vb_mw_alloc((struct vb_pd *)pd, type, &mw);
     return error ? vb_failed_null(pd->context, "ibv_alloc_mw", error) : &mw->ibv;
 }

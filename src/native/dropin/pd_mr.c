@@ -14,7 +14,7 @@ VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_alloc_pd", -VB_ERROR_FORKED);
     error = vb_pd_alloc(core, &pd);
     return error ? vb_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
 }
@@ -35,7 +35,7 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
     int error;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_reg_mr", -VB_ERROR_FORKED);
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
     return error ? vb_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
@@ -126,7 +126,7 @@ struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd)
     int error;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_alloc_null_mr", -VB_ERROR_FORKED);
     error = vb_mr_null((struct vb_pd *)pd, &mr);
     return error ? vb_failed_null(pd->context, "ibv_alloc_null_mr", error) : &mr->ibv;
 }
@@ -138,7 +138,7 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_of
     int error;
 
     if (!vb_core(pd->context))
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_reg_dm_mr", -VB_ERROR_FORKED);
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     error = vb_mr_reg_dm((struct vb_pd *)pd, (struct vb_dm *)dm, dm_offset, length, access, &mr);
     return error ? vb_failed_null(pd->context, "ibv_reg_dm_mr", error) : &mr->ibv;

@@ -61,7 +61,7 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_create_qp", -VB_ERROR_FORKED);
     error = check_offered(core, attr);
     if (!error)
         error = vb_qp_create(core, attr, &qp);

@@ -110,7 +110,7 @@ int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
     struct vb_context *core = vb_core(context);
 
     if (!core)
-        return VB_ERROR_FORKED;
+        return vb_failed(context, "ibv_query_rt_values", -VB_ERROR_FORKED);
     if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
         return EINVAL;
     if (!core->adapter->port->now)
@@ -174,7 +174,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
     struct ibv_port_attr all;
 
     if (!vb_core(context))
-        return VB_ERROR_FORKED;
+        return vb_failed(context, "ibv_query_port", -VB_ERROR_FORKED);
     if (port_num != PORT)
         return no_port(context, "ibv_query_port", port_num);
     fill_port(vb_open_of(context), &all);
@@ -193,7 +193,7 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
                                    uint64_t *port_speed)
 {
     if (!vb_core(context))
-        return VB_ERROR_FORKED;
+        return vb_failed(context, "ibv_query_port_speed", -VB_ERROR_FORKED);
     if (port_num != PORT)
         return no_port(context, "ibv_query_port_speed", port_num);
     *port_speed = RATE_100MBPS;
@@ -343,7 +343,7 @@ VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_g
 VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
     if (!vb_core(context))
-        return minus_one(VB_ERROR_FORKED);
+        return vb_failed_minus_one(context, "ibv_query_pkey", -VB_ERROR_FORKED);
     if (port_num != PORT || index != 0)
         return vb_failed_minus_one(context, "ibv_query_pkey",
                                    vb_decline(vb_core(context), -EINVAL,

@@ -10,7 +10,7 @@ VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(pd->context, "ibv_create_srq", -VB_ERROR_FORKED);
     error = vb_srq_create(core, (struct vb_pd *)pd, attr, &srq);
     return error ? vb_failed_null(pd->context, "ibv_create_srq", error) : &srq->ibv;
 }
@@ -23,7 +23,7 @@ static struct ibv_srq *create_xrc(struct ibv_context *context, struct ibv_srq_in
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_create_srq", -VB_ERROR_FORKED);
     if ((attr->comp_mask & needed) != needed || !attr->xrcd || !attr->cq)
         return vb_failed_null(
             context, "ibv_create_srq_ex",
@@ -62,7 +62,7 @@ int vb_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
     const struct vb_srq *own = (struct vb_srq *)srq;
 
     if (!vb_core(srq->context))
-        return VB_ERROR_FORKED;
+        return vb_failed(srq->context, "ibv_get_srq_num", -VB_ERROR_FORKED);
     if (!own->xrcd)
         return vb_result(srq->context, "ibv_get_srq_num",
                          vb_decline(own->context, -EINVAL, "only XRC SRQs have numbers"));
@@ -80,7 +80,7 @@ VB_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int
 VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
     if (!vb_core(srq->context))
-        return VB_ERROR_FORKED;
+        return vb_failed(srq->context, "ibv_query_srq", -VB_ERROR_FORKED);
     vb_srq_query((struct vb_srq *)srq, attr);
     return 0;
 }

@@ -147,7 +147,7 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_open_xrcd", -VB_ERROR_FORKED);
     if (attr->comp_mask & ~needed)
         return vb_failed_null(context, "ibv_open_xrcd", -EOPNOTSUPP);
     if (attr->comp_mask != needed)
@@ -190,7 +190,7 @@ struct ibv_qp *vb_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *
     int error;
 
     if (!core)
-        return NULL;
+        return vb_failed_null(context, "ibv_open_qp", -VB_ERROR_FORKED);
     if (attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT))
         return vb_failed_null(context, "ibv_open_qp", -EOPNOTSUPP);
     if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV || !attr->xrcd)

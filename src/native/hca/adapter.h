@@ -46,6 +46,8 @@ struct vb_pool {
 int vb_pool_take(struct vb_pool *pool, uint32_t *number);
 void vb_pool_return(struct vb_pool *pool, uint32_t number);
 
+enum { VB_LOST_KINDS = 9 };
+
 struct vb_adapter {
     struct vb_view self;
     uint32_t instance;
@@ -68,6 +70,7 @@ struct vb_adapter {
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
     void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
     atomic_bool told_datagram;      /* one that found no receive request */
+    _Atomic uint64_t lost[VB_LOST_KINDS]; /* datagrams that went directly, by cause (lost.h) */
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */
     pthread_mutex_t binding; /* which windows there are, and what they are bound to */

@@ -11,6 +11,10 @@ static void ah_release(struct vb_object *object)
 
 int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr)
 {
+    if (attr->port_num != 1)
+        return vb_decline(context, -EINVAL,
+                          "the address's port_num is {0}, and the device's port is 1",
+                          attr->port_num);
     if (attr->is_global)
         return 0;
     if (!context->adapter->lid)
@@ -32,9 +36,6 @@ int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah 
     struct vb_ah *made;
     int error;
 
-    if (attr->port_num != 1)
-        return vb_decline(pd->context, -EINVAL, "port_num is {0}, and the device's port is 1",
-                          attr->port_num);
     error = vb_ah_check(pd->context, attr);
     if (error)
         return error;

@@ -12,11 +12,11 @@ struct vb_ah {
     struct ibv_ah_attr attr;
 };
 
-/* Is a destination named as the port needs it? RoCE wants a GID, InfiniBand is content with a LID.
- * -EINVAL */
+/* Is a destination named as the port needs it, through port 1? RoCE wants a GID, InfiniBand is
+ * content with a LID. -EINVAL */
 int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr);
 
-/* -EINVAL: another port than 1, or what vb_ah_check refuses. */
+/* -EINVAL: what vb_ah_check refuses. */
 int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah **ah);
 int vb_ah_destroy(struct vb_ah *ah);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hca/datagram.h"
 
+#include "hca/lost.h"
 #include "hca/overdue.h"
 #include "hca/pieces.h"
 #include "hca/receive.h"
@@ -104,6 +105,12 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
         ++in->engine->counters.completions_lost;
 }
 
+static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32_t from,
+                              uint32_t value, uint32_t wanted)
+{
+    vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
+}
+
 void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
 {
     struct vb_adapter *adapter = in->engine->adapter;
@@ -114,9 +121,11 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     state = vb_qp_state(qp);
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
+        tell_lost(qp, VB_LOST_STATE, deth.source_qp, state, 0);
     } else if (deth.qkey != qp->shared->qkey) {
         ++in->engine->counters.drop_qkey;
         atomic_fetch_add(&adapter->self.header->qkey_violations, 1);
+        tell_lost(qp, VB_LOST_QKEY, deth.source_qp, deth.qkey, qp->shared->qkey);
     } else {
         deliver(in, qp, deth.source_qp);
     }

@@ -9,6 +9,7 @@
 #include "hca/delays.h"
 #include "hca/names.h"
 #include "hca/silence.h"
+#include "wire/headers.h"
 #include "wire/opcode.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
@@ -233,6 +234,18 @@ static bool say_xrc_check(struct vb_text *text, const struct vb_evidence *e)
     }
 }
 
+/* A datagram's length is that behind the 40 bytes for its GRH, as its sender knows it. */
+static void say_too_short(struct vb_text *text, const struct vb_evidence *e)
+{
+    bool datagram = e->type == IBV_QPT_UD;
+
+    vb_text_add(text,
+                "the message has %s%" PRIu64 " bytes%s and the receive request that it met "
+                "has room for %" PRIu64,
+                e->count ? "at least " : "", e->length - (datagram ? VB_GRH : 0),
+                datagram ? ", behind 40 of the GRH," : "", e->mr_length);
+}
+
 static void say_check(struct vb_text *text, const struct vb_evidence *e)
 {
     const char *name = request_name(e->wr_opcode);
@@ -251,11 +264,7 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
                     e->addr);
         break;
     case VB_CHECK_RECV_TOO_SHORT:
-        vb_text_add(text,
-                    "the message has %s%" PRIu64
-                    " bytes and the receive request that it met has room for "
-                    "%" PRIu64,
-                    e->count ? "at least " : "", e->length, e->mr_length);
+        say_too_short(text, e);
         break;
     case VB_CHECK_RNR:
         vb_text_add(text, "QP 0x%x had no receive request during %" PRIu64 " us (rnr_retry %u)",
@@ -358,7 +367,8 @@ static const char *advice(const struct vb_evidence *e)
     case VB_CHECK_ALIGNMENT:
         return "Atomics work on 8 bytes at a multiple of 8";
     case VB_CHECK_RECV_TOO_SHORT:
-        return "Post longer receives, or send less";
+        return e->type == IBV_QPT_UD ? "Post receives that are 40 bytes longer than the message"
+                                     : "Post longer receives, or send less";
     case VB_CHECK_RNR:
         return "Post receives before the sender sends, or raise rnr_retry (7 waits for ever) or "
                "min_rnr_timer";

@@ -114,6 +114,7 @@ struct vb_qp {
     atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
     struct vb_qp *attend_next;
     void *port_data;
+    _Atomic uint16_t told_lost; /* UD: causes of lost datagrams that were told (lost.h) */
 
     struct vb_biased_lock rq_lock; /* posters */
     uint8_t *rq_ring;

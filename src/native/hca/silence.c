@@ -88,6 +88,11 @@ static const char *advise_packets(const struct vb_evidence *e)
     if (e->silence == VB_HEARD_NOTHING)
         return "It does not exist, is not in RTR or RTS, is connected to another QP, or the "
                "network does not lead there: compare QP numbers, GIDs and states on both sides.";
+    if (is_other_psn(e) && e->peer_qp_num == e->qp_num)
+        return "Its dest_qp_num is its own number, so it is connected to itself, and its packets "
+               "meet its own rq_psn, which is not its sq_psn: give it the peer's QP number (or, "
+               "where the peer on another host has the same one, compare sq_psn with the peer's "
+               "rq_psn).";
     if (is_other_psn(e))
         return "The two sides disagree about this QP's first PSN: compare its sq_psn with the "
                "peer's rq_psn.";

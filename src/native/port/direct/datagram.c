@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/ah.h"
+#include "hca/lost.h"
 #include "hca/multicast.h"
 #include "hca/overdue.h"
 #include "hca/refusal.h"
@@ -14,7 +15,11 @@
 #include "port/direct/responder.h"
 #include "port/direct/stranger.h"
 
-enum { DATAGRAM_MAX = 4096, GRH_SIZE = 40 };
+enum {
+    DATAGRAM_LEAST = 256,
+    DATAGRAM_MAX = 4096,
+    GRH_SIZE = 40
+}; /* every port carries the least */
 enum { NEXT_IS_UDP = 17, NEXT_IS_IBA = 0x1b };
 
 /* The destinations that a UD QP has met lately. */
@@ -49,8 +54,11 @@ void vb_destinations_free(struct vb_qp *qp)
     qp->port_data = NULL;
 }
 
-static struct destination *find(struct vb_qp *qp, uint32_t qp_num)
+/* NULL: there is none, for this cause. */
+static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause *cause)
 {
+    int error;
+
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     struct vb_destinations *known = qp->port_data;
     struct destination *entry;
@@ -63,26 +71,50 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num)
     if (entry->peer && entry->qp_num == qp_num && !atomic_load(&entry->peer->gone))
         return entry;
     forget(direct, entry);
-    entry->peer = vb_peer_find(direct, qp_num);
+    error = vb_peer_reach(direct, qp_num, &entry->peer);
+    if (error)
+        entry->peer = NULL;
+    *cause = error == -ECONNREFUSED ? VB_LOST_NO_PROCESS
+             : error                ? VB_LOST_UNREACHED
+                                    : VB_LOST_NO_QP;
     entry->remote = entry->peer ? vb_peer_qp(entry->peer, qp_num) : NULL;
     entry->qp_num = qp_num;
     return entry->remote ? entry : NULL;
 }
 
-static bool has_qkey(const struct destination *to, uint32_t qkey)
+/* Why the destination does not take a datagram. */
+static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
 {
-    if (to->remote->qkey == qkey)
-        return true;
-    atomic_fetch_add(&to->peer->view.header->qkey_violations, 1);
-    return false;
+    const struct vb_qp_shared *remote = to->remote;
+    uint32_t state = atomic_load(&remote->state);
+    struct vb_lost lost = {.from = qp->number, .to = to->qp_num};
+
+    if (remote->qp_num != to->qp_num || state == IBV_QPS_RESET) {
+        lost.cause = VB_LOST_NO_QP;
+    } else if (remote->type != IBV_QPT_UD) {
+        lost.cause = VB_LOST_TYPE;
+        lost.value = remote->type;
+    } else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
+        lost.cause = VB_LOST_STATE;
+        lost.value = state;
+    } else {
+        lost.cause = VB_LOST_QKEY;
+        lost.value = qkey;
+        lost.wanted = remote->qkey;
+        atomic_fetch_add(&to->peer->view.header->qkey_violations, 1);
+    }
+    vb_lost_direct(qp, &lost);
 }
 
-static bool accepts(const struct destination *to, uint32_t qkey)
+static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
 {
     uint32_t state = atomic_load(&to->remote->state);
 
-    return to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
-           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && has_qkey(to, qkey);
+    if (VB_LIKELY(to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
+                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey))
+        return true;
+    refused(qp, to, qkey);
+    return false;
 }
 
 static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
@@ -195,6 +227,7 @@ static void deliver(const struct datagram *datagram, const struct destination *t
 
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
     if (vb_take_recv(&as_connected, &taken)) {
+        vb_lost_direct(qp, &(struct vb_lost){.cause = VB_LOST_NO_RECEIVE});
         vb_overdue_datagram(qp->context->adapter, qp->number, to->qp_num);
         return;
     }
@@ -240,10 +273,10 @@ static void pass_to(const struct datagram *datagram, const struct destination *t
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
-    if (!accepts(to, qkey) ||
+    if (!accepts(datagram->qp, to, qkey) ||
         !vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
         return;
-    if (accepts(to, qkey) && (!datagram->group || is_member(to, datagram->group)))
+    if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         deliver(datagram, to);
     vb_unlock(&to->remote->rq_lock);
 }
@@ -279,14 +312,45 @@ static void pass_to_group(const struct datagram *datagram)
     free(peers);
 }
 
+static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause cause)
+{
+    struct vb_stranger stranger;
+
+    if (vb_stranger_find(vb_direct_of(qp->context->adapter), qp_num, &stranger))
+        vb_stranger_tell(qp, qp_num);
+    else
+        vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
+}
+
 static void pass_to_one(const struct datagram *datagram)
 {
-    const struct destination *to = find(datagram->qp, datagram->wr->wr.ud.remote_qpn);
+    uint32_t qp_num = datagram->wr->wr.ud.remote_qpn;
+    enum vb_lost_cause cause = VB_LOST_NO_QP;
+    const struct destination *to = find(datagram->qp, qp_num, &cause);
 
-    if (to)
+    if (VB_LIKELY(to != NULL))
         pass_to(datagram, to);
     else
-        vb_stranger_tell(datagram->qp, datagram->wr->wr.ud.remote_qpn);
+        is_nowhere(datagram->qp, qp_num, cause);
+}
+
+/* Where no packets are sent, and a GID can lead nowhere else; or the sender's is no more. */
+static VB_COLD int leads_nowhere(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 const struct ibv_ah_attr *ah, bool is_local)
+{
+    vb_lost_direct(qp, &(struct vb_lost){.cause = is_local ? VB_LOST_SOURCE : VB_LOST_ADDRESS,
+                                         .from = qp->number,
+                                         .to = wr->wr.ud.remote_qpn,
+                                         .value = ah->grh.sgid_index});
+    return 0;
+}
+
+/* A datagram fits the path MTU of the port that it leaves by, as one that is a packet does. */
+static uint32_t longest(struct vb_direct *direct, const struct ibv_ah_attr *ah)
+{
+    uint32_t mtu = vb_addresses_mtu(direct->addresses, ah->is_global ? ah->grh.sgid_index : 0);
+
+    return mtu ? mtu : DATAGRAM_MAX;
 }
 
 int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
@@ -294,7 +358,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     const uint8_t *dgid = ah->attr.grh.dgid.raw;
-    bool to_group = ah->attr.is_global && vb_gid_is_multicast(dgid);
+    bool to_group = ah->attr.is_global && vb_gid_is_multicast(dgid), is_local;
     struct vb_spans payload, message;
     uint8_t grh[GRH_SIZE];
     struct vb_gid source;
@@ -307,11 +371,12 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
-    if (payload.total > DATAGRAM_MAX)
-        return vb_refuse_length(qp, wr, payload.total, DATAGRAM_MAX, outcome);
-    if ((!to_group && !vb_direct_is_local(direct, &ah->attr)) ||
+    if (payload.total > DATAGRAM_LEAST && payload.total > longest(direct, &ah->attr))
+        return vb_refuse_length(qp, wr, payload.total, longest(direct, &ah->attr), outcome);
+    is_local = to_group || vb_direct_is_local(direct, &ah->attr);
+    if (!is_local ||
         (datagram.source && !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source)))
-        return 0;
+        return leads_nowhere(qp, wr, &ah->attr, is_local);
     put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)
         pass_to_one(&datagram);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hca/counters.h"
+#include "hca/lost.h"
 #include "hca/responder.h"
 #include "hca/text.h"
 #include "port/roce/state.h"
@@ -47,13 +48,20 @@ static const struct {
 
 enum { PARTS = sizeof(parts) / sizeof(*parts) };
 
-static void put_part(struct vb_text *text, const struct vb_roce *roce, int part, bool all)
+/* With what was dropped of datagrams that went without packets. */
+static uint64_t counted(const struct vb_roce *roce, const struct vb_adapter *adapter, uint32_t n)
+{
+    return value_of(roce, n) + (n < UDP_FIRST ? vb_lost_counted(adapter, n) : 0);
+}
+
+static void put_part(struct vb_text *text, const struct vb_roce *roce,
+                     const struct vb_adapter *adapter, int part, bool all)
 {
     const char *between = "";
 
     vb_text_add(text, "%s\"%s\":{", part ? "," : "", parts[part].name);
     for (uint32_t n = parts[part].first; n < parts[part].end; ++n) {
-        uint64_t value = value_of(roce, n);
+        uint64_t value = counted(roce, adapter, n);
 
         if (!value && !all)
             continue;
@@ -63,11 +71,12 @@ static void put_part(struct vb_text *text, const struct vb_roce *roce, int part,
     vb_text_add(text, "}");
 }
 
-static void put_parts(struct vb_text *text, const struct vb_roce *roce, bool all)
+static void put_parts(struct vb_text *text, const struct vb_roce *roce,
+                      const struct vb_adapter *adapter, bool all)
 {
     vb_text_add(text, "{");
     for (int part = 0; part < PARTS; ++part)
-        put_part(text, roce, part, all);
+        put_part(text, roce, adapter, part, all);
     vb_text_add(text, "}");
 }
 
@@ -77,25 +86,27 @@ int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
 
     vb_roce_enter(roce);
     vb_text_add(&text, "\"counters\":");
-    put_parts(&text, roce, false);
+    put_parts(&text, roce, roce->config.adapter, false);
     vb_roce_leave(roce);
     return text.length;
 }
 
-int vb_roce_counters(const struct vb_roce *roce, char *json, size_t size)
+int vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter, char *json,
+                     size_t size)
 {
     struct vb_text text = {json, size, 0};
 
-    put_parts(&text, roce, true);
+    put_parts(&text, roce, adapter, true);
     return text.length;
 }
 
-void vb_roce_tell_counters(const struct vb_roce *roce, vb_tell_counter *tell)
+void vb_roce_tell_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,
+                           vb_tell_counter *tell)
 {
     for (int part = 0; part < PARTS; ++part)
         for (uint32_t n = parts[part].first; n < parts[part].end; ++n)
-            if (value_of(roce, n))
-                tell(parts[part].name, name_of(n), value_of(roce, n));
+            if (counted(roce, adapter, n))
+                tell(parts[part].name, name_of(n), counted(roce, adapter, n));
 }
 
 /* ---- refusals ---- */

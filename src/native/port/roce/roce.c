@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "hca/ah.h"
+#include "hca/lost.h"
 #include "port/roce/path.h"
 #include "port/roce/state.h"
 #include "wire/opcode.h"
@@ -472,6 +473,17 @@ static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
+/* To a group it still goes within the host. */
+static VB_COLD void goes_nowhere(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                 const struct ibv_ah_attr *ah)
+{
+    if (!vb_gid_is_multicast(ah->grh.dgid.raw))
+        vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
+                                           .from = qp->number,
+                                           .to = wr->wr.ud.remote_qpn,
+                                           .value = ah->grh.sgid_index});
+}
+
 int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
                      struct vb_outcome *outcome)
 {
@@ -480,8 +492,10 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
     struct vb_path path;
     uint32_t interface;
 
-    if (vb_path_make(roce, &ah->attr, qp->number, wr->wr.ud.remote_qpn, &path, &interface))
+    if (vb_path_make(roce, &ah->attr, qp->number, wr->wr.ud.remote_qpn, &path, &interface)) {
+        goes_nowhere(qp, wr, &ah->attr);
         return 0;
+    }
     vb_qp_count_poller(qp, true);
     path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
