@@ -14,6 +14,7 @@
 #include "hca/keys.h"
 #include "hca/layout.h"
 #include "hca/random.h"
+#include "memory/ranges.h"
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -61,8 +62,9 @@ struct vb_adapter {
     pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
                             locks of queues */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
-    struct vb_keys keys; /* of memory regions */
-    struct vb_qp **qps;  /* by table index; NULL where none is */
+    struct vb_keys keys;     /* of memory regions */
+    struct vb_range *ranges; /* of regions whose memory may go (gone.h) */
+    struct vb_qp **qps;      /* by table index; NULL where none is */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
