@@ -70,12 +70,40 @@ static const char *usual_reason(int error)
     }
 }
 
+enum { STREAK = 2 }; /* seconds without it end a row of one failure */
+
+/*
+ * A program may post again and again until there is room: one line tells of all that follows each
+ * other, of one cause and object. The one that was met longest ago makes room.
+ */
+static bool is_repeated(struct vb_open *opened, int error)
+{
+    struct vb_lines *lines = &opened->lines;
+    uint64_t cause = vb_decline_cause(opened->core), now = seconds_now();
+    unsigned at = 0;
+    bool repeated;
+
+    if (error != -ENOMEM)
+        return false;
+    pthread_mutex_lock(&lines->mutex);
+    for (unsigned i = 0; i < VB_LINES_REPEATED && lines->repeated[at].cause != cause; ++i)
+        if (lines->repeated[i].cause == cause ||
+            lines->repeated[i].second < lines->repeated[at].second)
+            at = i;
+    repeated = lines->repeated[at].cause == cause && now - lines->repeated[at].second <= STREAK;
+    lines->repeated[at].cause = cause;
+    lines->repeated[at].second = now;
+    lines->hidden += repeated;
+    pthread_mutex_unlock(&lines->mutex);
+    return repeated;
+}
+
 static void say_call(struct vb_open *opened, const char *call, int error)
 {
     char text[TEXT] = "";
     uint64_t hidden;
 
-    if (!may_write(&opened->lines, &hidden))
+    if (is_repeated(opened, error) || !may_write(&opened->lines, &hidden))
         return;
     say_hidden(hidden);
     if (vb_decline_text(opened->core, error, text, sizeof(text)))

@@ -14,6 +14,8 @@
 struct ibv_context;
 struct ibv_wc;
 
+enum { VB_LINES_REPEATED = 16 };
+
 /* Lines on stderr are few in a second; the rest is counted. */
 struct vb_lines {
     pthread_mutex_t mutex;
@@ -21,6 +23,10 @@ struct vb_lines {
     uint32_t shown;  /* in it */
     uint64_t hidden; /* since the last that was shown */
     bool told_once;  /* vb_failed_once had its line */
+    struct {
+        uint64_t cause;  /* of calls that programs make again until they succeed (ENOMEM)… */
+        uint64_t second; /* …when it was met last */
+    } repeated[VB_LINES_REPEATED];
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same
                      */
 };

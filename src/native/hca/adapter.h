@@ -21,6 +21,7 @@
 #define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
 struct vb_engine;
+struct vb_vigil;
 struct vb_heap;
 struct vb_port;
 struct vb_qp;
@@ -69,6 +70,7 @@ struct vb_adapter {
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
     void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
+    struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (overdue.h) */
     atomic_bool told_datagram;      /* one that found no receive request */
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */

@@ -59,6 +59,20 @@ void vb_decline_close(struct vb_context *context, int error)
     pthread_mutex_unlock(&declines->mutex);
 }
 
+uint64_t vb_decline_cause(struct vb_context *context)
+{
+    struct vb_declines *declines = &context->declines;
+    const struct vb_declined *entry;
+    uint64_t cause = 1;
+
+    pthread_mutex_lock(&declines->mutex);
+    entry = latest(declines);
+    if (entry && entry->because) /* the first number is the object's */
+        cause = (uintptr_t)entry->because ^ entry->number[0] << 40;
+    pthread_mutex_unlock(&declines->mutex);
+    return cause;
+}
+
 /* The two halves of a GID, in host byte order. */
 static void say_gid(struct vb_text *text, const uint64_t half[2])
 {

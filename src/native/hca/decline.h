@@ -55,6 +55,10 @@ int vb_decline_with(struct vb_context *context, int error, const char *because,
  */
 void vb_decline_close(struct vb_context *context, int error);
 
+/* What that call's reason and the object that it names have in common with later ones: not 0, and
+ * the same for the same; numbers that differ from try to try (how many wait) are left out. */
+uint64_t vb_decline_cause(struct vb_context *context);
+
 /*
  * Why the calling thread's latest failed call of this context failed, in a sentence or two; its
  * length as snprintf's. 0 if it ended with another error, or nothing is known but that.

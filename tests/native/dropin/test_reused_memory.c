@@ -7,6 +7,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -372,6 +373,78 @@ static void a_region_on_demand(void)
     CHECK_EQ(bench.memory[0], 0x5a);
 }
 
+/* ---- of another process ---- */
+
+/* What the two tell each other. */
+struct address {
+    uint32_t qp;
+    uint32_t rkey;
+    uint64_t memory;
+};
+
+static struct address meet(int socket, struct ibv_qp *qp, struct bench *bench)
+{
+    struct address mine = {qp->qp_num, bench->mr->rkey, (uintptr_t)bench->memory}, other;
+
+    CHECK_EQ(write(socket, &mine, sizeof(mine)), sizeof(mine));
+    CHECK_EQ(read(socket, &other, sizeof(other)), sizeof(other));
+    pair_connect(&bench->pair, qp, other.qp);
+    CHECK_EQ(write(socket, "c", 1), 1);
+    CHECK_EQ(read(socket, &(char){0}, 1), 1);
+    return other;
+}
+
+/* Unmaps its second page, and maps another there. */
+static void owner(int socket)
+{
+    struct bench bench;
+    struct ibv_qp *qp;
+
+    open_on(&bench, map_at(NULL, 0));
+    qp = pair_qp(&bench.pair, IBV_QPT_RC, 0);
+    meet(socket, qp, &bench);
+    CHECK_EQ(munmap(bench.memory + PAGE, PAGE), 0);
+    CHECK(mmap(bench.memory + PAGE, PAGE, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == bench.memory + PAGE);
+    CHECK_EQ(write(socket, "u", 1), 1);
+    CHECK_EQ(read(socket, &(char){0}, 1), 1);
+    CHECK_EQ(bench.memory[0], 0x5a);
+    CHECK_EQ(bench.memory[PAGE], 0);
+}
+
+static void of_another_process(void)
+{
+    int sockets[2];
+    struct bench bench;
+    struct address other;
+    struct ibv_wc wc;
+    struct ibv_qp *qp;
+    pid_t child;
+    int status;
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        owner(sockets[1]);
+        _exit(0);
+    }
+    open_on(&bench, map_at(NULL, 0));
+    qp = pair_qp(&bench.pair, IBV_QPT_RC, 0);
+    other = meet(sockets[0], qp, &bench);
+    CHECK_EQ(read(sockets[0], &(char){0}, 1), 1);
+    bench.pair.qp[0] = qp;
+    bench.mr->rkey = other.rkey;
+    bench.memory = (uint8_t *)(uintptr_t)other.memory;
+    CHECK_EQ(reach(&bench, IBV_WR_RDMA_WRITE, 0).status, IBV_WC_SUCCESS);
+    wc = reach(&bench, IBV_WR_RDMA_WRITE, PAGE);
+    CHECK_EQ(wc.status, IBV_WC_REM_OP_ERR);
+    check_text(&bench, &wc); /* the owner is there to be asked */
+    CHECK_EQ(write(sockets[0], "w", 1), 1);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+}
+
 int main(void)
 {
     if (!getenv("LD_PRELOAD") || !strstr(getenv("LD_PRELOAD"), "libverbena_paths")) {
@@ -386,5 +459,6 @@ int main(void)
     RUN(emptied_pages);
     RUN(a_new_region_there);
     RUN(a_region_on_demand);
+    RUN(of_another_process);
     return 0;
 }

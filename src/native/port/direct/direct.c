@@ -154,6 +154,7 @@ const struct vb_port vb_direct_port = {
     .attend = attend,
     .progress = progress,
     .now = vb_direct_clock,
+    .look = vb_retry_look,
     .release_later = vb_later_release,
     .join = join,
 };
