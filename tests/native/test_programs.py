@@ -32,7 +32,12 @@ BY_PACKETS = [
     "dropin/test_wr_calls",
 ]
 # And with the library in front that `verbena run` preloads.
-WATCHED = ["dropin/test_faults", "dropin/test_regions", "dropin/test_watched_calls"]
+WATCHED = [
+    "dropin/test_faults",
+    "dropin/test_regions",
+    "dropin/test_reused_memory",
+    "dropin/test_watched_calls",
+]
 CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says to the core
 
 

@@ -42,10 +42,10 @@ static uint32_t hash_words(const char *text)
     return hash | 1;
 }
 
-/* Has the latest line the same words, and is it younger than a second or two? Under the mutex. */
+/* Has the latest failure the same words, and is it younger than a second or two? Under the mutex. */
 static bool is_alike(const struct vb_lines *lines, uint32_t words, uint64_t now)
 {
-    return words && lines->words == words && now <= lines->words_since + 1;
+    return words && lines->words == words && now <= lines->words_at + 1;
 }
 
 /* May one more line be written? `words`: hash_words, or 0 for a line that is like no other. */
@@ -59,15 +59,16 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
         lines->second = now;
         lines->shown = 0;
     }
-    if (is_alike(lines, words, now))
+    if (is_alike(lines, words, now)) {
         ++lines->left_out.alike;
-    else if (lines->shown == LINES_A_SECOND)
+        lines->words_at = now;
+    } else if (lines->shown == LINES_A_SECOND) {
         ++lines->left_out.many;
-    else {
+    } else {
         may = true;
         ++lines->shown;
         lines->words = words;
-        lines->words_since = now;
+        lines->words_at = now;
         *left_out = lines->left_out;
         lines->left_out = (struct vb_left_out){0};
     }

@@ -22,14 +22,15 @@ struct vb_left_out {
 
 /*
  * Lines on stderr are few in a second; the rest is counted. So are failures in a row that differ in
- * numbers only: programs find limits by calls that fail (libfabric: max_inline_data).
+ * numbers only: programs find limits by calls that fail (libfabric: max_inline_data), or post again
+ * and again until there is room.
  */
 struct vb_lines {
     pthread_mutex_t mutex;
     uint64_t second;      /* of CLOCK_MONOTONIC */
     uint32_t shown;       /* in it */
     uint32_t words;       /* of the last line, without numbers (hash_words); 0: none */
-    uint64_t words_since; /* in this second it was shown */
+    uint64_t words_at;    /* the second of the last failure with these words */
     struct vb_left_out left_out;
     bool told_once; /* vb_failed_once had its line */
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same

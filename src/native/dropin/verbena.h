@@ -73,10 +73,14 @@ int verbena_set_fault(struct ibv_context *context, const char *text, char *error
 
 /*
  * What the watching library tells (preload/paths/watch), see memory/watch.h and vb_guard_action: it
- * is there; memory is about to be unmapped or protected; the calling thread's signal mask changed.
+ * is there; memory is about to be protected, or perhaps moved (1: a region is there); it is about
+ * to be unmapped or replaced (1: a region is there, and the next is to be called), and was or was
+ * not; the calling thread's signal mask changed.
  */
 void verbena_watch_begin(void);
-void verbena_mapping_changes(const void *at, size_t n);
+int verbena_mapping_changes(const void *at, size_t n);
+int verbena_mapping_goes(const void *at, size_t n);
+void verbena_mapping_went(const void *at, size_t n, int went);
 int verbena_fault_action(int number, const struct sigaction *action, struct sigaction *old);
 void verbena_mask_changes(void);
 

@@ -10,9 +10,19 @@ VB_EXPORT void verbena_watch_begin(void)
     vb_watch_begin();
 }
 
-VB_EXPORT void verbena_mapping_changes(const void *at, size_t n)
+VB_EXPORT int verbena_mapping_changes(const void *at, size_t n)
 {
-    vb_watch_mapping((uintptr_t)at, n);
+    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
+}
+
+VB_EXPORT int verbena_mapping_goes(const void *at, size_t n)
+{
+    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);
+}
+
+VB_EXPORT void verbena_mapping_went(const void *at, size_t n, int went)
+{
+    vb_watch_change((uintptr_t)at, n, went ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
 }
 
 VB_EXPORT int verbena_fault_action(int number, const struct sigaction *action,

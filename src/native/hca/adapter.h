@@ -14,12 +14,14 @@
 #include "hca/keys.h"
 #include "hca/layout.h"
 #include "hca/random.h"
+#include "memory/ranges.h"
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
 struct vb_engine;
+struct vb_vigil;
 struct vb_heap;
 struct vb_port;
 struct vb_qp;
@@ -63,12 +65,14 @@ struct vb_adapter {
     pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
                             locks of queues */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
-    struct vb_keys keys; /* of memory regions */
-    struct vb_qp **qps;  /* by table index; NULL where none is */
+    struct vb_keys keys;     /* of memory regions */
+    struct vb_range *ranges; /* of regions whose memory may go (gone.h) */
+    struct vb_qp **qps;      /* by table index; NULL where none is */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
     void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
+    struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (overdue.h) */
     atomic_bool told_datagram;      /* one that found no receive request */
     _Atomic uint64_t lost[VB_LOST_KINDS]; /* datagrams that went directly, by cause (lost.h) */
     uint32_t channel_serial;

@@ -10,6 +10,7 @@
 
 #include "hca/cq.h"
 #include "hca/lock.h"
+#include "hca/overdue.h"
 #include "hca/users.h"
 #include "memory/descriptor.h"
 
@@ -176,6 +177,17 @@ static void spin(struct vb_channel *channel, unsigned spin_us)
     channel->vain_spins = 0;
 }
 
+static bool read_record(struct vb_channel *channel, struct vb_channel_record *record)
+{
+    struct vb_vigil vigil;
+    ssize_t length;
+
+    vb_vigil_begin(&vigil, channel);
+    length = read(channel->ibv.fd, record, sizeof(*record));
+    vb_vigil_end(&vigil);
+    return length == sizeof(*record);
+}
+
 int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq **cq)
 {
     struct vb_adapter *adapter = channel->context->adapter;
@@ -190,7 +202,7 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
         } else {
             if (spin_us)
                 spin(channel, spin_us);
-            if (read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+            if (!read_record(channel, &record))
                 return errno ? -errno : -EIO;
         }
         if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/overdue.h"
 #include "hca/pd.h"
 #include "hca/port.h"
 #include "hca/qp.h"
@@ -300,9 +301,15 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
 /* Every event that was handed out must be acknowledged first (ibv_ack_cq_events). */
 static void wait_for_acks(struct vb_cq *cq, uint32_t events_read)
 {
+    bool told = false;
+
     pthread_mutex_lock(&cq->ibv.mutex);
     while (cq->ibv.comp_events_completed != events_read)
-        pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+        if (told)
+            pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+        else if ((told = vb_overdue_wait(&cq->ibv.cond, &cq->ibv.mutex)))
+            vb_overdue_acks(cq->context->adapter, "CQ", events_read - cq->ibv.comp_events_completed,
+                            "ibv_ack_cq_events");
     pthread_mutex_unlock(&cq->ibv.mutex);
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
+#include "hca/overdue.h"
 #include "hca/port.h"
 
 static void append(struct vb_event **list, struct vb_event *event)
@@ -118,25 +119,31 @@ void vb_event_ack(struct vb_context *context, struct ibv_async_event *event)
     pthread_mutex_unlock(&context->mutex);
 }
 
-static bool is_unacked(struct vb_context *context, const void *element)
+static unsigned count_unacked(const struct vb_context *context, const void *element)
 {
-    for (struct vb_event *event = context->unacked; event; event = event->next)
-        if ((const void *)event->event.element.cq == element)
-            return true;
-    return false;
+    unsigned count = 0;
+
+    for (const struct vb_event *event = context->unacked; event; event = event->next)
+        count += (const void *)event->event.element.cq == element;
+    return count;
 }
 
 void vb_event_retire(struct vb_context *context, const void *element)
 {
     struct vb_event *event;
+    bool told = false;
+    unsigned unacked;
 
     pthread_mutex_lock(&context->mutex);
     while ((event = unlink_first(&context->events, element))) {
         free(event);
         discount(context);
     }
-    while (is_unacked(context, element))
-        pthread_cond_wait(&context->acked, &context->mutex);
+    while ((unacked = count_unacked(context, element)))
+        if (told)
+            pthread_cond_wait(&context->acked, &context->mutex);
+        else if ((told = vb_overdue_wait(&context->acked, &context->mutex)))
+            vb_overdue_acks(context->adapter, "QP, CQ or SRQ", unacked, "ibv_ack_async_event");
     pthread_mutex_unlock(&context->mutex);
 }
 

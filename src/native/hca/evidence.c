@@ -246,6 +246,10 @@ static void say_too_short(struct vb_text *text, const struct vb_evidence *e)
                 datagram ? ", behind 40 of the GRH," : "", e->mr_length);
 }
 
+static const char was_unmapped[] =
+    " was unmapped after it was registered; what is mapped there now "
+    "is not the region's";
+
 static void say_check(struct vb_text *text, const struct vb_evidence *e)
 {
     const char *name = request_name(e->wr_opcode);
@@ -283,12 +287,13 @@ static void say_check(struct vb_text *text, const struct vb_evidence *e)
     case VB_CHECK_MEMORY_GONE:
         vb_text_add(text, "memory ");
         say_range(text, e->addr, e->length);
-        vb_text_add(text, " is registered but can no longer be reached");
+        vb_text_add(text, "%s",
+                    e->count ? was_unmapped : " is registered but can no longer be reached");
         break;
     case VB_CHECK_LOCAL_MEMORY_GONE:
         vb_text_add(text, "the %s's own buffer ", name);
         say_range(text, e->addr, e->length);
-        vb_text_add(text, " is registered but no longer there");
+        vb_text_add(text, "%s", e->count ? was_unmapped : " is registered but no longer there");
         break;
     case VB_CHECK_RECV_MEMORY_GONE:
         vb_text_add(text, "the receive request's buffer ");
@@ -377,7 +382,9 @@ static const char *advice(const struct vb_evidence *e)
     case VB_CHECK_MEMORY_GONE:
     case VB_CHECK_LOCAL_MEMORY_GONE:
     case VB_CHECK_RECV_MEMORY_GONE:
-        return is_read_from(e)
+        return e->count
+                   ? "Deregister a region before its memory goes, and register what took its place"
+               : is_read_from(e)
                    ? "Was it unmapped or protected (PROT_NONE)? Deregister a region before its "
                      "memory goes"
                    : "Was it unmapped or made read-only? Deregister a region before its memory "

@@ -24,9 +24,10 @@ enum vb_check {
     VB_CHECK_RNR,              /* no receive request within the retries */
     VB_CHECK_NO_ANSWER,        /* the peer did not answer within the retries */
     VB_CHECK_PEER_DIED,
-    VB_CHECK_MEMORY_GONE,   /* registered, but no longer mapped or of another kind */
-    VB_CHECK_RD_ATOMIC,     /* max_rd_atomic or max_dest_rd_atomic is 0 */
-    VB_CHECK_TOO_LONG,      /* message longer than the transport carries */
+    VB_CHECK_MEMORY_GONE, /* registered, but no longer mapped or of another kind; `count` 1: it was
+                           * unmapped, whatever is there now (gone.h) */
+    VB_CHECK_RD_ATOMIC,   /* max_rd_atomic or max_dest_rd_atomic is 0 */
+    VB_CHECK_TOO_LONG,    /* message longer than the transport carries */
     VB_CHECK_ATOMIC_LENGTH, /* local element of an atomic shorter than 8 bytes */
     VB_CHECK_FLUSHED,
     VB_CHECK_CQ_OVERRUN,

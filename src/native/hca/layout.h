@@ -64,6 +64,7 @@ enum {
 #define VB_PD_WINDOW  0x80000000u
 #define VB_PD_NULL    0x40000000u
 #define VB_PD_LEAVING 0x20000000u /* being deregistered: only what has arrived still goes there */
+#define VB_PD_GONE    0x10000000u /* some of its memory was unmapped since (gone.h) */
 #define VB_PD_NUMBER  0x0000ffffu
 
 /* Beside IBV_ACCESS_* in an entry's `access`. */
@@ -84,7 +85,7 @@ struct vb_mr_shared {
     uint64_t addr; /* owner's virtual address of the first byte */
     _Atomic uint32_t access;
     uint32_t in_heap;          /* the whole region lies in the owner's heap file… */
-    uint64_t heap_offset;      /* …at this offset */
+    uint64_t heap_offset;      /* …at this offset; with VB_PD_GONE, of the map of its pages */
     _Atomic uint32_t last_key; /* also when `key` is 0 */
     uint32_t qp;               /* type 2: index + 1 of the QP that it is bound to… */
     uint32_t epoch;            /* …in that life of it */

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "hca/dm.h"
+#include "hca/gone.h"
 #include "hca/mw.h"
 #include "hca/port.h"
 #include "hca/qp.h"
 #include "memory/descriptor.h"
 #include "memory/guard.h"
 #include "memory/heap.h"
-#include "memory/watch.h"
 
 enum {
     MR_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -130,8 +130,6 @@ static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uin
     if (!entry->in_heap && adapter->heap && meets_heap(adapter->heap, addr, length))
         entry->access |= VB_ACCESS_MIXED;
     entry->qp = entry->region = 0;
-    if (!entry->in_heap && !(access & IBV_ACCESS_ON_DEMAND))
-        vb_watch_range((uintptr_t)addr, length);
 }
 
 /* ---- keys (keys.h) ---- */
@@ -259,6 +257,7 @@ static int new_mr(struct vb_pd *pd, enum vb_mr_kind kind, struct vb_mr **mr, uin
 
 static void enter(struct vb_mr *mr, uint32_t key)
 {
+    vb_gone_enter(mr);
     publish(mr, key);
     vb_pd_use(mr->pd);
     vb_object_add(mr->pd->context, &mr->object, mr_release);
@@ -321,6 +320,7 @@ void vb_mr_settle(struct vb_adapter *adapter)
         if (adapter->qps[i])
             adapter->port->settle(adapter->qps[i]);
     pthread_mutex_unlock(&adapter->lifetime);
+    vb_cqs_place(adapter);
 }
 
 /*
@@ -341,42 +341,11 @@ static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
     pthread_mutex_unlock(&adapter->binding);
     if (error)
         return error;
+    vb_gone_leave(mr);
     vb_mr_settle(adapter);
-    vb_cqs_place(adapter);
     atomic_store(&entry->key, 0);
+    vb_gone_forget(mr);
     return 0;
-}
-
-static bool meets(const struct vb_mr_shared *entry, uintptr_t at, size_t n)
-{
-    return atomic_load(&entry->key) && !entry->in_heap && entry->addr < at + n &&
-           entry->addr + entry->length > at;
-}
-
-/* Looks at entries in use only: to read any other would bring a page of the table into being. */
-static bool mark_moved(struct vb_adapter *adapter, uintptr_t at, size_t n)
-{
-    const struct vb_keys *keys = &adapter->keys;
-    bool found = false;
-
-    pthread_mutex_lock(&adapter->mutex);
-    for (uint32_t i = vb_keys_next(keys, 1); i < keys->window; i = vb_keys_next(keys, i + 1))
-        if (meets(&adapter->self.mr[i], at, n)) {
-            atomic_fetch_or(&adapter->self.mr[i].access, VB_ACCESS_MOVED);
-            found = true;
-        }
-    pthread_mutex_unlock(&adapter->mutex);
-    return found;
-}
-
-void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n)
-{
-    if (adapter->self.header->pid != (uint32_t)getpid())
-        return; /* a child's memory, which is no region's */
-    if (!mark_moved(adapter, at, n))
-        return;
-    vb_mr_settle(adapter);
-    vb_cqs_place(adapter);
 }
 
 VB_COLD int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
@@ -483,6 +452,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     describe(adapter, entry_of(mr), mr->pd->number, wanted.addr, wanted.length, wanted.iova,
              wanted.access);
     fill_abi(mr, wanted.addr, wanted.length);
+    vb_gone_enter(mr);
     publish(mr, key);
     return 0;
 }

@@ -22,6 +22,8 @@ struct vb_mr {
     uint32_t index;
     enum vb_mr_kind kind;
     struct vb_dm *dm;
+    struct vb_range range; /* in adapter->ranges, if it is watched */
+    bool is_watched;
 };
 
 /*
@@ -65,13 +67,6 @@ int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t fl
                  const struct ibv_sge *list, uint32_t count);
 
 /*
- * The program is about to unmap, replace or protect [at, +n): whatever has arrived for regions
- * there is put into them, and what arrives later is put there by its sender, who learns that it
- * cannot.
- */
-void vb_mr_mapping_changes(struct vb_adapter *adapter, uintptr_t at, size_t n);
-
-/*
  * Puts bytes into a region where vb_lkey_find or vb_mr_check has found them to go. Heap memory is
  * reached through its file where the program has unmapped or protected it, as by a peer that maps
  * that file. -EFAULT: the memory is gone.
@@ -91,8 +86,27 @@ static inline int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr
 int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key);
 uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index);
 void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index);
-/* Every request that may have passed a check before its key was withdrawn is over. */
+/* Every request that may have passed a check before its key was withdrawn is over, and what has
+ * arrived and waits for a poll is in its buffer. */
 void vb_mr_settle(struct vb_adapter *adapter);
+
+/* The range and the access alone. */
+static inline enum vb_check vb_mr_check_use(const struct vb_mr_shared *mr, uint64_t iova,
+                                            uint64_t length, uint32_t need)
+{
+    if (VB_UNLIKELY(iova < mr->iova || length > mr->length ||
+                    iova - mr->iova > mr->length - length))
+        return VB_CHECK_RANGE;
+    if (VB_UNLIKELY((atomic_load_explicit(&mr->access, memory_order_relaxed) & need) != need))
+        return VB_CHECK_ACCESS;
+    return VB_CHECK_OK;
+}
+
+/* The same of an entry whose `pd` is another number: a region of that domain some of whose memory
+ * has gone (gone.h), or VB_CHECK_PD. */
+enum vb_check vb_mr_check_marked(const struct vb_view *view, uint32_t pd,
+                                 const struct vb_mr_shared *mr, uint64_t iova, uint64_t length,
+                                 uint32_t need);
 
 /*
  * The check of IBA 10.6.7 (vol. 1): the key names a region of this PD that covers the range and
@@ -109,13 +123,8 @@ static inline enum vb_check vb_mr_check(const struct vb_view *view, uint32_t pd,
     if (VB_UNLIKELY(atomic_load_explicit(&mr->key, memory_order_acquire) != key || key == 0))
         return VB_CHECK_KEY;
     if (VB_UNLIKELY(atomic_load_explicit(&mr->pd, memory_order_relaxed) != pd))
-        return VB_CHECK_PD;
-    if (VB_UNLIKELY(iova < mr->iova || length > mr->length ||
-                    iova - mr->iova > mr->length - length))
-        return VB_CHECK_RANGE;
-    if (VB_UNLIKELY((atomic_load_explicit(&mr->access, memory_order_relaxed) & need) != need))
-        return VB_CHECK_ACCESS;
-    return VB_CHECK_OK;
+        return vb_mr_check_marked(view, pd, mr, iova, length, need);
+    return vb_mr_check_use(mr, iova, length, need);
 }
 
 /* The same of a window, for a request to the QP with this index (mw.c). */

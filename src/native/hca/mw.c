@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hca/gone.h"
 #include "hca/qp.h"
 #include "hca/refusal.h"
 #include "hca/xrc.h"
@@ -209,7 +210,7 @@ static enum vb_bind_problem check_region(const struct ibv_mw_bind_info *info,
 {
     unsigned access = info->mw_access_flags;
 
-    if (!lkey || atomic_load(&region->key) != lkey || region->pd != pd)
+    if (!lkey || atomic_load(&region->key) != lkey || (region->pd & ~VB_PD_GONE) != pd)
         return VB_BIND_NO_REGION;
     if (!(region->access & IBV_ACCESS_MW_BIND) || (region->access & IBV_ACCESS_ZERO_BASED))
         return VB_BIND_REGION_FORBIDS;
@@ -298,12 +299,16 @@ enum vb_check vb_window_check(const struct vb_view *view, uint32_t pd, uint32_t 
                               const struct vb_mr_shared **entry)
 {
     enum vb_check check = vb_mr_check(view, pd | VB_PD_WINDOW, key, iova, length, need, entry);
-    const struct vb_mr_shared *window = *entry;
+    const struct vb_mr_shared *window = *entry, *region;
 
-    if (check || !window->qp)
+    if (check)
         return check;
-    return window->qp == qp + 1 && window->epoch == view->qp[qp].epoch ? VB_CHECK_OK
-                                                                       : VB_CHECK_WINDOW_QP;
+    if (window->qp && (window->qp != qp + 1 || window->epoch != view->qp[qp].epoch))
+        return VB_CHECK_WINDOW_QP;
+    region = &view->mr[window->region & view->mr_last];
+    return VB_LIKELY(!(atomic_load_explicit(&region->pd, memory_order_acquire) & VB_PD_GONE))
+               ? VB_CHECK_OK
+               : vb_gone_check(view, region, window->addr + (iova - window->iova), length);
 }
 
 enum vb_check vb_mw_invalidate(const struct vb_view *view, uint32_t pd, uint32_t qp, uint32_t rkey)

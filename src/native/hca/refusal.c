@@ -69,7 +69,8 @@ VB_COLD bool vb_refuse_element(struct vb_qp *qp, const struct ibv_send_wr *wr,
     struct vb_evidence evidence;
 
     vb_note_key(&evidence, check, qp->pd->number, sge->lkey, sge->addr, sge->length, need, mr);
-    evidence.check |= VB_CHECK_LOCAL;
+    evidence.check =
+        check == VB_CHECK_MEMORY_GONE ? VB_CHECK_LOCAL_MEMORY_GONE : check | VB_CHECK_LOCAL;
     vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
     return false;
 }
@@ -89,6 +90,9 @@ VB_COLD enum vb_check vb_note_key(struct vb_evidence *evidence, enum vb_check ch
     unsigned alone = check & ~(unsigned)(VB_CHECK_LOCAL | VB_CHECK_RECV);
 
     memset(evidence, 0, sizeof(*evidence));
+    if (check == (VB_CHECK_MEMORY_GONE | VB_CHECK_RECV))
+        check = VB_CHECK_MEMORY_GONE;                /* as where the copy fails */
+    evidence->count = check == VB_CHECK_MEMORY_GONE; /* it is known that it was unmapped */
     if (alone == VB_CHECK_PD && mr && (mr->pd & VB_PD_LEAVING)) {
         check = (enum vb_check)(check - alone + VB_CHECK_KEY);
         alone = VB_CHECK_KEY;

@@ -91,20 +91,22 @@ static void count_key(struct vb_counters *counters, enum vb_check check)
     }
 }
 
-/* NAK 62: the key does not open what the request asks for. */
-static VB_COLD enum vb_responder_state refuse_key(struct work *work, enum vb_check check,
-                                                  uint32_t rkey, uint64_t addr, uint64_t length,
-                                                  uint32_t need, const struct vb_mr_shared *mr)
-{
-    vb_note_key(&work->evidence, check, work->ep->qp->pd->number, rkey, addr, length, need, mr);
-    return refuse(work, VB_NAK_REMOTE_ACCESS, 0, IBV_EVENT_QP_ACCESS_ERR);
-}
-
 /* NAK 63: what went wrong is not the requester's fault. */
 static VB_COLD enum vb_responder_state
 refuse_operation(struct work *work, enum ibv_wc_status status, enum ibv_event_type event)
 {
     return refuse(work, VB_NAK_REMOTE_OPERATION, status, event);
+}
+
+/* NAK 62: the key does not open what the request asks for; NAK 63: its memory is gone. */
+static VB_COLD enum vb_responder_state refuse_key(struct work *work, enum vb_check check,
+                                                  uint32_t rkey, uint64_t addr, uint64_t length,
+                                                  uint32_t need, const struct vb_mr_shared *mr)
+{
+    vb_note_key(&work->evidence, check, work->ep->qp->pd->number, rkey, addr, length, need, mr);
+    if (check == VB_CHECK_MEMORY_GONE)
+        return refuse_operation(work, 0, IBV_EVENT_QP_FATAL);
+    return refuse(work, VB_NAK_REMOTE_ACCESS, 0, IBV_EVENT_QP_ACCESS_ERR);
 }
 
 /* The region's memory was unmapped under it. */

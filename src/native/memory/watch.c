@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/watch.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -49,12 +50,17 @@ void vb_watch_range(uintptr_t at, size_t n)
         ;
 }
 
-void vb_watch_mapping(uintptr_t at, size_t n)
+bool vb_watch_change(uintptr_t at, size_t n, enum vb_mapping change)
 {
-    if (at >= atomic_load(&highest) || at + n <= atomic_load(&lowest))
-        return;
+    int saved = errno;
+    bool concerned = false;
+
+    if (at >= atomic_load(&highest) || (at + n <= atomic_load(&lowest) && at + n >= at))
+        return false;
     pthread_mutex_lock(&watching);
     for (struct vb_watcher *watcher = watchers; watcher; watcher = watcher->next)
-        watcher->told(watcher, at, n);
+        concerned |= watcher->told(watcher, at, n, change);
     pthread_mutex_unlock(&watching);
+    errno = saved;
+    return concerned;
 }

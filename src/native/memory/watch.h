@@ -16,11 +16,19 @@
 void vb_watch_begin(void);
 bool vb_watch_is_on(void);
 
-/* Who wants to know of changes to the ranges that were named; `told` runs in the program's thread
- * before the change, and may wait. */
+/* What happens to a mapping. */
+enum vb_mapping {
+    VB_MAPPING_PROTECTED, /* it is about to be made read-only, or not even that, or may be moved */
+    VB_MAPPING_GOES,      /* it is about to be unmapped, or replaced by another… */
+    VB_MAPPING_WENT,      /* …has been… */
+    VB_MAPPING_STAYED,    /* …or has not: the system refused */
+};
+
+/* Who wants to know of changes to the ranges that were named; `told` runs in the program's thread,
+ * and may wait. True: the change concerns it. */
 struct vb_watcher {
     struct vb_watcher *next;
-    void (*told)(struct vb_watcher *watcher, uintptr_t at, size_t n);
+    bool (*told)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
 };
 
 void vb_watch_add(struct vb_watcher *watcher);
@@ -29,7 +37,13 @@ void vb_watch_remove(struct vb_watcher *watcher);
 /* Changes here concern somebody; never taken back. */
 void vb_watch_range(uintptr_t at, size_t n);
 
-/* Called by the watching library: [at, +n) is about to be unmapped, replaced or protected. */
-void vb_watch_mapping(uintptr_t at, size_t n);
+/* Called by the watching library, of [at, +n). True: somebody is concerned; of a mapping that goes
+ * it has to be said then what became of that. */
+bool vb_watch_change(uintptr_t at, size_t n, enum vb_mapping change);
+
+static inline void vb_watch_mapping(uintptr_t at, size_t n)
+{
+    vb_watch_change(at, n, VB_MAPPING_PROTECTED);
+}
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "hca/ah.h"
 #include "port/capture_direct.h"
+#include "port/direct/retry.h"
 
 static struct vb_host *of(const struct vb_qp *qp)
 {
@@ -234,6 +235,7 @@ static const struct vb_port port = {
     .armed = armed,
     .now = vb_direct_clock,
     .release_later = vb_later_release,
+    .look = vb_retry_look,
 };
 
 static int open_roce(struct vb_host *host, const struct vb_host_config *config)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hca/cq.h"
+#include "hca/gone.h"
 #include "hca/overdue.h"
 #include "hca/qp.h"
 #include "hca/text.h"
@@ -152,6 +153,7 @@ const struct vb_port vb_direct_port = {
     .attend = attend,
     .progress = progress,
     .now = vb_direct_clock,
+    .look = vb_retry_look,
     .release_later = vb_later_release,
     .join = join,
 };
@@ -184,12 +186,13 @@ static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
     return 0;
 }
 
-static void mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n)
+static bool mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n,
+                            enum vb_mapping change)
 {
     struct vb_direct *direct =
         (struct vb_direct *)((char *)watcher - offsetof(struct vb_direct, watcher));
 
-    vb_mr_mapping_changes(&direct->adapter, at, n);
+    return vb_gone_mapping(&direct->adapter, at, n, change);
 }
 
 static void open_self_peer(struct vb_direct *direct)

@@ -51,6 +51,7 @@ struct vb_retry {
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
     struct vb_qp *current; /* being served, outside the mutex */
+    bool looks;            /* after calls that wait (vb_vigils_look) */
     bool stopping;
     pthread_t thread;
 };

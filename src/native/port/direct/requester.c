@@ -109,15 +109,19 @@ static VB_COLD int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_
     evidence->wr_opcode = (uint16_t)wr->opcode;
     if (!atomic_load(&qp->remote->failed))
         vb_blame_responder(&qp->peer->view, qp->remote, evidence);
-    vb_fail_remote(qp, status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR
-                                                       : IBV_EVENT_QP_REQ_ERR);
+    vb_fail_remote(qp, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
+                       : status == IBV_WC_REM_ACCESS_ERR       ? IBV_EVENT_QP_ACCESS_ERR
+                                                               : IBV_EVENT_QP_REQ_ERR);
     return vb_refuse(qp, wr, status, evidence, outcome);
 }
 
 static VB_COLD int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
                            struct vb_evidence *evidence, struct vb_outcome *outcome)
 {
-    return nak(qp, wr, check == VB_CHECK_QP_ACCESS ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR,
+    return nak(qp, wr,
+               check == VB_CHECK_MEMORY_GONE ? IBV_WC_REM_OP_ERR
+               : check == VB_CHECK_QP_ACCESS ? IBV_WC_REM_INV_REQ_ERR
+                                             : IBV_WC_REM_ACCESS_ERR,
                evidence, outcome);
 }
 
@@ -134,7 +138,8 @@ static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
     evidence->wr_opcode = (uint16_t)wr->opcode;
     entry.extra = vb_blame_responder(&qp->peer->view, qp->remote, evidence);
     if (qp->type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
-        vb_fail_remote(qp, IBV_EVENT_QP_REQ_ERR);
+        vb_fail_remote(qp, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
+                                                                   : IBV_EVENT_QP_REQ_ERR);
     vb_deliver(qp, taken, &entry, true);
     return nak(qp, wr, ours, evidence, outcome);
 }
@@ -191,8 +196,6 @@ static VB_COLD int place_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
 
     if (error != -EFAULT || vb_local_gone(wr, local))
         return vb_copy_failed(qp, wr, error, local, remote, outcome);
-    if (qp->type != IBV_QPT_UC)
-        vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
     return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
 

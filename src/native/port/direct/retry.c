@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "hca/overdue.h"
 #include "hca/qp.h"
 #include "memory/guard.h"
 #include "port/direct/connection.h"
@@ -112,7 +113,7 @@ static unsigned length(const struct vb_retry *retry)
     return n;
 }
 
-enum { FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 16 };
+enum { FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 16, LOOK_MS = 500 };
 
 static void pause_ms(struct vb_retry *retry, long ms)
 {
@@ -127,6 +128,48 @@ static void pause_ms(struct vb_retry *retry, long ms)
     pthread_cond_timedwait(&retry->work, &retry->mutex, &until);
 }
 
+void vb_retry_look(struct vb_adapter *adapter)
+{
+    struct vb_retry *retry = &vb_direct_of(adapter)->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    retry->looks = true;
+    if (retry->idle)
+        pthread_cond_signal(&retry->work);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+/* Under the mutex, which is free meanwhile. */
+static void look(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+    bool again;
+
+    if (!retry->looks)
+        return;
+    retry->looks = false;
+    pthread_mutex_unlock(&retry->mutex);
+    again = vb_vigils_look(&direct->adapter, vb_direct_now());
+    pthread_mutex_lock(&retry->mutex);
+    retry->looks |= again;
+}
+
+/* Nothing waits in a queue; a call of the program's may, and is looked after now and then. */
+static void be_idle(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    look(direct);
+    if (retry->first || retry->stopping) /* came meanwhile */
+        return;
+    retry->idle = true;
+    if (retry->looks)
+        pause_ms(retry, LOOK_MS);
+    else
+        pthread_cond_wait(&retry->work, &retry->mutex);
+    retry->idle = false;
+}
+
 static void *run(void *argument)
 {
     struct vb_direct *direct = argument;
@@ -139,15 +182,14 @@ static void *run(void *argument)
 
         if (!newest) {
             pause = FIRST_PAUSE_MS;
-            retry->idle = true;
-            pthread_cond_wait(&retry->work, &retry->mutex);
-            retry->idle = false;
+            be_idle(direct);
             continue;
         }
         serve_round(direct, length(retry));
         if (!retry->first || retry->stopping)
             continue;
         /* What waits for long is looked at less and less often. */
+        look(direct);
         newest = retry->first;
         pause_ms(retry, pause);
         if (retry->first != newest)

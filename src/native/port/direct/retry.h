@@ -9,6 +9,9 @@
 
 #include "port/direct/direct.h"
 
+/* vb_port.look. */
+void vb_retry_look(struct vb_adapter *adapter);
+
 int vb_retry_start(struct vb_direct *direct);
 void vb_retry_stop(struct vb_direct *direct);
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The calls by which a program takes memory away, or the right to write to it. Verbena hears of it
- * before it happens: what has arrived for a receive buffer there is put into it while it can be.
+ * before it happens: what has arrived for a receive buffer there is put into it while it can be,
+ * and no request touches what is mapped there later (hca/gone.h).
  */
+#include <inttypes.h>
 #include <stdarg.h>
-#include <stdint.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/types.h> /* off64_t */
+#include <unistd.h>
 
 #include "preload/paths/next.h"
 #include "preload/paths/watch/watch.h"
@@ -18,16 +23,32 @@ __attribute__((constructor)) static void begin(void)
         verbena_watch_begin();
 }
 
-static void tell(const void *at, size_t n)
+/* It may be protected, or may move. True: a region is there. */
+static bool tell(const void *at, size_t n)
 {
-    if (verbena_mapping_changes)
-        verbena_mapping_changes(at, n);
+    return verbena_mapping_changes && verbena_mapping_changes(at, n);
+}
+
+/* It will be unmapped or replaced. True: a region is there, so what becomes of it has to be said.
+ */
+static bool goes(const void *at, size_t n)
+{
+    return n && verbena_mapping_goes && verbena_mapping_goes(at, n);
+}
+
+static void went(bool told, const void *at, size_t n, bool really)
+{
+    if (told)
+        verbena_mapping_went(at, n, really);
 }
 
 VB_EXPORT int munmap(void *at, size_t length)
 {
-    tell(at, length);
-    return VB_NEXT(munmap)(at, length);
+    bool told = goes(at, length);
+    int result = VB_NEXT(munmap)(at, length);
+
+    went(told, at, length, result == 0);
+    return result;
 }
 
 VB_EXPORT int mprotect(void *at, size_t length, int protection)
@@ -45,36 +66,120 @@ VB_EXPORT int pkey_mprotect(void *at, size_t length, int protection, int key)
 
 VB_EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    if (flags & MAP_FIXED)
-        tell(at, length);
-    return VB_NEXT(mmap)(at, length, protection, flags, fd, offset);
+    bool told = (flags & MAP_FIXED) && goes(at, length);
+    void *result = VB_NEXT(mmap)(at, length, protection, flags, fd, offset);
+
+    went(told, at, length, result != MAP_FAILED);
+    return result;
 }
 
 VB_EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t offset)
 {
-    if (flags & MAP_FIXED)
-        tell(at, length);
-    return VB_NEXT(mmap64)(at, length, protection, flags, fd, offset);
+    bool told = (flags & MAP_FIXED) && goes(at, length);
+    void *result = VB_NEXT(mmap64)(at, length, protection, flags, fd, offset);
+
+    went(told, at, length, result != MAP_FAILED);
+    return result;
 }
+
+/* ---- mremap ---- */
+
+static size_t whole_pages(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (n + page - 1) & ~(page - 1);
+}
+
+/* Its pages go elsewhere, and over what is there. */
+static void *move(void *at, size_t length, size_t wanted, int flags, void *target)
+{
+    bool fixed = flags & MREMAP_FIXED, told = goes(at, length);
+    bool told_target = fixed && goes(target, wanted);
+    void *result = VB_NEXT(mremap)(at, length, wanted, flags, target);
+
+    went(told, at, length, result != MAP_FAILED);
+    went(told_target, target, wanted, result != MAP_FAILED);
+    return result;
+}
+
+static void *shrink(void *at, size_t length, size_t wanted, int flags)
+{
+    uint8_t *tail = (uint8_t *)at + whole_pages(wanted);
+    size_t rest = (uint8_t *)at + whole_pages(length) - tail;
+    bool told = wanted && goes(tail, rest);
+    void *result = VB_NEXT(mremap)(at, length, wanted, flags);
+
+    went(told, tail, rest, result != MAP_FAILED);
+    return result;
+}
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 VB_EXPORT void *mremap(void *at, size_t length, size_t wanted, int flags, ...)
 {
-    void *target = NULL;
+    void *target = NULL, *grown;
     va_list more;
 
     va_start(more, flags);
-    if (flags & MREMAP_FIXED)
+    if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
         target = va_arg(more, void *);
     va_end(more);
-    tell(at, length);
-    if (target)
-        tell(target, wanted);
-    return VB_NEXT(mremap)(at, length, wanted, flags, target);
+    if (!tell(at, length) && !(flags & MREMAP_FIXED))
+        return VB_NEXT(mremap)(at, length, wanted, flags, target);
+    if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
+        return move(at, length, wanted, flags, target);
+    if (wanted <= length)
+        return shrink(at, length, wanted, flags);
+    if (!length || !(flags & MREMAP_MAYMOVE)) /* a second mapping of the same, or none that moves */
+        return VB_NEXT(mremap)(at, length, wanted, flags);
+    grown = VB_NEXT(mremap)(at, length, wanted, flags & ~MREMAP_MAYMOVE);
+    return grown != MAP_FAILED ? grown : move(at, length, wanted, flags, NULL);
 }
 
-/* Its length is not known here: whatever lies behind its start may be a part of it. */
+/* ---- shmdt ---- */
+
+/* A line of /proc/self/maps, of which these are looked at. */
+struct mapping {
+    uintptr_t low, high;
+    unsigned long offset, inode;
+    char device[16];
+};
+
+/* Where the segment that was attached at `at` ends: all of its mappings that follow each other.
+ * `at` itself if nothing is there. */
+static uintptr_t end_of_segment(uintptr_t at)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    struct mapping line, first = {0};
+    uintptr_t end = at;
+    char text[512];
+
+    while (maps && fgets(text, sizeof(text), maps)) {
+        if (sscanf(text, "%" SCNxPTR "-%" SCNxPTR " %*s %lx %15s %lu", &line.low, &line.high,
+                   &line.offset, line.device, &line.inode) != 5 ||
+            line.low < end)
+            continue;
+        if (line.low == at)
+            first = line;
+        if (line.low != end || line.inode != first.inode || strcmp(line.device, first.device) ||
+            line.offset != line.low - at)
+            break;
+        end = line.high;
+    }
+    if (maps)
+        fclose(maps);
+    return end;
+}
+
 VB_EXPORT int shmdt(const void *at)
 {
-    tell(at, SIZE_MAX - (uintptr_t)at);
-    return VB_NEXT(shmdt)(at);
+    uintptr_t end = verbena_mapping_goes ? end_of_segment((uintptr_t)at) : (uintptr_t)at;
+    bool told = goes(at, end - (uintptr_t)at);
+    int result = VB_NEXT(shmdt)(at);
+
+    went(told, at, end - (uintptr_t)at, result == 0);
+    return result;
 }

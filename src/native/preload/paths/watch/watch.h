@@ -10,7 +10,9 @@
 #include <stddef.h>
 
 __attribute__((weak)) void verbena_watch_begin(void);
-__attribute__((weak)) void verbena_mapping_changes(const void *at, size_t n);
+__attribute__((weak)) int verbena_mapping_changes(const void *at, size_t n);
+__attribute__((weak)) int verbena_mapping_goes(const void *at, size_t n);
+__attribute__((weak)) void verbena_mapping_went(const void *at, size_t n, int went);
 __attribute__((weak)) int verbena_fault_action(int number, const struct sigaction *action,
                                                struct sigaction *old);
 __attribute__((weak)) void verbena_mask_changes(void);

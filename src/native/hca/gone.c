@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hca/gone.h"
+
+#include <unistd.h>
+
+#include "memory/heap.h"
+
+enum { PAGE = 4096, WORD = 64 };
+
+/* ---- the map ---- */
+
+/*
+ * Two bits for each page of the region's: it went, and it is about to go (which the system may yet
+ * refuse). The second half of the map has the latter.
+ */
+static uint64_t words_of(const struct vb_mr_shared *mr)
+{
+    uint64_t first = mr->addr / PAGE, last = (mr->addr + mr->length - 1) / PAGE;
+
+    return (last - first) / WORD + 1;
+}
+
+/* NULL: there was no room for one, or a peer wrote nonsense. */
+static _Atomic uint64_t *map_of(const struct vb_view *view, const struct vb_mr_shared *mr)
+{
+    uint64_t offset = __atomic_load_n(&mr->heap_offset, __ATOMIC_ACQUIRE);
+
+    if (!offset || offset % VB_LINE || offset > view->size ||
+        words_of(mr) > (view->size - offset) / (2 * sizeof(uint64_t)))
+        return NULL;
+    return vb_at(view, offset);
+}
+
+/* Pages first to last of a region, as the bits of one word after another. */
+struct pages {
+    uint64_t first, last;
+};
+
+static uint64_t bits_in(struct pages pages, uint64_t word)
+{
+    uint64_t bits = UINT64_MAX;
+
+    if (word == pages.first / WORD)
+        bits &= UINT64_MAX << pages.first % WORD;
+    if (word == pages.last / WORD)
+        bits &= UINT64_MAX >> (WORD - 1 - pages.last % WORD);
+    return bits;
+}
+
+/* Those of the region's pages that [low, high) meets, which it does. */
+static struct pages pages_of(const struct vb_mr_shared *mr, uint64_t low, uint64_t high)
+{
+    uint64_t base = mr->addr / PAGE, end = mr->addr + mr->length;
+
+    return (struct pages){low > mr->addr ? low / PAGE - base : 0,
+                          ((high < end ? high : end) - 1) / PAGE - base};
+}
+
+enum vb_check vb_gone_check(const struct vb_view *view, const struct vb_mr_shared *mr,
+                            uint64_t addr, uint64_t length)
+{
+    const _Atomic uint64_t *map = map_of(view, mr);
+    uint64_t words = words_of(mr);
+    struct pages pages;
+
+    if (!length)
+        return VB_CHECK_OK;
+    if (!map)
+        return VB_CHECK_MEMORY_GONE;
+    pages = pages_of(mr, addr, addr + length);
+    for (uint64_t word = pages.first / WORD; word <= pages.last / WORD && word < words; ++word)
+        if ((atomic_load(&map[word]) | atomic_load(&map[words + word])) & bits_in(pages, word))
+            return VB_CHECK_MEMORY_GONE;
+    return VB_CHECK_OK;
+}
+
+VB_COLD enum vb_check vb_mr_check_marked(const struct vb_view *view, uint32_t pd,
+                                         const struct vb_mr_shared *mr, uint64_t iova,
+                                         uint64_t length, uint32_t need)
+{
+    uint32_t marked = atomic_load_explicit(&mr->pd, memory_order_acquire);
+    enum vb_check check = VB_CHECK_PD;
+
+    if (marked == (pd | VB_PD_GONE))
+        check = vb_mr_check_use(mr, iova, length, need);
+    return check ? check : vb_gone_check(view, mr, mr->addr + (iova - mr->iova), length);
+}
+
+/* ---- which regions ---- */
+
+static struct vb_mr_shared *entry_of(const struct vb_mr *mr)
+{
+    return &mr->pd->context->adapter->self.mr[mr->index];
+}
+
+static struct vb_mr *of(struct vb_range *range)
+{
+    return (struct vb_mr *)((char *)range - offsetof(struct vb_mr, range));
+}
+
+void vb_gone_enter(struct vb_mr *mr)
+{
+    struct vb_adapter *adapter = mr->pd->context->adapter;
+    const struct vb_mr_shared *entry = entry_of(mr);
+
+    if (mr->kind != VB_MR_PLAIN || entry->in_heap || (entry->access & IBV_ACCESS_ON_DEMAND) ||
+        !vb_watch_is_on())
+        return;
+    mr->range.low = entry->addr;
+    mr->range.high = entry->addr + entry->length;
+    pthread_mutex_lock(&adapter->mutex);
+    vb_ranges_add(&adapter->ranges, &mr->range);
+    pthread_mutex_unlock(&adapter->mutex);
+    mr->is_watched = true;
+    vb_watch_range(entry->addr, entry->length);
+}
+
+void vb_gone_leave(struct vb_mr *mr)
+{
+    struct vb_adapter *adapter = mr->pd->context->adapter;
+
+    if (!mr->is_watched)
+        return;
+    pthread_mutex_lock(&adapter->mutex);
+    vb_ranges_remove(&adapter->ranges, &mr->range);
+    pthread_mutex_unlock(&adapter->mutex);
+    mr->is_watched = false;
+}
+
+void vb_gone_forget(struct vb_mr *mr)
+{
+    struct vb_adapter *adapter = mr->pd->context->adapter;
+    struct vb_mr_shared *entry = entry_of(mr);
+
+    if (!entry->in_heap && entry->heap_offset) {
+        vb_heap_free(adapter->segment, vb_at(&adapter->self, entry->heap_offset));
+        entry->heap_offset = 0;
+    }
+}
+
+/* ---- what happens to them ---- */
+
+/* A change, and what was found of regions there. */
+struct change {
+    struct vb_adapter *adapter;
+    uint64_t low, high;
+    bool met;
+    bool may_wait; /* a payload may wait for its poll, since no mapping there has changed before */
+};
+
+static void move(struct vb_range *range, void *with)
+{
+    struct change *change = with;
+    uint32_t before = atomic_fetch_or(&entry_of(of(range))->access, VB_ACCESS_MOVED);
+
+    change->met = true;
+    change->may_wait |= !(before & VB_ACCESS_MOVED);
+}
+
+static void give_map(struct vb_adapter *adapter, struct vb_mr_shared *entry)
+{
+    void *map = vb_heap_alloc(adapter->segment, 2 * words_of(entry) * sizeof(uint64_t), VB_LINE);
+
+    if (map) /* without one all of the region is gone */
+        __atomic_store_n(&entry->heap_offset, vb_heap_offset(adapter->segment, map),
+                         __ATOMIC_RELEASE);
+}
+
+static void mark(struct vb_range *range, void *with)
+{
+    const struct change *change = with;
+    struct vb_mr_shared *entry = entry_of(of(range));
+    struct pages pages = pages_of(entry, change->low, change->high);
+    _Atomic uint64_t *map;
+
+    if (!(atomic_load(&entry->pd) & VB_PD_GONE))
+        give_map(change->adapter, entry);
+    map = map_of(&change->adapter->self, entry);
+    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
+        atomic_fetch_or(&map[words_of(entry) + word], bits_in(pages, word));
+    atomic_fetch_or(&entry->pd, VB_PD_GONE);
+}
+
+/* What was about to go has gone. */
+static void went(struct vb_range *range, void *with)
+{
+    const struct change *change = with;
+    const struct vb_mr_shared *entry = entry_of(of(range));
+    struct pages pages = pages_of(entry, change->low, change->high);
+    _Atomic uint64_t *map = map_of(&change->adapter->self, entry);
+
+    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
+        atomic_fetch_or(&map[word], bits_in(pages, word));
+}
+
+/* It is about to go no more. */
+static void unmark(struct vb_range *range, void *with)
+{
+    const struct change *change = with;
+    const struct vb_mr_shared *entry = entry_of(of(range));
+    struct pages pages = pages_of(entry, change->low, change->high);
+    _Atomic uint64_t *map = map_of(&change->adapter->self, entry);
+
+    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
+        atomic_fetch_and(&map[words_of(entry) + word], ~bits_in(pages, word));
+}
+
+static void visit(struct change *change, vb_range_visitor *each)
+{
+    struct vb_adapter *adapter = change->adapter;
+
+    pthread_mutex_lock(&adapter->mutex);
+    vb_ranges_visit(adapter->ranges, change->low, change->high, each, change);
+    pthread_mutex_unlock(&adapter->mutex);
+}
+
+/* Whole pages go, whatever the length says. */
+static uint64_t end_of(uintptr_t at, size_t n)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = at + n;
+
+    return end < at || end > UINT64_MAX - page ? UINT64_MAX : (end + page - 1) & ~(page - 1);
+}
+
+bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb_mapping change)
+{
+    struct change found = {.adapter = adapter, .low = at, .high = end_of(at, n)};
+
+    if (adapter->self.header->pid != (uint32_t)getpid())
+        return false; /* a child's memory, which is no region's */
+    if (change == VB_MAPPING_WENT)
+        visit(&found, went);
+    if (change == VB_MAPPING_WENT || change == VB_MAPPING_STAYED) {
+        visit(&found, unmark);
+        return true;
+    }
+    visit(&found, move);
+    if (found.may_wait)
+        vb_mr_settle(adapter);
+    if (found.met && change == VB_MAPPING_GOES) {
+        visit(&found, mark);
+        vb_mr_settle(adapter);
+    }
+    return found.met;
+}
