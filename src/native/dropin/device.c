@@ -264,10 +264,12 @@ static void tell_counters(const struct vb_host *closing)
         vb_roce_tell_counters(closing->roce, log_counter);
 }
 
-__attribute__((destructor)) static void tell_at_exit(void)
+__attribute__((destructor)) static void end_at_exit(void)
 {
     if (pthread_mutex_trylock(&opened_mutex))
         return; /* another thread is closing it */
+    if (host && host->roce)
+        vb_roce_flush(host->roce);
     tell_counters(host);
     pthread_mutex_unlock(&opened_mutex);
 }
