@@ -23,6 +23,11 @@
 static const size_t smallest_heap = (size_t)16 << 20;
 static const size_t kept_at_most = (size_t)64 << 20;
 
+/* Of the address space that the process may have, where it is limited. A process maps the heaps and
+ * segments (port/direct/direct.c) of its peers, too: those of itself and of three peers with the
+ * same limit take three quarters of it. */
+enum { ASKED_PARTS = 2, DEFAULT_PARTS = 16 };
+
 // ---- sizes ------------------------------------------------------------------------------------
 
 static size_t pages_of(size_t bytes)
@@ -54,15 +59,22 @@ static size_t memory_and_swap_bytes(void)
     return sysinfo(&info) == 0 ? (info.totalram + info.totalswap) * info.mem_unit : SIZE_MAX;
 }
 
-/* Half of the address space that the process may have, and no longer a file than it may make:
- * ftruncate beyond that limit would end the process by SIGXFSZ. */
-static size_t within_limits(size_t size)
+size_t vb_heap_within_space(size_t size, unsigned parts)
 {
-    struct rlimit space, file;
+    struct rlimit space;
 
     if (getrlimit(RLIMIT_AS, &space) == 0)
-        while (size / 2 > space.rlim_cur / 4 && size > smallest_heap)
+        while (size > space.rlim_cur / parts && size > smallest_heap)
             size /= 2;
+    return size;
+}
+
+/* No longer a file than the process may make: ftruncate beyond that limit would end it by
+ * SIGXFSZ. */
+static size_t within_file(size_t size)
+{
+    struct rlimit file;
+
     if (getrlimit(RLIMIT_FSIZE, &file) == 0)
         while (size > file.rlim_cur)
             size /= 2;
@@ -201,7 +213,8 @@ static size_t size_by_default(void)
 
 int vb_heap_create(size_t size, struct vb_heap **out)
 {
-    size_t try = within_limits(power_of_two(size ? size : size_by_default()));
+    size_t wanted = power_of_two(size ? size : size_by_default());
+    size_t try = within_file(vb_heap_within_space(wanted, size ? ASKED_PARTS : DEFAULT_PARTS));
     int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
     while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > smallest_heap) {

@@ -31,8 +31,12 @@ int vb_heap_protection(void);
 enum { VB_HEAP_CHECKED = 256 << 20 }; /* bytes of one below valgrind, if nobody asks for more */
 
 /* `size` is rounded up to a power of two; 0 is twice the machine's memory, or VB_HEAP_CHECKED. What
- * a limit of the process or the system refuses is tried smaller, down to 16 MiB. Negative errno. */
+ * a limit of the process or the system refuses is tried smaller, down to 16 MiB. Negative errno.
+ * Where address space is limited, a size that is given is at most half of it, and 0 a sixteenth. */
 int vb_heap_create(size_t size, struct vb_heap **out);
+/* `size`, or half of it, a quarter, …: at most that part of a limited address space; 16 MiB at
+ * least. */
+size_t vb_heap_within_space(size_t size, unsigned parts);
 /* Only when no block of it is in use any more. */
 void vb_heap_destroy(struct vb_heap *heap);
 

@@ -27,8 +27,15 @@
 #include "port/direct/slot.h"
 #include "port/direct/stranger.h"
 
-/* Address space for tables and rings; pages are touched as objects are made. */
+/*
+ * Address space for tables and rings; pages are touched as objects are made. Where address space is
+ * limited it is an eighth of that, as peers map it (memory/heap.c), and there is no device if that
+ * is less than the least: it would open, and be too small to meet anybody.
+ */
 static const size_t SEGMENT_SIZE = 16ull << 30, SEGMENT_CHECKED = 2ull << 30;
+static const size_t SEGMENT_LEAST = 256ull << 20;
+
+enum { SEGMENT_PARTS = 8 };
 
 enum { LARGEST_MTU = 4096 };
 
@@ -207,6 +214,14 @@ static void open_self_peer(struct vb_direct *direct)
     pthread_mutex_init(&self->bounce_mutex, NULL);
 }
 
+static int create_segment(struct vb_heap **segment)
+{
+    size_t size = vb_heap_within_space(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE,
+                                       SEGMENT_PARTS);
+
+    return size < SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
+}
+
 static int open_adapter(struct vb_direct *direct)
 {
     const struct vb_port *port = direct->config.port ? direct->config.port : &vb_direct_port;
@@ -216,7 +231,7 @@ static int open_adapter(struct vb_direct *direct)
     int error = random_identity(&instance, &seed, &direct->probe[0]);
 
     if (!error)
-        error = vb_heap_create(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE, &segment);
+        error = create_segment(&segment);
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
