@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,40 +93,112 @@ def test_what_runs_in_a_wheels_container_exists() -> None:
 # ---- the page's workflows, as their systems run them --------------------------------------------
 
 
-def shell(script: str, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [*own_network(), "bash", "-e", "-o", "pipefail", "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
-    return done.stdout
+# What GitHub's runner starts for a step that names no shell, and for one that names bash.
+GITHUB_SHELLS = {
+    None: ["bash", "-e"],
+    "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"],
+}
+GITLAB_SHELL = ["bash", "-eo", "pipefail"]
 
 
-def runner() -> dict[str, str]:
+@dataclass
+class Runner:
+    """Runs a job's scripts in a folder of its own, each by a shell of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, shell: list[str], script: str) -> subprocess.CompletedProcess[str]:
+        file = self.folder / "step.sh"
+        file.write_text(script)
+        return subprocess.run(
+            [*own_network(), *shell, str(file)],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def must(self, shell: list[str], script: str) -> str:
+        done = self.run(shell, script)
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return clean_environment() | {"PATH": path}
-
-
-@pytest.mark.debian
-def test_the_steps_of_the_github_workflow_run(tmp_path: Path) -> None:
-    """Each step is a shell of its own, with what $GITHUB_ENV had before."""
     added = tmp_path / "env"
-    environment = runner() | {"GITHUB_ENV": str(added)}
-    said = ""
-    for step in steps(of_page()[0]):
-        if INSTALLS.search(step):
-            continue
-        added.write_text("")
-        said = shell(step, environment)
-        lines = added.read_text().splitlines()
-        environment |= dict(line.split("=", 1) for line in lines)
-    assert "verbena0" in said, "the last step has no prefix"
+    return Runner(tmp_path, clean_environment() | {"PATH": path, "GITHUB_ENV": str(added)})
+
+
+def github_step(runner: Runner, step: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """One step, with what $GITHUB_ENV had before; what it writes there is for the next."""
+    named = of_page()[0].get("defaults", {}).get("run", {}).get("shell")
+    added = Path(runner.environment["GITHUB_ENV"])
+    added.write_text("")
+    done = runner.run(GITHUB_SHELLS[step.get("shell", named)], step["run"])
+    lines = added.read_text().splitlines()
+    runner.environment |= dict(line.split("=", 1) for line in lines)
+    return done
+
+
+def github_steps() -> list[dict[str, Any]]:
+    """Those of the page's workflow that run something and install nothing."""
+    (job,) = of_page()[0]["jobs"].values()
+    return [step for step in job["steps"] if "run" in step and not INSTALLS.search(step["run"])]
+
+
+def run_with_tests(runner: Runner, tests: str) -> subprocess.CompletedProcess[str]:
+    """The workflow up to its tests, which are these in place of the page's example."""
+    for step in github_steps():
+        ours = "Your tests" in step.get("name", "")
+        if ours:
+            assert step["run"].count("ibv_devinfo") == 1
+            step["run"] = step["run"].replace("ibv_devinfo", tests)
+        done = github_step(runner, step)
+        if ours:
+            return done
+    raise AssertionError("the workflow has no tests")
 
 
 @pytest.mark.debian
-def test_the_script_of_the_gitlab_job_runs() -> None:
+def test_the_steps_of_the_github_workflow_run(runner: Runner) -> None:
+    for step in github_steps():
+        done = github_step(runner, step)
+        assert done.returncode == 0, f"{step['run']}\n{done.stdout}{done.stderr}"
+    assert "verbena0" in done.stdout, "the last step has no prefix"
+
+
+@pytest.mark.debian
+def test_tests_that_fail_fail_the_github_job_and_leave_what_they_said(runner: Runner) -> None:
+    assert run_with_tests(runner, "sh -c 'echo one; echo two >&2; exit 3'").returncode == 3
+    assert (runner.folder / "logs" / "tests.txt").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.debian
+def test_the_capture_of_the_github_job_has_what_its_tests_send(runner: Runner) -> None:
+    program = "ibv_rc_pingpong -g 1 -e"
+    done = run_with_tests(runner, f"verbena pair -- {program} -- {program} localhost")
+    assert done.returncode == 0, done.stdout
+    assert (runner.folder / "logs" / "rdma.pcapng").stat().st_size > 100_000
+
+
+def test_the_github_job_keeps_its_logs_when_it_is_cancelled() -> None:
+    """As it is when its time is over; failure() is false then."""
+    (job,) = of_page()[0]["jobs"].values()
+    (upload,) = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert upload["if"] in ("${{ !success() }}", "always()")
+
+
+def test_what_is_installed_is_a_commit() -> None:
+    installed = re.findall(r"git\+https://\S+", "\n".join(map(str, of_page())))
+    assert installed
+    assert [one for one in installed if not one.split("'")[0].endswith("@COMMIT")] == []
+
+
+@pytest.mark.debian
+def test_the_script_of_the_gitlab_job_runs(runner: Runner) -> None:
     script = [line for line in of_page()[1]["rdma"]["script"] if not INSTALLS.search(line)]
-    assert "verbena0" in shell("\n".join(script), runner())
+    assert "verbena0" in runner.must(GITLAB_SHELL, "\n".join(script))

@@ -66,23 +66,28 @@ def advised(option: str, kib: int, **env: str) -> tuple[int, int | None]:
 
 
 @BOTH
-@pytest.mark.parametrize("part", [0.4, 0.55, 0.7])
+@pytest.mark.parametrize("part", [0.5, 0.6, 0.7])
 def test_the_advice_is_enough(option: str, part: float) -> None:
     """Wherever below the least the limit was: threads and tables are refused at different ones."""
     whole, small = advised(option, TOO_LITTLE[option])
+    again, _ = advised(option, int(part * (small or whole)))
+    assert run_under(option, again).returncode == 0
+
+
+def test_a_smaller_heap_needs_less_private_memory() -> None:
+    """Of address space a heap takes a part, whatever there is."""
+    whole, small = advised("d", TOO_LITTLE["d"])
     assert small
     assert small < 0.7 * whole
-    again, _ = advised(option, int(part * small))
-    assert run_under(option, again).returncode == 0
-    assert run_under(option, small, VERBENA_HEAP_SIZE="16M").returncode == 0
+    assert run_under("d", small, VERBENA_HEAP_SIZE="16M").returncode == 0
+    assert advised("v", TOO_LITTLE["v"])[1] is None
 
 
 @BOTH
 def test_the_advice_is_not_far_above_what_is_needed(option: str) -> None:
     """A number that everything passes with says nothing."""
-    _, small = advised(option, TOO_LITTLE[option])
-    assert small
-    assert run_under(option, small // 2, VERBENA_HEAP_SIZE="16M").returncode
+    whole, small = advised(option, TOO_LITTLE[option])
+    assert run_under(option, (small or whole) // 2, VERBENA_HEAP_SIZE="16M").returncode
 
 
 @BOTH
@@ -90,6 +95,11 @@ def test_who_has_the_smallest_heap_is_told_of_no_smaller_one(option: str) -> Non
     whole, small = advised(option, TOO_LITTLE[option], VERBENA_HEAP_SIZE="16M")
     assert small is None
     assert run_under(option, whole, VERBENA_HEAP_SIZE="16M").returncode == 0
+
+
+def test_the_advice_is_enough_for_a_heap_that_was_asked_for() -> None:
+    whole, _ = advised("v", TOO_LITTLE["v"], VERBENA_HEAP_SIZE="64G")
+    assert run_under("v", whole, VERBENA_HEAP_SIZE="64G").returncode == 0
 
 
 @BOTH

@@ -153,6 +153,26 @@ def test_packets_that_are_held_go_when_the_rules_do() -> None:
     assert 0 < returned["h0"] - returned["h1"] < 1e-5
 
 
+def test_packets_that_are_held_go_when_the_device_is_closed() -> None:
+    async def take() -> float:
+        async with called(PORT) as end:
+            received = end.qp.recv(end.mr)
+            await end.wait_for_peer()
+            await received
+            return asyncio.get_running_loop().time()
+
+    async def give() -> float:
+        async with calling("h0", PORT) as end:
+            await end.wait_for_peer()
+            fault.set_rules(end.ctx, fault.Delay(1e-3))
+            end.qp.send(end.mr, length=100)
+            return asyncio.get_running_loop().time()
+
+    result = sim.run({"h0": take, "h1": give}, world())
+    assert result.returned["h0"] - result.returned["h1"] == pytest.approx(1e-3, rel=0.01)
+    assert result.world.check() is None
+
+
 def test_datagrams_meet_the_rules_too() -> None:
     async def receiver() -> list[int]:
         with verbs.open_device() as ctx:

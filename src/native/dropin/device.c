@@ -251,6 +251,17 @@ static bool can_capture(const struct vb_capture_config *config)
     return !error;
 }
 
+/* What real packets and the direct port write are two captures, and one word is enough. */
+static void say_not_written(int error)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&told))
+        vb_log(VB_LOG_ERRORS,
+               "packets are missing in the capture %s: %s. The program goes on without them",
+               vb_settings()->capture, vb_capture_problem(error));
+}
+
 static void log_refusals(void *argument, const char *line)
 {
     (void)argument;
@@ -274,10 +285,12 @@ static void tell_counters(const struct vb_host *closing)
         vb_roce_tell_counters(closing->roce, &closing->direct->adapter, log_counter);
 }
 
-__attribute__((destructor)) static void tell_at_exit(void)
+__attribute__((destructor)) static void end_at_exit(void)
 {
     if (pthread_mutex_trylock(&opened_mutex))
         return; /* another thread is closing it */
+    if (host && host->roce)
+        vb_roce_flush(host->roce);
     tell_counters(host);
     pthread_mutex_unlock(&opened_mutex);
 }
@@ -300,7 +313,8 @@ static int open_adapter(void)
     };
     const struct vb_capture_config capture = {.path = settings->capture,
                                               .bytes = settings->capture_bytes,
-                                              .epoch = vb_capture_epoch_of_monotonic()};
+                                              .epoch = vb_capture_epoch_of_monotonic(),
+                                              .failed = say_not_written};
     static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
     int error;
 

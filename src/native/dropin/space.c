@@ -53,8 +53,7 @@ static struct vb_space_use vb_space_without_heap(void)
     pthread_attr_getstacksize(&attributes, &stack);
     pthread_attr_destroy(&attributes);
     stacks = (uint64_t)stack * VB_SPACE_THREADS + VB_SPACE_REST;
-    use.space = (use.space > mapped + noted ? use.space - mapped - noted : 0) + VB_SEGMENT_LEAST +
-                vb_heap_private_bytes(VB_SEGMENT_LEAST) + stacks;
+    use.space = (use.space > mapped + noted ? use.space - mapped - noted : 0) + stacks;
     use.data =
         (use.data > noted ? use.data - noted : 0) + vb_heap_private_bytes(VB_SEGMENT_SIZE) + stacks;
     return use;
@@ -86,12 +85,14 @@ bool vb_space_remedy(struct vb_space_text *to)
 {
     struct vb_space_use use = vb_space_without_heap();
     uint64_t heap = vb_process_heap_wanted();
-    /* Under a limit on address space the heap takes no more than half. */
-    uint64_t space = use.space + (heap < use.space ? heap : use.space);
+    /* The heap takes half of a limited address space at most, and the tables an eighth. */
+    uint64_t space = use.space / 3 * 8, least = (uint64_t)VB_SEGMENT_LEAST * VB_SEGMENT_PARTS;
     uint64_t data = use.data + vb_heap_private_bytes(heap);
 
+    if (space < least)
+        space = least;
     if (vb_space_limit(RLIMIT_AS) < space)
-        vb_space_say("address space", 'v', space, use.space + VB_HEAP_SMALLEST, to);
+        vb_space_say("address space", 'v', space, space, to);
     else if (vb_space_limit(RLIMIT_DATA) < data)
         vb_space_say("private memory", 'd', data,
                      use.data + vb_heap_private_bytes(VB_HEAP_SMALLEST), to);

@@ -122,16 +122,25 @@ static int alloc_table(struct vb_heap *segment, size_t size, uint64_t *offset)
     return 0;
 }
 
-/* Where the size of files is limited (`ulimit -f`): a quarter of what the segment may have. */
-static uint32_t mr_entries(void)
-{
-    uint32_t entries = VB_MR_ENTRIES;
-    struct rlimit file;
+enum { PARTS_OF_FILE = 4, PARTS_OF_SPACE = 64 };
 
-    if (getrlimit(RLIMIT_FSIZE, &file) == 0)
-        while (entries > VB_MR_WINDOW && entries * sizeof(struct vb_mr_shared) > file.rlim_cur / 4)
+static uint32_t mr_entries_within(uint32_t entries, int resource, unsigned parts)
+{
+    struct rlimit limit;
+
+    if (getrlimit(resource, &limit) == 0)
+        while (entries > VB_MR_WINDOW &&
+               entries * sizeof(struct vb_mr_shared) > limit.rlim_cur / parts)
             entries /= 2;
     return entries;
+}
+
+/* Where the size of files or address space is limited (`ulimit -f`, `ulimit -v`): a quarter of what
+ * the segment may have (port/direct/direct.c). */
+static uint32_t mr_entries(void)
+{
+    return mr_entries_within(mr_entries_within(VB_MR_ENTRIES, RLIMIT_FSIZE, PARTS_OF_FILE),
+                             RLIMIT_AS, PARTS_OF_SPACE);
 }
 
 static int lay_out(struct vb_adapter *adapter)

@@ -22,6 +22,11 @@
 
 static const size_t kept_at_most = (size_t)64 << 20;
 
+/* Of the address space that the process may have, where it is limited. A process maps the heaps and
+ * segments (port/direct/direct.c) of its peers, too: those of itself and of three peers with the
+ * same limit take three quarters of it. */
+enum { ASKED_PARTS = 2, DEFAULT_PARTS = 16 };
+
 // ---- sizes ------------------------------------------------------------------------------------
 
 static size_t pages_of(size_t bytes)
@@ -53,15 +58,22 @@ static size_t memory_and_swap_bytes(void)
     return sysinfo(&info) == 0 ? (info.totalram + info.totalswap) * info.mem_unit : SIZE_MAX;
 }
 
-/* Half of the address space that the process may have, but `least` bytes, and no longer a file than
- * it may make: ftruncate beyond that limit would end the process by SIGXFSZ. */
-static size_t within_limits(size_t size, size_t least)
+size_t vb_heap_within_space(size_t size, unsigned parts)
 {
-    struct rlimit space, file;
+    struct rlimit space;
 
     if (getrlimit(RLIMIT_AS, &space) == 0)
-        while (size / 2 > space.rlim_cur / 4 && size > least)
+        while (size > space.rlim_cur / parts && size > VB_HEAP_SMALLEST)
             size /= 2;
+    return size;
+}
+
+/* No longer a file than the process may make: ftruncate beyond that limit would end it by
+ * SIGXFSZ. */
+static size_t within_file(size_t size)
+{
+    struct rlimit file;
+
     if (getrlimit(RLIMIT_FSIZE, &file) == 0)
         while (size > file.rlim_cur)
             size /= 2;
@@ -224,12 +236,8 @@ size_t vb_heap_wanted(size_t size)
 
 int vb_heap_create(size_t size, struct vb_heap **out)
 {
-    return vb_heap_create_at_least(size, VB_HEAP_SMALLEST, out);
-}
-
-int vb_heap_create_at_least(size_t size, size_t least, struct vb_heap **out)
-{
-    size_t try = within_limits(vb_heap_wanted(size), least);
+    size_t wanted = vb_heap_wanted(size);
+    size_t try = within_file(vb_heap_within_space(wanted, size ? ASKED_PARTS : DEFAULT_PARTS));
     int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
     while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > VB_HEAP_SMALLEST) {

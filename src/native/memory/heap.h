@@ -31,16 +31,17 @@ int vb_heap_protection(void);
 enum { VB_HEAP_CHECKED = 256 << 20 }; /* bytes of one below valgrind, if nobody asks for more */
 
 /* `size` is rounded up to a power of two; 0 is twice the machine's memory, or VB_HEAP_CHECKED. What
- * a limit of the process or the system refuses is tried smaller, down to 16 MiB. Negative errno. */
+ * a limit of the process or the system refuses is tried smaller, down to 16 MiB. Negative errno.
+ * Where address space is limited, a size that is given is at most half of it, and 0 a sixteenth. */
 int vb_heap_create(size_t size, struct vb_heap **out);
-/* The same, for what is of no use below `least` bytes: a limit on address space, of which a heap
- * takes no more than half, makes it no smaller than that. */
-int vb_heap_create_at_least(size_t size, size_t least, struct vb_heap **out);
 /* What a heap of this size takes of the process's private memory, counted as it is mapped. */
 size_t vb_heap_private_bytes(size_t size);
 /* The size that a heap gets for which `size` was asked, but for limits. */
 size_t vb_heap_wanted(size_t size);
 enum { VB_HEAP_SMALLEST = 16 << 20 };
+/* `size`, or half of it, a quarter, …: at most that part of a limited address space, and no less
+ * than the smallest heap. */
+size_t vb_heap_within_space(size_t size, unsigned parts);
 /* Only when no block of it is in use any more. */
 void vb_heap_destroy(struct vb_heap *heap);
 

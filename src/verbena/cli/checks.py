@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verbena import _native, launch
-from verbena.cli import host, reach
+from verbena.cli import host, probe, reach
 from verbena.cli.finding import Finding, Verdict, good
 
 SYSFS_DEVICES = Path("/sys/class/infiniband")
@@ -43,6 +43,7 @@ def findings() -> Iterator[Finding]:
     """Every finding about software."""
     yield libraries()
     yield device()
+    yield two_processes()
     yield roce_port()
     yield programs()
     yield cross_process_copy()
@@ -82,6 +83,16 @@ def device() -> Finding:
             return good("device", f"{context.name} opens")
     except (ImportError, OSError) as error:
         return Finding("device", Verdict.BAD, f"it does not open: {error}", remedy(error))
+
+
+def two_processes() -> Finding:
+    """Two processes of this user, each with the limits of this one, connect."""
+    name = "two processes"
+    try:
+        probe.probe()
+    except OSError as error:
+        return Finding(name, Verdict.BAD, str(error), remedy(error))
+    return good(name, "they connect")
 
 
 def remedy(error: Exception) -> str:

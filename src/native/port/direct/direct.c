@@ -28,7 +28,6 @@
 #include "port/direct/slot.h"
 #include "port/direct/stranger.h"
 
-/* Address space for tables and rings; pages are touched as objects are made. */
 
 enum { LARGEST_MTU = 4096 };
 
@@ -209,6 +208,14 @@ static void open_self_peer(struct vb_direct *direct)
     pthread_mutex_init(&self->bounce_mutex, NULL);
 }
 
+static int create_segment(struct vb_heap **segment)
+{
+    size_t size = vb_heap_within_space(
+        vb_heap_is_checked() ? VB_SEGMENT_CHECKED : VB_SEGMENT_SIZE, VB_SEGMENT_PARTS);
+
+    return size < VB_SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
+}
+
 static int open_adapter(struct vb_direct *direct)
 {
     const struct vb_port *port = direct->config.port ? direct->config.port : &vb_direct_port;
@@ -218,8 +225,7 @@ static int open_adapter(struct vb_direct *direct)
     int error = random_identity(&instance, &seed, &direct->probe[0]);
 
     if (!error)
-        error = vb_heap_create_at_least(vb_heap_is_checked() ? VB_SEGMENT_LEAST : VB_SEGMENT_SIZE,
-                                        VB_SEGMENT_LEAST, &segment);
+        error = create_segment(&segment);
     if (error)
         return error;
     error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);

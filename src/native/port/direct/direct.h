@@ -23,10 +23,16 @@
 #include "port/direct/peer.h"
 #include "port/direct/stranger.h"
 
-/* Addresses of an adapter's segment, and the least that its tables fit into where no limit on the
- * size of files makes them smaller. */
-#define VB_SEGMENT_SIZE  ((size_t)16 << 30)
-#define VB_SEGMENT_LEAST ((size_t)2 << 30)
+/*
+ * Address space for an adapter's tables and rings; pages are touched as objects are made. Below
+ * valgrind it is less. Where address space is limited it is one of so many parts of that, as peers
+ * map it too (memory/heap.c), and there is no device if that is less than the least: it would open,
+ * and be too small to meet anybody.
+ */
+#define VB_SEGMENT_SIZE    ((size_t)16 << 30)
+#define VB_SEGMENT_CHECKED ((size_t)2 << 30)
+#define VB_SEGMENT_LEAST   ((size_t)256 << 20)
+enum { VB_SEGMENT_PARTS = 8 };
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };

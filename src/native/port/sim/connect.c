@@ -18,6 +18,7 @@
 #include "memory/heap.h"
 #include "port/packet.h"
 #include "port/sim/connect_state.h"
+#include "port/wrap/held.h"
 
 /* Address space for tables and rings, as much as a target's addresses allow; pages are touched as
  * objects are made. */
@@ -169,6 +170,7 @@ static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out
     letter->damaged = out->icrc_flip;
     letter->telemetry = connect->telemetry;
     letter->trail = connect->trail;
+    letter->leave_at = connect->leave_at;
     if (vb_packet_write(packet, letter->bytes) < 0) {
         jack->calls->give_up(jack);
         return -EFAULT;
@@ -689,8 +691,20 @@ int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connec
     return 0;
 }
 
+/* What fault rules hold leaves when it is due all the same, as from a host that goes on. */
+static void leave_the_rest(struct vb_connect *connect)
+{
+    struct vb_wrap_out out;
+
+    while (vb_wrap_due_out(&connect->wrap, UINT64_MAX, &out)) {
+        connect->leave_at = out.held->due * PS_IN_NS;
+        send_wrapped(connect, &out);
+    }
+}
+
 void vb_connect_close(struct vb_connect *connect)
 {
+    leave_the_rest(connect);
     connect->jack->plug = NULL;
     vb_guard_stop();
     vb_engine_destroy(connect->engine);

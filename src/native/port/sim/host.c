@@ -710,6 +710,9 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_JACK:
         vb_sim_jack_expire(sim->host[index]);
         break;
+    case VB_SIM_CALL_LETTER:
+        vb_sim_letter_leaves(sim->host[what >> VB_SIM_CALL_BITS], index);
+        break;
     case VB_SIM_CALL_TCP:
         vb_sim_tcp_expire(sim, index, what >> VB_SIM_CALL_BITS);
         break;

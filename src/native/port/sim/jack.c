@@ -148,6 +148,7 @@ static struct vb_letter *begin(struct vb_jack *jack, uint32_t length)
         return NULL;
     }
     letter->length = length;
+    letter->leave_at = 0;
     of(jack)->packet = packet;
     return letter;
 }
@@ -174,6 +175,25 @@ static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
     return at->bytes;
 }
 
+/* Until it leaves, a packet is the host's, and counted as kept. */
+static void dispatch(struct vb_jack *jack, uint32_t packet, uint64_t at)
+{
+    struct vb_world *world = of(jack)->sim->world;
+
+    if (VB_LIKELY(at <= world->now)) {
+        vb_world_send(world, host_of(jack)->node, packet);
+        return;
+    }
+    ++world->kept;
+    vb_world_call(world, at, VB_SIM_CALL_LETTER | jack->host << VB_SIM_CALL_BITS, packet);
+}
+
+void vb_sim_letter_leaves(struct vb_sim_host *host, uint32_t packet)
+{
+    --host->sim->world->kept;
+    vb_world_send(host->sim->world, host->node, packet);
+}
+
 /* What switches look at, and captures of headers. */
 static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
 {
@@ -196,7 +216,7 @@ static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
     at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
     if (VB_UNLIKELY(letter->telemetry))
         bytes = add_telemetry(sim, of(jack)->packet);
-    vb_world_send(sim->world, host_of(jack)->node, of(jack)->packet);
+    dispatch(jack, of(jack)->packet, letter->leave_at);
     return bytes;
 }
 

@@ -28,7 +28,7 @@ enum vb_letter_telemetry {
     VB_LETTER_BRINGS, /* `trail` comes back with it, if it is not NULL */
 };
 
-enum { VB_JACK_VERSION = 3 };
+enum { VB_JACK_VERSION = 4 };
 
 struct vb_letter {
     uint8_t sgid[16], dgid[16];
@@ -40,6 +40,7 @@ struct vb_letter {
     bool damaged;                     /* its ICRC is wrong: the adapter that it comes to drops it */
     uint8_t telemetry;                /* enum vb_letter_telemetry */
     const struct vb_sim_trail *trail; /* while it is sent */
+    uint64_t leave_at; /* the world sends it then, whatever is plugged in; 0: at once */
     uint8_t bytes[];
 };
 

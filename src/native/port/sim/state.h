@@ -26,6 +26,7 @@ enum vb_sim_call {
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
     VB_SIM_CALL_JACK,
+    VB_SIM_CALL_LETTER,  /* a packet leaves that a program's adapter had held */
     VB_SIM_CALL_TCP,     /* a timer of a connection */
     VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
     VB_SIM_CALL_BITS = 4
@@ -267,6 +268,8 @@ void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_jack_ready(struct vb_sim_host *host);
 void vb_sim_jack_expire(struct vb_sim_host *host);
 void vb_sim_jacks_free(struct vb_sim *sim);
+/* The time of a packet has come (vb_letter.leave_at). */
+void vb_sim_letter_leaves(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
 
 /* meeting.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */

@@ -25,6 +25,7 @@ struct vb_capture {
     pthread_mutex_t mutex;
     unsigned patience; /* 0 after a wait in vain, until the lock is free again */
     _Atomic uint64_t lost;
+    void (*failed)(int error);
     uint8_t block[VB_CAPTURE_PAIR];
     struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* pages that nobody uses take no memory */
 };
@@ -78,6 +79,7 @@ int vb_capture_open(const struct vb_capture_config *config, struct vb_capture **
     made->owner = getpid();
     made->bytes = config->bytes ? config->bytes : VB_CAPTURE_BYTES_MOST;
     made->epoch = config->epoch;
+    made->failed = config->failed;
     made->patience = PATIENCE;
     pthread_mutex_init(&made->mutex, NULL);
     *capture = made;
@@ -108,9 +110,11 @@ static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet 
                             capture->patience, &number);
 
     capture->patience = error == -ETIMEDOUT ? 0 : PATIENCE;
-    if (error)
-        atomic_fetch_add_explicit(&capture->lost, 1, memory_order_relaxed);
-    return error ? 0 : number;
+    if (!error)
+        return number;
+    if (!atomic_fetch_add_explicit(&capture->lost, 1, memory_order_relaxed) && capture->failed)
+        capture->failed(error);
+    return 0;
 }
 
 /* Puts a frame's first bytes there, as far as there is room: how many; `*length`: of all of it. */

@@ -18,6 +18,9 @@ struct vb_capture_config {
     const char *path;
     uint32_t bytes; /* of each packet at most; 0: all */
     uint64_t epoch; /* ns from 1970 to the moment that `now` counts from */
+    /* The first packet that cannot be written: called once, from the thread that has it, with an
+     * error for vb_capture_problem. May be NULL. */
+    void (*failed)(int error);
 };
 
 /* Errors as vb_capture_file_open; -ERANGE: `bytes`. */

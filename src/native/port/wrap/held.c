@@ -180,6 +180,17 @@ uint64_t vb_held_deadline(const struct vb_held_pool *pool)
     return deadline;
 }
 
+uint64_t vb_held_last(const struct vb_held_pool *pool, enum vb_wrap_direction direction)
+{
+    const struct heap *heap = &pool->heap[direction];
+    uint64_t last = 0;
+
+    for (uint32_t k = 0; k < heap->count; ++k)
+        if (heap->entry[k]->due >= last)
+            last = heap->entry[k]->due | 1; /* what was released is due at 0 */
+    return last;
+}
+
 void vb_held_release(struct vb_held_pool *pool)
 {
     for (int i = 0; i < VB_WRAP_DIRECTIONS; ++i) {

@@ -56,6 +56,8 @@ struct vb_held *vb_held_pop(struct vb_held_pool *pool, enum vb_wrap_direction di
                             uint64_t now);
 /* When one is due; UINT64_MAX: none is held. */
 uint64_t vb_held_deadline(const struct vb_held_pool *pool);
+/* When the last packet of this direction is due; 0: none is held. */
+uint64_t vb_held_last(const struct vb_held_pool *pool, enum vb_wrap_direction direction);
 /* All are due now. */
 void vb_held_release(struct vb_held_pool *pool);
 

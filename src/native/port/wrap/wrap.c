@@ -350,6 +350,28 @@ uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap)
     return deadline;
 }
 
+uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap)
+{
+    uint64_t last = 0;
+
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
+        uint64_t of_these = vb_held_last(faults->pool, VB_WRAP_OUT);
+
+        last = of_these > last ? of_these : last;
+    }
+    pthread_mutex_unlock(&wrap->mutex);
+    return last;
+}
+
+void vb_wrap_release(struct vb_wrap *wrap)
+{
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next)
+        vb_held_release(faults->pool);
+    pthread_mutex_unlock(&wrap->mutex);
+}
+
 /* ---- on the way out ---- */
 
 static void fill_out(struct vb_held *held, struct vb_wrap_out *out)

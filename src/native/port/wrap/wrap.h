@@ -79,6 +79,7 @@ bool vb_wrap_due_in_active(struct vb_wrap *wrap, uint64_t now, struct vb_wrap_in
 void vb_wrap_received_active(struct vb_wrap *wrap, const struct vb_wrap_in *in, const char *refused,
                              uint64_t now);
 uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap);
+uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap);
 
 static inline bool vb_wrap_is_active(const struct vb_wrap *wrap)
 {
@@ -142,5 +143,14 @@ static inline uint64_t vb_wrap_deadline(struct vb_wrap *wrap)
 {
     return vb_wrap_is_active(wrap) ? vb_wrap_deadline_active(wrap) : UINT64_MAX;
 }
+
+/* When the last of the packets that are held on their way out is due; 0: none is held. */
+static inline uint64_t vb_wrap_last_out(struct vb_wrap *wrap)
+{
+    return vb_wrap_is_active(wrap) ? vb_wrap_last_out_active(wrap) : 0;
+}
+
+/* Packets that are held, either way, are due at once. */
+void vb_wrap_release(struct vb_wrap *wrap);
 
 #endif

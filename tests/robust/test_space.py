@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit on address space: from 2 GiB on pairs connect, and below it the doctor says that not."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+from tests.robust.conftest import StartChild, connect
+from tests.support import SANITIZED, own_network, verbena_command
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+PINGPONG = ["ibv_rc_pingpong", "-g", "1", "-e"]
+pytestmark = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow is larger")
+
+
+def status(limit: int, *words: str, prefix: Sequence[str] = ()) -> int:
+    return subprocess.run(
+        [*prefix, *verbena_command(*words)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=100,
+    ).returncode
+
+
+def works(limit: int) -> bool:
+    words = ["pair", "--", *PINGPONG, "--", *PINGPONG, "localhost"]
+    return status(limit, *words, prefix=own_network()) == 0
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize(
+    "limit",
+    # in KiB what `ulimit -v` takes; of some the next power of two is near, of others far
+    [2 * MIB, 2_500_000, 4 * MIB, 6_000_000, 9_000_000, 10_000_000, 20_000_000, 35_000_000]
+    + [40_000_000, 50_000_000, 64 * MIB],
+)
+def test_a_pair_connects_from_two_gibibytes_on(limit: int) -> None:
+    assert works(limit * KIB)
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize("limit", [500 * MIB, GIB, 2 * GIB - MIB, 2 * GIB])
+def test_the_doctor_says_what_a_pair_finds(limit: int) -> None:
+    assert (status(limit, "doctor") == 0) == works(limit)
+
+
+@pytest.mark.parametrize("limit", [2 * GIB, 3 * GIB, 20_000_000 * KIB])
+def test_there_is_room_for_three_peers_with_the_same_limit(
+    start_child: StartChild, limit: int
+) -> None:
+    hub, *rim = [start_child(f"RLIMIT_AS={limit}") for _ in range(4)]
+    for child in rim:
+        near, far = hub.make(), child.make()
+        connect(near, far)
+        near.fill(b"there is room")
+        near.write(*far.region(), 64)
+        assert [done.status for done in near.wait()] == ["SUCCESS"]
+        assert far.bytes_at(0, 13) == b"there is room"
