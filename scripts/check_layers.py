@@ -33,6 +33,7 @@ PYTHON_ROOMS = [
     {"capture", "fault"},
     {"launch"},
     {"verbs"},
+    {"waiting"},
     {"aio"},
     {"fabrics"},
     {"sim"},

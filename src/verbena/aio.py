@@ -76,6 +76,11 @@ class AsyncCQ:
     """
 
     def __init__(self, cq: CQ) -> None:
+        if not isinstance(cq, CQ):
+            raise TypeError(
+                f"AsyncCQ takes a CQ, and not {type(cq).__name__}:"
+                " ctx.create_cq(64, ctx.create_comp_channel())"
+            )
         if cq.channel is None:
             raise VerbsError(
                 errno.EINVAL, "AsyncCQ needs a CQ with a channel: ctx.create_cq(cqe, channel)"
@@ -429,6 +434,8 @@ class AsyncQP:
                     " acq = aio.AsyncCQ(ctx.create_cq(64, ctx.create_comp_channel())), with a QP"
                     " made by send_cq=acq.cq"
                 )
+        if not isinstance(self.qp, QP):
+            raise TypeError(f"AsyncQP takes a QP, and not {type(self.qp).__name__}")
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
 
@@ -759,6 +766,10 @@ class _Pause:
 
 def events(context: Context) -> EventStream:
     """The asynchronous events of ``context``."""
+    if not isinstance(context, Context):
+        raise TypeError(
+            f"events takes an open device, and not {type(context).__name__}: verbs.open_device()"
+        )
     return EventStream(context)
 
 

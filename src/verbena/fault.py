@@ -16,6 +16,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from numbers import Real
 from typing import ClassVar, Protocol
 
 from verbena import _native
@@ -35,6 +36,14 @@ __all__ = [
     "set_rules",
     "text",
 ]
+
+
+_NUMBERS = {
+    "chance": "from 0 to 1 (0.01 for 1%)",
+    "within": "of seconds (0.002 for 2 ms)",
+    "seconds": "of seconds (0.002 for 2 ms)",
+    "most": "of seconds (0.002 for 2 ms)",
+}
 
 
 class Direction(StrEnum):
@@ -66,6 +75,15 @@ class Rule:
     limit: int | None = None
 
     verb: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name, meaning in _NUMBERS.items():
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, Real):
+                raise TypeError(
+                    f"{name} is a number, {meaning}, and not {value!r}; a rule as text is given"
+                    " whole: 'drop 1%', 'delay 2ms'"
+                )
 
     def __str__(self) -> str:
         return " ".join([self.verb, *self._own(), *self._selectors()])
@@ -222,11 +240,13 @@ def set_rules(context: Device, *rules: Rule | str, seed: int | None = None) -> N
     stderr says so. Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP), which says why, when
     the device sends no packets.
     """
+    _check_device(context)
     context.set_fault(text(*rules, seed=seed))
 
 
 def counters(context: Device) -> list[Counter]:
     """What the rules of the open device did up to now. Raises VerbsError(EOPNOTSUPP)."""
+    _check_device(context)
     found = []
     for line in context.fault_counters().splitlines():
         rule, _, counts = line.rpartition(": matched ")
@@ -234,6 +254,14 @@ def counters(context: Device) -> list[Counter]:
             matched, _, acted = counts.partition(", acted ")
             found.append(Counter(rule, int(matched), int(acted)))
     return found
+
+
+def _check_device(context: object) -> None:
+    if not hasattr(context, "set_fault"):
+        raise TypeError(
+            "fault rules are those of an open device: verbs.open_device() gives one, and this is"
+            f" {type(context).__name__}"
+        )
 
 
 def _joined(separator: str, value: str | int | Sequence[str | int]) -> str:

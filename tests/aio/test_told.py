@@ -106,6 +106,21 @@ def test_a_failure_that_is_awaited_is_not_told(run: Run, ends: AsyncEnds) -> Non
     assert told == []
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda ends: aio.AsyncCQ("x"), r"AsyncCQ takes a CQ, and not str.*create_comp_channel"),
+        (lambda ends: aio.AsyncQP(None, ends.near_cq), "AsyncQP takes a QP, and not NoneType"),
+        (lambda ends: aio.events(ends.near.qp), "an open device, and not QP"),
+    ],
+)
+def test_something_else_is_named(
+    ends: AsyncEnds, make: Callable[[AsyncEnds], object], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        make(ends)
+
+
 async def both_streams(
     one: Callable[..., Awaitable[Any]], other: Callable[..., Awaitable[Any]]
 ) -> list[Any]:

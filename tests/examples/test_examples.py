@@ -89,6 +89,15 @@ def test_an_example_with_several_processes_says_the_same_many_times() -> None:
     assert said == {"".join(f"rank {rank}: every element is 10.0\n" for rank in range(4))}
 
 
+def test_the_page_names_what_a_program_needs_besides() -> None:
+    """A fabric is a graph of networkx, which the extra `sim` brings."""
+    sections = (ROOT / "docs" / "examples.md").read_text().split("\n## ")
+    for program in (ROOT / "examples").glob("*.py"):
+        if "verbena import fabrics" in program.read_text():
+            (section,) = [each for each in sections if f"python examples/{program.name}" in each]
+            assert "pip install '.[sim]'" in section
+
+
 def test_the_page_has_every_program() -> None:
     found = {path for suffix in ("py", "c", "h") for path in EXAMPLES.rglob(f"*.{suffix}")}
     named = INCLUDED.findall((ROOT / PAGE).read_text())

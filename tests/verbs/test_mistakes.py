@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
+import pickle
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -58,6 +60,15 @@ WRITTEN: dict[str, tuple[Call, type[Exception], tuple[str, ...]]] = {
     "send a number": (lambda d: d.qp.send(5), TypeError, ("an MR or SGEs", "int")),
     "send regions": (lambda d: d.qp.send([d.mr]), TypeError, ("mr.sge",)),
     "a request of a region": (lambda d: verbs.SendWR(sg_list=d.mr), TypeError, ("mr.sge",)),
+    "register an address alone": (
+        lambda d: d.pd.reg_mr(d.mr.addr),
+        TypeError,
+        ("no length of its own", "reg_mr(addr, length, access)"),
+    ),
+    "pickle a region": (lambda d: pickle.dumps(d.mr), TypeError, ("MR", "addr and rkey")),
+    "copy a region": (lambda d: copy.copy(d.mr), TypeError, ("MR", "addr and rkey")),
+    "pickle a queue pair": (lambda d: pickle.dumps(d.qp), TypeError, ("QP", "another process")),
+    "pickle a device": (lambda d: pickle.dumps(d.ctx), TypeError, ("Context", "opens the device")),
     # requests
     "post a region": (lambda d: d.qp.post_send(d.mr), TypeError, ("SendWR", "MR")),
     "post a receive to send": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,28 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=12))
 def test_any_words_are_read_or_refused(words: list[str]) -> None:
     assert (refusal(" ".join(words)) or "fault rules: ").startswith("fault rules: ")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: fault.Drop(chance="1%"),  # type: ignore[arg-type]
+            r"chance is a number.*0\.01 for 1%.*'drop 1%'",
+        ),
+        (
+            lambda: fault.Delay("2ms"),  # type: ignore[arg-type]
+            r"seconds is a number.*0\.002 for 2 ms.*'2ms'",
+        ),
+        (lambda: fault.Delay(0, "2ms"), "most is a number"),  # type: ignore[arg-type]
+        (lambda: fault.Reorder(within="2ms"), "within is a number"),  # type: ignore[arg-type]
+        (lambda: fault.set_rules(None), r"open device.*NoneType"),  # type: ignore[arg-type]
+        (lambda: fault.counters(None), r"open device.*NoneType"),  # type: ignore[arg-type]
+    ],
+)
+def test_something_else_is_named(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        make()
 
 
 class Device:

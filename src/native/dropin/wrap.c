@@ -31,9 +31,10 @@ static void changed(struct vb_open *open)
 
 static void say_rules_unheard(void)
 {
-    vb_log(VB_LOG_ERRORS,
-           "a peer on this host is reached directly, without packets: fault rules (fault.set_rules) "
-           "do nothing to it; VERBENA_PORT=roce on both sides makes packets");
+    vb_log(
+        VB_LOG_ERRORS,
+        "a peer on this host is reached directly, without packets: fault rules (fault.set_rules) "
+        "do nothing to it; VERBENA_PORT=roce on both sides makes packets");
 }
 
 /* Who gave rules must not go without in silence; what the environment asked for was said. */

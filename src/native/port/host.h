@@ -42,8 +42,8 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host);
 void vb_host_close(struct vb_host *host);
 
 /*
- * Another `went_direct` from now on, or none: called at once if a connection goes direct already, and
- * otherwise at the next one or at the next datagram. Calls of this must not overlap.
+ * Another `went_direct` from now on, or none: called at once if a connection goes direct already,
+ * and otherwise at the next one or at the next datagram. Calls of this must not overlap.
  */
 void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void));
 void vb_host_abandon(struct vb_host *host);

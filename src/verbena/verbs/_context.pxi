@@ -157,6 +157,9 @@ cdef class Context:
         self._check()
         return self.context.async_fd
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(_no_copy(self))
+
     def close(self):
         """Close every object made from the context, then the device; twice does no harm.
 

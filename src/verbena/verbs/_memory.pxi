@@ -62,6 +62,8 @@ cdef class PD(Resource):
         """
         self._check()
         if isinstance(target, int):
+            if not args and "length" not in kwargs:
+                raise TypeError("an address has no length of its own: reg_mr(addr, length, access)")
             return self._reg_address(target, *args, **kwargs)
         if len(args) + len(kwargs) > 1:
             raise TypeError("an object has its own length: reg_mr(obj, access)")

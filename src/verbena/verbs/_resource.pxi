@@ -113,6 +113,16 @@ cdef str _CLOSED = "is closed"
 cdef str _FORKED = "belongs to the process that forked: open the device again in the child"
 
 
+cdef str _no_copy(thing):
+    """Why a resource or a device cannot be pickled or copied, and what to do instead."""
+    instead = (
+        "a peer needs its addr and rkey, which are numbers: send those"
+        if isinstance(thing, MR) else "another process opens the device and makes its own"
+    )
+    name = type(thing).__name__
+    return f"{name} objects belong to this process, and cannot be pickled or copied: {instead}"
+
+
 @cython.no_gc_clear
 cdef class Resource:
     """An object of a device: a context manager that closes itself and whatever uses it."""
@@ -125,6 +135,9 @@ cdef class Resource:
     cdef str why_closed
     cdef list watchers
     cdef Waits waits  # None until somebody waits
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(_no_copy(self))
 
     def __init__(self):
         raise TypeError(f"a {type(self).__name__} is made by its context or protection domain")
