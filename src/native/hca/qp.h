@@ -111,10 +111,10 @@ struct vb_qp {
     uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
     uint32_t rounds_seen;                 /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
-    atomic_bool polls_port; /* counted in both CQs' `waiting`: who polls them makes progress */
+    atomic_bool polls_port;     /* counted in both CQs' `waiting`: who polls them makes progress */
+    _Atomic uint16_t told_lost; /* UD: causes of lost datagrams that were told (lost.h) */
     struct vb_qp *attend_next;
     void *port_data;
-    _Atomic uint16_t told_lost; /* UD: causes of lost datagrams that were told (lost.h) */
 
     struct vb_biased_lock rq_lock; /* posters */
     uint8_t *rq_ring;
