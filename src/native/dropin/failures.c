@@ -42,7 +42,8 @@ static uint32_t hash_words(const char *text)
     return hash | 1;
 }
 
-/* Has the latest failure the same words, and is it younger than a second or two? Under the mutex. */
+/* Has the latest failure the same words, and is it younger than a second or two? Under the mutex.
+ */
 static bool is_alike(const struct vb_lines *lines, uint32_t words, uint64_t now)
 {
     return words && lines->words == words && now <= lines->words_at + 1;
@@ -134,14 +135,14 @@ static void say_once(struct vb_open *opened, const char *call, int error)
 
 static int failed(struct vb_open *opened, const char *call, int error, bool told)
 {
-    uint64_t hidden;
+    struct vb_left_out left_out;
 
     if (opened->core) {
         vb_decline_close(opened->core, error);
         if (vb_settings()->explain && !told)
             say_call(opened, call, error);
-    } else if (vb_settings()->explain && may_write(&opened->lines, &hidden)) {
-        say_hidden(hidden);
+    } else if (vb_settings()->explain && may_write(&opened->lines, hash_words(call), &left_out)) {
+        say_left_out(&left_out);
         vb_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
                opened->ended ? "closed" : "opened before this process was forked",
                opened->ended ? "" : " here");

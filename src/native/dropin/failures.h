@@ -27,10 +27,10 @@ struct vb_left_out {
  */
 struct vb_lines {
     pthread_mutex_t mutex;
-    uint64_t second;      /* of CLOCK_MONOTONIC */
-    uint32_t shown;       /* in it */
-    uint32_t words;       /* of the last line, without numbers (hash_words); 0: none */
-    uint64_t words_at;    /* the second of the last failure with these words */
+    uint64_t second;   /* of CLOCK_MONOTONIC */
+    uint32_t shown;    /* in it */
+    uint32_t words;    /* of the last line, without numbers (hash_words); 0: none */
+    uint64_t words_at; /* the second of the last failure with these words */
     struct vb_left_out left_out;
     bool told_once; /* vb_failed_once had its line */
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same

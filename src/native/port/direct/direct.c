@@ -28,7 +28,6 @@
 #include "port/direct/slot.h"
 #include "port/direct/stranger.h"
 
-
 enum { LARGEST_MTU = 4096 };
 
 uint64_t vb_direct_now(void)
@@ -210,8 +209,8 @@ static void open_self_peer(struct vb_direct *direct)
 
 static int create_segment(struct vb_heap **segment)
 {
-    size_t size = vb_heap_within_space(
-        vb_heap_is_checked() ? VB_SEGMENT_CHECKED : VB_SEGMENT_SIZE, VB_SEGMENT_PARTS);
+    size_t size = vb_heap_within_space(vb_heap_is_checked() ? VB_SEGMENT_CHECKED : VB_SEGMENT_SIZE,
+                                       VB_SEGMENT_PARTS);
 
     return size < VB_SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
 }
