@@ -201,10 +201,11 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->srq_pool.limit = VB_MAX_SRQ;
     adapter->pd_pool.limit = VB_MAX_PD;
     adapter->qps = calloc(VB_MAX_QP, sizeof(*adapter->qps));
+    adapter->live = calloc(VB_MAX_QP / 64, sizeof(*adapter->live));
     adapter->cqs = calloc(VB_MAX_CQ, sizeof(*adapter->cqs));
     adapter->srqs = calloc(VB_MAX_SRQ, sizeof(*adapter->srqs));
     vb_adapter_open_locks(adapter);
-    if (adapter->qps && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
+    if (adapter->qps && adapter->live && adapter->cqs && adapter->srqs && lay_out(adapter) == 0)
         return 0;
     vb_adapter_destroy(adapter);
     return -ENOMEM;
@@ -218,6 +219,7 @@ void vb_adapter_destroy(struct vb_adapter *adapter)
     vb_keys_free(&adapter->keys);
     free(adapter->pd_pool.free);
     free(adapter->qps);
+    free(adapter->live);
     free(adapter->cqs);
     free(adapter->srqs);
     vb_adapter_close_locks(adapter);

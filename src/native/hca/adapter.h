@@ -68,6 +68,7 @@ struct vb_adapter {
     struct vb_keys keys;     /* of memory regions */
     struct vb_range *ranges; /* of regions whose memory may go (gone.h) */
     struct vb_qp **qps;      /* by table index; NULL where none is */
+    uint64_t *live;          /* a bit for each of these that may carry requests (vb_qp_set_live) */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */

@@ -129,7 +129,7 @@ void vb_cq_notice(struct vb_cq *cq);
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index);
 /* Puts waiting inline payloads into memory, so that a READ may follow. */
 void vb_cq_place(struct vb_cq *cq);
-/* The same of every CQ that has any, before memory goes. */
+/* The same of every CQ that may have any, a live QP's, before memory goes. */
 void vb_cqs_place(struct vb_adapter *adapter);
 /* Is there an entry for this receive request? (recovery after a peer's death) */
 bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe);

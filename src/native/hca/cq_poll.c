@@ -285,10 +285,12 @@ static bool has_unplaced(const struct vb_cq *cq)
 
 void vb_cqs_place(struct vb_adapter *adapter)
 {
+    struct vb_qp *qp;
+
     pthread_mutex_lock(&adapter->mutex);
-    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
-        if (adapter->cqs[i] && has_unplaced(adapter->cqs[i]))
-            vb_cq_place(adapter->cqs[i]);
+    for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
+        if (qp->recv_cq && has_unplaced(qp->recv_cq))
+            vb_cq_place(qp->recv_cq);
     pthread_mutex_unlock(&adapter->mutex);
 }
 

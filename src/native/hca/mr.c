@@ -218,15 +218,7 @@ static void publish(struct vb_mr *mr, uint32_t key)
 
 /* ---- registering ---- */
 
-static void mr_release(struct vb_object *object)
-{
-    struct vb_mr *mr = (struct vb_mr *)((char *)object - offsetof(struct vb_mr, object));
-
-    if (mr->kind == VB_MR_IMPORTED)
-        vb_mr_unimport(mr);
-    else
-        vb_mr_dereg(mr);
-}
+static void mr_release(struct vb_object *object);
 
 static void fill_abi(struct vb_mr *mr, void *addr, size_t length)
 {
@@ -311,14 +303,12 @@ int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t len
 
 void vb_mr_settle(struct vb_adapter *adapter)
 {
-    uint32_t last;
+    struct vb_qp *qp;
 
     vb_barrier_everywhere();
     pthread_mutex_lock(&adapter->lifetime);
-    last = adapter->qp_pool.next;
-    for (uint32_t i = 0; i < last; ++i)
-        if (adapter->qps[i])
-            adapter->port->settle(adapter->qps[i]);
+    for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
+        adapter->port->settle(qp);
     pthread_mutex_unlock(&adapter->lifetime);
     vb_cqs_place(adapter);
 }
@@ -331,6 +321,9 @@ static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
 {
     struct vb_mr_shared *entry = entry_of(mr);
     int error = 0;
+
+    if (mr->is_withdrawn)
+        return 0;
 
     pthread_mutex_lock(&adapter->binding);
     if ((entry->access & IBV_ACCESS_MW_BIND) && !mr->pd->context->closing &&
@@ -374,6 +367,47 @@ int vb_mr_dereg(struct vb_mr *mr)
     vb_mr_return_key(adapter, mr->index);
     vb_object_free(&mr->object, mr);
     return 0;
+}
+
+static struct vb_mr *next_mr(struct vb_object *object)
+{
+    while (object && object->release != mr_release)
+        object = object->next;
+    return object ? (struct vb_mr *)((char *)object - offsetof(struct vb_mr, object)) : NULL;
+}
+
+/* All of a context that is being closed, so that what is under way is waited for once. */
+static void withdraw_all(struct vb_context *context)
+{
+    struct vb_adapter *adapter = context->adapter;
+    struct vb_mr *mr;
+
+    for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
+        if (mr->kind != VB_MR_IMPORTED) {
+            atomic_fetch_or(&entry_of(mr)->pd, VB_PD_LEAVING);
+            vb_gone_leave(mr);
+        }
+    vb_mr_settle(adapter);
+    for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
+        if (mr->kind != VB_MR_IMPORTED) {
+            atomic_store(&entry_of(mr)->key, 0);
+            vb_gone_forget(mr);
+            mr->is_withdrawn = true;
+        }
+}
+
+/* Of a context that is being closed. */
+static void mr_release(struct vb_object *object)
+{
+    struct vb_mr *mr = next_mr(object);
+
+    if (mr->kind == VB_MR_IMPORTED) {
+        vb_mr_unimport(mr);
+        return;
+    }
+    if (!mr->is_withdrawn)
+        withdraw_all(mr->pd->context);
+    vb_mr_dereg(mr);
 }
 
 /* ---- registering again ---- */

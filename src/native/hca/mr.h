@@ -24,6 +24,7 @@ struct vb_mr {
     struct vb_dm *dm;
     struct vb_range range; /* in adapter->ranges, if it is watched */
     bool is_watched;
+    bool is_withdrawn; /* its context is being closed: it has no key any more */
 };
 
 /*

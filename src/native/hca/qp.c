@@ -340,6 +340,30 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
     return 0;
 }
 
+void vb_qp_set_live(struct vb_qp *qp, bool live)
+{
+    struct vb_adapter *adapter = qp->context->adapter;
+    uint64_t bit = 1ull << qp->index % 64, *word = &adapter->live[qp->index / 64];
+
+    pthread_mutex_lock(&adapter->lifetime);
+    pthread_mutex_lock(&adapter->mutex);
+    *word = live ? *word | bit : *word & ~bit;
+    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->lifetime);
+}
+
+struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
+{
+    while (index < adapter->qp_pool.next) {
+        uint64_t word = adapter->live[index / 64] >> index % 64;
+
+        if (word)
+            return adapter->qps[index + (uint32_t)__builtin_ctzll(word)];
+        index = (index / 64 + 1) * 64;
+    }
+    return NULL;
+}
+
 /* Nobody finds the QP any more, and nobody who had found it is still at work. */
 static void withdraw(struct vb_qp *qp)
 {
@@ -360,11 +384,12 @@ static void withdraw(struct vb_qp *qp)
     pthread_mutex_lock(&adapter->lifetime);
     adapter->port->disconnect(qp);
     pthread_mutex_unlock(&adapter->lifetime);
-    if (qp->target) /* what it completed is its SRQs' */
-        return;
-    vb_cq_forget(qp->send_cq, qp->index);
-    if (qp->recv_cq && qp->recv_cq != qp->send_cq)
-        vb_cq_forget(qp->recv_cq, qp->index);
+    if (!qp->target) { /* else what it completed is its SRQs' */
+        vb_cq_forget(qp->send_cq, qp->index);
+        if (qp->recv_cq && qp->recv_cq != qp->send_cq)
+            vb_cq_forget(qp->recv_cq, qp->index);
+    }
+    vb_qp_set_live(qp, false);
 }
 
 /* An XRC target QP's: it is as new. */

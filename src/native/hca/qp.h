@@ -262,6 +262,14 @@ static inline void vb_qp_kick(struct vb_qp *qp)
         qp->context->adapter->port->kick(qp);
 }
 
+/*
+ * From RTR until it is reset or destroyed a QP is live: it, or its peer, may touch memory, and what
+ * has arrived may wait in its recv_cq. Who takes memory away looks at live QPs alone.
+ */
+void vb_qp_set_live(struct vb_qp *qp, bool live);
+/* The first live one from this index on, or NULL. Under adapter->mutex or adapter->lifetime. */
+struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index);
+
 void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type);
 /* Raises the events that peers have left in the segment, and returns their bits. */
 uint32_t vb_qp_raise_notices(struct vb_qp *qp);

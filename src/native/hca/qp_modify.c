@@ -231,8 +231,10 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         error = qp->context->adapter->port->connect(qp);
         if (!error && vb_qp_connected_type(qp->type) && !qp->by_packets)
             vb_qp_stage(qp);
-        if (!error)
+        if (!error) {
+            vb_qp_set_live(qp, true);
             set_state(qp, IBV_QPS_RTR);
+        }
         break;
     case IBV_QPS_SQD:
         run(qp, transition,

@@ -198,6 +198,7 @@ int vb_xrc_open_door(struct vb_srq *srq)
     shared->recv_cq = srq->cq->index;
     shared->srq = srq->index + 1;
     shared->srq_life = atomic_load(&srq->shared->life);
+    vb_qp_set_live(srq->door, true);
     atomic_store(&shared->state, IBV_QPS_RTR);
     srq->shared->door = srq->door->index + 1;
     return 0;
