@@ -216,8 +216,8 @@ static void open_self_peer(struct vb_direct *direct)
 
 static int create_segment(struct vb_heap **segment)
 {
-    size_t size = vb_heap_within_space(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE,
-                                       SEGMENT_PARTS);
+    size_t size =
+        vb_heap_within_space(vb_heap_is_checked() ? SEGMENT_CHECKED : SEGMENT_SIZE, SEGMENT_PARTS);
 
     return size < SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
 }

@@ -30,7 +30,7 @@ struct vb_connect {
     uint8_t telemetry;                /* enum vb_letter_telemetry, of the packet that leaves… */
     const struct vb_sim_trail *trail; /* …and what it brings back */
     struct vb_wrap wrap;              /* faults; after new rules, vb_connect_wrapped */
-    uint64_t leave_at; /* of the packet that leaves (vb_letter) */
+    uint64_t leave_at;                /* of the packet that leaves (vb_letter) */
     uint64_t damaged;                 /* packets that came with a wrong ICRC */
 };
 
