@@ -40,6 +40,7 @@ PYTHON_ROOMS = [
     {"__init__"},
     {"bench", "demo"},
     {"cli"},
+    {"__main__"},
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbena's version, with the commit of the source where that is known.
 
-``verbena --version`` prints it, and results of simulations keep it. The commit is known for what
-pip installed from a repository, and for a checkout that was installed to be edited in place.
+``verbena --version`` and ``verbena info`` print it, and results of simulations keep it. The commit
+is known for what pip installed from a repository, for a checkout that was installed to be edited in
+place, and for what was built from a checkout (cmake/VerbenaCommit.cmake).
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import json
 import subprocess
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 __all__ = ["full_version", "version"]
 
 DIGITS = 12  # of a commit's name
+BUILT = Path(__file__).with_name("commit.txt")
 
 
 @cache
@@ -49,10 +52,18 @@ def _commit(source: dict[str, Any]) -> str:
     if commit := source.get("vcs_info", {}).get("commit_id"):
         return str(commit)[:DIGITS]
     if not source.get("dir_info", {}).get("editable"):
-        return ""
+        return _built()
     words = ["git", "-C", unquote(urlparse(source.get("url", "")).path), "describe"]
     words += ["--always", "--dirty", "--exclude=*", f"--abbrev={DIGITS}"]
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _built() -> str:
+    """The commit of the checkout from which this was built, or nothing."""
+    try:
+        return BUILT.read_text().strip()
+    except OSError:
         return ""

@@ -39,6 +39,13 @@ def test_unknown_command_is_wrong_usage() -> None:
     assert "no command 'fly'" in done.stderr
 
 
+def test_python_runs_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "verbena", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"verbena {full_version()}\n"
+
+
 def test_version() -> None:
     assert verbena("--version").stdout == f"verbena {full_version()}\n"
     assert full_version().startswith(__version__)

@@ -123,6 +123,32 @@ def test_the_version_stands_once(wheel: Path) -> None:
     )
 
 
+def test_a_wheel_names_the_commit_that_it_was_built_from(machine: Path) -> None:
+    """So do two machines that compare theirs: the release alone is the same for a long time."""
+    verbena = machine / "bin" / "verbena"
+    commit = run("git", "rev-parse", "--short=12", "HEAD").strip()
+    said = run(verbena, "--version")
+    assert said.startswith("verbena 0")
+    assert f" ({commit}" in said
+    assert run(machine / "bin" / "python", "-m", "verbena", "--version") == said
+    first = run(verbena, "info").partition("GIDs")[0]
+    assert said.removeprefix("verbena ").strip() in first
+
+
+def test_without_git_there_is_no_commit_and_no_error(tmp_path: Path) -> None:
+    """A source archive; also one that lies below another project's checkout."""
+    run("git", "init", "--quiet", tmp_path)
+    source = tmp_path / "source"
+    script = source / "CMakeLists.txt"
+    source.mkdir()
+    module = ROOT / "cmake" / "VerbenaCommit.cmake"
+    script.write_text(
+        f'cmake_minimum_required(VERSION 3.25)\nproject(alone NONE)\ninclude("{module}")\n'
+    )
+    run(Path(sys.executable).with_name("cmake"), "-S", source, "-B", tmp_path / "build")
+    assert not (tmp_path / "build" / "commit.txt").exists()
+
+
 def test_a_wheel_is_made_without_what_only_tests_need() -> None:
     """`make wheel` in a fresh checkout: what it would run."""
     command = ["make", "--dry-run", "--always-make", "wheel"]

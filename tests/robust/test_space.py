@@ -17,6 +17,11 @@ PINGPONG = ["ibv_rc_pingpong", "-g", "1", "-e"]
 pytestmark = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow is larger")
 
 
+# In KiB, as `ulimit -v` takes them; of some the next power of two is near, of others far.
+LIMITS = [2 * MIB, 4 * MIB, 64 * MIB, 2_500_000, 6_000_000, 9_000_000, 10_000_000]
+LIMITS += [20_000_000, 35_000_000, 40_000_000, 50_000_000]
+
+
 def status(limit: int, *words: str, prefix: Sequence[str] = ()) -> int:
     return subprocess.run(
         [*prefix, *verbena_command(*words)],
@@ -35,9 +40,7 @@ def works(limit: int) -> bool:
 @pytest.mark.debian
 @pytest.mark.parametrize(
     "limit",
-    # in KiB what `ulimit -v` takes; of some the next power of two is near, of others far
-    [2 * MIB, 2_500_000, 4 * MIB, 6_000_000, 9_000_000, 10_000_000, 20_000_000, 35_000_000]
-    + [40_000_000, 50_000_000, 64 * MIB],
+    LIMITS,
 )
 def test_a_pair_connects_from_two_gibibytes_on(limit: int) -> None:
     assert works(limit * KIB)

@@ -16,8 +16,12 @@ from tests.wrap.test_unheard import PAIR
 from verbena import capture
 
 MISSING = "packets are missing in the capture"
-MANY = "\n    for _ in range(100):\n        far.recv(mr)\n        near.send(mr)\n        cq.wait(2, 10)"
-ROOM = 300 << 10  # for some of the packets
+MANY = """
+    for _ in range(100):
+        far.recv(mr)
+        near.send(mr)
+        cq.wait(2, 10)
+"""
 
 
 def run(*prefix: str, file: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from verbena import _native, launch
 from verbena.cli import host, probe, reach
 from verbena.cli.finding import Finding, Verdict, good
+from verbena.version import full_version
 
 SYSFS_DEVICES = Path("/sys/class/infiniband")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -71,7 +72,8 @@ def libraries() -> Finding:
             f"those in {_native.library_dir()} do not load: {said[-1] if said else 'no device'}",
             "Build them for this system: pip install --force-reinstall .",
         )
-    return good(name, f"{_native.library_dir()} (built; running needs no compiler)")
+    built = f"Verbena {full_version()}, {_native.library_dir()}"
+    return good(name, f"{built} (built; running needs no compiler)")
 
 
 def device() -> Finding:

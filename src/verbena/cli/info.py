@@ -15,6 +15,7 @@ from verbena.cli.probe import ProbeError, Reach, probe
 from verbena.cli.survey import DeviceView, devices
 from verbena.cli.table import aligned
 from verbena.verbs import library
+from verbena.version import full_version
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,6 +53,7 @@ def device_text(device: DeviceView, path: str) -> str:
         ["device", device.name],
         ["node GUID", device.guid],
         ["firmware", device.firmware],
+        ["Verbena", full_version()],
         ["library", path],
     ]
     for port in device.ports:
@@ -93,7 +95,13 @@ def as_json(
     found: list[DeviceView], path: str, ways: dict[str, Any], reach: Reach
 ) -> dict[str, Any]:
     listed = [asdict(device) for device in found]
-    return {"library": path, "devices": listed, "roce": ways, "peer_memory": asdict(reach)}
+    return {
+        "version": full_version(),
+        "library": path,
+        "devices": listed,
+        "roce": ways,
+        "peer_memory": asdict(reach),
+    }
 
 
 def main(arguments: list[str]) -> int:

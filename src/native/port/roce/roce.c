@@ -369,6 +369,12 @@ static VB_COLD int decline_way(struct vb_roce *roce, struct vb_qp *qp, int error
                           "the peer's GID is ::, which is no address: the peer chose a GID index "
                           "that is empty there, or told none; `verbena devices` on its host lists "
                           "those in use");
+    if (error == -EMFILE || error == -ENFILE)
+        return vb_decline(
+            qp->context, error,
+            "the way to the peer's GID {0g} cannot be looked up: this process, or the "
+            "system, has too many open files; raise `ulimit -n`, or fs.file-max",
+            high, low);
     if (!vb_addresses_active(roce->addresses))
         return vb_decline(qp->context, error,
                           "no route leads from GID index {0} to the peer's GID {1g}: no interface "

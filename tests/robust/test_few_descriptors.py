@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Few file descriptors: the doctor says of each number what a pair of programs finds."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+
+import pytest
+
+from tests.support import SANITIZED, own_network, verbena_command
+from verbena.cli import host
+from verbena.cli.finding import Verdict
+
+LIMITS = [24, 25, 26, 27, 28, 30, 44]
+pytestmark = [
+    pytest.mark.debian,
+    pytest.mark.skipif(SANITIZED, reason="AddressSanitizer opens files of its own"),
+]
+
+
+def pair(limit: int, port: str) -> subprocess.CompletedProcess[str]:
+    program = ["ibv_rc_pingpong", "-g", "0", "-e"]
+    words = ["pair", "--log", "errors", "--", *program, "--", *program, "localhost"]
+    return subprocess.run(
+        [*own_network(), *verbena_command(*words)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        env=os.environ | {"VERBENA_PORT": port},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_doctor_says_what_pairs_find(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = all(pair(limit, port).returncode == 0 for port in ("auto", "roce"))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert (host.descriptors().verdict is not Verdict.BAD) == works
+
+
+def test_a_way_that_is_not_found_for_want_of_descriptors_is_not_said_to_be_missing() -> None:
+    said = [done.stdout + done.stderr for done in (pair(limit, "roce") for limit in LIMITS)]
+    assert [text for text in said if "no route leads" in text] == []
+    assert any("raise `ulimit -n`" in text and "the way to" in text for text in said)
