@@ -44,7 +44,8 @@ static void fill_payload(void)
 
 static struct vb_capture *opened(const char *name, uint32_t bytes)
 {
-    struct vb_capture_config config = {name, bytes, 1700000000 * UINT64_C(1000000000)};
+    struct vb_capture_config config = {
+        .path = name, .bytes = bytes, .epoch = 1700000000 * UINT64_C(1000000000)};
     struct vb_capture *capture = NULL;
     int error = vb_capture_open(&config, &capture);
 
@@ -56,7 +57,7 @@ static struct vb_capture *opened(const char *name, uint32_t bytes)
 
 static int problem(const char *name)
 {
-    struct vb_capture_config config = {name, 0, 0};
+    struct vb_capture_config config = {.path = name};
     struct vb_capture *capture = NULL;
     int error = vb_capture_open(&config, &capture);
 
@@ -196,7 +197,7 @@ static void check_cut(const uint8_t *frame, uint32_t captured, uint32_t length, 
 
 static void test_bytes_to_keep(void)
 {
-    struct vb_capture_config config = {FILE_NAME, VB_CAPTURE_BYTES_LEAST - 1, 0};
+    struct vb_capture_config config = {.path = FILE_NAME, .bytes = VB_CAPTURE_BYTES_LEAST - 1};
     struct vb_capture *capture;
 
     unlink(FILE_NAME);
@@ -496,7 +497,7 @@ static void receive_some(struct vb_wrap *wrap)
 
 static void write_packets_with_comments(const char *name)
 {
-    struct vb_capture_config config = {name, 0, 1700000000 * UINT64_C(1000000000)};
+    struct vb_capture_config config = {.path = name, .epoch = 1700000000 * UINT64_C(1000000000)};
     struct vb_wrap wrap;
 
     vb_wrap_init(&wrap);

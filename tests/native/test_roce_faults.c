@@ -16,7 +16,7 @@ static struct station_card cards[2];
 
 static void open_pair(const char *rules, const char *file)
 {
-    struct vb_capture_config capture = {file, 0, vb_capture_epoch_of_monotonic()};
+    struct vb_capture_config capture = {.path = file, .epoch = vb_capture_epoch_of_monotonic()};
     struct vb_host_config config = {.packets_only = true,
                                     .roce = {.fault = rules, .capture = file ? &capture : NULL}};
 

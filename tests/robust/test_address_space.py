@@ -105,4 +105,4 @@ def test_the_advice_is_enough_for_a_heap_that_was_asked_for() -> None:
 @BOTH
 def test_a_program_that_asks_for_errors_reads_the_same(option: str) -> None:
     refused = run_under(option, TOO_LITTLE[option], VERBENA_LOG="errors")
-    assert f"verbena: cannot open verbena0: {KINDS[option][1]}: this program" in refused.stderr
+    assert f"]: cannot open verbena0: {KINDS[option][1]}: this program" in refused.stderr
