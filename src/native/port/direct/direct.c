@@ -29,13 +29,13 @@
 
 /*
  * Address space for tables and rings; pages are touched as objects are made. Where address space is
- * limited it is an eighth of that, as peers map it (memory/heap.c), and there is no device if that
+ * limited it is a sixth of that, as peers map it (memory/heap.c), and there is no device if that
  * is less than the least: it would open, and be too small to meet anybody.
  */
 static const size_t SEGMENT_SIZE = 16ull << 30, SEGMENT_CHECKED = 2ull << 30;
 static const size_t SEGMENT_LEAST = 256ull << 20;
 
-enum { SEGMENT_PARTS = 8 };
+enum { SEGMENT_PARTS = 6 };
 
 enum { LARGEST_MTU = 4096 };
 
