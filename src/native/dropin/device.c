@@ -19,6 +19,7 @@
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "memory/process_heap.h"
+#include "port/capture_direct.h"
 #include "port/gid.h"
 #include "port/run_note.h"
 #include "port/sim/connect.h"
@@ -313,8 +314,7 @@ static int open_adapter(void)
     };
     const struct vb_capture_config capture = {.path = settings->capture,
                                               .bytes = settings->capture_bytes,
-                                              .epoch = vb_capture_epoch_of_monotonic(),
-                                              .failed = say_not_written};
+                                              .epoch = vb_capture_epoch_of_monotonic()};
     static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
     int error;
 
@@ -329,6 +329,10 @@ static int open_adapter(void)
                strerror(errno));
     pthread_once(&forks_once, watch_forks);
     error = vb_host_open(&config, &host);
+    if (!error && host->roce && vb_roce_wrap(host->roce)->capture)
+        vb_capture_tell(vb_roce_wrap(host->roce)->capture, say_not_written);
+    if (!error && host->capture)
+        vb_capture_direct_tell(host->capture, say_not_written);
     if (!error && settings->explain)
         host->direct->adapter.tell = log_overdue;
     if (!error && host->roce_error)

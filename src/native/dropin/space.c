@@ -85,8 +85,8 @@ bool vb_space_remedy(struct vb_space_text *to)
 {
     struct vb_space_use use = vb_space_without_heap();
     uint64_t heap = vb_process_heap_wanted();
-    /* The heap takes half of a limited address space at most, and the tables an eighth. */
-    uint64_t space = use.space / 3 * 8, least = (uint64_t)VB_SEGMENT_LEAST * VB_SEGMENT_PARTS;
+    /* The heap takes half of a limited address space at most, and the tables a sixth. */
+    uint64_t space = use.space * 3, least = (uint64_t)VB_SEGMENT_LEAST * VB_SEGMENT_PARTS;
     uint64_t data = use.data + vb_heap_private_bytes(heap);
 
     if (space < least)

@@ -23,8 +23,8 @@
 static const size_t kept_at_most = (size_t)64 << 20;
 
 /* Of the address space that the process may have, where it is limited. A process maps the heaps and
- * segments (port/direct/direct.c) of its peers, too: those of itself and of three peers with the
- * same limit take three quarters of it. */
+ * segments (port/direct/direct.c) of its peers, too: as both are powers of two, those of itself and
+ * of three peers with the same limit take five sixths of it at most. */
 enum { ASKED_PARTS = 2, DEFAULT_PARTS = 16 };
 
 // ---- sizes ------------------------------------------------------------------------------------

@@ -51,6 +51,11 @@ void vb_capture_direct_close(struct vb_capture_direct *capture)
     free(capture);
 }
 
+void vb_capture_direct_tell(struct vb_capture_direct *capture, void (*failed)(int error))
+{
+    vb_capture_tell(capture->capture, failed);
+}
+
 void vb_capture_direct_connect(struct vb_capture_direct *capture, const struct vb_qp *qp)
 {
     capture->sequence[qp->index] = (struct sequence){0};

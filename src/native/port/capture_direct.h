@@ -17,6 +17,8 @@ int vb_capture_direct_open(const struct vb_capture_config *config,
                            struct vb_capture_direct **capture);
 /* NULL: nothing. */
 void vb_capture_direct_close(struct vb_capture_direct *capture);
+/* As vb_capture_tell. */
+void vb_capture_direct_tell(struct vb_capture_direct *capture, void (*failed)(int error));
 
 /* INIT to RTR: its PSNs begin anew. */
 void vb_capture_direct_connect(struct vb_capture_direct *capture, const struct vb_qp *qp);

@@ -32,7 +32,7 @@
 #define VB_SEGMENT_SIZE    ((size_t)16 << 30)
 #define VB_SEGMENT_CHECKED ((size_t)2 << 30)
 #define VB_SEGMENT_LEAST   ((size_t)256 << 20)
-enum { VB_SEGMENT_PARTS = 8 };
+enum { VB_SEGMENT_PARTS = 6 };
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };

@@ -25,7 +25,7 @@ struct vb_capture {
     pthread_mutex_t mutex;
     unsigned patience; /* 0 after a wait in vain, until the lock is free again */
     _Atomic uint64_t lost;
-    void (*failed)(int error);
+    void (*failed)(int error); /* under the mutex; NULL: nobody wants to know */
     uint8_t block[VB_CAPTURE_PAIR];
     struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* pages that nobody uses take no memory */
 };
@@ -79,7 +79,6 @@ int vb_capture_open(const struct vb_capture_config *config, struct vb_capture **
     made->owner = getpid();
     made->bytes = config->bytes ? config->bytes : VB_CAPTURE_BYTES_MOST;
     made->epoch = config->epoch;
-    made->failed = config->failed;
     made->patience = PATIENCE;
     pthread_mutex_init(&made->mutex, NULL);
     *capture = made;
@@ -93,6 +92,13 @@ void vb_capture_close(struct vb_capture *capture)
     close(capture->fd);
     pthread_mutex_destroy(&capture->mutex);
     free(capture);
+}
+
+void vb_capture_tell(struct vb_capture *capture, void (*failed)(int error))
+{
+    pthread_mutex_lock(&capture->mutex);
+    capture->failed = failed;
+    pthread_mutex_unlock(&capture->mutex);
 }
 
 uint64_t vb_capture_lost(const struct vb_capture *capture)

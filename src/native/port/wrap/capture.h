@@ -18,14 +18,14 @@ struct vb_capture_config {
     const char *path;
     uint32_t bytes; /* of each packet at most; 0: all */
     uint64_t epoch; /* ns from 1970 to the moment that `now` counts from */
-    /* The first packet that cannot be written: called once, from the thread that has it, with an
-     * error for vb_capture_problem. May be NULL. */
-    void (*failed)(int error);
 };
 
 /* Errors as vb_capture_file_open; -ERANGE: `bytes`. */
 int vb_capture_open(const struct vb_capture_config *config, struct vb_capture **capture);
 void vb_capture_close(struct vb_capture *capture);
+/* Called with the first packet that cannot be written, once, from the thread that has it, with an
+ * error for vb_capture_problem. */
+void vb_capture_tell(struct vb_capture *capture, void (*failed)(int error));
 /* `epoch` for times of CLOCK_MONOTONIC. */
 uint64_t vb_capture_epoch_of_monotonic(void);
 /* Why it could not be opened, in words. */
