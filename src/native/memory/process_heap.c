@@ -38,10 +38,11 @@ static void after_fork_in_child(void)
 
 static void create(void)
 {
+    size_t asked = vb_number_size_of_variable("VERBENA_HEAP_SIZE"); /* 0: nothing */
     struct vb_heap *heap = NULL;
 
-    wanted = vb_heap_wanted(vb_number_size_of_variable("VERBENA_HEAP_SIZE"));
-    creation_error = -vb_heap_create(wanted, &heap);
+    wanted = vb_heap_wanted(asked);
+    creation_error = -vb_heap_create(asked, &heap);
     if (creation_error)
         return;
     __atomic_store_n(&process_heap, heap, __ATOMIC_RELEASE);
