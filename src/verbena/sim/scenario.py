@@ -29,6 +29,7 @@ from verbena.sim.scenario_fabric import (
 )
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_loads import load_note, timer_note
+from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
@@ -161,6 +162,7 @@ class Scenario:
             + self.routes.notes
             + self._loop_notes()
             + self._timeout_notes()
+            + self._order_notes()
             + self._window_notes()
             + self._mark_notes()
             + self._promise_notes()
@@ -316,6 +318,12 @@ class Scenario:
             int(self.adapter.get("retry_count", 7)),
             self._cuts_through(),
         )
+        return (note,) if note else ()
+
+    def _order_notes(self) -> tuple[str, ...]:
+        """Packets that overtake each other, of transports that need their order."""
+        mtu = int(self.adapter["mtu"])
+        note = overtaken_note(self.routes, self.switching, self.traffic, mtu)
         return (note,) if note else ()
 
     def _promise_notes(self) -> tuple[str, ...]:
