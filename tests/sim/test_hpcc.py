@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, CheckedWorld, chain, star
-from verbena.sim import World
+from verbena.sim import Scenario, ScenarioError, World
 from verbena.sim._world import STATES
 
 # Two links of 1 us each way, packets of 1 KiB.
@@ -104,3 +104,21 @@ def test_every_kind_of_flow_runs_beside() -> None:
 def test_what_it_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         World(congestion={"kind": "hpcc", **given})
+
+
+def test_a_scenario_asks_for_the_round_trip_with_its_unit() -> None:
+    """What the error shows is taken as it stands; a number alone is refused with the same words."""
+    flow = {"pattern": "flows", "from": "h0", "to": "h1", "size": "1 MiB"}
+    fabric = {"topology": "pair", "rate": "100GbE", "delay": "1 us"}
+    settings = {"fabric": fabric, "traffic": [flow], "congestion": {"kind": "hpcc"}}
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.make(settings)
+    words = "congestion needs the key 'base_rtt': a round trip without queues, as in \"9 us\""
+    assert str(caught.value).endswith(words)
+    settings["congestion"] = {"kind": "hpcc", "base_rtt": 9}
+    with pytest.raises(
+        ScenarioError, match="congestion.base_rtt = 9: it needs a unit: it is to be a time"
+    ):
+        Scenario.make(settings)
+    settings["congestion"] = {"kind": "hpcc", "base_rtt": "9 us"}
+    assert Scenario.make(settings).run().end == "done"

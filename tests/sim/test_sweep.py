@@ -189,6 +189,17 @@ def test_what_is_no_list_of_values_or_too_long_is_refused() -> None:
         sweep(Scenario.parse(TEXT), seeds=10**12)
 
 
+@pytest.mark.parametrize("value", ["64 KiB", b"64", {"buffer": "64 KiB"}])
+def test_a_value_that_is_not_in_a_list_is_not_taken_apart(value: object) -> None:
+    with pytest.raises(ValueError) as caught:
+        sweep(Scenario.parse(TEXT), {"switch": value})  # type: ignore[dict-item]
+    assert str(caught.value) == (
+        f"sweep: switch is to have a list of values, as [{value!r}], and has {value!r}"
+    )
+    with pytest.raises(ValueError, match=r"variant is to have a list of values, as \['lossy'\]"):
+        sweep(Scenario.load("incast"), {"variant": "lossy"})
+
+
 def test_rows_of_different_names_and_processes_that_end_name_their_point() -> None:
     with pytest.raises(SweepError, match=r"with seed = 1 measure has other names: odd; with seed"):
         sweep(Scenario.parse(TEXT), seeds=2, workers=1, measure=ragged)

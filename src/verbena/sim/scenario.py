@@ -19,6 +19,7 @@ from verbena.sim import result as results
 from verbena.sim._world import World
 from verbena.sim.build import add_group, build, levels
 from verbena.sim.document import Document, ScenarioError, Section
+from verbena.sim.lockout import lockout_note
 from verbena.sim.result import ScenarioResult, structured
 from verbena.sim.scenario_fabric import (
     Cables,
@@ -29,6 +30,7 @@ from verbena.sim.scenario_fabric import (
 )
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_loads import load_note, timer_note
+from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
@@ -161,6 +163,7 @@ class Scenario:
             + self.routes.notes
             + self._loop_notes()
             + self._timeout_notes()
+            + self._order_notes()
             + self._window_notes()
             + self._mark_notes()
             + self._promise_notes()
@@ -316,6 +319,12 @@ class Scenario:
             int(self.adapter.get("retry_count", 7)),
             self._cuts_through(),
         )
+        return (note,) if note else ()
+
+    def _order_notes(self) -> tuple[str, ...]:
+        """Packets that overtake each other, of transports that need their order."""
+        mtu = int(self.adapter["mtu"])
+        note = overtaken_note(self.routes, self.switching, self.traffic, mtu)
         return (note,) if note else ()
 
     def _promise_notes(self) -> tuple[str, ...]:
@@ -537,6 +546,7 @@ class Scenario:
         count = world.packets
         under_way = count["sent"] - count["delivered"] - count["dropped"]
         blocked = world.blocked() if end == "deadlock" else []
+        seen, links = _flows(flows, self.traffic, len(tables.names)), self._links(world)
         ends = {self._port_of(link): link for link in range(len(tables.links))} if blocked else {}
         cables = {cable: 2 * number for number, cable in enumerate(self.fabric.cables())}
         return ScenarioResult(
@@ -546,8 +556,8 @@ class Scenario:
             world.now,
             wall,
             world.events,
-            _flows(flows, self.traffic, len(tables.names)),
-            self._links(world),
+            seen,
+            links,
             tables.names,
             self.traffic.names,
             tuple(group.name for group in self.groups),
@@ -555,7 +565,7 @@ class Scenario:
             packets={**count, "under_way": under_way},
             wrong=world.check(at_rest=end == "done" and self.duration is None),
             blocked=tuple(ends[place] for place in blocked if place in ends),
-            notes=self.notes + self._late_notes(world.now, end),
+            notes=self.notes + self._late_notes(world.now, end) + self._lockout_notes(seen, links),
             link_events=tuple((cables[e.cable], e.up, e.at) for e in self.events),
             route_changes=tuple(each.at for each in self.reroutes if each.at <= world.now),
             fabric=self.fabric,
@@ -571,6 +581,18 @@ class Scenario:
         if not late or end == "interrupted":
             return ()
         return (f"the run ended at {time_text(now)}, before the event at {time_text(min(late))}",)
+
+    def _lockout_notes(self, flows: NDArray[np.void], links: NDArray[np.void]) -> tuple[str, ...]:
+        """Queues at which senders in phase kept others out. After a reroute ways are others."""
+        if self.reroutes:
+            return ()
+        switches = (self.switching.settings, *self.switching.own.values())
+        known = np.unique(self.traffic.level).tolist()
+        lossy = [level for level in known if any(overflows(one, {level}) for one in switches)]
+        reacts = self.adapter.get("congestion", {}).get("kind") == "hpcc"
+        dropped = links["dropped_full"]
+        note = lockout_note(self.routes, self.traffic, flows, dropped, lossy, reacts)
+        return (note,) if note else ()
 
     def _rows(self, world: World) -> NDArray[np.int64]:
         """The rows of World.links, in the order of Tables.links."""

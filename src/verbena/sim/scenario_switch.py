@@ -112,6 +112,10 @@ def _read_congestion(section: Section) -> dict[str, Any]:
         kind = kinds.size() if name in ("raise_bytes", "add") else kinds.anything
         if (value := section.take(name, kind, None)) is not None:
             made[name] = value
+    if made["kind"] == "hpcc" and "base_rtt" not in made:
+        raise section.error(
+            None, "needs the key 'base_rtt': a round trip without queues, as in \"9 us\""
+        )
     if made["kind"] == "cct":
         if "gaps" not in made:
             raise section.error(None, "needs the key 'gaps'")

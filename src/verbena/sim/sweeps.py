@@ -223,6 +223,10 @@ def _points(
     for key, values in {**over, "seeds": chosen}.items():
         if not isinstance(values, Sized):
             raise ValueError(f"sweep: {key} is to have a list of values, and has {values!r}")
+        if isinstance(values, str | bytes | Mapping):  # it would be taken apart
+            raise ValueError(
+                f"sweep: {key} is to have a list of values, as [{values!r}], and has {values!r}"
+            )
         if not len(values):
             raise ValueError(f"sweep: there is no value for {key}")
         count *= len(values)
