@@ -117,7 +117,7 @@ def test_a_scenario_asks_for_the_round_trip_with_its_unit() -> None:
     assert str(caught.value).endswith(words)
     settings["congestion"] = {"kind": "hpcc", "base_rtt": 9}
     with pytest.raises(
-        ScenarioError, match="congestion.base_rtt = 9: it needs a unit: it is to be a time"
+        ScenarioError, match=r"congestion\.base_rtt = 9: it needs a unit: it is to be a time"
     ):
         Scenario.make(settings)
     settings["congestion"] = {"kind": "hpcc", "base_rtt": "9 us"}
