@@ -122,3 +122,42 @@ def test_a_scenario_asks_for_the_round_trip_with_its_unit() -> None:
         Scenario.make(settings)
     settings["congestion"] = {"kind": "hpcc", "base_rtt": "9 us"}
     assert Scenario.make(settings).run().end == "done"
+
+
+def shared(mtu: int, senders: int = 4, **congestion: object) -> Scenario:
+    settings: dict[str, Any] = {
+        "duration": "5 ms",
+        "seed": 1,
+        "fabric": {"topology": "one_switch", "hosts": 5, "rate": "100GbE", "delay": "1 us"},
+        "adapter": {"mtu": mtu},
+        "congestion": {"kind": "hpcc", "base_rtt": "6 us", **congestion},
+        "traffic": [{"pattern": "incast", "senders": senders, "size": "1 GiB", "within": "20 us"}],
+    }
+    return Scenario.make(settings)
+
+
+def slowest_of_fastest(scenario: Scenario) -> float:
+    """From 5 to 10 ms, when the start is over: the slowest flow's part of what the fastest had."""
+    before, after = (
+        scenario.changed({"duration": until}).run().flows["done"].astype(float)
+        for until in ("5 ms", "10 ms")
+    )
+    return float((after - before).min() / (after - before).max())
+
+
+def test_a_scenario_notes_an_add_that_is_little_beside_a_packet() -> None:
+    (note,) = shared(4096).notes
+    assert note == (
+        "hpcc adds 80 bytes to a window at a time (congestion.add), less than a 32nd of the mtu, "
+        "4096: flows that share a link stay unequal; add = 820 or a smaller mtu brings them "
+        "together"
+    )
+    assert shared(4096, add=127).notes
+    assert shared(4096, add=128).notes == shared(1024).notes == shared(2048).notes == ()
+    assert shared(4096, senders=1).notes == ()
+
+
+def test_the_add_and_the_mtu_that_the_note_advises_bring_flows_together() -> None:
+    assert slowest_of_fastest(shared(4096)) < 0.65
+    assert slowest_of_fastest(shared(4096, add=820)) > 0.9
+    assert 0.7 < slowest_of_fastest(shared(1024)) < 0.9

@@ -36,9 +36,8 @@ def lockout_note(
 
     ``flows`` are those of the result; ``dropped`` [links]: packets for which there was no room.
     ``lossy``: classes that drop for lack of room. ``reacts``: whether the congestion control of RC
-    slows down without a mark. ``routes`` are those of
-    the whole run. Where they leave a choice of ways, the first and the last link of a flow stand
-    for its way.
+    slows down without a mark. ``routes`` are those of the whole run. Where they leave a choice of
+    ways, the first and the last link of a flow stand for its way.
     """
     if not dropped.any():
         return ""
@@ -75,12 +74,13 @@ def _ways(routes: Routes, traffic: Traffic, chosen: NDArray[np.int64]) -> NDArra
     target = np.where(reads, ends["src"], ends["dst"]).astype(np.int64)
     if not len(chosen):
         return np.full((0, 2), -1, np.int32)
-    pairs, back = np.unique(np.stack([source, target]), axis=1, return_inverse=True)
-    ways = routes.links(pairs[0], pairs[1])
+    hosts = routes.tables.host_count
+    pairs, back = np.unique(source * hosts + target, return_inverse=True)
+    ways = routes.links(pairs // hosts, pairs % hosts)
     if routes.groups is not None or routes.detours is not None:
         last = (ways >= 0).sum(axis=1) - 1
         ways = np.stack([ways[:, 0], ways[np.arange(len(ways)), last]], axis=1)
-    made: NDArray[np.int32] = ways[back.reshape(-1)]
+    made: NDArray[np.int32] = ways[back]
     return made
 
 

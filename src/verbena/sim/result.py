@@ -100,8 +100,8 @@ class ScenarioResult:
     ``delivered_at`` [k], some hundred from 0 to the end; ``throughput`` makes rates of them.
 
     ``packets`` counts what was sent, delivered, dropped and under way at the end; ``wrong`` is
-    None, or says what does not add up. ``notes`` are remarks about the scenario. ``captures_lost``:
-    packets that could not be written to files.
+    None, or says what does not add up. ``notes`` are remarks on scenario and run.
+    ``captures_lost``: packets that could not be written to files.
 
     What made it: ``settings`` are those of the scenario after all changes, as
     ``Scenario.make(result.settings)`` takes them; ``variant`` the name of the variant, or ""; and

@@ -28,6 +28,7 @@ from verbena.sim.scenario_fabric import (
     read_fabric,
     read_routing,
 )
+from verbena.sim.scenario_hpcc import hpcc_note
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_loads import load_note, timer_note
 from verbena.sim.scenario_overtaken import overtaken_note
@@ -356,7 +357,7 @@ class Scenario:
         )
 
     def _mark_notes(self) -> tuple[str, ...]:
-        """DCQCN, CCT and DCTCP slow down only for marks."""
+        """DCQCN, CCT and DCTCP slow down only for marks; HPCC adds little to a large packet."""
         kind = self.adapter.get("congestion", {}).get("kind")
         switches = (self.switching.settings, *self.switching.own.values())
         ecn = any(
@@ -368,7 +369,8 @@ class Scenario:
         found = [f"{kind}, but no switch marks: no flow slows down"] * (not marks.get(kind, True))
         if "dctcp" in self.traffic.control[self.traffic.transport == "tcp"] and not ecn:
             found.append("dctcp, but no switch marks: it is like reno")
-        return tuple(found)
+        found.append(hpcc_note(self.adapter, self.traffic))
+        return tuple(note for note in found if note)
 
     def _pairs(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """[n, 2]: hosts between which there are some of these flows."""

@@ -54,13 +54,13 @@ def _spread(
     routes: Routes, switching: Switching, traffic: Traffic, chosen: NDArray[np.bool_]
 ) -> bool:
     """Does a switch choose anew for each packet, on the way of one of these flows?"""
-    flows = traffic.work.flows[chosen]
-    ends = np.unique(np.stack([flows["src"], flows["dst"]], axis=1), axis=0).astype(np.int64)
     if routes.groups is None:
         return routes.detours is not None and routes.detours.per == "packet"
     by_packet = _by_packet(switching, routes.tables.switch_count)
     if not by_packet.any():
         return False
+    flows = traffic.work.flows[chosen]
+    ends = np.unique(np.stack([flows["src"], flows["dst"]], axis=1), axis=0).astype(np.int64)
     ends = np.concatenate([ends, ends[:, ::-1]])  # a READ's data come the other way
     ways = routes.links(ends[:, 0], ends[:, 1])
     switch = routes.tables.links["dst"][ways].astype(np.int64) - routes.tables.host_count
