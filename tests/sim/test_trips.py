@@ -167,6 +167,15 @@ def test_a_world_and_a_scenario_say_the_same_of_a_window() -> None:
     assert said.endswith(": window=10 << 20 fills the link")
 
 
+def test_one_packet_goes_whatever_the_window_is() -> None:
+    small, packet = (
+        Scenario.parse(f'{FAR}\n[adapter]\nwindow = "{size} B"\n').notes[0] for size in (256, 4096)
+    )
+    assert "a window of 256 B" in small
+    assert "a window of 4 KiB" in packet
+    assert small.partition(" at most ")[2] == packet.partition(" at most ")[2]
+
+
 def test_a_world_advises_of_the_window_of_tcp() -> None:
     for window, some in ((1 << 20, 1), (10 << 20, 0)):
         world = far_world(tcp={"window": window})

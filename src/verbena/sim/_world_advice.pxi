@@ -163,12 +163,14 @@ cdef list _window_advice(World world):
         (VB_SIM_FLOW_TCP, world._tcp_window, world._mss, 'tcp["window"]',
          'tcp={{"window": {} << 20}}'),
     ):
+        carried = max(window, size)
         found = []
         for one in sorted(_kinds_above(world, kind, window)) if window else ():
             trip = _trip(world, nodes, one, size)
-            if trip is not None and window * 8e12 < trip[0] * trip[1]:
-                found.append((window * 8e12 / (trip[0] * trip[1]), one, trip))
+            if trip is not None and carried * 8e12 < trip[0] * trip[1]:
+                found.append((carried * 8e12 / (trip[0] * trip[1]), one, trip))
         if found:
             _, one, trip = min(found)
-            said.append(window_text(window, key, f"host {one[0]}", f"host {one[1]}", *trip, remedy))
+            hosts = (f"host {one[0]}", f"host {one[1]}")
+            said.append(window_text(window, key, size, *hosts, *trip, remedy))
     return said

@@ -82,7 +82,7 @@ def window_note(
     trips = round_trips(routes, pairs[:, 0], pairs[:, 1], size, cut_through)
     links, way = routes.tables.links, routes.links(pairs[:, 0], pairs[:, 1])
     slowest = np.where(way >= 0, links["rate"][way], np.inf).min(axis=1)
-    part = window * 8e12 / (trips * slowest)
+    part = max(window, size) * 8e12 / (trips * slowest)
     worst = int(part.argmin())
     if part[worst] >= 1:
         return ""
@@ -90,6 +90,7 @@ def window_note(
     return window_text(
         window,
         key,
+        size,
         source,
         target,
         float(trips[worst]),

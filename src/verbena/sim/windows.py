@@ -15,15 +15,23 @@ MIB = 1 << 20
 
 
 def window_text(
-    window: int, key: str, source: str, target: str, trip: float, rate: float, remedy: str
+    window: int,
+    key: str,
+    packet: int,
+    source: str,
+    target: str,
+    trip: float,
+    rate: float,
+    remedy: str,
 ) -> str:
     """The sentence about a window that is too small for a round trip in ps and a rate in bits/s.
 
-    ``remedy`` is how a window of ``{}`` MiB is written where ``key`` is set.
+    One ``packet`` of so many bytes goes whatever the window is. ``remedy`` is how a window of
+    ``{}`` MiB is written where ``key`` is set.
     """
     enough = -(-int(trip * rate / 8e12) // MIB)
     return (
         f"a window of {size_text(window)} ({key}) lets one connection from {source} to {target} "
-        f"carry at most {window * 8e3 / trip:.3g} of {rate / 1e9:.3g} Gb/s, since the round trip "
+        f"carry at most {max(window, packet) * 8e3 / trip:.3g} of {rate / 1e9:.3g} Gb/s, since the round trip "
         f"is {time_text(trip)}: {remedy.format(enough)} fills the link"
     )
