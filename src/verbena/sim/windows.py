@@ -29,9 +29,10 @@ def window_text(
     One ``packet`` of so many bytes goes whatever the window is. ``remedy`` is how a window of
     ``{}`` MiB is written where ``key`` is set.
     """
+    carried = max(window, packet) * 8e3 / trip  # Gb/s
     enough = -(-int(trip * rate / 8e12) // MIB)
     return (
         f"a window of {size_text(window)} ({key}) lets one connection from {source} to {target} "
-        f"carry at most {max(window, packet) * 8e3 / trip:.3g} of {rate / 1e9:.3g} Gb/s, since the round trip "
+        f"carry at most {carried:.3g} of {rate / 1e9:.3g} Gb/s, since the round trip "
         f"is {time_text(trip)}: {remedy.format(enough)} fills the link"
     )
