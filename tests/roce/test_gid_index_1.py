@@ -43,7 +43,7 @@ def test_the_side_that_chose_it_alone_is_told(network: Network, first: bool) -> 
     side = pair.server if first else pair.client
     assert side.status == 1, str(pair)
     assert (
-        "verbena: ibv_modify_qp failed: Network is unreachable; no route leads from GID index 1 to "
+        "]: ibv_modify_qp failed: Network is unreachable; no route leads from GID index 1 to "
         f"the peer's GID ::ffff:{there.ipv4}: 0, 2 and up are addresses of this host's interfaces; "
         "choose one that reaches the peer\n"
     ) in side.output, str(pair)

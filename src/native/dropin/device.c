@@ -291,7 +291,7 @@ __attribute__((destructor)) static void end_at_exit(void)
     if (pthread_mutex_trylock(&opened_mutex))
         return; /* another thread is closing it */
     if (host && host->roce)
-        vb_roce_flush(host->roce);
+        vb_roce_end(host->roce);
     tell_counters(host);
     pthread_mutex_unlock(&opened_mutex);
 }

@@ -465,8 +465,10 @@ cdef class QP(Resource):
 
         Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
         is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
-        ``access`` defaults to REMOTE_WRITE. Raises VerbsError.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. A range that leaves the MR is
+        refused by the device (MW_BIND_ERR).
         """
+        cdef size_t start = _size(offset, "offset"), nbytes
         cdef ibv_mw_bind bind
         cdef ibv_send_wr wr
         cdef ibv_sge sge
@@ -474,10 +476,14 @@ cdef class QP(Resource):
         memset(&bind, 0, sizeof(bind))
         if mr is not None:
             _of_context(self.context, mr)
-            _fill_sge(&sge, mr, _size(offset, "offset"), length)
+            if length is None:
+                _fill_sge(&sge, mr, start, None)
+                nbytes = sge.length
+            else:
+                nbytes = _size(length, "length")
             bind.bind_info.mr = mr.mr
-            bind.bind_info.addr = sge.addr
-            bind.bind_info.length = sge.length
+            bind.bind_info.addr = mr.base + start
+            bind.bind_info.length = nbytes
             bind.bind_info.mw_access_flags = _access_flags(access)
         bind.wr_id = _u64(wr_id, "wr_id")
         bind.send_flags = _u32(flags, "flags")

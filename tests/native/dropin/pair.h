@@ -107,7 +107,9 @@ static inline struct ibv_ah_attr pair_address(struct pair *pair)
     return address;
 }
 
-static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t to)
+/* `timeout` is the attribute of that name. */
+static inline void pair_connect_within(struct pair *pair, struct ibv_qp *qp, uint32_t to,
+                                       uint8_t timeout)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
@@ -119,7 +121,7 @@ static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t t
         .max_dest_rd_atomic = 1,
         .max_rd_atomic = 1,
         .min_rnr_timer = 12,
-        .timeout = 8,
+        .timeout = timeout,
         .retry_cnt = 3,
         .rnr_retry = 7,
         .ah_attr = pair_address(pair),
@@ -138,6 +140,11 @@ static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t t
                            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
              0);
+}
+
+static inline void pair_connect(struct pair *pair, struct ibv_qp *qp, uint32_t to)
+{
+    pair_connect_within(pair, qp, to, 8);
 }
 
 static inline void pair_open_on(struct pair *pair, struct ibv_context *context)

@@ -589,7 +589,8 @@ static int open_parts(struct vb_roce *roce)
 enum {
     FLUSH_NS = 1000000000,
     FLUSH_NAP_NS = 100000, /* where another thread has the lock… */
-    FLUSH_TRIES = 20,
+    FLUSH_TRIES = 500,
+    LOOPBACK_NS = 2000000, /* what was sent may reach a socket of this host as late as that */
 };
 
 static void sleep_until(uint64_t at)
@@ -631,6 +632,7 @@ void vb_roce_flush(struct vb_roce *roce)
         sleep_until(vb_roce_now() + FLUSH_NAP_NS);
         send_due(roce);
     }
+    sleep_until(vb_roce_now() + LOOPBACK_NS);
 }
 
 enum { LAST_BATCHES = 4096 }; /* more than its socket holds */
@@ -644,6 +646,20 @@ static void forward_the_rest(struct vb_roce *roce)
     for (int i = 0; i < LAST_BATCHES && vb_udp_receive(roce->udp); ++i)
         while (vb_udp_next(roce->udp, &arrival))
             vb_steer_takes(roce->steer, &arrival, now);
+}
+
+/* Under the lock, which is tried for as long as a thread that has it may be kept waiting. */
+void vb_roce_end(struct vb_roce *roce)
+{
+    bool entered = false;
+
+    vb_roce_flush(roce);
+    for (int i = 0; i < FLUSH_TRIES && !(entered = vb_roce_try_enter(roce)); ++i)
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+    if (!entered)
+        return;
+    forward_the_rest(roce);
+    vb_roce_leave(roce);
 }
 
 /* The socket leaves its group before the others are told. */

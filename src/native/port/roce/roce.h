@@ -48,11 +48,15 @@ struct vb_roce_config {
  */
 int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce);
 /*
- * Before vb_roce_close, and where a process ends without it: returns when the packets that fault
- * rules hold have left, each when it is due, and after a second at the latest; what is due later
- * leaves then. Another thread may have the port's lock for ever.
+ * Returns when the packets that fault rules hold have left, each when it is due, and after a second
+ * at the latest; what is due later leaves then. Another thread may have the port's lock for ever.
  */
 void vb_roce_flush(struct vb_roce *roce);
+/*
+ * Where a process ends without vb_roce_close: that, and what waits in this process's socket for
+ * others is passed on.
+ */
+void vb_roce_end(struct vb_roce *roce);
 /* After the last QP is gone. */
 void vb_roce_close(struct vb_roce *roce);
 /* In a forked child, which has no such thread: closes its copies of the descriptors. */
