@@ -12,24 +12,29 @@ from tests.conftest import Run
 
 FAULT = ("--fault", "drop 1%")
 CAPTURE = ("--capture", "out.pcapng")
-PAIR = """
+TALK = """
 import sys
-from verbena import verbs
+from verbena import fault, verbs
 from verbena.verbs import QPType
 
+def talk(ctx, mr, near, far):
+    far.recv(mr, length=128)
+    if near.qp_type == QPType.UD:
+        ah = mr.pd.create_ah(dgid=ctx.query_gid(1, 2), sgid_index=2, is_global=True)
+        near.send(mr, length=64, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
+    else:
+        near.send(mr, length=64)
+    near.send_cq.wait(2, 10)
+"""
+
+PAIR = f"""{TALK}
 with verbs.open_device() as ctx:
     pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
     mr = pd.alloc(4096)
     for _ in range(2):
         near, far = (pd.create_qp(send_cq=cq, qp_type=QPType[sys.argv[1]]) for _ in range(2))
         verbs.connect_pair(near, far)
-        far.recv(mr, length=128)
-        if sys.argv[1] == "UD":
-            ah = pd.create_ah(dgid=ctx.query_gid(1, 2), sgid_index=2, is_global=True)
-            near.send(mr, length=64, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
-        else:
-            near.send(mr, length=64)
-        cq.wait(2, 10)
+        talk(ctx, mr, near, far)
 """
 
 
@@ -53,31 +58,18 @@ def test_each_process_says_once_what_does_nothing(
     assert "--capture-direct" in capture
 
 
-RULES = """
-import sys
-from verbena import fault, verbs
-from verbena.verbs import QPType
-
+RULES = f"""{TALK}
 with verbs.open_device() as ctx:
     pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
     mr = pd.alloc(4096)
     near, far = (pd.create_qp(send_cq=cq, qp_type=QPType[sys.argv[1]]) for _ in range(2))
-
-    def talk():
-        far.recv(mr, length=128)
-        if sys.argv[1] == "UD":
-            ah = pd.create_ah(dgid=ctx.query_gid(1, 2), sgid_index=2, is_global=True)
-            near.send(mr, length=64, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
-        else:
-            near.send(mr, length=64)
-        cq.wait(2, 10)
 
     for step in sys.argv[2:]:
         print(step, flush=True)
         if step == "connect":
             verbs.connect_pair(near, far)
         elif step == "talk":
-            talk()
+            talk(ctx, mr, near, far)
         elif step == "none":
             fault.set_rules(ctx)
         else:

@@ -107,6 +107,19 @@ static inline struct ibv_ah_attr pair_address(struct pair *pair)
     return address;
 }
 
+/* Where a request goes in the peer's memory, by its opcode; an atomic adds 1. */
+static inline void pair_aim(struct ibv_send_wr *wr, uint64_t addr, uint32_t rkey)
+{
+    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr->wr.atomic.remote_addr = addr;
+        wr->wr.atomic.rkey = rkey;
+        wr->wr.atomic.compare_add = 1;
+    } else {
+        wr->wr.rdma.remote_addr = addr;
+        wr->wr.rdma.rkey = rkey;
+    }
+}
+
 /* `timeout` is the attribute of that name. */
 static inline void pair_connect_within(struct pair *pair, struct ibv_qp *qp, uint32_t to,
                                        uint8_t timeout)

@@ -56,14 +56,7 @@ static struct ibv_wc post(struct bench *bench, enum ibv_wr_opcode opcode, struct
                                    .send_flags = IBV_SEND_SIGNALED};
     struct ibv_wc wc = {0};
 
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        wr.wr.atomic.remote_addr = addr;
-        wr.wr.atomic.rkey = rkey;
-        wr.wr.atomic.compare_add = 1;
-    } else {
-        wr.wr.rdma.remote_addr = addr;
-        wr.wr.rdma.rkey = rkey;
-    }
+    pair_aim(&wr, addr, rkey);
     CHECK_EQ(ibv_post_send(bench->pair.qp[0], &wr, &bad), 0);
     do
         pair_poll(&bench->pair, &wc);

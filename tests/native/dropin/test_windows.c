@@ -90,14 +90,7 @@ static void reach(enum ibv_wr_opcode opcode, uint64_t addr, uint32_t rkey, uint3
     struct ibv_sge sge = {(uintptr_t)pair.memory, length, pair.mr->lkey};
     struct ibv_send_wr wr = {.opcode = opcode, .sg_list = &sge, .num_sge = 1};
 
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        wr.wr.atomic.remote_addr = addr;
-        wr.wr.atomic.rkey = rkey;
-        wr.wr.atomic.compare_add = 1;
-    } else {
-        wr.wr.rdma.remote_addr = addr;
-        wr.wr.rdma.rkey = rkey;
-    }
+    pair_aim(&wr, addr, rkey);
     post(pair.qp[0], &wr);
     expect(7, status, completes[opcode]);
 }
