@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that opens the device and works under every value of a limit, one after another.
 
-python -m tests.robust.starved descriptors | space | meeting. Prints how many values were too small.
+python -m tests.robust.starved descriptors | space | meeting | way. Prints how many values were too
+small; way prints the error of a connection that is made without a free descriptor.
 """
 
 from __future__ import annotations
@@ -122,10 +123,24 @@ def meet_once(ctx: verbs.Context, pd: verbs.PD, cq: verbs.CQ, source: verbs.MR, 
     return bool(done.is_success)
 
 
-SWEEPS: dict[str, Callable[[], int]] = {
+def way() -> str:
+    """The route to a new address is asked of the kernel, by a socket."""
+    with verbs.open_device() as ctx:
+        pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
+        near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+        with limited(resource.RLIMIT_NOFILE, fill_gaps()):
+            try:
+                verbs.connect_pair(near, far)
+            except verbs.VerbsError as error:
+                return f"{errno.errorcode[error.errno]} {error}"
+    return "connected"
+
+
+SWEEPS: dict[str, Callable[[], int | str]] = {
     "descriptors": descriptors,
     "space": space,
     "meeting": meeting,
+    "way": way,
 }
 
 if __name__ == "__main__":

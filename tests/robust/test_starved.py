@@ -15,11 +15,11 @@ from tests.support import ROOT, SANITIZED
 from verbena import verbs
 
 
-def sweep(name: str) -> subprocess.CompletedProcess[str]:
+def sweep(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.robust.starved", name],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
         timeout=100,
@@ -44,6 +44,15 @@ def test_every_amount_of_address_space() -> None:
 def test_no_descriptors_while_a_peer_is_met() -> None:
     done = sweep("meeting")
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_way_that_is_not_found_for_want_of_descriptors_is_not_said_to_be_missing() -> None:
+    done = sweep("way", VERBENA_PORT="roce")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("EMFILE")
+    assert "the way to" in done.stdout
+    assert "raise `ulimit -n`" in done.stdout
+    assert "no route leads" not in done.stdout + done.stderr
 
 
 LEAST_FILE = 64 << 20  # docs/shared-heap.md says so, and so does the message

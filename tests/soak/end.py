@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import select
 import socket as sockets
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ ACCESS = verbs.connect.ALL_ACCESS
 GRH = 40
 PATIENCE = 60.0  # seconds: whatever takes longer hangs
 LOOK = 2.0  # seconds between looks at whether the partner is still there
+DYING = 5.0  # seconds that a process which is killed takes until its sockets are closed
 RECV = 1 << 32  # added to the wr_id of a receive request
 
 
@@ -145,6 +147,16 @@ class End:
 
     def meet(self) -> None:
         self.exchange(b".")
+
+    def raise_if_partner_died(self) -> None:
+        """A process that is killed loses its memory some time before its sockets are closed.
+
+        What it said before, for the next ``meet``, can still be waiting in the socket.
+        """
+        hung_up = select.poll()
+        hung_up.register(self.socket, select.POLLRDHUP)
+        if hung_up.poll(1000 * DYING):
+            raise PartnerGone
 
     def partner_spoke(self) -> bool:
         """Whether it waits for this side at the next ``meet``, or is gone."""

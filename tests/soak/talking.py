@@ -43,6 +43,7 @@ class Talker:
 
     def _all_well(self) -> None:
         if self.end.account.bad:
+            self.end.raise_if_partner_died()
             raise Failed(f"errors without a cause; {self.end.describe()}")
 
     def _ready(self, base: int) -> list[tuple[int, int]]:
@@ -60,8 +61,7 @@ class Talker:
     def _take(self) -> list[verbs.WC]:
         done = self.end.take()
         if self.end.account.bad:
-            # A partner that is gone explains it: then this raises PartnerGone.
-            self.end.meet()
+            self.end.raise_if_partner_died()
             raise Failed(f"errors without a cause; {self.end.describe()}")
         return done
 
