@@ -73,7 +73,7 @@ struct vb_adapter {
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
     void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
-    struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (overdue.h) */
+    struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (vigil.h) */
     atomic_bool told_datagram;      /* one that found no receive request */
     _Atomic uint64_t lost[VB_LOST_KINDS]; /* datagrams that went directly, by cause (lost.h) */
     uint32_t channel_serial;

@@ -10,8 +10,8 @@
 
 #include "hca/cq.h"
 #include "hca/lock.h"
-#include "hca/overdue.h"
 #include "hca/users.h"
+#include "hca/vigil.h"
 #include "memory/descriptor.h"
 
 static void channel_release(struct vb_object *object)

@@ -10,8 +10,6 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
-#include "hca/channel.h"
-#include "hca/cq.h"
 #include "hca/qp.h"
 #include "memory/descriptor.h"
 
@@ -96,88 +94,6 @@ void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
 }
 
 /* ---- calls that wait for what the program forgot ---- */
-
-void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel)
-{
-    struct vb_adapter *adapter = channel->context->adapter;
-
-    vigil->channel = NULL;
-    if (!adapter->tell || !adapter->port->look)
-        return;
-    *vigil = (struct vb_vigil){.channel = channel, .since = adapter->port->now(adapter)};
-    pthread_mutex_lock(&adapter->mutex);
-    vigil->next = adapter->vigils;
-    adapter->vigils = vigil;
-    pthread_mutex_unlock(&adapter->mutex);
-    adapter->port->look(adapter);
-}
-
-void vb_vigil_end(struct vb_vigil *vigil)
-{
-    struct vb_adapter *adapter;
-    int saved = errno;
-
-    if (!vigil->channel)
-        return;
-    adapter = vigil->channel->context->adapter;
-    pthread_mutex_lock(&adapter->mutex);
-    for (struct vb_vigil **at = &adapter->vigils; *at; at = &(*at)->next)
-        if (*at == vigil) {
-            *at = vigil->next;
-            break;
-        }
-    pthread_mutex_unlock(&adapter->mutex);
-    errno = saved;
-}
-
-/* Under the mutex. Its CQs, and how many of them make an event next. */
-static unsigned count_cqs(const struct vb_adapter *adapter, const struct vb_channel *channel,
-                          unsigned *armed)
-{
-    unsigned count = 0;
-
-    *armed = 0;
-    for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
-        if (adapter->cqs[i] && adapter->cqs[i]->channel == channel) {
-            ++count;
-            *armed += atomic_load(&adapter->cqs[i]->shared->armed) != VB_ARM_NONE;
-        }
-    return count;
-}
-
-static void tell_channel(const struct vb_adapter *adapter, unsigned cqs, uint64_t waited)
-{
-    char line[256];
-    struct vb_text text = {line, sizeof(line), 0};
-
-    vb_text_add(&text,
-                "ibv_get_cq_event waits since %" PRIu64
-                " ms, and none of the channel's %u CQs is armed: call ibv_req_notify_cq before "
-                "each wait, and poll the CQ once between the two",
-                waited / 1000000, cqs);
-    adapter->tell(line);
-}
-
-bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
-{
-    bool left = false;
-    unsigned armed, cqs;
-
-    pthread_mutex_lock(&adapter->mutex);
-    for (struct vb_vigil *vigil = adapter->vigils; vigil; vigil = vigil->next) {
-        if (vigil->told)
-            continue;
-        if (now - vigil->since >= VB_OVERDUE_NS) {
-            cqs = count_cqs(adapter, vigil->channel, &armed);
-            vigil->told = true;
-            if (!armed)
-                tell_channel(adapter, cqs, now - vigil->since);
-        }
-        left |= !vigil->told;
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return left;
-}
 
 bool vb_overdue_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 {

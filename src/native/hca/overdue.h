@@ -27,24 +27,6 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
 void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
     __attribute__((cold, noinline));
 
-/*
- * A thread of the program's waits in a call for what the program itself forgot: it says so with
- * these around its wait, which cost nothing without a log, and the port looks after a second
- * (vb_port.look). A vigil is the caller's, on its stack.
- */
-struct vb_vigil {
-    struct vb_vigil *next;
-    const struct vb_channel *channel;
-    uint64_t since;
-    bool told;
-};
-
-void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel);
-void vb_vigil_end(struct vb_vigil *vigil);
-/* By the port's thread: tells of ibv_get_cq_event on a channel none of whose CQs is armed. False:
- * nobody waits that was not told of. */
-bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now);
-
 /* Under the mutex: waits until `cond` is signalled, or VB_OVERDUE_NS. True: that long. For
  * condition variables of CLOCK_REALTIME. */
 bool vb_overdue_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);

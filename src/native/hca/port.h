@@ -75,7 +75,7 @@ struct vb_port {
     uint64_t (*now)(const struct vb_adapter *adapter);
     /* Calls vb_cq_release_held once, after that time. NULL: events are not moderated. */
     int (*release_later)(struct vb_cq *cq, uint32_t microseconds);
-    /* May be NULL. Calls vb_vigils_look (overdue.h) in a second, and again while that asks for it.
+    /* May be NULL. Calls vb_vigils_look (vigil.h) in a second, and again while that asks for it.
      */
     void (*look)(struct vb_adapter *adapter);
 };

@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-#include "hca/overdue.h"
 #include "hca/qp.h"
+#include "hca/vigil.h"
 #include "memory/guard.h"
 #include "port/direct/connection.h"
 #include "port/direct/recover.h"
