@@ -118,6 +118,33 @@ def test_a_signal_is_a_status() -> None:
     assert done.returncode == 128 + signal.SIGKILL
 
 
+LOST = "never looked for a device of Verbena"
+LOOKS = "from verbena import verbs\nverbs.get_device_list()\n"
+
+
+def test_a_side_that_lost_the_environment_is_named() -> None:
+    port = free_port()
+    server = ["env", "-i", *python(SERVER, port, 0, 0)]
+    done = pair(server, python(LOOKS + CLIENT, port, 3))
+    assert done.returncode == 3
+    assert f"the server, env {LOST}" in done.stderr
+    assert "sudo verbena run -- PROGRAM" in done.stderr
+    assert "the client" not in done.stderr
+
+
+def test_sides_that_looked_for_the_device_have_not_lost_the_environment() -> None:
+    port = free_port()
+    done = pair(python(LOOKS + SERVER, port, 0, 4), python(LOOKS + CLIENT, port, 3))
+    assert done.returncode == 3
+    assert LOST not in done.stderr
+
+
+def test_sides_that_end_well_hear_nothing_of_the_environment() -> None:
+    port = free_port()
+    done = pair(["env", "-i", *python(SERVER, port, 0, 0)], python(CLIENT, port, 0))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGRTMIN + 3])
 def test_the_signal_that_ended_one_of_the_two_is_named(number: int) -> None:
     port = free_port()
@@ -133,14 +160,16 @@ def test_the_signal_that_ended_one_of_the_two_is_named(number: int) -> None:
             ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; sleep 1; exit {status}"],
         )
         assert server.returncode == (status or 128 + number)
-        assert server.stderr.splitlines() == [f"verbena pair: the server, sh, {said}"]
+        lines = server.stderr.splitlines()
+        assert lines[0] == f"verbena pair: the server, sh, {said}"
+        assert [LOST in line for line in lines[1:]] == [True] * (status > 0)
 
 
 def test_a_client_that_outlives_its_server_is_ended_with_a_word() -> None:
     port = free_port()
     client = ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; exec sleep 60"]
     done = pair(python(SERVER, port, 0, 6), client, "--grace", "0.2")
-    (line,) = done.stderr.splitlines()
+    line, _ = done.stderr.splitlines()
     assert "ended (exit 6); the client, sh, still runs after 0.2 s and is ended" in line
 
 

@@ -15,16 +15,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from verbena import launch
-from verbena.cli import listening, run, sides
+from verbena.cli import listening, notes, run, sides
 
 WAIT, GRACE = 15.0, 5.0  # seconds
 POLL = 0.01
 EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
 SERVER, CLIENT = 0, 1
 TIMED_OUT = 124  # what timeout(1) says
+FIRST_SIGNAL = 128  # the exit status of what a signal ended is more
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
 Words = list[str]
 Process = subprocess.Popen[bytes]
@@ -136,7 +138,9 @@ class Pair:
         wait: float,
         grace: float,
     ) -> None:
-        self.programs, self.words, self.environment = programs, words, environment
+        self.programs, self.words = programs, words
+        self.environments = [dict(environment), dict(environment)]
+        self.notes = [notes.keep(each) for each in self.environments]
         self.wait, self.grace = wait, grace
         self.output = sides.Output(sys.stdout.fileno())
         self.readers: list[threading.Thread] = []
@@ -150,13 +154,19 @@ class Pair:
 
     def run(self) -> int:
         """Start the client when the server listens, and wait for both; their exit status."""
-        server = sides.start_server(self.programs[0], self.words[0], self.environment)
+        status = self.run_both()
+        if 0 < status < FIRST_SIGNAL:
+            self.say_who_lost_verbena()
+        return status
+
+    def run_both(self) -> int:
+        server = self.start(sides.start_server, SERVER)
         self.server = server
         self.readers.append(self.output.reader(server.stdout, b"server: "))
         if not self.await_listening(server):
             return self.say_unheard(server)
         self.waits_for = "the client to end"
-        client = sides.start_client(self.programs[1], self.words[1], self.environment)
+        client = self.start(sides.start_client, CLIENT)
         self.client = client
         if client.stdout:
             self.readers.append(self.output.reader(client.stdout))
@@ -169,6 +179,30 @@ class Pair:
         self.waits_for = "the server to end"
         of_server = self.await_server(server)
         return status or of_server
+
+    def start(self, how: Callable[..., Process], which: int) -> Process:
+        kept = self.notes[which]
+        return how(
+            self.programs[which],
+            self.words[which],
+            self.environments[which],
+            () if kept is None else (kept,),
+        )
+
+    def say_who_lost_verbena(self) -> None:
+        """The two have failed: a side that never asked for a device may have no way to find it."""
+        both = zip(self.names, (self.server, self.client), self.notes, strict=True)
+        lost = [
+            name.removesuffix(",")
+            for name, process, kept in both
+            if process and notes.is_set(kept, notes.DEVICE) is False
+        ]
+        if lost:
+            say(
+                f"{' and '.join(lost)} never looked for a device of Verbena; if it should have, "
+                "its environment was lost on the way (sudo, env -i, ssh): put `verbena run --` "
+                "right before the program, as in sudo verbena run -- PROGRAM"
+            )
 
     def say_ended_by(self, number: int) -> None:
         """A signal ends the two: what this was waiting for, and which of them ran.

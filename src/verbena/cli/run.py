@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import getopt
 import os
 import re
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from verbena import capture, fault, launch
+from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
 
 # What shells say: the program was found and cannot be run; it was not found.
@@ -234,28 +234,16 @@ def warn_debugger() -> None:
             )
 
 
-NOTES = 2  # port/run_note.h
-
-
 def keep_notes(words: list[str], environment: dict[str, str]) -> None:
     """Have the program say at its end if it went over the network and never looked for a device.
 
-    Its processes share a file for that (port/run_note.h). Who starts a shell to work in has not
-    started a program, and hears nothing; neither does who already runs in such a program.
+    Who starts a shell to work in has not started a program, and hears nothing; neither does who
+    already runs in such a program.
     """
     if len(words) == 1 and Path(words[0]).name in shells():
-        environment.pop("VERBENA_RUN", None)
+        environment.pop(notes.VARIABLE, None)
         return
-    try:
-        made = os.memfd_create("verbena-run", os.MFD_CLOEXEC)
-        os.write(made, bytes(NOTES))
-        kept = fcntl.fcntl(made, fcntl.F_DUPFD, LEAST_DESCRIPTOR)
-    except OSError:  # a limit or a filter: the device, which needs more, says which as it opens
-        return
-    environment["VERBENA_RUN"] = f"{os.getpid()}:{kept}:{os.fstat(kept).st_ino}"
-
-
-LEAST_DESCRIPTOR = 100  # out of the way of programs that count on the first ones
+    notes.keep(environment)
 
 
 def shells() -> set[str]:

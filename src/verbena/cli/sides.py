@@ -190,13 +190,17 @@ class Output:
 
 
 def start_server(
-    program: str, words: list[str], environment: dict[str, str]
+    program: str, words: list[str], environment: dict[str, str], kept: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """A process group of its own, without a terminal; its lines come through a pipe."""
+    """A process group of its own, without a terminal; its lines come through a pipe.
+
+    It inherits the descriptors `kept`.
+    """
     return subprocess.Popen(
         words,
         executable=program,
         env=environment,
+        pass_fds=kept,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -206,14 +210,18 @@ def start_server(
 
 
 def start_client(
-    program: str, words: list[str], environment: dict[str, str]
+    program: str, words: list[str], environment: dict[str, str], kept: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """It has the terminal; where stdout is none, its lines come through a pipe."""
+    """It has the terminal; where stdout is none, its lines come through a pipe.
+
+    It inherits the descriptors `kept`.
+    """
     piped = not sys.stdout.isatty()
     return subprocess.Popen(
         words,
         executable=program,
         env=environment,
+        pass_fds=kept,
         stdout=subprocess.PIPE if piped else None,
         stderr=subprocess.STDOUT if piped and one_file() else None,
         preexec_fn=dying_with(os.getpid()),

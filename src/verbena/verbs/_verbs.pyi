@@ -1051,7 +1051,8 @@ class QP(Resource):
 
         Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
         is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
-        ``access`` defaults to REMOTE_WRITE. Raises VerbsError.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. A range that leaves the MR is
+        refused by the device (MW_BIND_ERR).
         """
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, *, wr_id: int = 0
