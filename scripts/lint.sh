@@ -27,6 +27,7 @@ schema() {
 }
 check workflows schema github-workflows .github/workflows/*.yml
 check CITATION.cff schema citation-file-format --force-filetype yaml CITATION.cff
+check "stubs (make generated)" "$bin/python" scripts/stub_docstrings.py --check
 check sizes "$bin/python" scripts/check_sizes.py
 check layers "$bin/python" scripts/check_layers.py
 
