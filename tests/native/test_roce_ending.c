@@ -19,6 +19,7 @@
 #include "network.h"
 #include "port/direct/slot.h"
 #include "port/host.h"
+#include "port/roce/program.h"
 #include "port/roce/state.h"
 #include "station.h"
 
@@ -214,7 +215,7 @@ static void test_a_process_that_ends(void)
 
 enum {
     PSNS = 1 << 22,
-    WINDOW = 400, /* packets at once: the socket between two processes takes no more than 500 */
+    WINDOW = 400, /* at once: what the socket between two processes takes by default */
     PASSERS_BY = 2000,
 };
 
@@ -234,6 +235,12 @@ struct ledger {
 };
 
 static struct ledger *ledger;
+
+static void open_ledger(void)
+{
+    ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(ledger != MAP_FAILED);
+}
 
 static void note(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
@@ -371,6 +378,55 @@ static void *stream(void *argument)
     return NULL;
 }
 
+static struct vb_udp *open_udp(void)
+{
+    struct vb_udp_config config = {.prepare = vb_steer_prepare};
+    struct vb_udp *udp;
+
+    CHECK_EQ(vb_udp_open(&config, &udp), 0);
+    return udp;
+}
+
+static uint32_t packets_in(struct vb_udp *udp)
+{
+    struct vb_arrival arrival;
+    uint32_t count = 0;
+
+    while (vb_udp_receive(udp))
+        while (vb_udp_next(udp, &arrival))
+            ++count;
+    return count;
+}
+
+static void send_number(uint32_t count)
+{
+    int fd = new_flow();
+
+    for (uint32_t psn = 0; psn < count; ++psn)
+        send_packet(fd, port_of(fd), psn);
+    close(fd);
+}
+
+/* The program sends all to the first. What is in its socket stays, and the rest has another way. */
+static void test_a_socket_that_leaves_the_port(void)
+{
+    struct vb_udp *first = open_udp(), *second = open_udp();
+    struct sock_filter program[VB_PROGRAM_MAX];
+    unsigned length = vb_program_make(NULL, 0, 0, program);
+
+    open_ledger();
+    ledger->slot = 1;
+    CHECK_EQ(vb_program_attach(vb_udp_fd(first), program, length), 0);
+    send_number(10);
+    CHECK_EQ(vb_udp_leave_port(first), 0);
+    send_number(20);
+    CHECK_EQ(packets_in(first), 10);
+    CHECK_EQ(packets_in(second), 20);
+    vb_udp_close(first);
+    vb_udp_close(second);
+    munmap(ledger, sizeof(*ledger));
+}
+
 static struct vb_host *open_host(void)
 {
     struct vb_host_config config = {.packets_only = true};
@@ -404,8 +460,7 @@ static void test_a_stream_beside_processes_that_come_and_go(void)
     uint32_t lost = 0;
     pid_t reader;
 
-    ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(ledger != MAP_FAILED);
+    open_ledger();
     reader = start_reader();
     make_the_program();
     atomic_store(&ledger->sends, true);
@@ -429,6 +484,7 @@ int main(void)
     RUN(test_what_waits_for_more);
     RUN(test_what_waits_for_the_lock);
     RUN(test_a_process_that_ends);
+    RUN(test_a_socket_that_leaves_the_port);
     RUN(test_a_stream_beside_processes_that_come_and_go);
     return 0;
 }
