@@ -17,7 +17,7 @@ from tests.support import ROOT, own_network, verbena_command
 
 LATE = 0.05  # seconds
 ENDS = """
-import ctypes, os, socket, sys, time
+import ctypes, os, socket, sys
 from verbena import verbs
 
 end, how = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
@@ -32,7 +32,6 @@ verbs.connect_rc(qp, end)
 if how == "receive":
     print([one.byte_len for one in cq.wait(timeout=10)])
     sys.exit()
-time.sleep(0.2)  # what goes to a process that has just opened the device may be lost (docs/roce.md)
 qp.send(mr, length=33)
 if how == "close":
     context.close()

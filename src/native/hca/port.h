@@ -60,6 +60,11 @@ struct vb_port {
      */
     void (*kick)(struct vb_qp *qp);
     /*
+     * May be NULL. Such a QP in RTS is about to be reset or destroyed: what was posted to it, and
+     * waits for the port alone, is sent before this returns. Without its sq_lock.
+     */
+    void (*send_posted)(struct vb_qp *qp);
+    /*
      * May be NULL. The QP is in the multicast group from now on: what is sent to the group is to
      * reach it. Under adapter->groups. 0, or -errno: it is not in the group then.
      */

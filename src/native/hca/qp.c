@@ -364,11 +364,21 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
     return NULL;
 }
 
+/* A program that needs no completion may destroy a QP right after it has posted a datagram. */
+static void send_posted(struct vb_qp *qp)
+{
+    const struct vb_port *port = qp->context->adapter->port;
+
+    if (qp->by_packets && port->send_posted && vb_qp_state(qp) == IBV_QPS_RTS)
+        port->send_posted(qp);
+}
+
 /* Nobody finds the QP any more, and nobody who had found it is still at work. */
 static void withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
+    send_posted(qp);
     vb_sq_lock(qp);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
     vb_qp_show_state(qp);

@@ -195,6 +195,11 @@ static void kick(struct vb_qp *qp)
     vb_roce_kick(of(qp)->roce, qp);
 }
 
+static void send_posted(struct vb_qp *qp)
+{
+    vb_roce_send_posted(of(qp)->roce, qp);
+}
+
 static int join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = of(qp);
@@ -230,6 +235,7 @@ static const struct vb_port port = {
     .attend = attend,
     .progress = progress,
     .kick = kick,
+    .send_posted = send_posted,
     .join = join,
     .leave = leave,
     .armed = armed,

@@ -586,82 +586,6 @@ static int open_parts(struct vb_roce *roce)
     return error ? error : vb_roce_thread_start(roce);
 }
 
-enum {
-    FLUSH_NS = 1000000000,
-    FLUSH_NAP_NS = 100000, /* where another thread has the lock… */
-    FLUSH_TRIES = 500,
-    LOOPBACK_NS = 2000000, /* what was sent may reach a socket of this host as late as that */
-};
-
-static void sleep_until(uint64_t at)
-{
-    struct timespec when = {(time_t)(at / 1000000000), (long)(at % 1000000000)};
-
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
-        ;
-}
-
-static void send_due(struct vb_roce *roce)
-{
-    if (!vb_roce_try_enter(roce))
-        return;
-    vb_roce_transmit(roce, vb_roce_now());
-    vb_roce_leave(roce);
-}
-
-/* A network delivers what a process sent before it ended. What becomes due meanwhile is newer. */
-void vb_roce_flush(struct vb_roce *roce)
-{
-    uint64_t last = vb_wrap_last_out(&roce->wrap), now = vb_roce_now(), until = now + FLUSH_NS;
-
-    if (!last)
-        return;
-    if (last < until)
-        until = last;
-    for (; now < until; now = vb_roce_now()) {
-        uint64_t due = vb_wrap_deadline(&roce->wrap);
-
-        if (due <= now)
-            due = now + FLUSH_NAP_NS;
-        sleep_until(due < until ? due : until);
-        send_due(roce);
-    }
-    vb_wrap_release(&roce->wrap);
-    send_due(roce);
-    for (int i = 0; i < FLUSH_TRIES && vb_wrap_last_out(&roce->wrap); ++i) {
-        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
-        send_due(roce);
-    }
-    sleep_until(vb_roce_now() + LOOPBACK_NS);
-}
-
-enum { LAST_BATCHES = 4096 }; /* more than its socket holds */
-
-/* What waits for another process would be lost with the socket; for this one it is too late. */
-static void forward_the_rest(struct vb_roce *roce)
-{
-    uint64_t now = vb_roce_now();
-    struct vb_arrival arrival;
-
-    for (int i = 0; i < LAST_BATCHES && vb_udp_receive(roce->udp); ++i)
-        while (vb_udp_next(roce->udp, &arrival))
-            vb_steer_takes(roce->steer, &arrival, now);
-}
-
-/* Under the lock, which is tried for as long as a thread that has it may be kept waiting. */
-void vb_roce_end(struct vb_roce *roce)
-{
-    bool entered = false;
-
-    vb_roce_flush(roce);
-    for (int i = 0; i < FLUSH_TRIES && !(entered = vb_roce_try_enter(roce)); ++i)
-        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
-    if (!entered)
-        return;
-    forward_the_rest(roce);
-    vb_roce_leave(roce);
-}
-
 /* The socket leaves its group before the others are told. */
 static void close_parts(struct vb_roce *roce)
 {
@@ -702,7 +626,7 @@ void vb_roce_close(struct vb_roce *roce)
     vb_roce_flush(roce);
     vb_roce_thread_stop(roce);
     vb_roce_log_refusals(roce, UINT64_MAX); /* the last ones */
-    forward_the_rest(roce);
+    vb_roce_withdraw(roce);
     close_parts(roce);
 }
 

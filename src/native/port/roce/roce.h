@@ -53,8 +53,8 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce);
  */
 void vb_roce_flush(struct vb_roce *roce);
 /*
- * Where a process ends without vb_roce_close: that, and what waits in this process's socket for
- * others is passed on.
+ * Where a process ends without vb_roce_close: that, and what was posted has left (50 ms at most),
+ * and this process's socket gets no more packets; those that wait in it for others are passed on.
  */
 void vb_roce_end(struct vb_roce *roce);
 /* After the last QP is gone. */
@@ -76,6 +76,13 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp);
 void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp);
 /* New requests, or another state. From any thread that holds no sq_lock. */
 void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp);
+/*
+ * A QP in RTS is about to be reset or destroyed: what was posted to it leaves first. It may wait
+ * for the port's lock, or for more requests to leave with. A reliable QP has one turn, a UC QP what
+ * it takes, 50 ms at most, as a network may take no more for now. From any thread that holds no
+ * sq_lock.
+ */
+void vb_roce_send_posted(struct vb_roce *roce, struct vb_qp *qp);
 /* Somebody polls: receives what is there and sends what is ready, unless another is at it. */
 void vb_roce_progress(struct vb_roce *roce);
 /* A program armed a CQ: the thread answers datagrams at once from now on. */

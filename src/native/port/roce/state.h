@@ -63,6 +63,12 @@ bool vb_roce_receive(struct vb_roce *roce, uint64_t now);
 /* Under the lock: what is due, and what is ready to be sent. */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 
+/*
+ * Under the lock, or without the thread: no more packets come to this process's socket, and those
+ * that wait in it for other processes are passed on.
+ */
+void vb_roce_withdraw(struct vb_roce *roce);
+
 /* Without the lock: what polls have held back, trusting in the thread's next look, leaves now. */
 void vb_roce_let_go(struct vb_roce *roce);
 

@@ -241,6 +241,25 @@ int vb_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     return 0;
 }
 
+enum { DISCARD_PORT = 9 }; /* RFC 863: nothing is sent from it */
+
+/* A socket that becomes connected leaves its group (Linux' udp_lib_rehash), and is found for its
+ * peer's datagrams alone. */
+int vb_udp_leave_port(struct vb_udp *udp)
+{
+    union vb_socket_address peer = {
+        .ipv4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(peer.ipv4);
+
+    if (udp->ipv6) {
+        peer.ipv6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
+                                          .sin6_addr.s6_addr = {[10] = 0xff, 0xff, 127, 0, 0, 1}};
+        size = sizeof(peer.ipv6);
+    }
+    peer.ipv4.sin_port = htons(DISCARD_PORT); /* at the same place in both */
+    return connect(udp->fd, &peer.any, size) ? -errno : 0;
+}
+
 void vb_udp_abandon(struct vb_udp *udp)
 {
     for (int i = 0; i < VB_UDP_LANES; ++i)

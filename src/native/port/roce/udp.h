@@ -86,6 +86,12 @@ void vb_udp_close(struct vb_udp *udp);
 /* In a forked child: only closes its copies of the descriptors. */
 void vb_udp_abandon(struct vb_udp *udp);
 
+/*
+ * Before vb_udp_close: datagrams come to other sockets of the port from now on, and what waits in
+ * this one can still be received. 0, or what the system said.
+ */
+int vb_udp_leave_port(struct vb_udp *udp);
+
 /* Readable when datagrams wait. */
 int vb_udp_fd(const struct vb_udp *udp);
 uint64_t vb_udp_counter(const struct vb_udp *udp, enum vb_udp_count which);
