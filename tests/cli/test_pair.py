@@ -139,6 +139,14 @@ def test_sides_that_looked_for_the_device_have_not_lost_the_environment() -> Non
     assert LOST not in done.stderr
 
 
+def test_a_program_that_fails_before_it_looks_has_said_why() -> None:
+    """Behind a shell it may be another program that fails."""
+    port = free_port()
+    done = pair(python(SERVER, port, 0, 4), python(CLIENT, port, 3))
+    assert done.returncode == 3
+    assert LOST not in done.stderr
+
+
 def test_sides_that_end_well_hear_nothing_of_the_environment() -> None:
     port = free_port()
     done = pair(["env", "-i", *python(SERVER, port, 0, 0)], python(CLIENT, port, 0))
@@ -169,7 +177,8 @@ def test_a_client_that_outlives_its_server_is_ended_with_a_word() -> None:
     port = free_port()
     client = ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; exec sleep 60"]
     done = pair(python(SERVER, port, 0, 6), client, "--grace", "0.2")
-    line, _ = done.stderr.splitlines()
+    line, hint = done.stderr.splitlines()
+    assert f"the client, sh {LOST}" in hint
     assert "ended (exit 6); the client, sh, still runs after 0.2 s and is ended" in line
 
 

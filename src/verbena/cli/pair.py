@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ POLL = 0.01
 EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
 SERVER, CLIENT = 0, 1
 TIMED_OUT = 124  # what timeout(1) says
+STARTERS = r"(?<![\w.-])(sudo|su|doas|env|ssh|runuser|setpriv|chroot|nsenter|docker|podman|srun)\s"
 FIRST_SIGNAL = 128  # the exit status of what a signal ended is more
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
 Words = list[str]
@@ -119,6 +121,15 @@ def say(text: str) -> None:
         print(f"verbena pair: {text}", file=sys.stderr, flush=True)
 
 
+def starts_others(words: Words) -> bool:
+    """Whether it may be another program that asks for the device: one that a shell or sudo starts.
+
+    A program that asks for it itself, and fails before, has said why.
+    """
+    text = " ".join(words)
+    return os.path.basename(words[0]) in run.shells() or re.search(STARTERS, text) is not None
+
+
 def state_of(process: Process | None, number: int) -> str:
     """What a side does when signal `number` ends it."""
     if process is None:
@@ -191,11 +202,11 @@ class Pair:
 
     def say_who_lost_verbena(self) -> None:
         """The two have failed: a side that never asked for a device may have no way to find it."""
-        both = zip(self.names, (self.server, self.client), self.notes, strict=True)
+        both = zip(self.names, self.words, (self.server, self.client), self.notes, strict=True)
         lost = [
             name.removesuffix(",")
-            for name, process, kept in both
-            if process and notes.is_set(kept, notes.DEVICE) is False
+            for name, words, process, kept in both
+            if process and starts_others(words) and notes.is_set(kept, notes.DEVICE) is False
         ]
         if lost:
             say(
