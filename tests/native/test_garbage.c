@@ -176,16 +176,22 @@ static void try_receive(struct end *end)
         vb_post_recv(end->qp, &wr, &bad);
 }
 
-/* The longer ones of SENDs alone where the other side must not have to put them into their place.
+/*
+ * Of a peer whose table of regions is spoilt only what its own threads have no part in: they go by
+ * that table, as it is their own, for a SEND's payload that they place and for what they are asked
+ * to copy.
  */
-static void try_request(struct end *end, bool only_long, uint64_t *random)
+static void try_request(struct end *end, bool one_sided, uint64_t *random)
 {
     static const uint32_t lengths[] = {16, 8, 100, 512};
     uint64_t drawn = next_random(random);
     enum ibv_wr_opcode opcode = opcodes[drawn % (sizeof(opcodes) / sizeof(*opcodes))];
-    uint32_t length = only_long ? 512 : lengths[drawn / 64 % 4];
+    bool is_write = opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 
-    end_post(end, end->qp, opcode, opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : length);
+    if (one_sided && !is_write)
+        opcode = IBV_WR_RDMA_READ;
+    end_post(end, end->qp, opcode,
+             opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : lengths[drawn / 64 % 4]);
 }
 
 static void poll_some(struct end *end)
