@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fuzzes what reads bytes from outside, from the inputs kept in tests/fuzz/corpus on.
 #   scripts/fuzz.sh [SECONDS [TARGET...]]     60 s each; targets: tests/fuzz/fuzz_TARGET.c
+# And `segment`, tests/native/test_garbage.c: two processes, one of which spoils what they share.
 # What it finds is kept in build/fuzz-corpus/, what crashes in build/fuzz-crashes/.
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,6 +22,7 @@ if [ $# -eq 0 ]; then
         name=${source##*/fuzz_}
         set -- "$@" "${name%.c}"
     done
+    set -- "$@" segment
 fi
 cmake -S . -B "$build" -G Ninja -DVERBENA_FUZZ=ON -DCMAKE_C_COMPILER=clang >/dev/null
 cmake --build "$build" --target fuzz | tail -n 1
@@ -29,6 +31,12 @@ unset LD_PRELOAD
 export ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 mkdir -p build/fuzz-crashes
 for target in "$@"; do
+    if [ "$target" = segment ]; then
+        cmake --build "$build" --target test_garbage | tail -n 1
+        echo "Fuzzing segment for $seconds s"
+        (cd "$build" && tests/test_garbage "$seconds") || [ $? -eq 77 ] # no network namespace
+        continue
+    fi
     program=$build/fuzz/fuzz_$target
     found=build/fuzz-corpus/$target
     log=build/fuzz-$target.log

@@ -165,6 +165,40 @@ static void a_process_without_descriptors_refuses_peers_and_does_not_spin(void)
     end_close(&end);
 }
 
+/* Connects as often as it can until it is killed. */
+static void knocks(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    for (;;)
+        close(vb_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT));
+}
+
+/* The service thread frees its spare descriptor for an instant to refuse a connection. */
+static void a_refusal_lends_its_descriptor_to_no_other_thread(void)
+{
+    struct end_card card;
+    struct vb_peer *peer;
+    struct end end;
+    int socket;
+    pid_t child;
+
+    end_open(&end, (struct end_options){0});
+    card.qp_num = end_add_qp(&end)->number;
+    child = end_spawn("knocks", &socket);
+    use_up_descriptors();
+    CHECK_EQ(write(socket, &card, sizeof(card)), sizeof(card));
+    CHECK_EQ(read(socket, &card, sizeof(card)), sizeof(card));
+    CHECK_EQ(write(socket, "x", 1), 1);
+    for (uint64_t until = vb_direct_now() + 500000000; vb_direct_now() < until;)
+        CHECK_EQ(vb_peer_reach(end.direct, card.qp_num, &peer), -EMFILE);
+    limit_descriptors(1024);
+    end_kill(child, socket);
+    end_close(&end);
+}
+
 /* ---- another user's connections ---- */
 
 enum { NOBODY = 65534, CONNECTIONS = 40 };
@@ -317,6 +351,8 @@ static bool play_role(int argc, char **argv)
 
     if ((socket = end_role(argc, argv, "visits")) >= 0)
         visits(socket);
+    else if ((socket = end_role(argc, argv, "knocks")) >= 0)
+        knocks(socket);
     else if ((socket = end_role(argc, argv, "waits")) >= 0)
         waits(socket);
     else if ((socket = end_role(argc, argv, "unmaps_half")) >= 0)
@@ -335,6 +371,7 @@ int main(int argc, char **argv)
     RUN(an_open_that_fails_leaves_nothing_open);
     RUN(connected_queue_pairs_leave_room_for_others);
     RUN(a_process_without_descriptors_refuses_peers_and_does_not_spin);
+    RUN(a_refusal_lends_its_descriptor_to_no_other_thread);
     if (geteuid() == 0) /* only root can become another user */
         RUN(another_user_takes_no_descriptors);
     RUN(a_stopped_peer_holds_nobody_up);

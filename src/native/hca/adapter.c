@@ -73,6 +73,11 @@ static bool lies_within(uint64_t offset, uint64_t length, uint64_t size)
     return offset <= size && length <= size - offset;
 }
 
+static bool is_table(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset % VB_LINE == 0 && lies_within(offset, length, size);
+}
+
 static bool is_power_of_two(uint32_t number)
 {
     return number && (number & (number - 1)) == 0;
@@ -82,33 +87,48 @@ static bool is_power_of_two(uint32_t number)
 static bool has_tables(const struct vb_segment_header *header, uint64_t size)
 {
     return is_power_of_two(header->mr_entries) &&
-           lies_within(header->mr, sizeof(struct vb_mr_shared) * header->mr_entries, size) &&
-           lies_within(header->qp, sizeof(struct vb_qp_shared) * VB_MAX_QP, size) &&
-           lies_within(header->cq, sizeof(struct vb_cq_shared) * VB_MAX_CQ, size) &&
-           lies_within(header->srq, sizeof(struct vb_srq_shared) * VB_MAX_SRQ, size) &&
-           lies_within(header->evidence, sizeof(struct vb_evidence) * VB_EVIDENCE_RECORDS, size) &&
-           lies_within(header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS, size);
+           is_table(header->mr, sizeof(struct vb_mr_shared) * header->mr_entries, size) &&
+           is_table(header->qp, sizeof(struct vb_qp_shared) * VB_MAX_QP, size) &&
+           is_table(header->cq, sizeof(struct vb_cq_shared) * VB_MAX_CQ, size) &&
+           is_table(header->srq, sizeof(struct vb_srq_shared) * VB_MAX_SRQ, size) &&
+           is_table(header->evidence, sizeof(struct vb_evidence) * VB_EVIDENCE_RECORDS, size) &&
+           is_table(header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS, size);
+}
+
+/* What is checked is what is used: the peer may write to it at any time. */
+static struct vb_segment_header copy_header(const struct vb_segment_header *from)
+{
+    struct vb_segment_header header;
+
+    memcpy(&header, from, sizeof(header));
+    atomic_signal_fence(memory_order_seq_cst); /* the copy is not read from there again */
+    return header;
 }
 
 int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset)
 {
-    struct vb_segment_header *header = (void *)((uint8_t *)base + header_offset);
+    struct vb_segment_header header;
+    uint8_t *start = base;
 
-    if (header_offset % VB_LINE || !lies_within(header_offset, sizeof(*header), size) ||
-        header->magic != VB_SEGMENT_MAGIC || header->version != VB_LAYOUT_VERSION ||
-        header->header_size != sizeof(*header) || !has_tables(header, size))
+    if (header_offset % VB_LINE || !lies_within(header_offset, sizeof(header), size))
         return -EPROTO;
-    view->base = base;
+    header = copy_header((const struct vb_segment_header *)(const void *)(start + header_offset));
+    if (header.magic != VB_SEGMENT_MAGIC || header.version != VB_LAYOUT_VERSION ||
+        header.header_size != sizeof(header) || !has_tables(&header, size))
+        return -EPROTO;
+    view->base = start;
     view->size = size;
-    view->header = header;
-    view->mr = vb_at(view, header->mr);
-    view->mr_last = header->mr_entries - 1;
-    view->qp = vb_at(view, header->qp);
-    view->cq = vb_at(view, header->cq);
-    view->srq = vb_at(view, header->srq);
-    view->evidence = vb_at(view, header->evidence);
-    view->group = vb_at(view, header->group);
-
+    view->nowhere = header_offset + sizeof(header);
+    if (!lies_within(view->nowhere, VB_STAGE_BYTES, size))
+        return -EPROTO;
+    view->header = (struct vb_segment_header *)(void *)(start + header_offset);
+    view->mr = (struct vb_mr_shared *)(void *)(start + header.mr);
+    view->mr_last = header.mr_entries - 1;
+    view->qp = (struct vb_qp_shared *)(void *)(start + header.qp);
+    view->cq = (struct vb_cq_shared *)(void *)(start + header.cq);
+    view->srq = (struct vb_srq_shared *)(void *)(start + header.srq);
+    view->evidence = (struct vb_evidence *)(void *)(start + header.evidence);
+    view->group = (struct vb_group_shared *)(void *)(start + header.group);
     return 0;
 }
 
@@ -146,7 +166,8 @@ static uint32_t mr_entries(void)
 static int lay_out(struct vb_adapter *adapter)
 {
     struct vb_heap *segment = adapter->segment;
-    struct vb_segment_header *header = vb_heap_alloc(segment, sizeof(*header), VB_LINE);
+    struct vb_segment_header *header =
+        vb_heap_alloc(segment, sizeof(*header) + VB_STAGE_BYTES, VB_LINE);
 
     if (!header)
         return -ENOMEM;

@@ -196,19 +196,19 @@ int vb_cq_keep_stamps(struct vb_cq *cq)
     stamps = alloc_stamps(adapter, cq->mask + 1);
     if (!stamps)
         return -ENOMEM;
+    cq->stamps = stamps;
     cq->shared->stamps = vb_heap_offset(adapter->segment, stamps);
     return 0;
 }
 
-uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
+static uint64_t *stamp_at(const struct vb_cq *cq, uint32_t position)
 {
-    return *vb_cqe_stamp_at(&cq->context->adapter->self, cq->shared, vb_cq_taken(cq) - 1);
+    return &cq->stamps[position & (2 * cq->mask + 1)];
 }
 
-static void free_stamps(struct vb_adapter *adapter, uint64_t offset)
+uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
 {
-    if (offset)
-        vb_heap_free(adapter->segment, vb_at(&adapter->self, offset));
+    return *stamp_at(cq, vb_cq_taken(cq) - 1);
 }
 
 static int take_number(struct vb_adapter *adapter, struct vb_cq *cq)
@@ -330,7 +330,7 @@ int vb_cq_destroy(struct vb_cq *cq)
     if (!cq->context->closing)
         wait_for_acks(cq, events_read);
     vb_object_remove(cq->context, &cq->object);
-    free_stamps(adapter, cq->shared->stamps);
+    vb_heap_free(adapter->segment, cq->stamps);
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->cq_pool, cq->index);
     pthread_mutex_unlock(&adapter->mutex);
@@ -400,8 +400,8 @@ static int alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
         cq->largest = entries;
     made->mask = entries - 1;
     made->entries = alloc_ring(adapter, cq->largest);
-    made->stamps = cq->shared->stamps ? alloc_stamps(adapter, entries) : NULL;
-    if (made->entries && (made->stamps || !cq->shared->stamps))
+    made->stamps = cq->stamps ? alloc_stamps(adapter, entries) : NULL;
+    if (made->entries && (made->stamps || !cq->stamps))
         return 0;
     vb_heap_free(adapter->segment, made->entries);
     vb_heap_free(adapter->segment, made->stamps);
@@ -410,14 +410,12 @@ static int alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
 
 /* Makes the entries up to tail reachable in the new ring under their positions. The time of the
  * entry that was polled last goes with them: vb_cq_last_stamp may still be asked for it. */
-static void move_entries(struct vb_cq *cq, const struct rings *to)
+static void move_entries(struct vb_cq *cq, const struct rings *to, uint32_t tail)
 {
-    const struct vb_view *self = &cq->context->adapter->self;
-
-    for (uint32_t at = vb_cq_taken(cq); at != cq->shared->tail; ++at)
+    for (uint32_t at = vb_cq_taken(cq); at != tail; ++at)
         memcpy(&to->entries[at & to->mask], &cq->ring[at & cq->mask], sizeof(*to->entries));
-    for (uint32_t at = vb_cq_taken(cq) - 1; to->stamps && at != cq->shared->tail; ++at)
-        to->stamps[at & (2 * to->mask + 1)] = *vb_cqe_stamp_at(self, cq->shared, at);
+    for (uint32_t at = vb_cq_taken(cq) - 1; to->stamps && at != tail; ++at)
+        to->stamps[at & (2 * to->mask + 1)] = *stamp_at(cq, at);
 }
 
 /* Puts the CQ on the new rings, and its old ones into their place, to be freed. */
@@ -427,7 +425,8 @@ static void change_rings(struct vb_cq *cq, struct rings *rings)
     struct rings old = {.entries = cq->ring, .mask = cq->mask};
 
     if (rings->stamps) {
-        old.stamps = vb_at(&adapter->self, cq->shared->stamps);
+        old.stamps = cq->stamps;
+        cq->stamps = rings->stamps;
         cq->shared->stamps = vb_heap_offset(adapter->segment, rings->stamps);
     }
     __atomic_store_n(&cq->ring, rings->entries, __ATOMIC_RELEASE);
@@ -442,7 +441,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
 {
     struct vb_adapter *adapter = cq->context->adapter;
     struct rings rings;
-    uint32_t waiting;
+    uint32_t waiting, tail;
     bool fits;
     int error;
 
@@ -455,10 +454,11 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
      */
     vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
     vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
-    waiting = cq->shared->tail - vb_cq_taken(cq);
+    tail = __atomic_load_n(&cq->shared->tail, __ATOMIC_RELAXED);
+    waiting = tail - vb_cq_taken(cq);
     fits = waiting <= rings.mask + 1;
     if (fits) {
-        move_entries(cq, &rings);
+        move_entries(cq, &rings, tail);
         change_rings(cq, &rings);
     }
     vb_biased_release(&cq->poll_lock);

@@ -19,6 +19,7 @@ struct vb_cq {
     struct vb_context *context;
     struct vb_cq_shared *shared;
     struct vb_cqe *ring;
+    uint64_t *stamps; /* NULL: none are kept */
     uint32_t mask;
     uint32_t index;
     uint32_t generation;

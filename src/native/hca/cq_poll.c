@@ -47,19 +47,20 @@ static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const 
 {
     const struct vb_adapter *adapter = qp->context->adapter;
     uint32_t pd = vb_recv_pd(&adapter->self, qp->shared);
+    uint32_t count = vb_recv_elements(&adapter->self, wqe);
     int error = 0;
 
-    for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
-        uint32_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
+    for (uint32_t i = 0; i < count && length; ++i) {
+        const struct vb_recv_sge sge = vb_recv_sge(wqe, i);
+        uint32_t part = sge.length < length ? sge.length : length;
         const struct vb_mr_shared *mr;
         enum vb_check check;
         uint8_t *at;
 
-        check = vb_lkey_find(&adapter->self, pd, wqe->sge[i].lkey, wqe->sge[i].addr, part,
-                             IBV_ACCESS_LOCAL_WRITE, &mr, &at);
+        check = vb_lkey_find(&adapter->self, pd, sge.lkey, sge.addr, part, IBV_ACCESS_LOCAL_WRITE,
+                             &mr, &at);
         if (VB_UNLIKELY(check == VB_CHECK_PD))
-            check = find_leaving(&adapter->self, pd, wqe->sge[i].lkey, wqe->sge[i].addr, part, &mr,
-                                 &at);
+            check = find_leaving(&adapter->self, pd, sge.lkey, sge.addr, part, &mr, &at);
         error |= VB_LIKELY(!check) ? vb_mr_put(adapter, mr, at, data, part) : -EFAULT;
         data += part;
         length -= part;
@@ -75,11 +76,14 @@ static bool is_unplaced(const struct vb_cqe *entry)
 /* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
 static int place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
-    const uint8_t *data = entry->data;
+    bool staged = entry->kind == VB_CQE_RECV_STAGED;
+    uint32_t wqe = entry->wqe, length = __atomic_load_n(&entry->byte_len, __ATOMIC_RELAXED);
+    const uint8_t *data =
+        staged ? vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe) : entry->data;
 
-    if (entry->kind == VB_CQE_RECV_STAGED)
-        data = vb_rq_stage(&qp->context->adapter->self, qp->shared, entry->wqe);
-    return scatter(qp, recv_wqe(qp, entry->wqe), data, entry->byte_len);
+    if (VB_UNLIKELY(length > (staged ? VB_STAGE_BYTES : VB_CQE_INLINE)))
+        return -EFAULT; /* no sender wrote this */
+    return scatter(qp, recv_wqe(qp, wqe), data, length);
 }
 
 /* The buffer was taken away under its region: the message has no place, so its receive request and
@@ -140,13 +144,17 @@ static VB_COLD void tell_error(const struct vb_cq *cq)
 /* An XRC SRQ's: the target QP may be gone. False for an entry that nobody is to see. */
 static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
+    struct vb_srq *srq;
     uint32_t target;
 
     if (entry->kind != VB_CQE_RECV_XRC)
         return false;
+    srq = cq->context->adapter->srqs[entry->qp % VB_MAX_SRQ];
+    if (!srq)
+        return false;
     memcpy(&target, entry->data, sizeof(target));
     to_wc(entry, target, wc);
-    vb_srq_release(cq->context->adapter->srqs[entry->qp], entry->wqe);
+    vb_srq_release(srq, entry->wqe);
     return true;
 }
 
@@ -154,12 +162,13 @@ static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry
 static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     const struct vb_adapter *adapter = cq->context->adapter;
-    struct vb_qp *qp = adapter->qps[entry->qp];
+    struct vb_qp *qp = adapter->qps[entry->qp % VB_MAX_QP];
+    uint8_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);
     int error = 0;
 
-    if (VB_UNLIKELY(entry->kind >= VB_CQE_VOID || !qp))
+    if (VB_UNLIKELY(kind >= VB_CQE_VOID || !qp))
         return take_without_qp(cq, entry, wc);
-    if (entry->kind == VB_CQE_SEND) {
+    if (kind == VB_CQE_SEND) {
         atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
     } else {
         if (is_unplaced(entry))
@@ -169,7 +178,7 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
     wc->slid = adapter->lid; /* who is addressed by a LID is on this host */
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
-    if (entry->kind != VB_CQE_SEND)
+    if (kind != VB_CQE_SEND)
         retire_recv(qp, entry);
     return true;
 }
@@ -261,7 +270,7 @@ void vb_cq_place(struct vb_cq *cq)
 
     visit(cq);
     for (position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
-        const struct vb_qp *qp = cq->context->adapter->qps[entry->qp];
+        const struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
 
         if (!qp || !is_unplaced(entry))
             continue;

@@ -13,22 +13,32 @@ enum { PAGE = 4096, WORD = 64 };
  * Two bits for each page of the region's: it went, and it is about to go (which the system may yet
  * refuse). The second half of the map has the latter.
  */
-static uint64_t words_of(const struct vb_mr_shared *mr)
+static uint64_t words_of(uint64_t addr, uint64_t length)
 {
-    uint64_t first = mr->addr / PAGE, last = (mr->addr + mr->length - 1) / PAGE;
+    uint64_t first = addr / PAGE, last = (addr + length - 1) / PAGE;
 
     return (last - first) / WORD + 1;
 }
 
-/* NULL: there was no room for one, or a peer wrote nonsense. */
-static _Atomic uint64_t *map_of(const struct vb_view *view, const struct vb_mr_shared *mr)
+/* What is in the table may change while it is looked at: a region and its map as they were read. */
+struct marked {
+    uint64_t addr, length, words;
+    _Atomic uint64_t *map; /* NULL: there was no room for one, or a peer wrote nonsense */
+};
+
+static struct marked marked_of(const struct vb_view *view, const struct vb_mr_shared *mr)
 {
     uint64_t offset = __atomic_load_n(&mr->heap_offset, __ATOMIC_ACQUIRE);
+    struct marked marked = {
+        .addr = __atomic_load_n(&mr->addr, __ATOMIC_RELAXED),
+        .length = __atomic_load_n(&mr->length, __ATOMIC_RELAXED),
+    };
 
-    if (!offset || offset % VB_LINE || offset > view->size ||
-        words_of(mr) > (view->size - offset) / (2 * sizeof(uint64_t)))
-        return NULL;
-    return vb_at(view, offset);
+    marked.words = words_of(marked.addr, marked.length);
+    if (offset && offset % VB_LINE == 0 && offset <= view->size &&
+        marked.words <= (view->size - offset) / (2 * sizeof(uint64_t)))
+        marked.map = vb_at(view, offset, 2 * sizeof(uint64_t) * marked.words);
+    return marked;
 }
 
 /* Pages first to last of a region, as the bits of one word after another. */
@@ -48,7 +58,7 @@ static uint64_t bits_in(struct pages pages, uint64_t word)
 }
 
 /* Those of the region's pages that [low, high) meets, which it does. */
-static struct pages pages_of(const struct vb_mr_shared *mr, uint64_t low, uint64_t high)
+static struct pages pages_of(const struct marked *mr, uint64_t low, uint64_t high)
 {
     uint64_t base = mr->addr / PAGE, end = mr->addr + mr->length;
 
@@ -59,17 +69,18 @@ static struct pages pages_of(const struct vb_mr_shared *mr, uint64_t low, uint64
 enum vb_check vb_gone_check(const struct vb_view *view, const struct vb_mr_shared *mr,
                             uint64_t addr, uint64_t length)
 {
-    const _Atomic uint64_t *map = map_of(view, mr);
-    uint64_t words = words_of(mr);
+    const struct marked marked = marked_of(view, mr);
     struct pages pages;
 
     if (!length)
         return VB_CHECK_OK;
-    if (!map)
+    if (!marked.map)
         return VB_CHECK_MEMORY_GONE;
-    pages = pages_of(mr, addr, addr + length);
-    for (uint64_t word = pages.first / WORD; word <= pages.last / WORD && word < words; ++word)
-        if ((atomic_load(&map[word]) | atomic_load(&map[words + word])) & bits_in(pages, word))
+    pages = pages_of(&marked, addr, addr + length);
+    for (uint64_t word = pages.first / WORD; word <= pages.last / WORD && word < marked.words;
+         ++word)
+        if ((atomic_load(&marked.map[word]) | atomic_load(&marked.map[marked.words + word])) &
+            bits_in(pages, word))
             return VB_CHECK_MEMORY_GONE;
     return VB_CHECK_OK;
 }
@@ -133,7 +144,7 @@ void vb_gone_forget(struct vb_mr *mr)
     struct vb_mr_shared *entry = entry_of(mr);
 
     if (!entry->in_heap && entry->heap_offset) {
-        vb_heap_free(adapter->segment, vb_at(&adapter->self, entry->heap_offset));
+        vb_heap_free(adapter->segment, adapter->self.base + entry->heap_offset);
         entry->heap_offset = 0;
     }
 }
@@ -159,25 +170,38 @@ static void move(struct vb_range *range, void *with)
 
 static void give_map(struct vb_adapter *adapter, struct vb_mr_shared *entry)
 {
-    void *map = vb_heap_alloc(adapter->segment, 2 * words_of(entry) * sizeof(uint64_t), VB_LINE);
+    uint64_t words = words_of(entry->addr, entry->length);
+    void *map = vb_heap_alloc(adapter->segment, 2 * words * sizeof(uint64_t), VB_LINE);
 
     if (map) /* without one all of the region is gone */
         __atomic_store_n(&entry->heap_offset, vb_heap_offset(adapter->segment, map),
                          __ATOMIC_RELEASE);
 }
 
+static bool is_in(const struct marked *marked, struct pages pages, uint64_t word)
+{
+    return marked->map && word <= pages.last / WORD && word < marked->words;
+}
+
+/* In the half of the map that begins at `from`. */
+static void set_bits(const struct marked *marked, uint64_t from, const struct change *change)
+{
+    struct pages pages = pages_of(marked, change->low, change->high);
+
+    for (uint64_t word = pages.first / WORD; is_in(marked, pages, word); ++word)
+        atomic_fetch_or(&marked->map[from + word], bits_in(pages, word));
+}
+
 static void mark(struct vb_range *range, void *with)
 {
     const struct change *change = with;
     struct vb_mr_shared *entry = entry_of(of(range));
-    struct pages pages = pages_of(entry, change->low, change->high);
-    _Atomic uint64_t *map;
+    struct marked marked;
 
     if (!(atomic_load(&entry->pd) & VB_PD_GONE))
         give_map(change->adapter, entry);
-    map = map_of(&change->adapter->self, entry);
-    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
-        atomic_fetch_or(&map[words_of(entry) + word], bits_in(pages, word));
+    marked = marked_of(&change->adapter->self, entry);
+    set_bits(&marked, marked.words, change);
     atomic_fetch_or(&entry->pd, VB_PD_GONE);
 }
 
@@ -186,11 +210,9 @@ static void went(struct vb_range *range, void *with)
 {
     const struct change *change = with;
     const struct vb_mr_shared *entry = entry_of(of(range));
-    struct pages pages = pages_of(entry, change->low, change->high);
-    _Atomic uint64_t *map = map_of(&change->adapter->self, entry);
+    struct marked marked = marked_of(&change->adapter->self, entry);
 
-    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
-        atomic_fetch_or(&map[word], bits_in(pages, word));
+    set_bits(&marked, 0, change);
 }
 
 /* It is about to go no more. */
@@ -198,11 +220,11 @@ static void unmark(struct vb_range *range, void *with)
 {
     const struct change *change = with;
     const struct vb_mr_shared *entry = entry_of(of(range));
-    struct pages pages = pages_of(entry, change->low, change->high);
-    _Atomic uint64_t *map = map_of(&change->adapter->self, entry);
+    struct marked marked = marked_of(&change->adapter->self, entry);
+    struct pages pages = pages_of(&marked, change->low, change->high);
 
-    for (uint64_t word = pages.first / WORD; map && word <= pages.last / WORD; ++word)
-        atomic_fetch_and(&map[words_of(entry) + word], ~bits_in(pages, word));
+    for (uint64_t word = pages.first / WORD; is_in(&marked, pages, word); ++word)
+        atomic_fetch_and(&marked.map[marked.words + word], ~bits_in(pages, word));
 }
 
 static void visit(struct change *change, vb_range_visitor *each)

@@ -292,6 +292,7 @@ _Static_assert(sizeof(struct vb_group_shared) == 4 * VB_LINE, "whole lines");
 struct vb_view {
     uint8_t *base;
     uint64_t size;
+    uint64_t nowhere; /* offset of VB_STAGE_BYTES behind the header, which mean nothing: vb_at */
     struct vb_segment_header *header;
     struct vb_mr_shared *mr;
     uint32_t mr_last; /* the index of its last entry: what a peer writes cannot lead beyond it */
@@ -332,28 +333,88 @@ static inline uint32_t vb_qp_dest(const struct vb_qp_shared *qp)
     return __atomic_load_n(&qp->dest_qp_num, __ATOMIC_RELAXED);
 }
 
-static inline void *vb_at(const struct vb_view *view, uint64_t offset)
+/*
+ * Where an offset that stands in a segment leads. Its owner and all peers of that write to it, so
+ * it may be anything, and change while it is looked at: one that leads out of the segment leads to
+ * bytes of it that mean nothing, so that garbage in a segment stays there. `room`, VB_STAGE_BYTES
+ * at most unless the caller has looked: what will be touched. Callers align the offset. A compare
+ * and a conditional move.
+ */
+static inline void *vb_at(const struct vb_view *view, uint64_t offset, uint64_t room)
 {
-    return view->base + offset;
+    return view->base + (offset <= view->size - room ? offset : view->nowhere);
+}
+
+/* Entries of the tables, by an index that stands in a segment. */
+static inline struct vb_qp_shared *vb_view_qp(const struct vb_view *view, uint32_t index)
+{
+    return &view->qp[index % VB_MAX_QP];
+}
+
+static inline struct vb_cq_shared *vb_view_cq(const struct vb_view *view, uint32_t index)
+{
+    return &view->cq[index % VB_MAX_CQ];
+}
+
+static inline struct vb_srq_shared *vb_view_srq(const struct vb_view *view, uint32_t index)
+{
+    return &view->srq[index % VB_MAX_SRQ];
 }
 
 static inline struct vb_cqe *vb_cqe_at(const struct vb_view *view, const struct vb_cq_shared *cq,
                                        uint32_t position)
 {
-    return (struct vb_cqe *)vb_at(view, cq->ring) + (position & cq->mask);
+    uint64_t entry = (uint64_t)(position & cq->mask) * sizeof(struct vb_cqe);
+
+    return vb_at(view, (cq->ring + entry) & -(uint64_t)VB_LINE, sizeof(struct vb_cqe));
 }
 
 /* Valid until as many more entries as the CQ holds have been polled. */
 static inline uint64_t *vb_cqe_stamp_at(const struct vb_view *view, const struct vb_cq_shared *cq,
                                         uint32_t position)
 {
-    return (uint64_t *)vb_at(view, cq->stamps) + (position & (2 * cq->mask + 1));
+    uint64_t stamp = (uint64_t)(position & (2 * cq->mask + 1)) * sizeof(uint64_t);
+
+    return vb_at(view, (cq->stamps + stamp) & -sizeof(uint64_t), sizeof(uint64_t));
+}
+
+/* The first line of a receive request; how far its elements go, vb_recv_elements says. */
+static inline struct vb_recv_wqe *vb_recv_at(const struct vb_view *view, uint64_t ring,
+                                             uint32_t index, uint32_t stride_log2)
+{
+    uint64_t offset = ring + ((uint64_t)index << stride_log2 % 16);
+
+    return vb_at(view, offset & -(uint64_t)VB_LINE, VB_LINE);
 }
 
 static inline struct vb_recv_wqe *vb_rq_wqe(const struct vb_view *view,
                                             const struct vb_qp_shared *qp, uint32_t position)
 {
-    return vb_at(view, qp->rq_ring + ((uint64_t)(position & qp->rq_mask) << qp->rq_stride_log2));
+    return vb_recv_at(view, qp->rq_ring, position & qp->rq_mask, qp->rq_stride_log2);
+}
+
+/* An element of a receive request, as it was at one instant. */
+struct vb_recv_sge {
+    uint64_t addr;
+    uint32_t length, lkey;
+};
+
+static inline struct vb_recv_sge vb_recv_sge(const struct vb_recv_wqe *wqe, uint32_t i)
+{
+    return (struct vb_recv_sge){
+        __atomic_load_n(&wqe->sge[i].addr, __ATOMIC_RELAXED),
+        __atomic_load_n(&wqe->sge[i].length, __ATOMIC_RELAXED),
+        __atomic_load_n(&wqe->sge[i].lkey, __ATOMIC_RELAXED),
+    };
+}
+
+/* How many it has; 0: more than there can be, or than the segment has room for. Read once. */
+static inline uint32_t vb_recv_elements(const struct vb_view *view, const struct vb_recv_wqe *wqe)
+{
+    uint32_t count = __atomic_load_n(&wqe->num_sge, __ATOMIC_RELAXED);
+    uint64_t room = view->size - (uint64_t)((const uint8_t *)wqe - view->base);
+
+    return count <= VB_MAX_SGE && sizeof(*wqe) + count * sizeof(wqe->sge[0]) <= room ? count : 0;
 }
 
 /*
@@ -363,7 +424,8 @@ static inline struct vb_recv_wqe *vb_rq_wqe(const struct vb_view *view,
 static inline uint8_t *vb_rq_stage(const struct vb_view *view, const struct vb_qp_shared *qp,
                                    uint32_t position)
 {
-    return vb_at(view, qp->rq_stage + (uint64_t)(position % VB_STAGE_SLOTS) * VB_STAGE_BYTES);
+    return vb_at(view, qp->rq_stage + (uint64_t)(position % VB_STAGE_SLOTS) * VB_STAGE_BYTES,
+                 VB_STAGE_BYTES);
 }
 
 /* A receive request of an XRC SRQ has completed, taken by this target QP. */
@@ -378,7 +440,9 @@ static inline void vb_cqe_name_xrc(struct vb_cqe *entry, uint32_t srq, uint32_t 
  * Receive Queue made an SRQ is its own. */
 static inline uint32_t vb_recv_pd(const struct vb_view *view, const struct vb_qp_shared *qp)
 {
-    return qp->srq ? view->srq[qp->srq - 1].pd : qp->pd;
+    uint32_t srq = __atomic_load_n(&qp->srq, __ATOMIC_RELAXED);
+
+    return srq ? vb_view_srq(view, srq - 1)->pd : qp->pd;
 }
 
 /*
@@ -401,7 +465,16 @@ static inline struct vb_recv_wqe *vb_srq_wqe(const struct vb_view *view,
 {
     uint64_t wqes = __atomic_load_n(&srq->wqes, __ATOMIC_ACQUIRE); /* it may just have grown */
 
-    return vb_at(view, wqes + ((uint64_t)index << srq->stride_log2));
+    return vb_recv_at(view, wqes, index, srq->stride_log2);
+}
+
+/* Under the SRQ's lock: where the index of the request at a position in the order stands. */
+static inline uint32_t *vb_srq_order_at(const struct vb_view *view, const struct vb_srq_shared *srq,
+                                        uint32_t position)
+{
+    uint64_t entry = (uint64_t)(position & srq->mask) * sizeof(uint32_t);
+
+    return vb_at(view, (srq->order + entry) & -sizeof(uint32_t), sizeof(uint32_t));
 }
 
 #endif

@@ -60,9 +60,12 @@ uint32_t vb_multicast_members(const struct vb_view *view, const uint8_t gid[16],
 
 /* ---- changing, by the owner under adapter->groups ---- */
 
+/* The table may be written to by peers. */
 static uint32_t count_of(const struct vb_group_shared *group)
 {
-    return atomic_load_explicit(&group->count, memory_order_relaxed);
+    uint32_t count = atomic_load_explicit(&group->count, memory_order_relaxed);
+
+    return count < VB_GROUP_QPS ? count : VB_GROUP_QPS;
 }
 
 static struct vb_group_shared *find(struct vb_adapter *adapter, const uint8_t gid[16])

@@ -106,7 +106,7 @@ static bool is_bound(const struct vb_view *view, const struct vb_mr_shared *entr
 {
     if (!atomic_load(&entry->key))
         return false;
-    return !entry->qp || view->qp[entry->qp - 1].epoch == entry->epoch;
+    return !entry->qp || vb_view_qp(view, entry->qp - 1)->epoch == entry->epoch;
 }
 
 bool vb_mw_covers(const struct vb_adapter *adapter, uint32_t region)

@@ -20,9 +20,15 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
         vb_event_raise(qp->context, type, &qp->ibv);
 }
 
+/* An event of another kind would not be about a QP. */
+enum {
+    OF_PEERS = 1u << IBV_EVENT_QP_FATAL | 1u << IBV_EVENT_QP_REQ_ERR |
+        1u << IBV_EVENT_QP_ACCESS_ERR | 1u << IBV_EVENT_COMM_EST,
+};
+
 uint32_t vb_qp_raise_notices(struct vb_qp *qp)
 {
-    uint32_t bits = atomic_exchange(&qp->shared->notices, 0);
+    uint32_t bits = atomic_exchange(&qp->shared->notices, 0) & OF_PEERS;
 
     for (unsigned type = 0; type < 32; ++type)
         if (bits >> type & 1)

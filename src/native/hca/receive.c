@@ -35,7 +35,6 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
     uint64_t in_hand = atomic_load(&qp->shared->srq_inflight);
     uint32_t position, posted;
     bool limit_reached = false;
-    const uint32_t *order;
 
     if (in_hand) { /* taken before, for a message that came to nothing */
         taken->position = vb_srq_in_hand_index(in_hand);
@@ -46,8 +45,7 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
     position = atomic_load(&srq->taken);
     posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
     if (position != posted) {
-        order = vb_at(&adapter->self, srq->order);
-        taken->position = order[position & srq->mask];
+        taken->position = *vb_srq_order_at(&adapter->self, srq, position);
         /* From here until its completion is in, the request is this QP's (vb_rq_flush). */
         atomic_store(&qp->shared->srq_inflight, vb_srq_in_hand(taken->position, position));
         atomic_store(&srq->taken, position + 1);
@@ -78,27 +76,27 @@ enum vb_check vb_receive_place(struct vb_qp *qp, const struct vb_recv_wqe *wqe, 
 {
     const struct vb_adapter *adapter = qp->context->adapter;
     const struct vb_view *self = &adapter->self;
-    uint32_t pd = vb_recv_pd(self, qp->shared);
+    uint32_t pd = vb_recv_pd(self, qp->shared), count = vb_recv_elements(self, wqe);
 
-    for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
+    for (uint32_t i = 0; i < count && length; ++i) {
+        const struct vb_recv_sge sge = vb_recv_sge(wqe, i);
         uint64_t here, addr;
         const struct vb_mr_shared *mr;
         enum vb_check check;
         uint32_t part;
         uint8_t *at;
 
-        if (offset >= wqe->sge[i].length) {
-            offset -= wqe->sge[i].length;
+        if (offset >= sge.length) {
+            offset -= sge.length;
             continue;
         }
-        here = wqe->sge[i].length - offset;
-        addr = wqe->sge[i].addr + offset;
+        here = sge.length - offset;
+        addr = sge.addr + offset;
         part = here < length ? (uint32_t)here : length;
         offset = 0;
-        check =
-            vb_lkey_find(self, pd, wqe->sge[i].lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr, &at);
+        check = vb_lkey_find(self, pd, sge.lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr, &at);
         if (VB_UNLIKELY(check))
-            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
+            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, sge.lkey, addr, part,
                                IBV_ACCESS_LOCAL_WRITE, mr);
         if (bytes && VB_UNLIKELY(vb_mr_put(adapter, mr, at, bytes, part))) {
             *evidence =

@@ -47,6 +47,8 @@ static uint32_t first_unfinished(struct vb_qp *qp)
 {
     uint32_t taken = atomic_load(&qp->shared->rq_taken);
 
+    if (qp->rq_posted - taken > qp->cap.max_recv_wr) /* a peer wrote nonsense */
+        taken = qp->rq_posted < qp->cap.max_recv_wr ? 0 : qp->rq_posted - qp->cap.max_recv_wr;
     while (taken != qp->rq_posted && vb_rq_is_completed(qp, taken))
         ++taken;
     return taken;

@@ -388,8 +388,10 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
     if (VB_UNLIKELY(qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire) >=
-                    qp->cap.max_send_wr))
-        return decline_full(qp);
+                        qp->cap.max_send_wr ||
+                    qp->sq_posted - qp->sq_next >= qp->cap.max_send_wr))
+        return decline_full(
+            qp); /* the second: a completion in the ring may not be of this process */
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
     if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || (qp->by_packets | qp->paced))) {

@@ -44,10 +44,8 @@ static void free_parts(struct vb_srq *srq)
 {
     struct vb_adapter *adapter = srq->context->adapter;
 
-    if (srq->shared) {
-        vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->wqes));
-        vb_heap_free(adapter->segment, vb_at(&adapter->self, srq->shared->order));
-    }
+    vb_heap_free(adapter->segment, srq->wqes);
+    vb_heap_free(adapter->segment, srq->order);
     for (uint32_t i = 0; i < srq->outgrown_count; ++i)
         vb_heap_free(adapter->segment, srq->outgrown[i]);
     free(srq->free);
@@ -59,8 +57,8 @@ static int alloc_rings(struct vb_srq *srq, uint32_t count)
 {
     struct vb_adapter *adapter = srq->context->adapter;
     uint32_t stride = vb_recv_stride_log2(srq->max_sge);
-    void *wqes = vb_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
-    void *order = vb_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
+    uint8_t *wqes = vb_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
+    uint32_t *order = vb_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
     struct vb_srq_shared *shared = &adapter->self.srq[srq->index];
     uint32_t life = atomic_load(&shared->life);
 
@@ -77,7 +75,17 @@ static int alloc_rings(struct vb_srq *srq, uint32_t count)
     shared->pd = srq->pd->number;
     atomic_store(&shared->life, life + 1);
     srq->shared = shared;
+    srq->wqes = wqes;
+    srq->order = order;
+    srq->room = count;
     return 0;
+}
+
+/* The request's place, as its owner knows it. */
+static struct vb_recv_wqe *own_wqe(const struct vb_srq *srq, uint32_t index)
+{
+    return (struct vb_recv_wqe *)(void *)(srq->wqes +
+                                          ((size_t)index << vb_recv_stride_log2(srq->max_sge)));
 }
 
 static int fill_free_list(struct vb_srq *srq, uint32_t count)
@@ -239,7 +247,7 @@ static uint32_t waiting(const struct vb_srq *srq)
 /* What a larger SRQ has in place of what it had. */
 struct rings {
     uint32_t room;
-    void *wqes;
+    uint8_t *wqes;
     uint32_t *order;
     uint32_t *free;
     int64_t *position;
@@ -258,7 +266,7 @@ static void free_rings(struct vb_srq *srq, const struct rings *rings)
 static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
 {
     struct vb_heap *segment = srq->context->adapter->segment;
-    size_t stride = (size_t)1 << srq->shared->stride_log2;
+    size_t stride = (size_t)1 << vb_recv_stride_log2(srq->max_sge);
 
     rings->room = room;
     rings->wqes = vb_heap_alloc(segment, room * stride, VB_LINE);
@@ -274,14 +282,15 @@ static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
 /* Under both locks: every request keeps its index and its place in the order. */
 static void carry_over(const struct vb_srq *srq, const struct rings *to)
 {
-    const struct vb_view *self = &srq->context->adapter->self;
     const struct vb_srq_shared *shared = srq->shared;
-    const uint32_t *order = vb_at(self, shared->order);
-    uint32_t posted = atomic_load(&shared->posted), had = shared->mask + 1, added = to->room - had;
+    uint32_t posted = atomic_load(&shared->posted), had = srq->room, added = to->room - had;
+    uint32_t taken = atomic_load(&shared->taken);
 
-    memcpy(to->wqes, vb_srq_wqe(self, shared, 0), (size_t)had << shared->stride_log2);
-    for (uint32_t at = atomic_load(&shared->taken); at != posted; ++at)
-        to->order[at & (to->room - 1)] = order[at & shared->mask];
+    memcpy(to->wqes, srq->wqes, (size_t)had << vb_recv_stride_log2(srq->max_sge));
+    if (posted - taken > had) /* a peer wrote nonsense */
+        taken = posted - had;
+    for (uint32_t at = taken; at != posted; ++at)
+        to->order[at & (to->room - 1)] = srq->order[at & (had - 1)];
     memcpy(to->position, srq->position, had * sizeof(*to->position));
     for (uint32_t i = 0; i < added; ++i) {
         to->position[had + i] = -1;
@@ -294,13 +303,14 @@ static void carry_over(const struct vb_srq *srq, const struct rings *to)
 static void use_rings(struct vb_srq *srq, struct rings *rings)
 {
     struct vb_heap *segment = srq->context->adapter->segment;
-    const struct vb_view *self = &srq->context->adapter->self;
     struct vb_srq_shared *shared = srq->shared;
-    struct rings old = {
-        .order = vb_at(self, shared->order), .free = srq->free, .position = srq->position};
+    struct rings old = {.order = srq->order, .free = srq->free, .position = srq->position};
 
-    srq->outgrown[srq->outgrown_count++] = vb_srq_wqe(self, shared, 0);
-    srq->free_count += rings->room - (shared->mask + 1);
+    srq->outgrown[srq->outgrown_count++] = srq->wqes;
+    srq->free_count += rings->room - srq->room;
+    srq->wqes = rings->wqes;
+    srq->order = rings->order;
+    srq->room = rings->room;
     srq->free = rings->free;
     srq->position = rings->position;
     __atomic_store_n(&shared->wqes, vb_heap_offset(segment, rings->wqes), __ATOMIC_RELEASE);
@@ -334,18 +344,18 @@ static int set_size(struct vb_srq *srq, uint32_t max_wr)
     uint32_t used;
     bool fits;
 
-    if (max_wr > srq->shared->mask + 1) {
+    if (max_wr > srq->room) {
         int error = grow(srq, max_wr);
 
         if (error)
             return error;
     }
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
-    used = srq->shared->mask + 1 - srq->free_count;
+    used = srq->room - srq->free_count;
     fits = used <= max_wr;
     if (fits) {
         srq->max_wr = max_wr;
-        srq->withheld = srq->shared->mask + 1 - max_wr;
+        srq->withheld = srq->room - max_wr;
     }
     vb_unlock(&srq->post_lock);
     return fits ? 0
@@ -421,10 +431,9 @@ void vb_srq_notice(struct vb_srq *srq)
 static void enter_order(struct vb_srq *srq, uint32_t index)
 {
     struct vb_srq_shared *shared = srq->shared;
-    uint32_t *order = vb_at(&srq->context->adapter->self, shared->order);
     uint32_t posted = atomic_load_explicit(&shared->posted, memory_order_relaxed);
 
-    order[posted & shared->mask] = index;
+    srq->order[posted & (srq->room - 1)] = index;
     srq->position[index] = posted;
     atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
 }
@@ -444,7 +453,7 @@ static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
                           "completions are not polled yet; poll the CQ, or give it more room",
                           srq->max_wr);
     index = srq->free[--srq->free_count];
-    vb_recv_write(vb_srq_wqe(&srq->context->adapter->self, srq->shared, index), wr);
+    vb_recv_write(own_wqe(srq, index), wr);
     enter_order(srq, index);
     return 0;
 }
@@ -466,8 +475,10 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
 {
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
-    srq->position[wqe] = -1;
-    srq->free[srq->free_count++] = wqe;
+    if (wqe < srq->room && srq->position[wqe] >= 0) { /* else a peer wrote nonsense */
+        srq->position[wqe] = -1;
+        srq->free[srq->free_count++] = wqe;
+    }
     vb_unlock(&srq->post_lock);
 }
 
@@ -483,8 +494,7 @@ bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
     bool taken;
 
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
-    taken = index <= srq->shared->mask &&
-            (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
+    taken = index < srq->room && (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
             srq->position[index] == position;
     vb_unlock(&srq->post_lock);
     return taken;

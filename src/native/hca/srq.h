@@ -25,6 +25,10 @@ struct vb_srq {
     uint32_t index;
     uint32_t max_wr;
     uint32_t max_sge;
+    /* What the entry in the segment says too, where peers may write to it. */
+    uint8_t *wqes;
+    uint32_t *order;
+    uint32_t room;              /* of both rings */
     _Atomic uint32_t post_lock; /* the free list, `posted` and the sizes */
     uint32_t *free;
     uint32_t free_count;

@@ -61,7 +61,7 @@ static const struct vb_srq_shared *find(const struct vb_view *view, uint32_t srq
 static bool has_in_hand(const struct vb_view *view, const struct vb_qp_shared *target)
 {
     return target->srq && atomic_load(&target->srq_inflight) &&
-           atomic_load(&view->srq[target->srq - 1].life) == target->srq_life;
+           atomic_load(&vb_view_srq(view, target->srq - 1)->life) == target->srq_life;
 }
 
 enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *target,
@@ -99,8 +99,10 @@ void vb_xrc_follow(struct vb_qp *qp)
     uint32_t entry = qp->shared->srq;
     struct vb_srq *srq = NULL;
 
-    if (entry && atomic_load(&adapter->self.srq[entry - 1].life) == qp->shared->srq_life)
-        srq = __atomic_load_n(&adapter->srqs[entry - 1], __ATOMIC_ACQUIRE);
+    if (entry && atomic_load(&vb_view_srq(&adapter->self, entry - 1)->life) == qp->shared->srq_life)
+        srq = __atomic_load_n(&adapter->srqs[(entry - 1) % VB_MAX_SRQ], __ATOMIC_ACQUIRE);
+    if (srq && !srq->cq) /* an SRQ of another kind: the entry is not what a requester wrote */
+        srq = NULL;
     qp->srq = srq;
     qp->recv_cq = srq ? srq->cq : NULL;
     qp->pd = srq ? srq->pd : NULL;
@@ -120,6 +122,8 @@ enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
     if (VB_UNLIKELY(check))
         return check;
     vb_xrc_follow(qp); /* who withdraws the SRQ waits for the engine's lock */
+    if (VB_UNLIKELY(!qp->srq))
+        return VB_CHECK_XRC_SRQ;
     count_poller(qp->srq);
     return VB_CHECK_OK;
 }
@@ -170,7 +174,7 @@ enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uin
         return VB_CHECK_XRC_SRQ;
     if (srq->xrcd != domain)
         return VB_CHECK_XRC_DOMAIN;
-    *door = found = &view->qp[srq->door - 1];
+    *door = found = vb_view_qp(view, srq->door - 1);
     if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
         found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
         return VB_CHECK_XRC_SRQ; /* it has just gone */

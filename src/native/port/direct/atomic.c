@@ -66,6 +66,9 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
     uint8_t *here = vb_peer_pointer(peer, mr, iova, sizeof(uint64_t));
     uint64_t addr = mr->addr + (iova - mr->iova);
 
+    if (VB_UNLIKELY((uintptr_t)here %
+                    sizeof(uint64_t))) /* its offset is not what its owner wrote */
+        return -EFAULT;
     if (mr->in_heap && here)
         return vb_atomic_by_processor(here, op, compare_add, swap_value, result);
     if (here)

@@ -182,17 +182,27 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_ato
     return error;
 }
 
+/* The requester may write to its job at any time: what was checked is not read again. */
 static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
 {
-    void *here = (void *)(uintptr_t)job->addr;
+    uint64_t addr = __atomic_load_n(&job->addr, __ATOMIC_RELAXED), result = 0;
+    uint64_t length = __atomic_load_n(&job->length, __ATOMIC_RELAXED);
+    void *here = (void *)(uintptr_t)addr;
+    int error;
 
-    switch (job->op) {
+    if (length > VB_BOUNCE_CHUNK)
+        return -EINVAL;
+    switch (__atomic_load_n(&job->op, __ATOMIC_RELAXED)) {
     case VB_BOUNCE_WRITE:
-        return vb_guarded_write(here, job->data, job->length);
+        return vb_guarded_write(here, job->data, length);
     case VB_BOUNCE_READ:
-        return vb_guarded_read(job->data, here, job->length);
+        return vb_guarded_read(job->data, here, length);
     default:
-        return vb_atomic_own(direct, here, job->atomic, job->compare_add, job->swap, &job->result);
+        if (addr % sizeof(uint64_t))
+            return -EINVAL;
+        error = vb_atomic_own(direct, here, job->atomic, job->compare_add, job->swap, &result);
+        job->result = result;
+        return error;
     }
 }
 
@@ -214,12 +224,13 @@ void vb_bounce_serve(struct vb_direct *direct, struct vb_peer *requester, uint64
 {
     struct vb_bounce_job *job;
 
-    if (offset > requester->view.size || requester->view.size - offset < sizeof(*job))
+    if (offset % VB_LINE || offset > requester->view.size ||
+        requester->view.size - offset < sizeof(*job))
         return;
-    job = vb_at(&requester->view, offset);
+    job = vb_at(&requester->view, offset, sizeof(*job));
     pthread_mutex_lock(&direct->serve_mutex);
     if (take(job)) {
-        job->error = job->length <= VB_BOUNCE_CHUNK ? carry_out(direct, job) : -EINVAL;
+        job->error = carry_out(direct, job);
         atomic_store_explicit(&job->state, VB_BOUNCE_DONE, memory_order_release);
     }
     pthread_mutex_unlock(&direct->serve_mutex);

@@ -285,6 +285,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     pthread_mutex_init(&made->peers_mutex, NULL);
     pthread_mutex_init(&made->serve_mutex, NULL);
     pthread_mutex_init(&made->links_mutex, NULL);
+    pthread_mutex_init(&made->spare_mutex, NULL);
     error = open_addresses(config, &made->addresses);
     if (!error) {
         error = open_adapter(made);
@@ -321,6 +322,7 @@ void vb_direct_close(struct vb_direct *direct)
     pthread_mutex_destroy(&direct->peers_mutex);
     pthread_mutex_destroy(&direct->serve_mutex);
     pthread_mutex_destroy(&direct->links_mutex);
+    pthread_mutex_destroy(&direct->spare_mutex);
     pthread_mutex_destroy(&direct->self_peer.mutex);
     pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
     free(direct);

@@ -87,7 +87,8 @@ struct vb_direct {
 
     int epoll_fd;
     int wake_fd;
-    int spare_fd; /* given up to refuse a connection when there are no descriptors */
+    int spare_fd; /* given up to refuse a connection when there are no descriptors… */
+    pthread_mutex_t spare_mutex; /* …under this: then no handshake here takes it */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;

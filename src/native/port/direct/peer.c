@@ -96,9 +96,21 @@ static int watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
     return error;
 }
 
+/* Not the descriptor that the service thread has just given up, for an instant, to refuse a peer.
+ */
+static int connect_to(struct vb_direct *direct, uint32_t slot)
+{
+    int socket;
+
+    pthread_mutex_lock(&direct->spare_mutex);
+    socket = vb_slot_socket();
+    pthread_mutex_unlock(&direct->spare_mutex);
+    return socket < 0 ? socket : vb_slot_connect_by(socket, slot);
+}
+
 static int meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **peer)
 {
-    int socket = vb_slot_connect(slot);
+    int socket = connect_to(direct, slot);
     int error = socket < 0 ? socket : shake_hands(direct, socket, peer);
 
     if (error == -EAGAIN)

@@ -45,10 +45,10 @@ static void take_index(const struct vb_qp *qp, const struct vb_srq_shared *srq, 
 
 static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
 {
-    struct vb_srq_shared *srq = &qp->peer->view.srq[qp->remote->srq - 1];
+    uint32_t number = qp->remote->srq - 1;
+    struct vb_srq_shared *srq = vb_view_srq(&qp->peer->view, number);
     uint64_t in_hand = atomic_load(&qp->remote->srq_inflight);
     uint32_t position, posted;
-    const uint32_t *order;
     bool crossed;
 
     if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
@@ -63,16 +63,14 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
         vb_unlock(&srq->lock);
         return -EAGAIN;
     }
-    order = vb_at(&qp->peer->view, srq->order);
-    take_index(qp, srq, order[position & srq->mask], taken);
+    take_index(qp, srq, *vb_srq_order_at(&qp->peer->view, srq, position), taken);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
     atomic_store(&qp->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
     atomic_store(&srq->taken, position + 1);
     crossed = crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
     if (VB_UNLIKELY(crossed))
-        vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_SRQ_NOTICE,
-                       qp->remote->srq - 1);
+        vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_SRQ_NOTICE, number);
     return 0;
 }
 
@@ -84,7 +82,7 @@ int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken)
 /* Wakes the peer's channel itself if it may, or asks the peer to. */
 static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq)
 {
-    struct vb_cq_shared *shared = &peer->view.cq[cq];
+    struct vb_cq_shared *shared = vb_view_cq(&peer->view, cq);
     struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
     bool woken = false;
 
@@ -106,7 +104,7 @@ void vb_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32
                           unsigned pushed)
 {
     if ((pushed & VB_PUSH_EVENT) && peer->self)
-        atomic_fetch_or(&peer->view.cq[cq].notices, VB_PUSH_EVENT);
+        atomic_fetch_or(&vb_view_cq(&peer->view, cq)->notices, VB_PUSH_EVENT);
     else if (pushed & VB_PUSH_EVENT)
         wake_channel(direct, peer, cq);
     if ((pushed & VB_PUSH_OVERRUN) || peer->self)
@@ -183,21 +181,30 @@ static inline bool may_vanish(const struct vb_peer *peer, const struct vb_mr_sha
     return peer->self || peer->cma;
 }
 
+/* Its elements have less room than its length says: the request is not as its owner wrote it. */
+static VB_COLD enum vb_check note_short(const struct vb_recv_wqe *wqe, uint64_t length,
+                                        struct vb_evidence *evidence)
+{
+    *evidence = (struct vb_evidence){
+        .check = VB_CHECK_RECV_TOO_SHORT, .length = length, .mr_length = wqe->length};
+    return VB_CHECK_RECV_TOO_SHORT;
+}
+
 enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence)
 {
-    uint32_t pd = vb_recv_pd(&peer->view, remote);
+    uint32_t pd = vb_recv_pd(&peer->view, remote), count = vb_recv_elements(&peer->view, wqe);
 
     spans->count = 0;
     spans->total = 0;
     spans->at_once = false;
-    for (uint32_t i = 0; i < wqe->num_sge && length; ++i) {
-        uint64_t part = wqe->sge[i].length < length ? wqe->sge[i].length : length;
-        uint64_t addr = wqe->sge[i].addr;
+    for (uint32_t i = 0; i < count && length; ++i) {
+        const struct vb_recv_sge sge = vb_recv_sge(wqe, i);
+        uint64_t part = sge.length < length ? sge.length : length, addr = sge.addr;
         const struct vb_mr_shared *mr;
         enum vb_check check =
-            vb_mr_check(&peer->view, pd, wqe->sge[i].lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr);
+            vb_mr_check(&peer->view, pd, sge.lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr);
 
         if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(mr, pd)) {
             vb_spans_add(spans, peer->self ? (uint8_t *)(uintptr_t)mr->addr : NULL, mr->addr, part);
@@ -205,14 +212,14 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
             continue;
         }
         if (VB_UNLIKELY(check && part))
-            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, wqe->sge[i].lkey, addr, part,
+            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, sge.lkey, addr, part,
                                IBV_ACCESS_LOCAL_WRITE, mr);
         vb_spans_add(spans, vb_peer_pointer(peer, mr, addr, part), mr->addr + (addr - mr->iova),
                      part);
         spans->at_once |= may_vanish(peer, mr);
         length -= part;
     }
-    return VB_CHECK_OK;
+    return VB_LIKELY(!length) ? VB_CHECK_OK : note_short(wqe, spans->total + length, evidence);
 }
 
 VB_COLD enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uint32_t rkey,

@@ -15,7 +15,8 @@
 /* A receive request in hand. */
 struct vb_taken {
     const struct vb_recv_wqe *wqe;
-    uint32_t position; /* in the receive queue, or the SRQ's request index */
+    uint32_t position;       /* in the receive queue, or the SRQ's request index */
+    struct vb_cq_shared *cq; /* from vb_deliver_begin on: whose lock is held */
 };
 
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
@@ -24,7 +25,7 @@ int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken);
 /* A completion will follow: the line that it goes to is fetched while the request is checked. */
 static inline void vb_deliver_expect(const struct vb_qp *qp)
 {
-    const struct vb_cq_shared *cq = &qp->peer->view.cq[qp->remote->recv_cq];
+    const struct vb_cq_shared *cq = vb_view_cq(&qp->peer->view, qp->remote->recv_cq);
 
     vb_prefetch_to_write(vb_cqe_at(&qp->peer->view, cq, cq->tail));
 }
@@ -36,13 +37,14 @@ enum ibv_wc_status vb_delivered(struct vb_qp *qp, unsigned pushed);
  * Its completion, in two steps: the entry to fill but for wr_id, qp and wqe (NULL: `refused` goes
  * to vb_delivered), and its publication, after which the receive request counts as taken.
  */
-static inline struct vb_cqe *vb_deliver_begin(struct vb_qp *qp, const struct vb_taken *taken,
+static inline struct vb_cqe *vb_deliver_begin(struct vb_qp *qp, struct vb_taken *taken,
                                               unsigned *refused)
 {
     struct vb_peer *peer = qp->peer;
-    struct vb_cqe *entry =
-        vb_cqe_reserve(qp->context->adapter, &peer->view, &peer->view.cq[qp->remote->recv_cq],
-                       &peer->gone, refused);
+    struct vb_cqe *entry;
+
+    taken->cq = vb_view_cq(&peer->view, qp->remote->recv_cq);
+    entry = vb_cqe_reserve(qp->context->adapter, &peer->view, taken->cq, &peer->gone, refused);
 
     if (VB_LIKELY(entry != NULL)) {
         entry->wr_id = taken->wqe->wr_id;
@@ -56,8 +58,7 @@ static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct v
                                                 struct vb_cqe *entry, bool solicited)
 {
     struct vb_qp_shared *remote = qp->remote;
-    unsigned pushed =
-        vb_cqe_publish(qp->context->adapter, &qp->peer->view.cq[remote->recv_cq], entry, solicited);
+    unsigned pushed = vb_cqe_publish(qp->context->adapter, taken->cq, entry, solicited);
 
     if (remote->srq)
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);

@@ -117,10 +117,12 @@ static int open_spare(void)
 /* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
 static void refuse_link(struct vb_direct *direct, struct link *listener)
 {
+    pthread_mutex_lock(&direct->spare_mutex);
     if (direct->spare_fd >= 0)
         close(direct->spare_fd);
     close(vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
     direct->spare_fd = open_spare();
+    pthread_mutex_unlock(&direct->spare_mutex);
 }
 
 static void accept_link(struct vb_direct *direct, struct link *listener)

@@ -60,15 +60,26 @@ int vb_slot_claim(uint32_t start, uint32_t *slot)
 
 enum { CONNECT_SECONDS = 2 };
 
+int vb_slot_socket(void)
+{
+    int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+
+    return fd < 0 ? -errno : fd;
+}
+
 int vb_slot_connect(uint32_t slot)
+{
+    int fd = vb_slot_socket();
+
+    return fd < 0 ? fd : vb_slot_connect_by(fd, slot);
+}
+
+int vb_slot_connect_by(int fd, uint32_t slot)
 {
     struct sockaddr_un address;
     socklen_t length = slot_name(slot, &address);
-    int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     struct timeval limit = {.tv_sec = CONNECT_SECONDS}, none = {0};
 
-    if (fd < 0)
-        return -errno;
     /* The queue of a stopped process fills up. */
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     if (connect(fd, (struct sockaddr *)&address, length)) {

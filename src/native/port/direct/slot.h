@@ -17,5 +17,8 @@ int vb_slot_claim(uint32_t start, uint32_t *slot);
 
 /* A socket connected to the process that holds the slot; -ECONNREFUSED when nobody does. */
 int vb_slot_connect(uint32_t slot);
+/* Its two halves: a descriptor, or -errno; and the connection, whose failure closes it. */
+int vb_slot_socket(void);
+int vb_slot_connect_by(int fd, uint32_t slot);
 
 #endif

@@ -9,7 +9,7 @@
 
 void vb_unplaced_note(struct vb_qp *qp, const struct vb_spans *buffers)
 {
-    const struct vb_cq_shared *cq = &qp->peer->view.cq[qp->remote->recv_cq];
+    const struct vb_cq_shared *cq = vb_view_cq(&qp->peer->view, qp->remote->recv_cq);
 
     if (!buffers->count)
         return;
@@ -47,12 +47,12 @@ static bool touches(const struct vb_qp *qp, const struct vb_spans *target)
 
 static void ask_to_place(struct vb_qp *qp)
 {
-    struct vb_message message = {.type = VB_MSG_PLACE, .object = qp->remote->recv_cq};
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_message message = {.type = VB_MSG_PLACE, .object = qp->remote->recv_cq % VB_MAX_CQ};
+    struct vb_cq *own = qp->context->adapter->cqs[message.object];
 
-    if (qp->peer->self)
-        vb_cq_place(direct->adapter.cqs[qp->remote->recv_cq]);
-    else
+    if (qp->peer->self && own)
+        vb_cq_place(own);
+    else if (!qp->peer->self)
         vb_message_send(qp->peer->socket, &message, NULL, 0, false);
 }
 
@@ -71,7 +71,7 @@ static int wait_until_placed(const struct vb_qp *qp, const struct vb_cq_shared *
 
 int vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target)
 {
-    const struct vb_cq_shared *cq = &qp->peer->view.cq[qp->remote->recv_cq];
+    const struct vb_cq_shared *cq = vb_view_cq(&qp->peer->view, qp->remote->recv_cq);
     int error = 0;
 
     if (!is_placed(cq, qp->unplaced_cq_position)) {

@@ -54,6 +54,7 @@ static void open_receive(struct vb_sim *sim)
 static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
 {
     adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* a ring's offset is 0 */
+                                     .size = UINT64_MAX,              /* nobody shares it */
                                      .header = sim->header,
                                      .mr = sim->mr,
                                      .mr_last = KEY >> 8,
