@@ -172,7 +172,7 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
 /*
  * May the memory go before the payload of a SEND is put there by poll? A process that is watched
  * hears of it in time. One that is not has to be written to at once, by its service thread where
- * nothing else reaches its memory: 5 to 10 times as long, so unreliable services, whose senders are
+ * nothing else reaches its memory: 6 to 11 times as long, so unreliable services, whose senders are
  * promised nothing, leave that to poll.
  */
 static inline bool may_vanish(const struct vb_peer *peer, const struct vb_qp_shared *remote,
