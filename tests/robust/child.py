@@ -51,6 +51,7 @@ _CALLS = {
         "memfd_create": 319,
         "membarrier": 324,
         "clone3": 435,
+        "munmap": 11,
     },
     "aarch64": {
         "process_vm_readv": 270,
@@ -58,6 +59,7 @@ _CALLS = {
         "memfd_create": 279,
         "membarrier": 283,
         "clone3": 435,
+        "munmap": 215,
     },
 }
 
@@ -65,6 +67,10 @@ _CALLS = {
 LIBC = ctypes.CDLL(None)
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+LIBC.free.argtypes = [ctypes.c_void_p]
+LIBC.malloc.argtypes = [ctypes.c_size_t]
+LIBC.malloc.restype = ctypes.c_void_p
+M_MMAP_THRESHOLD = -3
 
 
 class _Filter(ctypes.Structure):
@@ -219,13 +225,24 @@ class RobustSide(Side):
             for qp in made:
                 qp.close()
 
-    def map_buffer(self, nbytes: int, alloc: bool) -> None:
-        """A region of whole pages, of Verbena's heap or mapped by the program itself."""
-        if alloc:
+    def map_buffer(self, nbytes: int, kind: str) -> None:
+        """A region of whole pages: of Verbena's heap ("alloc"), or of the program's own memory.
+
+        "own" is a mapping, "malloc" a block that libc maps and unmaps by itself, "file" a shared
+        mapping of a file without a name.
+        """
+        if kind == "alloc":
             self.buffer = self.pd.alloc(nbytes, ALL)
+        elif kind == "file":
+            self.file = os.memfd_create("buffer")
+            os.ftruncate(self.file, nbytes)
+            self.mapping = mmap.mmap(self.file, nbytes)
+            self.buffer = self.pd.reg_mr(self.mapping, ALL)
         else:
-            block = Block(nbytes)  # unmapped, it is free for good: nothing else gets its address
-            self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(block.addr), ALL)
+            LIBC.mallopt(M_MMAP_THRESHOLD, 1 << 17)  # set once, it stays
+            # Unmapped, a Block is free for good: nothing else gets its address.
+            addr = LIBC.malloc(nbytes) if kind == "malloc" else Block(nbytes).addr
+            self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(addr), ALL)
         self.span = self.buffer.addr, nbytes
 
     def receive_there(self, length: int, wr_id: int = 0) -> None:
@@ -239,6 +256,13 @@ class RobustSide(Side):
             self.buffer.close()
         elif how == "unmap":
             assert LIBC.munmap(at, nbytes) == 0
+        elif how == "system call":
+            call = ctypes.c_long(_CALLS[platform.machine()]["munmap"])
+            assert LIBC.syscall(call, ctypes.c_void_p(at), ctypes.c_size_t(nbytes)) == 0
+        elif how == "free":
+            LIBC.free(at)
+        elif how == "shorten":
+            os.ftruncate(self.file, 0)
         else:
             protection = mmap.PROT_READ if how == "protect" else mmap.PROT_READ | mmap.PROT_WRITE
             assert LIBC.mprotect(at, nbytes, protection) == 0

@@ -21,6 +21,8 @@ BOTH_SUCCEED = ("SUCCESS", "SUCCESS")
 BOTH_FAIL = ("REM_OP_ERR", "LOC_PROT_ERR")
 CONFIGURATIONS = {
     "direct": ("direct", "own", False, ()),
+    "direct, bounce ring": ("direct", "own", False, (NO_COPIES,)),
+    "direct, bounce ring, SRQ": ("direct", "own", True, (NO_COPIES,)),
     "direct, watched": ("direct", "own", False, ("watched",)),
     "direct, watched, bounce ring": ("direct", "own", False, ("watched", NO_COPIES)),
     "direct, watched, SRQ": ("direct", "own", True, ("watched",)),
@@ -47,7 +49,7 @@ def outcome(
 ) -> tuple[str, str]:
     """How both ends' requests ended; a success has its bytes in the buffer."""
     data = bytes(1 + i % 250 for i in range(length))
-    far.map_buffer(ROOM, kind == "alloc")
+    far.map_buffer(ROOM, kind)
     far.receive_there(length)
     if before:
         far.change_buffer(how)
@@ -80,5 +82,72 @@ def test_both_ends_say_the_same(
         lost = before and (how == "deregister" or kind == "own")
         ends = outcome(near, far, how, before, length, kind)
         assert ends == (BOTH_FAIL if lost else BOTH_SUCCEED), (how, before, length)
+        near.close()
+        far.close()
+
+
+# ---- memory goes, and nobody tells ----
+
+BLOCK = 1 << 18  # libc maps a block of this size by itself
+UNTOLD = [("own", "unmap"), ("own", "system call"), ("malloc", "free"), ("file", "shorten")]
+UNWATCHED = {"cross-process copies": (), "bounce ring": (NO_COPIES,)}
+
+
+@pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
+@pytest.mark.parametrize(("kind", "how"), UNTOLD)
+def test_a_senders_success_means_that_the_bytes_are_there(
+    start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
+) -> None:
+    """Before the receiver polls, which it does when the memory has gone."""
+    here, there = start_child(*conditions), start_child(*conditions)
+    for length in LENGTHS:
+        near, far = here.make(nbytes=ROOM), there.make()
+        connect(near, far)
+        data = bytes(1 + i % 250 for i in range(length))
+        far.map_buffer(BLOCK, kind)
+        far.receive_there(length)
+        assert send(near, length, data) == "SUCCESS", length
+        assert far.read_buffer(length) == data, length
+        far.change_buffer(how)
+        assert statuses(far) == "SUCCESS", length
+        near.close()
+        far.close()
+
+
+@pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
+@pytest.mark.parametrize(("kind", "how"), UNTOLD)
+def test_memory_goes_between_post_and_poll(
+    start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
+) -> None:
+    """Whichever comes first, the message or the end of the memory: both ends say the same."""
+    here, there = start_child(*conditions), start_child(*conditions)
+    for length in LENGTHS:
+        near, far = here.make(nbytes=ROOM), there.make()
+        connect(near, far)
+        far.map_buffer(BLOCK, kind)
+        far.receive_there(length)
+        near.send(length)
+        far.change_buffer(how)
+        received = statuses(far)
+        assert (statuses(near), received) in (BOTH_SUCCEED, BOTH_FAIL), length
+        near.close()
+        far.close()
+
+
+@pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
+@pytest.mark.parametrize(("kind", "how"), [one for one in UNTOLD if one[1] != "free"])
+def test_memory_that_went_before_the_message_fails_both(
+    start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
+) -> None:
+    """The sender's request ends although the receiver does not poll yet."""
+    here, there = start_child(*conditions), start_child(*conditions)
+    for length in LENGTHS:
+        near, far = here.make(nbytes=ROOM), there.make()
+        connect(near, far)
+        far.map_buffer(BLOCK, kind)
+        far.receive_there(length)
+        far.change_buffer(how)
+        near.send(length)
+        assert (statuses(near), statuses(far)) == BOTH_FAIL, length
         near.close()
         far.close()

@@ -25,7 +25,7 @@ def test_the_request_fails_and_the_process_lives(
     for how in ["nothing", "faulthandler", "handler", "blocked"]:
         near, far = child.make(), child.make()
         connect(near, far)
-        near.map_buffer(8192, False)
+        near.map_buffer(8192, "own")
         near.handle_faults(how)
         near.change_buffer("unmap")
         near.write_from_buffer(*far.region(), 8)
