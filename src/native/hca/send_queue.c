@@ -382,16 +382,22 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
         qp->number, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
 }
 
+/* A peer may have garbled the completions that places are given back by: what waits counts too. */
+static inline bool has_room(const struct vb_qp *qp)
+{
+    uint32_t retired = atomic_load_explicit(&qp->sq_retired, memory_order_acquire);
+
+    return qp->sq_posted - retired < qp->cap.max_send_wr &&
+           qp->sq_posted - qp->sq_next < qp->cap.max_send_wr;
+}
+
 static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
-    if (VB_UNLIKELY(qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire) >=
-                        qp->cap.max_send_wr ||
-                    qp->sq_posted - qp->sq_next >= qp->cap.max_send_wr))
-        return decline_full(
-            qp); /* the second: a completion in the ring may not be of this process */
+    if (VB_UNLIKELY(!has_room(qp)))
+        return decline_full(qp);
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
     if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || (qp->by_packets | qp->paced))) {
