@@ -3,6 +3,7 @@
  * Deregistering a region costs no more where there are thousands of QPs and CQs that never carried
  * a request, and closing the device is linear in what is open. Processor time, of this thread.
  */
+#include <stdlib.h>
 #include <time.h>
 
 #include "pair.h"
@@ -30,24 +31,49 @@ static double time_of_a_region(struct pair *pair)
     return (seconds() - start) / ROUNDS;
 }
 
-static void make_many(struct pair *pair)
+struct many {
+    struct ibv_cq *cq[MANY];
+    struct ibv_qp *qp[MANY];
+    struct ibv_mr *mr[MANY];
+};
+
+static void make_many(struct pair *pair, struct many *many)
 {
     for (int i = 0; i < MANY; ++i) {
-        CHECK(ibv_create_cq(pair->context, 1, NULL, NULL, 0));
-        pair_qp_on(pair, ibv_cq_ex_to_cq(pair->cq));
-        CHECK(ibv_reg_mr(pair->pd, pair->memory, 64, IBV_ACCESS_LOCAL_WRITE));
+        many->cq[i] = ibv_create_cq(pair->context, 1, NULL, NULL, 0);
+        many->qp[i] = pair_qp_on(pair, ibv_cq_ex_to_cq(pair->cq));
+        many->mr[i] = ibv_reg_mr(pair->pd, pair->memory, 64, IBV_ACCESS_LOCAL_WRITE);
+        CHECK(many->cq[i] && many->mr[i]);
     }
+}
+
+/* The device is closed; a program may still destroy what it had made. */
+static void destroy_late(struct pair *pair, struct many *many)
+{
+    for (int i = 0; i < MANY; ++i) {
+        CHECK_EQ(ibv_destroy_qp(many->qp[i]), 0);
+        CHECK_EQ(ibv_destroy_cq(many->cq[i]), 0);
+        CHECK_EQ(ibv_dereg_mr(many->mr[i]), 0);
+    }
+    CHECK_EQ(ibv_destroy_qp(pair->qp[0]), 0);
+    CHECK_EQ(ibv_destroy_qp(pair->qp[1]), 0);
+    CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(pair->cq)), 0);
+    CHECK_EQ(ibv_dereg_mr(pair->mr), 0);
+    CHECK_EQ(ibv_dealloc_pd(pair->pd), 0);
+    free(many);
 }
 
 /* 800 us and 4 s, once. */
 static void regions_and_closing(void)
 {
+    struct many *many = calloc(1, sizeof(*many));
     struct pair pair;
     double alone, among_many, start;
 
+    CHECK(many);
     pair_open(&pair);
     alone = time_of_a_region(&pair);
-    make_many(&pair);
+    make_many(&pair, many);
     among_many = time_of_a_region(&pair);
     if (among_many > 10 * alone + 20e-6)
         fprintf(stderr, "%g us alone, %g us among many\n", alone * 1e6, among_many * 1e6);
@@ -55,6 +81,7 @@ static void regions_and_closing(void)
     start = seconds();
     CHECK_EQ(ibv_close_device(pair.context), 0);
     CHECK(seconds() - start < 0.6);
+    destroy_late(&pair, many);
 }
 
 int main(void)
