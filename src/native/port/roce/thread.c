@@ -140,14 +140,6 @@ static bool is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
     return looks->polled;
 }
 
-/* A thread that comes late finds answers beside the timers that ended while it was kept: these
- * count first, so that nothing is sent again for which the answer is here. */
-static void take_what_waits(struct vb_roce *roce, uint64_t now)
-{
-    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
-        ;
-}
-
 static void serve_timer(struct vb_roce *roce, struct looks *looks)
 {
     uint64_t now;
@@ -158,12 +150,10 @@ static void serve_timer(struct vb_roce *roce, struct looks *looks)
     roce->timer = UINT64_MAX;
     if (vb_steer_deadline(roce->steer) <= now) /* who polls does not do that */
         vb_steer_serve(roce->steer, now);
-    if (is_polled(roce, looks, now)) {
+    if (is_polled(roce, looks, now))
         roce->away_until = looks->valid_until;
-    } else {
-        take_what_waits(roce, now);
+    else
         vb_roce_transmit(roce, now);
-    }
     vb_roce_leave(roce);
 }
 
