@@ -229,12 +229,22 @@ static void say_without_capture(void)
            "sides makes packets");
 }
 
+static void say_without_both(void)
+{
+    say_without_faults();
+    say_without_capture();
+}
+
 /* An InfiniBand port has said it already (settings.c). */
 static void (*unheard_when_direct(const struct vb_settings *settings))(void)
 {
+    bool is_captured = settings->capture && !settings->capture_direct;
+
     if (settings->infiniband)
         return NULL;
-    if (settings->capture && !settings->capture_direct)
+    if (settings->fault && is_captured)
+        return say_without_both;
+    if (is_captured)
         return say_without_capture;
     return settings->fault ? say_without_faults : NULL;
 }
