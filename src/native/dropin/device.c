@@ -159,7 +159,8 @@ static const char *usual_remedy(int error)
                "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN ". Without VERBENA_PORT=roce the processes of this host are "
-                                     "reached all the same";
+                                     "reached all the same, but for another user's: run both as "
+                                     "one user, or each in a network namespace of its own";
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
     case -ENFILE:
