@@ -196,7 +196,10 @@ def test_a_server_for_many_clients_is_ended() -> None:
 @pytest.mark.parametrize(
     ("grace", "said"),
     [
-        ("0.2", ["verbena pair: the server, sh, still ran 0.2 s after the client's end and was ended"]),
+        (
+            "0.2",
+            ["verbena pair: the server, sh, still ran 0.2 s after the client's end and was ended"],
+        ),
         ("0", []),
     ],
 )

@@ -151,7 +151,10 @@ print(attr.timeout, attr.retry_cnt, attr.rnr_retry)
 
 def test_the_event_of_an_idle_connection_has_the_timers_of_the_queue_pair() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IDLE], env=clean_environment(), capture_output=True, text=True,
+        [sys.executable, "-c", IDLE],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr

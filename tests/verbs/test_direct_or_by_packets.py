@@ -35,10 +35,14 @@ cq.wait(1, 30)[0].raise_for_status()
 ITSELF_REFUSED = ITSELF.replace("mr.rkey", "0x5EED")
 # Each packet has a PSN that the responder takes for one that it had: rq_psn is ahead of sq_psn by
 # as many packets as are sent.
-ITSELF_AHEAD = ITSELF.replace("rq_psn=9", "rq_psn=6").replace(
-    "qp.write(mr, mr.addr + 64, mr.rkey, length=64)",
-    "memoryview(mr)[:68] = b'sent' + bytes(60) + b'....'\nqp.recv(mr, 64, 64)\nqp.send(mr, length=64)",
-) + "print(bytes(memoryview(mr)[64:68]))\n"
+ITSELF_AHEAD = (
+    ITSELF.replace("rq_psn=9", "rq_psn=6").replace(
+        "qp.write(mr, mr.addr + 64, mr.rkey, length=64)",
+        "memoryview(mr)[:68] = b'sent' + bytes(60) + b'....'\n"
+        "qp.recv(mr, 64, 64)\nqp.send(mr, length=64)",
+    )
+    + "print(bytes(memoryview(mr)[64:68]))\n"
+)
 READS = (
     BEGIN
     + """

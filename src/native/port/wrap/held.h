@@ -20,7 +20,7 @@ struct vb_held {
     uint32_t icrc_flip;       /* what makes its ICRC wrong; 0: nothing */
     uint8_t pad, reason;
     uint32_t missing_psn, unanswered_us; /* of that reason */
-    uint16_t source_port, ip_id; /* on the way in… */
+    uint16_t source_port, ip_id;         /* on the way in… */
     bool may_fragment;
     struct vb_arrival arrival;
     struct vb_path path; /* …and out */
