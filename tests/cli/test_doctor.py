@@ -27,6 +27,12 @@ def test_this_machine_works() -> None:
     assert done.stdout.splitlines()[-1].startswith("Verbena works here")
 
 
+def test_eight_threads_are_no_limit() -> None:
+    found = host.threads()
+    assert found.verdict is Verdict.GOOD
+    assert found.text == "at least 8 more can be started"
+
+
 def test_json_has_every_finding() -> None:
     command = verbena_command("doctor", "--json")
     found = json.loads(subprocess.run(command, capture_output=True, timeout=60).stdout)

@@ -193,6 +193,23 @@ def test_a_server_for_many_clients_is_ended() -> None:
     assert marked_processes(mark) == []
 
 
+@pytest.mark.parametrize(
+    ("grace", "said"),
+    [
+        (
+            "0.2",
+            ["verbena pair: the server, sh, still ran 0.2 s after the client's end and was ended"],
+        ),
+        ("0", []),
+    ],
+)
+def test_a_server_that_hangs_is_named(grace: str, said: list[str]) -> None:
+    port = free_port()
+    hangs = f"{shlex.join(python(SERVER, port, 0, 0))}; exec {shlex.join(python(FOREVER))}"
+    done = pair(["sh", "-c", hangs], python(CLIENT, port, 0), "--grace", grace)
+    assert (done.returncode, done.stderr.splitlines()) == (0, said)
+
+
 def test_a_client_of_a_server_that_failed_is_ended() -> None:
     port = free_port()
     waits = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; sleep 60"

@@ -84,6 +84,14 @@ static void a_number_that_no_qp_ever_had(void)
     loopback_close(&loop);
 }
 
+static void a_number_that_the_peer_never_told(void)
+{
+    loopback_open(&loop, IBV_QPT_RC);
+    connect_to(loop.qp[1]->number + 100);
+    expect("has that QP in RESET", "There may be no QP of that number at all: compare it with");
+    loopback_close(&loop);
+}
+
 static void a_qp_that_is_not_in_rtr_yet(void)
 {
     loopback_open(&loop, IBV_QPT_RC);
@@ -238,11 +246,20 @@ static void a_process_of_another_user(void)
         a_strange_process(65534, false, "another user's", "VERBENA_PORT=roce");
 }
 
+/* Packets are no way out: the other user's process has UDP port 4791, or this one. */
+static void a_process_of_another_user_is_reached_in_another_network(void)
+{
+    if (geteuid() == 0)
+        a_strange_process(65534, false, "another user's",
+                          "Run both as one user, or each in a network namespace of its own");
+}
+
 int main(void)
 {
     RUN(a_qp_that_is_in_reset);
     RUN(a_qp_that_was_destroyed);
     RUN(a_number_that_no_qp_ever_had);
+    RUN(a_number_that_the_peer_never_told);
     RUN(a_qp_that_is_not_in_rtr_yet);
     RUN(a_qp_that_has_failed);
     RUN(a_qp_with_another_other_end);
@@ -253,5 +270,6 @@ int main(void)
     RUN(a_process_that_hangs_up);
     RUN(a_process_that_says_nothing);
     RUN(a_process_of_another_user);
+    RUN(a_process_of_another_user_is_reached_in_another_network);
     return 0;
 }

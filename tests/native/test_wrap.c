@@ -195,6 +195,8 @@ static void test_a_delayed_packet_is_a_copy(void)
     setup(&wrap, "delay 2ms");
     memcpy(before, payload, PAYLOAD);
     packet.reason = VB_PACKET_AFTER_RNR;
+    packet.missing_psn = 2;
+    packet.unanswered_us = 70;
     CHECK(!vb_wrap_outgoing(&wrap, &packet, 0, &out));
     memset(payload, 0, PAYLOAD);
     memset(&packet, 0, sizeof(packet));
@@ -202,10 +204,34 @@ static void test_a_delayed_packet_is_a_copy(void)
     CHECK_EQ(psn_of(&out), 3);
     CHECK_EQ(out.packet->payload_length, PAYLOAD);
     CHECK_EQ(out.packet->reason, VB_PACKET_AFTER_RNR);
+    CHECK_EQ(out.packet->missing_psn, 2);
+    CHECK_EQ(out.packet->unanswered_us, 70);
     CHECK_EQ(out.packet->qp_num, 1);
     CHECK(memcmp(out.packet->piece[0].bytes, before, PAYLOAD) == 0);
     CHECK(memcmp(out.packet->path, &path, sizeof(path)) == 0);
     vb_wrap_sent(&wrap, &out, 0, 0, 0);
+    vb_wrap_fini(&wrap);
+}
+
+/* A copy that leaves later tells a capture what the first one does. */
+static void test_a_duplicate_keeps_its_reason(void)
+{
+    struct vb_packet packet = packet_of(1, 3);
+    struct vb_wrap_out out;
+    struct vb_wrap wrap;
+
+    setup(&wrap, "duplicate; delay 2ms");
+    packet.reason = VB_PACKET_PROBE;
+    packet.missing_psn = 2;
+    packet.unanswered_us = 70;
+    CHECK(!vb_wrap_outgoing(&wrap, &packet, 0, &out));
+    for (int i = 0; i < 2; ++i) {
+        CHECK(vb_wrap_due_out(&wrap, 2 * MS, &out));
+        CHECK_EQ(out.packet->reason, VB_PACKET_PROBE);
+        CHECK_EQ(out.packet->missing_psn, 2);
+        CHECK_EQ(out.packet->unanswered_us, 70);
+        vb_wrap_sent(&wrap, &out, 0, 0, 0);
+    }
     vb_wrap_fini(&wrap);
 }
 
@@ -566,6 +592,7 @@ int main(void)
     RUN(test_reorder_does_not_wait_for_ever);
     RUN(test_delay_keeps_the_order);
     RUN(test_a_delayed_packet_is_a_copy);
+    RUN(test_a_duplicate_keeps_its_reason);
     RUN(test_no_room);
     RUN(test_corrupt_flips_a_bit_and_leaves_the_icrc);
     RUN(test_corrupt_at_a_place_with_a_good_icrc);

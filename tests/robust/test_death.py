@@ -130,6 +130,41 @@ def test_the_log_says_it_too() -> None:
     assert line.endswith(f": event: local work queue catastrophic error: {text}")
 
 
+IDLE = """
+import os, signal, socket
+from verbena import verbs
+here, there = socket.socketpair()
+child = os.fork()
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(16)
+qp = pd.create_qp(send_cq=cq)
+qp.to_init()
+qp.recv(pd.alloc(64, 1))
+verbs.connect_rc(qp, here if child else there)
+if not child:
+    os.kill(os.getpid(), signal.SIGKILL)
+print(ctx.get_async_event(10).text)
+attr = qp.query()
+print(attr.timeout, attr.retry_cnt, attr.rnr_retry)
+"""
+
+
+def test_the_event_of_an_idle_connection_has_the_timers_of_the_queue_pair() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IDLE],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    text, terms = done.stdout.splitlines()
+    timeout, retry_cnt, rnr_retry = map(int, terms.split())
+    assert min(timeout, retry_cnt, rnr_retry) > 0
+    assert f"; timeout {timeout} (" in text
+    assert text.endswith(f"retry_cnt {retry_cnt}, rnr_retry {rnr_retry}]")
+
+
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
 def test_the_event_says_that_the_process_ended(start_child: StartChild, act: Act) -> None:
     """Whoever found it out first: a request that was posted, or the closed socket."""

@@ -103,6 +103,14 @@ def test_who_asked_for_packets_alone_cannot_open_the_device(host: Host) -> None:
     assert "Without VERBENA_PORT=roce the processes of this host are reached all the same" in output
 
 
+@pytest.mark.debian
+def test_the_way_out_for_two_users_is_no_circle(host: Host) -> None:
+    """Directly another user's process is told of without it (tests/native/test_silence.c)."""
+    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_PORT": "roce"})
+    output, _ = process.communicate(timeout=60)
+    assert "but for another user's: run both as one user, or each in a network namespace" in output
+
+
 OPENS = """
 from verbena import verbs
 try:

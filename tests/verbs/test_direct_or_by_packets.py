@@ -31,6 +31,18 @@ qp.write(mr, mr.addr + 64, mr.rkey, length=64)
 cq.wait(1, 30)[0].raise_for_status()
 """
 )
+# Written to with a key that is none.
+ITSELF_REFUSED = ITSELF.replace("mr.rkey", "0x5EED")
+# Each packet has a PSN that the responder takes for one that it had: rq_psn is ahead of sq_psn by
+# as many packets as are sent.
+ITSELF_AHEAD = (
+    ITSELF.replace("rq_psn=9", "rq_psn=6").replace(
+        "qp.write(mr, mr.addr + 64, mr.rkey, length=64)",
+        "memoryview(mr)[:68] = b'sent' + bytes(60) + b'....'\n"
+        "qp.recv(mr, 64, 64)\nqp.send(mr, length=64)",
+    )
+    + "print(bytes(memoryview(mr)[64:68]))\n"
+)
 READS = (
     BEGIN
     + """
@@ -71,6 +83,19 @@ def test_a_queue_pair_that_is_connected_to_itself_is_told_so() -> None:
     said = ended(ITSELF, "roce").stderr
     assert "transport retry count exceeded" in said
     assert "so it is connected to itself" in said
+
+
+@pytest.mark.parametrize("port", ["auto", "roce"])
+def test_the_numbers_of_a_failure_say_that_it_is_its_own_peer(port: str) -> None:
+    program = ITSELF_REFUSED.replace("rq_psn=9", "rq_psn=5")
+    said = ended(program, port).stderr
+    assert "rkey 0x5eed names no memory region" in said
+    assert ", connected to itself" in said.rpartition(" [QP 0x")[2]
+
+
+def test_by_packets_to_itself_a_repeated_psn_is_acknowledged_and_goes_nowhere() -> None:
+    done = ended(ITSELF_AHEAD, "roce")
+    assert (done.returncode, done.stdout) == (0, "b'....'\n"), done.stderr
 
 
 def test_more_reads_than_the_peer_has_resources_for_are_refused() -> None:

@@ -58,6 +58,15 @@ def test_each_process_says_once_what_does_nothing(
     assert "--capture-direct" in capture
 
 
+@pytest.mark.parametrize("kind", ["RC", "UD"])
+def test_both_are_told_of_where_both_do_nothing(
+    verbena_run: Run, tmp_path: Path, kind: str
+) -> None:
+    lines = said(verbena_run, tmp_path, kind, *FAULT, *CAPTURE)
+    assert ["--fault" in line for line in lines] == [True, False]
+    assert ["--capture" in line for line in lines] == [False, True]
+
+
 RULES = f"""{TALK}
 with verbs.open_device() as ctx:
     pd, cq = ctx.alloc_pd(), ctx.create_cq(64)

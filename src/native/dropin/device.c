@@ -159,7 +159,8 @@ static const char *usual_remedy(int error)
                "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN ". Without VERBENA_PORT=roce the processes of this host are "
-                                     "reached all the same";
+                                     "reached all the same, but for another user's: run both as "
+                                     "one user, or each in a network namespace of its own";
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
     case -ENFILE:
@@ -229,12 +230,22 @@ static void say_without_capture(void)
            "sides makes packets");
 }
 
+static void say_without_both(void)
+{
+    say_without_faults();
+    say_without_capture();
+}
+
 /* An InfiniBand port has said it already (settings.c). */
 static void (*unheard_when_direct(const struct vb_settings *settings))(void)
 {
+    bool is_captured = settings->capture && !settings->capture_direct;
+
     if (settings->infiniband)
         return NULL;
-    if (settings->capture && !settings->capture_direct)
+    if (settings->fault && is_captured)
+        return say_without_both;
+    if (is_captured)
         return say_without_capture;
     return settings->fault ? say_without_faults : NULL;
 }

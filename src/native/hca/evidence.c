@@ -451,10 +451,14 @@ static void say_numbers(struct vb_text *text, const struct vb_evidence *e)
 {
     bool responder = e->side == VB_SIDE_RESPONDER;
 
+    if (e->check == VB_CHECK_FLUSHED && e->to_itself)
+        vb_text_add(text, " [QP 0x%x, connected to itself]", e->qp_num);
     if (!e->next_state || e->check == VB_CHECK_FLUSHED)
         return;
     vb_text_add(text, " [QP 0x%x to %s", responder ? e->peer_qp_num : e->qp_num,
                 vb_state_name(e->next_state));
+    if (e->to_itself)
+        vb_text_add(text, ", connected to itself");
     if (e->sq_room && !responder)
         vb_text_add(text, "; send queue %u of %u", e->sq_used, e->sq_room);
     if (e->rq_room)

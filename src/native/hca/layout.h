@@ -260,7 +260,8 @@ struct vb_evidence {
     uint8_t by_packets;
     uint8_t silence;   /* enum vb_silence, or of packets enum vb_heard */
     uint32_t sent_psn; /* the last that was sent, + 1; `psn` is the first unanswered */
-    uint32_t reserved[3];
+    uint8_t to_itself; /* the QP is its own other end */
+    uint8_t reserved[11];
 };
 
 struct vb_segment_header {

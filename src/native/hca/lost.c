@@ -22,8 +22,9 @@ static const struct {
                             "never leaves the host: use 0, or another of `verbena devices`), or is "
                             "the number (wr.ud.remote_qpn) or the GID another one's?"},
     [VB_LOST_UNREACHED] = {AT(drop_no_qp),
-                           "It may be stopped, another user's, or have no file descriptor left; by "
-                           "packets (VERBENA_PORT=roce on both sides) another user's is reached"},
+                           "It may be stopped, another user's, or have no file descriptor left; "
+                           "two users' processes meet only in network namespaces of their own, "
+                           "or from two hosts"},
     [VB_LOST_NO_QP] = {AT(drop_no_qp), "Compare wr.ud.remote_qpn with the number that the peer "
                                        "told, and has it destroyed the QP?"},
     [VB_LOST_TYPE] = {AT(drop_transport), "Datagrams go to QPs of type UD"},

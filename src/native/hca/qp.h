@@ -104,6 +104,7 @@ struct vb_qp {
     struct vb_qp_shared *remote;
     uint8_t remote_type;       /* enum ibv_qp_type */
     bool failed_by_death;      /* a request ended because the peer's process had */
+    bool own_address;          /* by packets: its peer has this port's own GID */
     bool sq_store_own, sq_own; /* of a parent domain's allocator */
     uint32_t remote_rq_seen;   /* remote rq_posted as last read */
     uint32_t remote_epoch; /* of the queue that this QP has sent to, 0 before the first request */

@@ -24,6 +24,21 @@ static void note_packets(const struct vb_requester *r, struct vb_evidence *evide
     evidence->rnr_left = r->rnr_left;
 }
 
+void vb_note_terms(const struct vb_qp *qp, struct vb_evidence *evidence)
+{
+    evidence->timeout = qp->terms.timeout;
+    evidence->retry_cnt = qp->terms.retry_cnt;
+    evidence->rnr_retry = qp->terms.rnr_retry;
+}
+
+/* By packets a peer on another host may have the same number. */
+static bool is_connected_to_itself(const struct vb_qp *qp)
+{
+    if (qp->bare || qp->shared->dest_qp_num != qp->number)
+        return false;
+    return qp->by_packets ? qp->own_address : qp->remote == qp->shared;
+}
+
 /* The QP at this moment. */
 static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
 {
@@ -32,9 +47,8 @@ static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb
     evidence->status = (uint8_t)status;
     evidence->next_state = vb_qp_reliable_type(qp->type) ? IBV_QPS_ERR : IBV_QPS_SQE;
     evidence->type = (uint8_t)qp->type;
-    evidence->timeout = qp->terms.timeout;
-    evidence->retry_cnt = qp->terms.retry_cnt;
-    evidence->rnr_retry = qp->terms.rnr_retry;
+    vb_note_terms(qp, evidence);
+    evidence->to_itself = is_connected_to_itself(qp);
     evidence->sq_used = (uint16_t)(qp->sq_posted - atomic_load(&qp->sq_retired));
     evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
     if (!qp->bare && qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
@@ -159,6 +173,7 @@ VB_COLD uint32_t vb_flush_evidence(struct vb_qp *qp)
                                          : VB_FLUSH_UNKNOWN,
         .status = IBV_WC_WR_FLUSH_ERR,
         .next_state = vb_qp_state(qp) == IBV_QPS_SQE ? IBV_QPS_SQE : IBV_QPS_ERR,
+        .to_itself = is_connected_to_itself(qp),
     };
 
     if (id)

@@ -27,6 +27,9 @@ enum vb_check vb_note_key(struct vb_evidence *evidence, enum vb_check check, uin
                           uint32_t key, uint64_t addr, uint64_t length, uint32_t need,
                           const struct vb_mr_shared *mr);
 
+/* The QP's timers and retries, which a program set in RTS. */
+void vb_note_terms(const struct vb_qp *qp, struct vb_evidence *evidence);
+
 /*
  * Keeps the evidence of what puts the QP in ERR, in its owner's segment `view`; what is flushed
  * later refers to the first. Returns its id.

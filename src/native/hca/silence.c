@@ -140,11 +140,14 @@ static const struct silence silences[] = {
                             "It may be stopped (SIGSTOP, a debugger), or short of processor time: "
                             "raise timeout or retry_cnt."},
     [VB_SILENCE_OTHER_USER] = {": its process is another user's",
-                               "Run both as one user, or let both send packets "
-                               "(VERBENA_PORT=roce)."},
-    [VB_SILENCE_NO_QP] = {": its process has that QP in RESET, or destroyed it",
-                          "Connect it before this side sends; if it was reset meanwhile, reset "
-                          "this QP too."},
+                               "Run both as one user, or each in a network namespace of its own; "
+                               "packets on both sides (VERBENA_PORT=roce) do not help, since "
+                               "UDP port 4791 is one user's."},
+    [VB_SILENCE_NO_QP] =
+        {": its process has that QP in RESET, or destroyed it",
+         "Connect it before this side sends; if it was reset meanwhile, reset "
+         "this QP too. There may be no QP of that number at all: compare it with the "
+         "peer's qp_num."},
     [VB_SILENCE_INIT] = {": it is in INIT", "Bring it to RTR before this side sends."},
     [VB_SILENCE_ERR] = {": it is in ERR", "Its first failed completion, or an event, says why."},
     [VB_SILENCE_OTHER_QP] = {": it is connected to QP ",

@@ -185,7 +185,7 @@ def threads() -> Finding:
     """Each process that opens the device starts three threads."""
     found = threads_started(WANTED_THREADS)
     if found == WANTED_THREADS:
-        return good("threads", f"{found} more can be started")
+        return good("threads", f"at least {found} more can be started")
     text = f"only {found} more can be started; a program and its peer need {WANTED_THREADS}"
     return Finding("threads", Verdict.BAD, text, more_threads())
 

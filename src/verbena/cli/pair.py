@@ -285,6 +285,11 @@ class Pair:
         """Its exit status; 0 when it goes on, as a server for many clients does."""
         with suppress(subprocess.TimeoutExpired):
             return self.status_of(server, SERVER, self.grace)
+        if self.grace:  # who gives it no time knows that it goes on
+            say(
+                f"{self.names[SERVER]} still ran {self.grace:g} s after the client's end "
+                "and was ended"
+            )
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

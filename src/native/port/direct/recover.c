@@ -99,6 +99,7 @@ static void blame_peer(struct vb_qp *qp)
         .peer_qp_num = qp->shared->dest_qp_num,
     };
 
+    vb_note_terms(qp, &evidence);
     vb_blame(&qp->context->adapter->self, qp->shared, &evidence);
 }
 

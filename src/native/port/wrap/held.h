@@ -19,7 +19,8 @@ struct vb_held {
     uint32_t virtual_payload; /* bytes that are meant and not here */
     uint32_t icrc_flip;       /* what makes its ICRC wrong; 0: nothing */
     uint8_t pad, reason;
-    uint16_t source_port, ip_id; /* on the way in… */
+    uint32_t missing_psn, unanswered_us; /* of that reason */
+    uint16_t source_port, ip_id;         /* on the way in… */
     bool may_fragment;
     struct vb_arrival arrival;
     struct vb_path path; /* …and out */

@@ -17,6 +17,8 @@ bool vb_held_copy_packet(struct vb_held *held, const struct vb_packet *packet)
     held->header_length = packet->header_length;
     held->path = *packet->path;
     held->reason = packet->reason;
+    held->missing_psn = packet->missing_psn;
+    held->unanswered_us = packet->unanswered_us;
     held->virtual_payload = 0;
     memcpy(held->bytes, packet->header, packet->header_length);
     for (uint32_t i = 0; i < packet->piece_count; ++i) {
@@ -65,6 +67,8 @@ void vb_held_copy(struct vb_held *held, const struct vb_held *from)
     held->icrc_flip = from->icrc_flip;
     held->pad = from->pad;
     held->reason = from->reason;
+    held->missing_psn = from->missing_psn;
+    held->unanswered_us = from->unanswered_us;
     held->source_port = from->source_port;
     held->ip_id = from->ip_id;
     held->may_fragment = from->may_fragment;
@@ -91,6 +95,8 @@ const struct vb_packet *vb_held_packet(struct vb_held *held)
     packet->qp_num = held->qp_num;
     packet->header_length = (uint16_t)header;
     packet->reason = held->reason;
+    packet->missing_psn = held->missing_psn;
+    packet->unanswered_us = held->unanswered_us;
     memcpy(packet->header, held->bytes, header);
     if (held->virtual_payload) {
         packet->pad = held->pad;
