@@ -382,8 +382,8 @@ class Operation(Step):
         return self._result()
 
     def _tell_wait(self, error: BaseException) -> None:
-        """Notes on a cancellation what the QP has waited for, if for a second or more, and that its
-        peer's QP is gone, if that can be known: with a timeout, the cancellation is the cause of
+        """Notes on a cancellation what the QP has waited for, if for a second or more or for a
+        receive of the peer, and that its peer's QP is gone, if that can be known: with a timeout, the cancellation is the cause of
         the TimeoutError."""
         aqp = self._poster()
         if not isinstance(error, asyncio.CancelledError) or aqp is None or self.done:
@@ -392,7 +392,7 @@ class Operation(Step):
         said = aqp.qp.context.describe() or {}
         told = [*said.get("deserted", ())]
         if self._aqp is not None:  # what the QP waits for is a request's answer, and no receive
-            told += said.get("waiting", ())
+            told += [*said.get("waiting", ()), *said.get("unready", ())]
         for entry in told:
             if entry["qp_num"] == number:
                 error.add_note(entry["why"])
