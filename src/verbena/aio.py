@@ -383,8 +383,8 @@ class Operation(Step):
 
     def _tell_wait(self, error: BaseException) -> None:
         """Notes on a cancellation what the QP has waited for, if for a second or more or for a
-        receive of the peer, and that its peer's QP is gone, if that can be known: with a timeout, the cancellation is the cause of
-        the TimeoutError."""
+        receive of the peer, and that its peer's QP is gone, if that can be known: with a timeout,
+        the cancellation is the cause of the TimeoutError."""
         aqp = self._poster()
         if not isinstance(error, asyncio.CancelledError) or aqp is None or self.done:
             return

@@ -29,9 +29,7 @@ ONE_CORE = (
     "polls at its socket: neither lets the other process run, so each message waits for the\n"
     "system to end a time slice. Programs that poll a CQ, as ibv_rc_pingpong does, give way."
 )
-ACTIVATE = (
-    "To go on: `. .venv/bin/activate`, once in each terminal, and `verbena run -- PROGRAM` is found."
-)
+ACTIVATE = "To go on: `. .venv/bin/activate`, once in each terminal; then `verbena run` is found."
 PINGPONG_LINES = ("local address", "remote address", "bytes in", "iters in")
 
 

@@ -21,8 +21,8 @@ try:
     import networkx as _networkx  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"verbena.fabrics needs {error.name}: pip install '.[sim]' in the checkout installs all that"
-        f" the simulator draws and writes with, pip install {error.name} that alone",
+        f"verbena.fabrics needs {error.name}: pip install '.[sim]' in the checkout installs all"
+        f" that the simulator draws and writes with, pip install {error.name} that alone",
         name=error.name,
     ) from None
 

@@ -148,8 +148,8 @@ def sweep(
 ) -> Sweep:
     """Runs the scenario with all combinations of settings and seeds.
 
-    ``over``: a sequence of values for each key, as for ``Scenario.changed``; "variant" has names of the scenario's
-    variants, whose settings come first. ``seeds``: which, or how many from the
+    ``over``: a sequence of values for each key, as for ``Scenario.changed``; "variant" has names of
+    the scenario's variants, whose settings come first. ``seeds``: which, or how many from the
     scenario's own on; ``over`` may have them as "seed" instead. The points are shared out to
     ``workers`` processes (as many as there are cores), or to the Dask cluster whose scheduler has
     the address ``dask``, "tcp://host:8786", on which Verbena is installed. ``measure(result)`` is

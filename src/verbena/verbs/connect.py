@@ -489,7 +489,7 @@ def _check_two(a: QP, b: QP) -> None:
     if a is b:
         raise ConnectError(
             errno.EINVAL,
-            f"both ends are the same QP, {a.qp_num:#x}: make a second one, pd.create_qp(send_cq=cq)",
+            f"both ends are the same QP, {a.qp_num:#x}: make a second one by pd.create_qp",
         )
     for qp in (a, b):
         if qp.qp_type != QPType.UD:
