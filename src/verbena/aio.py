@@ -102,6 +102,7 @@ class AsyncCQ:
         self._queued: dict[AsyncQP, None] = {}  # those that have requests in their backlog
         self._ended: VerbsError | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
+        cq.call_before_closing(self._on_closing)
         cq.call_when_closed(self.close)
         _async_cqs[cq] = ref(self)
 
@@ -111,6 +112,28 @@ class AsyncCQ:
             with suppress(VerbsError):  # what has completed is told as it is, above all a failure
                 self.poll()
         self._end(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
+
+    def _on_closing(self) -> None:
+        """The CQ, or a QP of it, is about to close, and its completions go with it: what has
+        completed is told as it is, above all a failure.
+
+        Nothing is posted meanwhile. Should closing fail, what is queued goes on in the next turn.
+        """
+        if not self._pending or self._ended is not None:
+            return
+        queued, self._queued = self._queued, {}
+        try:
+            with suppress(VerbsError):
+                self.poll()
+        finally:
+            self._queued = queued
+        loop = self._reader.loop
+        if queued and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._post_queued)
+
+    def _post_queued(self) -> None:
+        for aqp in list(self._queued):
+            aqp._post_queued()
 
     def _end(self, why: VerbsError) -> None:
         """Nothing comes any more, and everybody who waits learns why."""
@@ -147,8 +170,7 @@ class AsyncCQ:
             self._sends -= 1
         else:
             self._receives -= 1
-        for aqp in list(self._queued):
-            aqp._post_queued()
+        self._post_queued()
 
     def __enter__(self) -> Self:
         return self
@@ -267,7 +289,8 @@ class Operation(Step):
     """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
     could not be posted. It may be awaited late, more than once, or never, and a task may be made of
     it (``TaskGroup.create_task``). A failure that nobody awaits is told to the loop's exception
-    handler, once it is known: at a later await on the AsyncCQ, or when that is closed."""
+    handler, once it is known: at a later await on the AsyncCQ, or when that, its CQ, the QP or the
+    context is closed."""
 
     __slots__ = (
         *("_acq", "_aqp", "_kept", "_length", "_outcome", "_queued", "_unheard", "_waiters"),
@@ -291,6 +314,19 @@ class Operation(Step):
     def done(self) -> bool:
         """True once its completion was taken."""
         return self._outcome is not None
+
+    def __repr__(self) -> str:
+        kind = "receive" if self._aqp is None else "request"
+        aqp = self._poster()
+        where = f" of {aqp.qp!r}" if aqp is not None else ""
+        return f"<Operation, a {kind}{where}, wr_id={self.token:#x}: {self._state()}>"
+
+    def _state(self) -> str:
+        if self._outcome is None:
+            return "on its way" if self.posted else "waits for room in the send queue"
+        if isinstance(self._outcome, WC):
+            return f"done, {self._outcome.status.name}"
+        return f"failed, {self._outcome}"
 
     def _poster(self) -> AsyncQP | None:
         """The QP that it was posted to; of a receive, ``_kept`` says that."""
@@ -346,9 +382,9 @@ class Operation(Step):
         return self._result()
 
     def _tell_wait(self, error: BaseException) -> None:
-        """Notes on a cancellation what the QP has waited for, if for a second or more, and that its
-        peer's QP is gone, if that can be known: with a timeout, the cancellation is the cause of
-        the TimeoutError."""
+        """Notes on a cancellation what the QP has waited for, if for a second or more or for a
+        receive of the peer, and that its peer's QP is gone, if that can be known: with a timeout,
+        the cancellation is the cause of the TimeoutError."""
         aqp = self._poster()
         if not isinstance(error, asyncio.CancelledError) or aqp is None or self.done:
             return
@@ -356,7 +392,7 @@ class Operation(Step):
         said = aqp.qp.context.describe() or {}
         told = [*said.get("deserted", ())]
         if self._aqp is not None:  # what the QP waits for is a request's answer, and no receive
-            told += said.get("waiting", ())
+            told += [*said.get("waiting", ()), *said.get("unready", ())]
         for entry in told:
             if entry["qp_num"] == number:
                 error.add_note(entry["why"])
@@ -424,6 +460,7 @@ class AsyncQP:
         self._check_queues()
         self._room = qp.cap.max_send_wr
         self._backlog: dict[Operation, Callable[[], None]] = {}  # in order, and what posts each
+        qp.call_before_closing(self._on_closing)
         qp.call_when_closed(self._on_closed)
 
     def _check_queues(self) -> None:
@@ -500,6 +537,10 @@ class AsyncQP:
             else:
                 operation.begin()
                 self._room -= 1
+
+    def _on_closing(self) -> None:
+        for acq in {self.send_cq, self.recv_cq}:
+            acq._on_closing()
 
     def _on_closed(self) -> None:
         """The QP is closed: nothing of what was posted to it completes any more."""

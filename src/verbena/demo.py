@@ -29,6 +29,7 @@ ONE_CORE = (
     "polls at its socket: neither lets the other process run, so each message waits for the\n"
     "system to end a time slice. Programs that poll a CQ, as ibv_rc_pingpong does, give way."
 )
+ACTIVATE = "To go on: `. .venv/bin/activate`, once in each terminal; then `verbena run` is found."
 PINGPONG_LINES = ("local address", "remote address", "bytes in", "iters in")
 
 
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> int:
     where = cores.choose()
     print("RDMA on this machine, without an RDMA adapter: a demonstration of Verbena")
     passed = [attempt(step, where) for step in (pingpong, write_bandwidth, numpy_array, table)]
+    show(ACTIVATE)
     return 0 if all(passed) else 1
 
 

@@ -90,6 +90,67 @@ def test_a_failure_is_told_when_the_queue_is_closed(run: Run, ends: AsyncEnds) -
     assert len(told) == 1
 
 
+CLOSERS: dict[str, Callable[[AsyncEnds], None]] = {
+    "context": lambda ends: ends.near.ctx.close(),
+    "QP": lambda ends: ends.near.qp.close(),
+    "QP, and then the CQ": lambda ends: (ends.near.qp.close(), ends.near.cq.close())[0],
+    "with block of the CQ": lambda ends: ends.near.cq.__exit__(None, None, None),
+}
+
+
+@pytest.mark.not_simulated("the request fails in virtual time, for which nobody waits")
+@pytest.mark.parametrize("close", CLOSERS.values(), ids=CLOSERS.keys())
+def test_a_failure_is_told_by_whatever_closes_the_queue(
+    run: Run, ends: AsyncEnds, close: Callable[[AsyncEnds], None]
+) -> None:
+    told: list[dict[str, Any]] = []
+    addr, rkey = ends.far.region()
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        aio.AsyncQP(ends.near.qp, ends.near_cq).write(ends.near.mr, addr, rkey ^ 1)
+        close(ends)
+
+    run(program())
+    gc.collect()
+    (context,) = told
+    assert context["exception"].status == verbs.WCStatus.REM_ACCESS_ERR
+
+
+def test_a_closing_cq_that_stays_open_posts_what_is_queued(
+    run: Run, make_ends: Callable[..., AsyncEnds]
+) -> None:
+    """It has QPs, so closing fails: what it has polled made room, which is used."""
+    ends = make_ends(max_send_wr=2)
+
+    async def program() -> None:
+        place = ends.far.region()
+        room = ends.near.qp.cap.max_send_wr
+        posted = [ends.qp.write(ends.near.mr, *place, length=8) for _ in range(3 * room)]
+        with pytest.raises(verbs.VerbsError, match="QPs still complete into the CQ"):
+            ends.near.cq.close()
+        async with asyncio.timeout(10):
+            for operation in posted:
+                assert (await operation).is_success
+
+    run(program())
+
+
+def test_an_operation_says_what_it_is(run: Run, ends: AsyncEnds) -> None:
+    async def program() -> None:
+        received = ends.peer.recv(ends.far.mr)
+        number = f"{ends.far.qp.qp_num:#x}"
+        assert repr(received) == (
+            f"<Operation, a receive of <QP RC {number}>, wr_id={received.token:#x}: on its way>"
+        )
+        sent = ends.qp.send(ends.near.mr, length=8)
+        await sent
+        assert f"a request of {ends.near.qp!r}" in repr(sent)
+        assert repr(sent).endswith(": done, SUCCESS>")
+
+    run(program())
+
+
 def test_a_failure_that_is_awaited_is_not_told(run: Run, ends: AsyncEnds) -> None:
     told: list[dict[str, Any]] = []
 

@@ -39,6 +39,11 @@ def test_pingpong_ran(shown: str) -> None:
 
 
 @pytest.mark.debian
+def test_the_last_line_says_how_to_go_on(shown: str) -> None:
+    assert ". .venv/bin/activate" in shown.rstrip().splitlines()[-1]
+
+
+@pytest.mark.debian
 def test_write_bandwidth_ran(shown: str) -> None:
     found = re.search(r"#bytes .*\n\s+1048576 5000 \S+ ([\d.]+)", shown)
     assert found

@@ -160,6 +160,38 @@ def test_the_programs_of_the_pages_pass_a_strict_type_checker(tmp_path: Path) ->
     assert check(tmp_path, *files) == ""
 
 
+PASTED = ("docs/simulation.md", "docs/fabrics.md", "docs/memory.md")
+"""Pages whose blocks go on from one that imports what it uses."""
+OWN = ("no-untyped-def", "no-untyped-call", "var-annotated", "import-untyped")
+"""What mypy says of a reader's functions without annotations, and of other packages."""
+
+
+def pasted() -> list[str]:
+    """Programs of the pages: a block that begins with an import, and those that go on from it."""
+    found: list[str] = []
+    for block in (one for page in pages() for one in blocks(page)):
+        if block.kind != "python" or block.page not in PASTED:
+            continue
+        if re.match(r"(from|import) ", block.text):
+            found.append(block.text + "\n")
+        else:
+            found[-1] += block.text + "\n"
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_what_a_reader_pastes_suits_the_types_of_the_package(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason=NO_MYPY)
+    files = []
+    for number, text in enumerate(pasted()):
+        files.append(tmp_path / f"pasted{number}.py")
+        files[-1].write_text(text)
+    options = [word for code in OWN for word in ("--disable-error-code", code)]
+    cache = ["--cache-dir", str(tmp_path / "cache")]
+    done = python("-m", "mypy", *STRICT, *options, *cache, *map(str, files))
+    assert done.returncode == 0, done.stdout
+
+
 WRONG = """
 from verbena import verbs
 

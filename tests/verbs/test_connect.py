@@ -295,3 +295,19 @@ def test_bytes_are_no_path_mtu(sides: tuple[Side, Side]) -> None:
 
 def test_a_state_is_printed_by_its_name(sides: tuple[Side, Side]) -> None:
     assert str(sides[0].qp.state) == f"{sides[0].qp.state}" == "RESET"
+
+
+def test_a_pair_is_two(sides: tuple[Side, Side]) -> None:
+    qp = sides[0].qp
+    with pytest.raises(verbs.ConnectError, match="both ends are the same QP"):
+        verbs.connect_pair(qp, qp)
+    assert qp.state == verbs.QPState.RESET
+
+
+def test_a_pair_with_a_connected_qp_leaves_the_other_as_it_was(sides: tuple[Side, Side]) -> None:
+    near, far = (side.qp for side in sides)
+    verbs.connect_pair(near, far)
+    fresh = sides[0].pd.create_qp(send_cq=sides[0].cq)
+    with pytest.raises(verbs.ConnectError, match="already connected"):
+        verbs.connect_pair(fresh, far)
+    assert fresh.state == verbs.QPState.RESET

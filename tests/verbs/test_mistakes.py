@@ -106,6 +106,35 @@ WRITTEN: dict[str, tuple[Call, type[Exception], tuple[str, ...]]] = {
     "a class of its own": (lambda d: verbs.QP(), TypeError, ("made by",)),
     "access in words": (lambda d: d.pd.alloc(64, "rw"), TypeError, ("AccessFlags",)),
     "windows of words": (lambda d: d.pd.reg_mr(bytearray(8), "rw"), TypeError, ("AccessFlags",)),
+    "register text": (lambda d: d.pd.reg_mr("hello"), TypeError, ("str", "bytearray(text")),
+    "register numbers": (lambda d: d.pd.reg_mr([1, 2]), TypeError, ("list", "numpy.array")),
+    "register a region": (lambda d: d.pd.reg_mr(None), TypeError, ("NoneType", "pd.alloc(")),
+    "part of an item": (
+        lambda d: d.pd.alloc(10).array("f8"),
+        ValueError,
+        ("10 bytes", "float64", "8"),
+    ),
+    "a shape too large": (
+        lambda d: d.pd.alloc(64).array("f8", (3, 3)),
+        ValueError,
+        ("shape (3, 3)", "72 bytes", "64"),
+    ),
+    "an array before the region": (
+        lambda d: d.pd.alloc(64).array(offset=-8),
+        ValueError,
+        ("offset is -8",),
+    ),
+    "a send before the connection": (
+        lambda d: d.fresh.send(d.mr),
+        verbs.VerbsError,
+        ("connect_rc(qp, socket)", "connect_pair(a, b)"),
+    ),
+    "a receive before INIT": (lambda d: d.fresh.recv(d.mr), verbs.VerbsError, ("qp.to_init()",)),
+    "a connection to itself": (
+        lambda d: verbs.connect_pair(d.fresh, d.fresh),
+        verbs.ConnectError,
+        ("both ends are the same QP", "second one"),
+    ),
     # numbers
     "addr and rkey swapped": (
         lambda d: d.qp.write(d.mr, d.mr.rkey, d.mr.addr),

@@ -157,3 +157,31 @@ def test_a_simulated_peer_without_receives() -> None:
     hosts.world.run(hosts.world.now + 2 * 10**12)
     (waiting,) = ctx.describe()["waiting"]
     assert "has no receive request" in waiting["why"]
+
+
+SOON = """
+        acq = aio.AsyncCQ(ctx.create_cq(16, channel=ctx.create_comp_channel()))
+        qp = aio.AsyncQP(pd.create_qp(send_cq=acq.cq), acq)
+        verbs.connect_rc(qp.qp, near, access=15)
+        async def main():
+            try:
+                async with asyncio.timeout(0.2):
+                    await qp.send(pd.alloc(64))
+            except TimeoutError as error:
+                print(child, *error.__cause__.__notes__)
+        asyncio.run(main())
+        try:
+            acq.cq.wait_one(timeout=0.1)
+        except TimeoutError as error:
+            print(error)
+        assert ctx.describe()["waiting"] or ctx.describe()["unready"]
+"""
+
+
+@pytest.mark.parametrize("port", ["auto", "roce"])
+def test_a_short_timeout_names_a_missing_receive_too(port: str) -> None:
+    _, said, _ = run(SOON, VERBENA_PORT=port)
+    noted, waited = said.splitlines()
+    assert "has no receive request" in noted
+    assert "nothing completed within 0.1 s" in waited
+    assert "has no receive request" in waited

@@ -54,6 +54,19 @@ def test_a_length_that_leaves_the_region_is_refused(
 
 
 @pytest.mark.parametrize("name", POSTS)
+@pytest.mark.parametrize(
+    ("range_", "said"),
+    [((-8,), "offset is -8 "), ((-8, 8), "offset is -8 "), ((0, -8), "length is -8 ")],
+)
+def test_a_negative_number_is_a_value_error_as_every_range_outside(
+    local_pair: Pair, name: str, range_: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        sends(local_pair)[name](*range_)
+    expect_nothing_posted(local_pair)
+
+
+@pytest.mark.parametrize("name", POSTS)
 @pytest.mark.parametrize("length", [(), (0,), (8,)])
 def test_an_offset_beyond_the_region_is_refused(
     local_pair: Pair, name: str, length: tuple[int, ...]

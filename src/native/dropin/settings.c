@@ -43,17 +43,33 @@ static void complain(const char *format, ...)
     va_end(arguments);
 }
 
+/* "a, b or c" of a list of words, in `line`. */
+static const char *listed(const char *const *words, char *line, size_t size)
+{
+    size_t length = 0;
+
+    for (int i = 0; words[i] && length < size; ++i)
+        length += (size_t)snprintf(line + length, size - length, "%s%s",
+                                   !i             ? ""
+                                   : words[i + 1] ? ", "
+                                                  : " or ",
+                                   words[i]);
+    return line;
+}
+
 /* The position of the variable's value in a list of words; `fallback` when it is not set. */
 static int choice(const char *variable, const char *const *words, int fallback)
 {
     const char *value = getenv(variable);
+    char list[128];
 
     if (!value || !*value)
         return fallback;
     for (int i = 0; words[i]; ++i)
         if (strcmp(value, words[i]) == 0)
             return i;
-    complain("%s=%s is not understood and ignored; see verbena run --help", variable, value);
+    complain("%s=%s is not understood and ignored; it may be %s", variable, value,
+             listed(words, list, sizeof(list)));
     return fallback;
 }
 

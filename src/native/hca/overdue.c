@@ -31,18 +31,19 @@ static bool is_stopped(int pid)
     return state && (state[2] == 'T' || state[2] == 't');
 }
 
-static bool is_endless(const struct vb_qp *qp)
+static bool is_endless(const struct vb_qp *qp, bool unready)
 {
-    return qp->wait.overdue == VB_WAIT_RNR ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
+    return unready ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
 }
 
-static void say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
+static void say(const struct vb_qp *qp, bool unready, uint64_t since, uint64_t now,
+                struct vb_text *text)
 {
     const struct vb_wait *wait = &qp->wait;
-    bool unready = wait->overdue == VB_WAIT_RNR, endless = is_endless(qp);
+    bool endless = is_endless(qp, unready);
 
     vb_text_add(text, "a request of QP 0x%x waits since %" PRIu64 " ms: ", qp->number,
-                (now - wait->since) / 1000000);
+                now > since ? (now - since) / 1000000 : 0);
     if (unready)
         vb_text_add(text, "QP 0x%x has no receive request for it (rnr_retry %u%s)",
                     vb_qp_dest(qp->shared), qp->terms.rnr_retry, endless ? ": for ever" : "");
@@ -64,6 +65,11 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
     char line[512];
     struct vb_text text = {line, sizeof(line), 0};
 
+    wait->unready = reason == VB_WAIT_RNR;
+    wait->unready_position = qp->sq_next;
+    wait->unready_since = since;
+    if (wait->unready)
+        wait->overdue_pid = pid;
     if (now - since < VB_OVERDUE_NS || qp->bare ||
         (wait->overdue && wait->overdue_position == qp->sq_next))
         return;
@@ -73,7 +79,7 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
     wait->overdue_pid = pid;
     if (!qp->context->adapter->tell)
         return;
-    say(qp, now, &text);
+    say(qp, reason == VB_WAIT_RNR, since, now, &text);
     qp->context->adapter->tell(line);
 }
 
@@ -122,27 +128,42 @@ void vb_overdue_acks(struct vb_adapter *adapter, const char *what, unsigned coun
 
 static bool is_overdue(const struct vb_qp *qp)
 {
-    return qp && !qp->bare && qp->wait.overdue && qp->wait.overdue_position == qp->sq_next &&
-           qp->sq_next != qp->sq_posted;
+    return qp->wait.overdue && qp->wait.overdue_position == qp->sq_next;
+}
+
+/* For less than VB_OVERDUE_NS so far. */
+static bool is_unready(const struct vb_qp *qp)
+{
+    return qp->wait.unready && qp->wait.unready_position == qp->sq_next && !is_overdue(qp);
+}
+
+static void describe(struct vb_adapter *adapter, bool overdue, uint64_t now, struct vb_text *text)
+{
+    const char *between = "";
+
+    for (uint32_t i = 0; now && i < adapter->qp_pool.next; ++i) {
+        const struct vb_qp *qp = adapter->qps[i];
+        bool unready = !overdue || (qp && qp->wait.overdue == VB_WAIT_RNR);
+
+        if (!qp || qp->bare || qp->sq_next == qp->sq_posted ||
+            !(overdue ? is_overdue(qp) : is_unready(qp)))
+            continue;
+        vb_text_add(text, "%s{\"qp_num\":%u,\"why\":\"", between, qp->number);
+        say(qp, unready, overdue ? qp->wait.since : qp->wait.unready_since, now, text);
+        vb_text_add(text, "\",\"endless\":%s}", is_endless(qp, unready) ? "true" : "false");
+        between = ",";
+    }
 }
 
 void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
 {
     uint64_t now = adapter->port->now ? adapter->port->now(adapter) : 0;
-    const char *between = "";
 
-    vb_text_add(text, "\"waiting\":[");
     pthread_mutex_lock(&adapter->mutex);
-    for (uint32_t i = 0; now && i < adapter->qp_pool.next; ++i) {
-        const struct vb_qp *qp = adapter->qps[i];
-
-        if (!is_overdue(qp))
-            continue;
-        vb_text_add(text, "%s{\"qp_num\":%u,\"why\":\"", between, qp->number);
-        say(qp, now, text);
-        vb_text_add(text, "\",\"endless\":%s}", is_endless(qp) ? "true" : "false");
-        between = ",";
-    }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_text_add(text, "\"waiting\":[");
+    describe(adapter, true, now, text);
+    vb_text_add(text, "],\"unready\":[");
+    describe(adapter, false, now, text);
     vb_text_add(text, "]");
+    pthread_mutex_unlock(&adapter->mutex);
 }

@@ -36,8 +36,9 @@ void vb_overdue_acks(struct vb_adapter *adapter, const char *what, unsigned coun
                      const char *call);
 
 /* Reads queues without their locks: what it tells may have ended just now.
- * A member `"waiting":[...]` of a JSON object, with a sentence for each QP whose request waits, and
- * whether it does so for ever. */
+ * Two members of a JSON object, with a sentence for each QP whose request waits, and whether it
+ * does so for ever: `"waiting":[...]` those that have waited for VB_OVERDUE_NS, `"unready":[...]`
+ * those that have waited for less, for a receive request of the peer. */
 void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text);
 
 #endif

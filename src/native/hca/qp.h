@@ -43,6 +43,9 @@ struct vb_wait {
     uint64_t since;              /* ns */
     uint32_t overdue_position;   /* …as long as this is sq_next */
     int overdue_pid;             /* the peer's process; 0: not known */
+    bool unready;                /* the peer has no receive request for it… */
+    uint32_t unready_position;   /* …as long as this is sq_next */
+    uint64_t unready_since;      /* ns */
 };
 
 /* What modify_qp set for the transport: of struct ibv_qp_attr, what each packet looks at. */

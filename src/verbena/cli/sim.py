@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib.util
 import os
@@ -230,14 +229,8 @@ def _make_folder(folder: Path) -> None:
 
 def load(name: str) -> Scenario:
     """A file or a ready scenario; OSError names what there is."""
-    from verbena.sim import Scenario, ready
+    from verbena.sim import Scenario
 
-    if ready.find(name) is None and (Path(name).is_dir() or not Path(name).exists()):
-        known = ", ".join(ready.names())
-        what = "a folder" if Path(name).is_dir() else "no such file"
-        close = difflib.get_close_matches(name, ready.names(), 1)
-        meant = f" (is {close[0]!r} meant?)" if close else ""
-        raise FileNotFoundError(f"{name}: {what}, and no ready scenario{meant}: {known}")
     return Scenario.load(name)
 
 

@@ -21,7 +21,9 @@ try:
     import networkx as _networkx  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"verbena.fabrics needs {error.name}: pip install {error.name}", name=error.name
+        f"verbena.fabrics needs {error.name}: pip install '.[sim]' in the checkout installs all"
+        f" that the simulator draws and writes with, pip install {error.name} that alone",
+        name=error.name,
     ) from None
 
 from . import dot, ibnetdiscover

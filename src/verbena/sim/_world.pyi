@@ -140,7 +140,7 @@ class World:
         self,
         ports: int,
         *,
-        lanes: Sequence[Mapping[str, Any]] = (),
+        lanes: Sequence[Any] = (),
         buffer: int = 0,
         mark: tuple[int, int, float] | None = None,
         high: Sequence[tuple[int, int]] = (),

@@ -70,7 +70,7 @@ LINKS = np.dtype(
 QUEUES = np.dtype([("link", "u4"), ("class", "u4")])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScenarioResult:
     """What one run measured.
 
@@ -138,6 +138,13 @@ class ScenarioResult:
     variant: str = ""
     changes: dict[str, Any] = field(default_factory=dict)
     version: str = ""
+
+    def __repr__(self) -> str:
+        what = f"{_flows(len(self.flows))}, {len(self.links)} links"
+        return (
+            f"<ScenarioResult of {self.name!r}, seed {self.seed}: {self.end} after"
+            f" {time_text(self.time)}, {what}; summary() says more>"
+        )
 
     # ---- flows ---------------------------------------------------------------------------------
 
@@ -325,11 +332,20 @@ class ScenarioResult:
 
     def _failure_lines(self) -> list[str]:
         return [
-            f"  FAILED: {count} of {len(self.of(number))} flows of {name}: "
-            f"{status}{REASONS.get(status, '')}"
+            f"  FAILED: {count} of {len(self.of(number))} {_flows_of(name)}: "
+            f"{status}{REASONS.get(status, '')}{self._taken_down() if status in REASONS else ''}"
             for number, name in enumerate(self.traffic)
             for status, count in self._failures(number).items()
         ]
+
+    def _taken_down(self) -> str:
+        """The first link that the scenario took down, where packets may have been lost."""
+        down = [(self.link_name(link), at) for link, up, at in self.link_events if not up]
+        if not down:
+            return ""
+        more = len({name for name, _ in down}) - 1
+        others = f", and {more} more" if more else ""
+        return f" ({down[0][0]} went down at {time_text(down[0][1])}{others})"
 
     def _link_lines(self) -> list[str]:
         if not len(self.links):
@@ -398,6 +414,11 @@ class ScenarioResult:
 REASONS = {
     "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than it"
 }
+
+
+def _flows_of(name: str) -> str:
+    """A traffic without a name is called after its pattern, which may be "flows"."""
+    return "flows" if name == "flows" else f"flows of {name}"
 
 
 def _flows(count: int) -> str:

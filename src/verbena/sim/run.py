@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ._world import World
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "Result", "run"]
 
+WORLD = (  # the keywords of World that run passes on
+    *("framing", "mtu", "timeout", "retry_count", "rd_atomic", "window", "ack_bytes", "burst"),
+    *("congestion", "notice_level", "doorbell", "bus_rate", "receive_latency", "tcp", "hop_limit"),
+    "recovery",
+)
 Program = Callable[[], Coroutine[Any, Any, Any]] | Coroutine[Any, Any, Any]
 
 
@@ -70,6 +76,7 @@ def run(
     there is not; RuntimeError where an event loop runs already, as in a notebook: there,
     ``await asyncio.to_thread(sim.run, programs, fabric)``.
     """
+    _check_words(programs, world)
     if not control_delay >= 0:
         raise ValueError(f"control_delay is {control_delay!r}, and not 0 s or more")
     if until is not None and not until >= 0:
@@ -91,6 +98,21 @@ def run(
     finally:
         _close(loop)
     return result
+
+
+def _check_words(programs: object, options: Mapping[str, Any]) -> None:
+    """Raise TypeError, which says what to write, for other programs and for unknown keywords."""
+    if not isinstance(programs, Mapping):
+        raise TypeError(
+            f"programs are a dictionary, by host, as {{'h0': server, 'h1': client}}, and not"
+            f" {type(programs).__name__}"
+        )
+    for name in options:
+        if name not in WORLD:
+            own = [each for each in inspect.signature(run).parameters if each != "world"]
+            near = get_close_matches(name, [*own, *WORLD], 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*own, *WORLD))}"
+            raise TypeError(f"sim.run has no keyword {name!r}: {hint}")
 
 
 def _hosts(

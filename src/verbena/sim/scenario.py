@@ -71,6 +71,7 @@ class Scenario:
 
         found = ready.find(path) if isinstance(path, str) else None
         path = found or Path(path)
+        ready.check(path)
         return cls.parse(_decoded(path), name=path.name, folder=path.parent)
 
     @classmethod

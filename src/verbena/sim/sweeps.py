@@ -78,6 +78,8 @@ class Sweep:
         return len(self.points)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}: there are {', '.join(self.columns)}")
         return self.columns[name]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -136,7 +138,7 @@ def measures(result: ScenarioResult) -> dict[str, float]:
 
 def sweep(
     scenario: Scenario,
-    over: Mapping[str, Sequence[Any]] | None = None,
+    over: Mapping[str, Any] | None = None,
     seeds: int | Iterable[int] | None = None,
     *,
     dask: str | None = None,
@@ -146,8 +148,8 @@ def sweep(
 ) -> Sweep:
     """Runs the scenario with all combinations of settings and seeds.
 
-    ``over``: values by key, as for ``Scenario.changed``; "variant" has names of the scenario's
-    variants, whose settings come first. ``seeds``: which, or how many from the
+    ``over``: a sequence of values for each key, as for ``Scenario.changed``; "variant" has names of
+    the scenario's variants, whose settings come first. ``seeds``: which, or how many from the
     scenario's own on; ``over`` may have them as "seed" instead. The points are shared out to
     ``workers`` processes (as many as there are cores), or to the Dask cluster whose scheduler has
     the address ``dask``, "tcp://host:8786", on which Verbena is installed. ``measure(result)`` is
@@ -209,7 +211,7 @@ def _seeds_are_alike(
 
 
 def _points(
-    scenario: Scenario, over: Mapping[str, Sequence[Any]], seeds: int | Iterable[int] | None
+    scenario: Scenario, over: Mapping[str, Any], seeds: int | Iterable[int] | None
 ) -> Iterator[dict[str, Any]]:
     if "seed" in over:
         if seeds is not None:

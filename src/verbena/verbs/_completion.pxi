@@ -461,8 +461,10 @@ cdef class CQ(Resource):
         return found[0]
 
     def _why_nothing(self):
-        """What is known of requests whose completions belong here, and that have long waited."""
-        waiting = (self.context.describe() or {}).get("waiting", ())
+        """What is known of requests whose completions belong here, and that have long waited, or
+        wait for a receive of the peer."""
+        said = self.context.describe() or {}
+        waiting = [*said.get("waiting", ()), *said.get("unready", ())]
         return "".join(f"; {one['why']}" for one in waiting if one["qp_num"] in self.senders)
 
     def cancel_wait(self):

@@ -79,6 +79,8 @@ cdef class PD(Resource):
         cdef int flags = PyBUF_ANY_CONTIGUOUS
         if _access_flags(access) & WRITING_ACCESS:
             flags |= PyBUF_WRITABLE
+        if not PyObject_CheckBuffer(target):
+            raise _no_buffer(target)
         if getattr(getattr(target, "dtype", None), "hasobject", False):
             raise TypeError(
                 "cannot register an array of Python objects: its memory holds addresses, which mean"
@@ -211,6 +213,20 @@ cdef class PD(Resource):
 
     def __repr__(self):
         return f"<PD of {self.context.name!r}{' closed' if self.closed else ''}>"
+
+
+cdef object _no_buffer(target):
+    cdef str advice = "an address needs its length: reg_mr(addr, length, access)"
+    if isinstance(target, str):
+        advice = "text becomes memory by bytearray(text, 'utf-8')"
+    elif isinstance(target, (list, tuple)):
+        advice = "numbers become memory by numpy.array(numbers) or array.array('q', numbers)"
+    elif isinstance(target, MR):
+        advice = "this memory is registered already"
+    return TypeError(
+        f"reg_mr takes memory (a bytearray, a NumPy array, an mmap, whatever has the buffer"
+        f" protocol) and not {type(target).__name__}: {advice}; pd.alloc(nbytes) makes memory"
+    )
 
 
 cdef unsigned int _access_flags(access) except? 0xffffffff:
@@ -422,9 +438,9 @@ cdef class MR(Resource):
     def array(self, dtype="u1", shape=None, offset=0):
         """A NumPy array over the region's memory, without a copy.
 
-        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
-        TypeError when it does not fit, BufferError when the MR is closed or was registered by
-        address.
+        ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
+        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
+        when the MR is closed or was registered by address.
         """
         import numpy
 
@@ -438,7 +454,9 @@ cdef class MR(Resource):
         if start > self.nbytes:
             raise ValueError(f"offset {offset} lies beyond the MR of {self.nbytes} bytes")
         if shape is None:
-            shape = ((self.nbytes - start) // dtype.itemsize,)
+            shape = (_whole_items(self.nbytes - start, dtype),)
+        else:
+            _check_shape(self.nbytes - start, dtype, shape)
         # ndarray lets go of its buffer at once and keeps the object behind a memoryview, not the
         # memoryview; the array that asarray makes holds it, and so the memory.
         held = numpy.asarray(memoryview(self))
@@ -522,6 +540,30 @@ cdef class MR(Resource):
             return f"<MR closed [{<uintptr_t>self.start:#x}, +{self.nbytes})>"
         keys = f"lkey={self.mr.lkey:#x} rkey={self.mr.rkey:#x}"
         return f"<MR [{<uintptr_t>self.start:#x}, +{self.nbytes}) {keys}>"
+
+
+cdef object _whole_items(size_t nbytes, dtype):
+    """How many items these bytes are; ValueError when they are not whole ones."""
+    cdef size_t size = dtype.itemsize
+    if size == 0 or nbytes % size:
+        raise ValueError(
+            f"{nbytes} bytes are no whole number of items of {dtype}, which have {size}: a shape"
+            " says how many are meant"
+        )
+    return nbytes // size
+
+
+cdef int _check_shape(size_t nbytes, dtype, shape) except -1:
+    """ValueError when an array of this shape needs more bytes. NumPy looks at the rest."""
+    counts = shape if isinstance(shape, (tuple, list)) else (shape,)
+    needed = dtype.itemsize
+    for count in counts:
+        needed *= index(count)
+    if needed > nbytes:
+        raise ValueError(
+            f"shape {shape} of {dtype} takes {needed} bytes, and the MR has {nbytes} from there on"
+        )
+    return 0
 
 
 cdef uint64_t SIGNAL_CHECK_NS = 20000000

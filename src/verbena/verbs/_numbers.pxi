@@ -32,10 +32,15 @@ cdef size_t _size(value, str name) except? <size_t>0xfffffffffffffff7:
 
 
 cdef uint64_t _wanted(value, name, uint64_t limit) except? 0xfffffffffffffff7:
-    """``value`` from 0 to ``limit``; TypeError or OverflowError, which says what the name takes."""
+    """``value`` from 0 to ``limit``; TypeError or OverflowError, which says what the name takes.
+    That of an offset or a length is a ValueError, too."""
     number = _whole_number(name, value)
     if 0 <= number <= limit:
         return number
+    if name in ("offset", "length") and (number < 0 or limit == UINT64_MAX):
+        raise RangeError(
+            f"{name} is {number} ({number:#x}), and counts bytes: 0 to the length of the memory"
+        )
     cdef str hint = ""
     if name == "rkey" and number > limit:
         hint = ": are addr and rkey swapped?"

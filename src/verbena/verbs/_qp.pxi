@@ -242,6 +242,16 @@ cdef class QP(Resource):
 
     # ---- posting ----
 
+    cdef object _refused(self, str call, int code, Py_ssize_t posted=0):
+        """As ``_failed``; where the QP's state is why, the error names what leads out of it."""
+        error = self.context._failed(call, code, posted)
+        if error.errno != EINVAL:
+            return error
+        try:
+            return unready(error, call, self.state, self.qp_type)
+        except VerbsError:  # another thread closes the QP
+            return error
+
     def post_send(self, wr):
         """Post a SendWR or a sequence of them.
 
@@ -269,7 +279,7 @@ cdef class QP(Resource):
             self.sends.inside -= 1
             self._end()
         if code:
-            raise self.context._failed("post_send", _error_of(code))
+            raise self._refused("post_send", _error_of(code))
         self._sent(wr.send_flags, hold)
         return 0
 
@@ -299,7 +309,7 @@ cdef class QP(Resource):
             for i in range(bad - wrs if code else count):
                 self._sent(wrs[i].send_flags, (<SendWR>requests[i])._held())
             if code:
-                raise self.context._failed("post_send", _error_of(code), bad - wrs)
+                raise self._refused("post_send", _error_of(code), bad - wrs)
         finally:
             free(wrs)
         return 0
@@ -335,7 +345,7 @@ cdef class QP(Resource):
             raise self._closed()
         code = self.qp.context.ops.post_recv(self.qp, wr, &bad)
         if code:
-            raise self.context._failed("post_recv", _error_of(code))
+            raise self._refused("post_recv", _error_of(code))
         if self.receives is not None:
             self.receives._note(hold, True)
         return 0
@@ -352,7 +362,7 @@ cdef class QP(Resource):
                 for i in range(bad - wrs if code else len(requests)):
                     self.receives._note((<RecvWR>requests[i]).hold, True)
             if code:
-                raise self.context._failed("post_recv", _error_of(code), bad - wrs)
+                raise self._refused("post_recv", _error_of(code), bad - wrs)
         finally:
             free(wrs)
         return 0
@@ -410,7 +420,7 @@ cdef class QP(Resource):
             begun = False
             self.sends._note_many(signaled, signaled < posted)
             if code:
-                raise self.context._failed("post_send", _error_of(code), posted)
+                raise self._refused("post_send", _error_of(code), posted)
             return posted
         finally:
             if begun:

@@ -134,6 +134,7 @@ cdef class Resource:
     cdef int closing  # threads that close it together with others: no call begins
     cdef str why_closed
     cdef list watchers
+    cdef list early_watchers
     cdef Waits waits  # None until somebody waits
 
     def __reduce_ex__(self, protocol):
@@ -202,6 +203,10 @@ cdef class Resource:
         """
         if not self._is_open():
             return
+        if not self.busy:
+            _tell(self.early_watchers)  # Python code: all is looked at behind it
+        if not self._is_open():
+            return
         if self.busy:
             raise VerbsError(
                 EBUSY,
@@ -217,6 +222,11 @@ cdef class Resource:
     def call_when_closed(self, method):
         """Have a bound method called once this is closed. It is held weakly."""
         self.watchers = _with_watcher(self.watchers, method)
+
+    def call_before_closing(self, method):
+        """Have a bound method called when this is about to be closed, and still works. It is held
+        weakly, and is called again where closing fails (EBUSY) and is tried again."""
+        self.early_watchers = _with_watcher(self.early_watchers, method)
 
     def _close_with_users(self):
         cdef list things

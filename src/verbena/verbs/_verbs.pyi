@@ -248,6 +248,9 @@ class Resource:
 
         Raises VerbsError(EBUSY) while something else uses it.
         """
+    def call_before_closing(self, method: Callable[[], None]) -> None:
+        """Have a bound method called when this is about to be closed, and still works. It is held
+        weakly, and is called again where closing fails (EBUSY) and is tried again."""
     def call_when_closed(self, method: Callable[[], None]) -> None:
         """Have a bound method called once this is closed. It is held weakly."""
     def __enter__(self) -> Self: ...
@@ -428,9 +431,9 @@ class MR(Resource):
     ) -> NDArray[np.uint8]:
         """A NumPy array over the region's memory, without a copy.
 
-        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
-        TypeError when it does not fit, BufferError when the MR is closed or was registered by
-        address.
+        ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
+        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
+        when the MR is closed or was registered by address.
         """
     @overload
     def array(
@@ -441,9 +444,9 @@ class MR(Resource):
     ) -> NDArray[_Scalar]:
         """A NumPy array over the region's memory, without a copy.
 
-        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
-        TypeError when it does not fit, BufferError when the MR is closed or was registered by
-        address.
+        ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
+        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
+        when the MR is closed or was registered by address.
         """
     @overload
     def array(
@@ -454,9 +457,9 @@ class MR(Resource):
     ) -> NDArray[Any]:
         """A NumPy array over the region's memory, without a copy.
 
-        ``shape`` defaults to all whole items from ``offset`` (bytes) on. Raises ValueError or
-        TypeError when it does not fit, BufferError when the MR is closed or was registered by
-        address.
+        ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
+        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
+        when the MR is closed or was registered by address.
         """
     def sge(self, length: int | None = None, offset: int = 0) -> SGE:
         """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""

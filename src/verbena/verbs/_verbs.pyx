@@ -57,8 +57,8 @@ from operator import index
 
 from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
-from verbena.verbs.errors import VerbsError, closed as _closed_error, completion_failed, failed
-from verbena.verbs.errors import without_packets
+from verbena.verbs.errors import RangeError, VerbsError, closed as _closed_error, completion_failed
+from verbena.verbs.errors import failed, unready, without_packets
 
 cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t)

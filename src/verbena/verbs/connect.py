@@ -271,6 +271,10 @@ def _check_qp(qp: QP) -> None:
             f"this QP is {qp.qp_type.name}, which has no peer of its own: connect RC and UC QPs,"
             " and bring a UD QP up by verbs.bring_up_ud, with an address for each message",
         )
+    _check_state(qp)
+
+
+def _check_state(qp: QP) -> None:
     state = qp.state
     if state in (QPState.RTR, QPState.RTS, QPState.SQD):
         raise ConnectError(
@@ -460,10 +464,11 @@ def connect_pair(
 ) -> None:
     """Bring two QPs of this process to RTS: UD by ``bring_up_ud``, the others to each other.
 
-    Raises VerbsError: EISCONN when one is connected already. TypeError for an option that there is
-    not.
+    Raises VerbsError, and nothing has changed then: EINVAL when both are the same QP, EISCONN when
+    one is connected already. TypeError for an option that there is not.
     """
     check_options(options)
+    _check_two(a, b)
     port = options.get("port", 1)
     if a.qp_type == QPType.UD:
         bring_up_ud(a, port=port)
@@ -473,6 +478,22 @@ def connect_pair(
     info_b, index_b = local_qp_info(b, port=port, gid_index=gid_index)
     bring_up(a, info_a, info_b, index_a, **options)
     bring_up(b, info_b, info_a, index_b, **options)
+
+
+def _check_two(a: QP, b: QP) -> None:
+    """Raise before anything has changed where the two cannot be connected."""
+    if not isinstance(a, QP) or not isinstance(b, QP):
+        raise TypeError(
+            f"connect_pair takes two QPs, and not {type(a).__name__} and {type(b).__name__}"
+        )
+    if a is b:
+        raise ConnectError(
+            errno.EINVAL,
+            f"both ends are the same QP, {a.qp_num:#x}: make a second one by pd.create_qp",
+        )
+    for qp in (a, b):
+        if qp.qp_type != QPType.UD:
+            _check_state(qp)
 
 
 def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int | None = None) -> None:

@@ -7,7 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from .enums import WCStatus
+from .enums import QPState, QPType, WCStatus
 
 if TYPE_CHECKING:
     from ._verbs import WC
@@ -33,6 +33,11 @@ class CompletionError(VerbsError):
 
     wc: WC
     status: WCStatus
+
+
+class RangeError(ValueError, OverflowError):
+    """An offset or a length that no memory has. As every range that leaves its MR, a ValueError;
+    also what numbers are that their argument cannot take."""
 
 
 class _Cause(NamedTuple):
@@ -224,6 +229,27 @@ def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
     error = VerbsError(number, f"{text}; {advice}" if advice else text)
     error.posted = posted
     return error
+
+
+def unready(error: VerbsError, call: str, state: QPState, qp_type: QPType) -> VerbsError:
+    """``error`` of posting, with Python's names for what has to come first, if a QP in this state
+    takes no such request."""
+    if call == "post_recv" and state == QPState.RESET:
+        advice = "qp.to_init() does that, and verbs.connect_rc goes on from there"
+    elif call == "post_send" and state in (QPState.RESET, QPState.INIT, QPState.RTR):
+        connect = "verbs.connect_rc(qp, socket) does that, within a process connect_pair(a, b)"
+        advice = _CONNECTED_BY.get(qp_type, connect)
+    else:
+        return error
+    told = VerbsError(error.errno, f"{error.strerror} ({advice})")
+    told.posted = error.posted
+    return told
+
+
+_CONNECTED_BY = {
+    QPType.UD: "verbs.bring_up_ud(qp) does that",
+    QPType.XRC_SEND: "verbs.bring_up does that, within a process connect_pair(a, b)",
+}
 
 
 def without_packets(call: str, reason: str) -> VerbsError:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A variable with an unknown word: the line on stderr says which words there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import clean_environment
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("VERBENA_PORT", "auto, direct or roce"),
+        ("VERBENA_LOG", "errors, info, counters or debug"),
+        ("VERBENA_LINK_LAYER", "ethernet or infiniband"),
+        ("VERBENA_COPY", "any, shared, cma or bounce"),
+        ("VERBENA_CAPTURE_DIRECT", "no or yes"),
+    ],
+)
+def test_an_unknown_word_is_told_with_the_known_ones(name: str, words: str) -> None:
+    program = "from verbena import verbs; verbs.open_device().close()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean_environment() | {name: "rocee"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f"{name}=rocee is not understood and ignored; it may be {words}\n" in done.stderr
