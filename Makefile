@@ -38,7 +38,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak sanitize sanitize-threads wheel clean FORCE
+.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak sanitize sanitize-threads wheel wheel-portable clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -116,6 +116,10 @@ wheel: build/stamps/wheel-venv ## Build a wheel into dist/, for the C library of
 	PATH="$(abspath $(WHEEL_VENV))/bin:$$PATH" auditwheel repair --wheel-dir dist build/wheels/*.whl
 	@ls -l dist/*.whl
 
+wheel-portable: build/stamps/wheel-zig ## Build a wheel into dist/ for glibc 2.28 or newer, with Zig's compiler (400 MB)
+	$(WHEEL_VENV)/bin/python scripts/portable_wheel.py dist
+	@ls -l dist/*.whl
+
 clean: ## Remove everything that was built
 	rm -rf build dist site $(VENV) $(ASAN_VENV) $(DOCS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -173,6 +177,10 @@ build/stamps/wheel-venv: pyproject.toml scripts/extras.py | build/stamps/toolcha
 	@"$(PYTHON)" -m venv $(WHEEL_VENV)
 	@$(WHEEL_VENV)/bin/pip install -qq --upgrade "pip>=23.1"
 	@$(WHEEL_VENV)/bin/python scripts/extras.py wheel | xargs -d '\n' $(WHEEL_VENV)/bin/pip install -qq
+	@touch $@
+
+build/stamps/wheel-zig: build/stamps/wheel-venv
+	@$(WHEEL_VENV)/bin/python scripts/extras.py portable | xargs -d '\n' $(WHEEL_VENV)/bin/pip install -qq
 	@touch $@
 
 build/stamps/sanitize-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain

@@ -2,7 +2,9 @@
 # How every C file of Verbena is compiled: the interface targets verbena_language
 # (needed by all, also by generated code) and verbena_warnings (our own code).
 
+include(CheckFunctionExists)
 include(CheckIPOSupported)
+include(CheckLinkerFlag)
 find_package(Threads REQUIRED)
 
 set(CMAKE_C_STANDARD 11)

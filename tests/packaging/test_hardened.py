@@ -8,11 +8,15 @@ by inline functions.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, cmake
+from tests.support import ROOT, cmake, plain_environment
 
 LIBRARIES = ["libibverbs.so.1", "libibverbs.so", "libverbena_paths.so", "libverbena_heap.so"]
 HARDENED = "-O2 -g -fstack-protector-strong -Wformat -Werror=format-security -D_FORTIFY_SOURCE="
@@ -22,6 +26,8 @@ UBUNTU = (
     "-fstack-protector-strong -fstack-clash-protection -Wformat -Werror=format-security "
     "-fcf-protection -Wdate-time -D_FORTIFY_SOURCE=3"
 )
+# -Wall again for the link-time optimiser, which is told the compiler's flags and not a target's.
+EVERYWHERE = f"{HARDENED}3 -Wall -Wextra -fcf-protection -fstack-clash-protection"
 UBUNTU_LINKER = "-Wl,-Bsymbolic-functions -flto=auto -ffat-lto-objects -Wl,-z,relro"
 
 
@@ -49,3 +55,48 @@ def test_hardened_builds_have_all_libraries(
     )
     cmake("--build", str(build))
     assert [name for name in LIBRARIES if not (build / "lib" / name).exists()] == []
+
+
+def versioned_compilers() -> list[str]:
+    """gcc-12, clang-23 and their like: all that PATH has, each once."""
+    folders = [Path(folder) for folder in os.environ["PATH"].split(":")]
+    names = {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
+    return sorted(name for name in names if re.fullmatch(r"(gcc|clang)-\d+", name))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("compiler", versioned_compilers())
+def test_each_version_of_a_compiler_builds_it_without_a_warning(
+    compiler: str, tmp_path: Path
+) -> None:
+    cmake(
+        *("-S", str(ROOT), "-B", str(tmp_path), f"-DCMAKE_C_COMPILER={compiler}"),
+        *(f"-DCMAKE_C_FLAGS={EVERYWHERE} -Werror", "-DVERBENA_WERROR=ON"),
+        "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-z,relro,-z,now",
+    )
+    cmake("--build", str(tmp_path))
+    assert [name for name in LIBRARIES if not (tmp_path / "lib" / name).exists()] == []
+
+
+# Programs in which copies fault: the handler, and not the function, makes their result.
+FAULTING = ["test_gone_memory", "test_limits"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("lto", ["ON", "OFF"])
+@pytest.mark.parametrize("compiler", ["clang", "gcc"])
+def test_a_copy_that_faults_fails_whatever_the_compiler_knows(
+    compiler: str, lto: str, tmp_path: Path
+) -> None:
+    """clang once put the constant that a guarded function returns in place of its result."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    cmake(
+        *("-S", str(ROOT), "-B", str(tmp_path), f"-DCMAKE_C_COMPILER={compiler}"),
+        *(f"-DVERBENA_LTO={lto}", "-DVERBENA_NATIVE_TESTS=ON"),
+    )
+    cmake("--build", str(tmp_path), "--target", *FAULTING)
+    for name in FAULTING:
+        program = [str(tmp_path / "tests" / name)]
+        done = subprocess.run(program, env=plain_environment(), capture_output=True, text=True)
+        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"

@@ -244,7 +244,7 @@ static int minus_one(int error)
 VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
                             union ibv_gid *gid)
 {
-    struct vb_gid found;
+    struct vb_gid found = {0};
     int error = find_gid(context, port_num, (uint32_t)index, &found);
 
     if (error && error != ENODATA)
@@ -259,7 +259,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
 int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
                       unsigned int *type)
 {
-    struct vb_gid found;
+    struct vb_gid found = {0};
     int error = find_gid(context, port_num, index, &found);
 
     if (error) {

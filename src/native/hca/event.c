@@ -104,8 +104,9 @@ int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
     for (;;) {
         uint64_t count;
 
+        /* Never 0, as a caller would take `event`, which is not written, for one that came. */
         if (read(context->async_fd, &count, sizeof(count)) < 0)
-            return -errno;
+            return errno > 0 ? -errno : -EIO;
         if (take(context, event))
             return 0;
     }

@@ -16,13 +16,13 @@
 VB_GUARDED int vb_fault_copy(void *dst, const void *src, size_t n)
 {
     vb_copy(dst, src, n);
-    return 0;
+    return vb_guard_passed();
 }
 
 VB_GUARDED int vb_guarded_fetch_add(void *word, uint64_t add, uint64_t *old)
 {
     *old = __atomic_fetch_add((uint64_t *)word, add, __ATOMIC_SEQ_CST);
-    return 0;
+    return vb_guard_passed();
 }
 
 VB_GUARDED int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap, uint64_t *old)
@@ -30,25 +30,27 @@ VB_GUARDED int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t sw
     __atomic_compare_exchange_n((uint64_t *)word, &compare, swap, false, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
     *old = compare;
-    return 0;
+    return vb_guard_passed();
 }
 
 VB_GUARDED int vb_guarded_store(void *word, uint64_t value)
 {
     __atomic_store_n((uint64_t *)word, value, __ATOMIC_SEQ_CST);
-    return 0;
+    return vb_guard_passed();
 }
 
 enum { PAGE = 4096 };
 
 VB_GUARDED static int touch(uint8_t *at, const uint8_t *end, bool to_write)
 {
+    const uint8_t nothing = (uint8_t)vb_guard_passed(); /* clang makes a load of an OR with 0 */
+
     for (; at < end; at = (uint8_t *)(((uintptr_t)at | (PAGE - 1)) + 1))
         if (to_write)
-            __atomic_fetch_or(at, 0, __ATOMIC_RELAXED);
+            __atomic_fetch_or(at, nothing, __ATOMIC_RELAXED);
         else
             (void)*(volatile uint8_t *)at;
-    return 0;
+    return vb_guard_passed();
 }
 
 /* ---- where a fault would end the process ---------------------------------------------------- */

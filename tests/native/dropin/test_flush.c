@@ -14,16 +14,10 @@ enum {
     WHOLE_MR = 1,
 };
 
-/* The call that follows wr_atomic_write, the last of rdma-core 44's structure. */
-struct grown_qp_ex {
-    struct ibv_qp_ex base;
-    void (*wr_flush)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len,
-                     uint8_t type, uint8_t level);
-};
-
-_Static_assert(offsetof(struct grown_qp_ex, wr_flush) ==
-                   offsetof(struct ibv_qp_ex, wr_atomic_write) + sizeof(void *),
-               "it follows at once");
+/* wr_atomic_write is the last call of rdma-core 44's structure; wr_flush follows it at once. */
+typedef void wr_flush_call(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len,
+                           uint8_t type, uint8_t level);
+enum { WR_FLUSH_AT = offsetof(struct ibv_qp_ex, wr_atomic_write) + sizeof(void *) };
 
 static struct pair pair;
 static struct ibv_qp_ex *qp;
@@ -55,10 +49,18 @@ static void start(uint64_t wr_id)
     ibv_wr_start(qp);
 }
 
+/* ibv_wr_flush, which older headers do not have. */
+static void flush_at(uint64_t address, size_t length, uint8_t type, uint8_t level)
+{
+    wr_flush_call *call;
+
+    memcpy(&call, (const char *)qp + WR_FLUSH_AT, sizeof(call));
+    call(qp, mr->rkey, address, length, type, level);
+}
+
 static void flush(size_t offset, size_t length, uint8_t type, uint8_t level)
 {
-    ((struct grown_qp_ex *)qp)
-        ->wr_flush(qp, mr->rkey, (uintptr_t)pair.memory + offset, length, type, level);
+    flush_at((uintptr_t)pair.memory + offset, length, type, level);
 }
 
 static struct ibv_wc completed(uint64_t wr_id)
@@ -177,7 +179,7 @@ static void device_memory(void)
     CHECK(mr);
     for (int i = 0; i < 2; ++i) {
         start(8);
-        ((struct grown_qp_ex *)qp)->wr_flush(qp, mr->rkey, 1, 63 + (size_t)i, GLOBAL, RANGE);
+        flush_at(1, 63 + (size_t)i, GLOBAL, RANGE);
         CHECK_EQ(ibv_wr_complete(qp), 0);
         CHECK_EQ(completed(8).status, i ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
     }

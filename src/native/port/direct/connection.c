@@ -181,7 +181,7 @@ void vb_connections_describe(struct vb_direct *direct, struct vb_text *text)
     pthread_mutex_lock(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
-        enum vb_silence silence;
+        enum vb_silence silence = VB_SILENCE_UNKNOWN;
         uint32_t value = 0;
 
         if (!qp || !vb_connection_is_deserted(qp, &silence, &value))

@@ -402,7 +402,7 @@ static VB_COLD int decline_way(struct vb_roce *roce, struct vb_qp *qp, int error
 static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
-    uint16_t route_mtu;
+    uint16_t route_mtu = 0; /* gcc 12 does not see that vb_route() writes it */
     int error = vb_path_make(roce, &qp->attr.ah_attr, qp->number, qp->shared->dest_qp_num, path,
                              &interface);
 

@@ -220,7 +220,5 @@ VB_EXPORT int closedir(DIR *stream)
     return close(fd);
 }
 
-VB_ALIAS(readdir) struct dirent64 *readdir64(DIR *stream);
-VB_ALIAS(readdir_r)
-int readdir64_r(DIR *restrict stream, struct dirent64 *restrict entry,
-                struct dirent64 **restrict result);
+VB_ALIAS(readdir64, readdir);
+VB_ALIAS_AS(readdir_reentrant, readdir64_r, readdir_r, );

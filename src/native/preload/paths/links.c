@@ -46,7 +46,7 @@ VB_EXPORT int euidaccess(const char *path, int mode)
     return VB_NEXT(euidaccess)(place.outside, mode);
 }
 
-VB_ALIAS(euidaccess) int eaccess(const char *path, int mode);
+VB_ALIAS(eaccess, euidaccess);
 
 VB_EXPORT int faccessat(int dirfd, const char *path, int mode, int flags)
 {

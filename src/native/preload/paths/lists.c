@@ -93,15 +93,8 @@ VB_EXPORT int scandirat(int dirfd, const char *restrict path, struct dirent ***r
     return VB_NEXT(scandirat)(dirfd, place.outside, list, select, compare);
 }
 
-typedef int select_entry64(const struct dirent64 *entry);
-typedef int compare_entries64(const struct dirent64 **left, const struct dirent64 **right);
-
-VB_ALIAS(scandir)
-int scandir64(const char *restrict path, struct dirent64 ***restrict list, select_entry64 *select,
-              compare_entries64 *compare);
-VB_ALIAS(scandirat)
-int scandirat64(int dirfd, const char *restrict path, struct dirent64 ***restrict list,
-                select_entry64 *select, compare_entries64 *compare);
+VB_ALIAS(scandir64, scandir);
+VB_ALIAS(scandirat64, scandirat);
 
 /* ---- glob: it takes the functions to list directories with ----------------------------------- */
 
@@ -142,6 +135,4 @@ VB_EXPORT int glob(const char *restrict pattern, int flags, glob_error *on_error
     return VB_NEXT(glob)(pattern, flags, on_error, result);
 }
 
-VB_ALIAS(glob)
-int glob64(const char *restrict pattern, int flags, glob_error *on_error,
-           glob64_t *restrict result);
+VB_ALIAS(glob64, glob);

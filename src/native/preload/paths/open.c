@@ -96,8 +96,8 @@ VB_EXPORT FILE *fopen(const char *path, const char *mode)
     return VB_NEXT(fopen)(place.outside, mode);
 }
 
-VB_ALIAS(open) int open64(const char *path, int flags, ...);
-VB_ALIAS(openat) int openat64(int dirfd, const char *path, int flags, ...);
-VB_ALIAS(__open_2) int __open64_2(const char *path, int flags);
-VB_ALIAS(__openat_2) int __openat64_2(int dirfd, const char *path, int flags);
-VB_ALIAS(fopen) FILE *fopen64(const char *path, const char *mode);
+VB_ALIAS(open64, open);
+VB_ALIAS(openat64, openat);
+VB_ALIAS(__open64_2, __open_2);
+VB_ALIAS(__openat64_2, __openat_2);
+VB_ALIAS(fopen64, fopen);

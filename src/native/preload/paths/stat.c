@@ -57,11 +57,10 @@ VB_EXPORT int fstat(int fd, struct stat *stat)
     return -1;
 }
 
-VB_ALIAS(stat) int stat64(const char *restrict path, struct stat64 *restrict stat);
-VB_ALIAS(lstat) int lstat64(const char *restrict path, struct stat64 *restrict stat);
-VB_ALIAS(fstat) int fstat64(int fd, struct stat64 *stat);
-VB_ALIAS(fstatat)
-int fstatat64(int dirfd, const char *restrict path, struct stat64 *restrict stat, int flags);
+VB_ALIAS(stat64, stat);
+VB_ALIAS(lstat64, lstat);
+VB_ALIAS(fstat64, fstat);
+VB_ALIAS(fstatat64, fstatat);
 
 /* ---- the old names: `version` says which struct stat, and 64-bit Linux has one -------------- */
 
@@ -89,11 +88,10 @@ VB_EXPORT int __fxstatat(int version, int dirfd, const char *path, struct stat *
     return fstatat(dirfd, path, stat, flags);
 }
 
-VB_ALIAS(__xstat) int __xstat64(int version, const char *path, struct stat64 *stat);
-VB_ALIAS(__lxstat) int __lxstat64(int version, const char *path, struct stat64 *stat);
-VB_ALIAS(__fxstat) int __fxstat64(int version, int fd, struct stat64 *stat);
-VB_ALIAS(__fxstatat)
-int __fxstatat64(int version, int dirfd, const char *path, struct stat64 *stat, int flags);
+VB_ALIAS(__xstat64, __xstat);
+VB_ALIAS(__lxstat64, __lxstat);
+VB_ALIAS(__fxstat64, __fxstat);
+VB_ALIAS(__fxstatat64, __fxstatat);
 
 /* ---- statx --------------------------------------------------------------------------------- */
 

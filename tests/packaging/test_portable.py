@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make wheel-portable`: a wheel for glibc 2.28 or newer, built by Zig's compiler on any machine.
+
+Zig has no function that glibc 2.28 does not have, so that the use of one fails the build here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, SANITIZED, own_network, plain_environment
+
+for module in ("ziglang", "auditwheel"):
+    pytest.importorskip(module, reason="what builds portable wheels (400 MB) is not installed: "
+                        "scripts/extras.py wheel portable")  # fmt: skip
+pytestmark = [
+    pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged"),
+    pytest.mark.timeout(600),
+]
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=plain_environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("portable")
+    run(sys.executable, "scripts/portable_wheel.py", folder)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_the_tag_names_the_oldest_c_library(wheel: Path) -> None:
+    assert wheel.stem.endswith("manylinux_2_28_x86_64")
+
+
+def test_what_zig_built_does_not_need_its_libraries(wheel: Path) -> None:
+    """auditwheel copies what a system may not have into the wheel: that of the unwinder."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if "verbena.libs/" in name] == []
+
+
+def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
+    machine = tmp_path / "machine"
+    run(sys.executable, "-m", "venv", "--without-pip", machine)
+    python = machine / "bin" / "python"
+    install = ["install", "--quiet", "--no-deps", "--no-index"]
+    run(sys.executable, "-m", "pip", "--python", python, *install, wheel)
+    (site,) = machine.glob("lib/python*/site-packages")
+    (site / "numpy.pth").write_text(sysconfig.get_path("platlib"))
+    verbena = machine / "bin" / "verbena"
+    program = [python, "examples/first_write.py"]
+    assert "verbena0" in run(verbena, "devices")
+    run(*own_network(), verbena, "pair", "--", *program, "--", *program, "localhost")
