@@ -34,12 +34,22 @@ def compiler(folder: Path, target: str = TARGET) -> Path:
     return program
 
 
+def libgcc() -> str:
+    """gcc's library of what processors can do, for __builtin_cpu_supports().
+
+    Zig has that in one object with a memcpy of its own. It has no unwind tables, so that a fault in
+    it would end the program (src/native/memory/guard.c), and it would stand in for the C library's.
+    """
+    command = ["gcc", "-print-libgcc-file-name"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def build(scratch: Path) -> Path:
     """The wheel as pip makes it, whose tag names no C library yet."""
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(scratch)]
     # The system's ar, which makes the core's archive, cannot index the bitcode of Zig's clang.
     options = [f"-Cbuild-dir={scratch}/build", "-Ccmake.define.VERBENA_LTO=OFF"]
-    environment = os.environ | {"CC": str(compiler(scratch))}
+    environment = os.environ | {"CC": str(compiler(scratch)), "LDFLAGS": libgcc()}
     subprocess.run([*command, *options, str(ROOT)], env=environment, check=True)
     (wheel,) = scratch.glob("*.whl")
     return wheel

@@ -6,6 +6,7 @@ Zig has no function that glibc 2.28 does not have, so that the use of one fails 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -54,6 +55,14 @@ def test_what_zig_built_does_not_need_its_libraries(wheel: Path) -> None:
     """auditwheel copies what a system may not have into the wheel: that of the unwinder."""
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if "verbena.libs/" in name] == []
+
+
+def test_copies_are_those_of_the_c_library(wheel: Path, tmp_path: Path) -> None:
+    """Zig's own memcpy has no unwind tables: a fault in it would end the program."""
+    zipfile.ZipFile(wheel).extract("verbena/lib/libibverbs.so.1", tmp_path)
+    said = run("nm", "--dynamic", "--undefined-only", tmp_path / "verbena/lib/libibverbs.so.1")
+    wanted = {"memcpy", "memmove", "memset"}
+    assert wanted - set(re.findall(r" U (\w+)", said)) == set()
 
 
 def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
