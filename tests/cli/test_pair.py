@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -241,21 +242,41 @@ def test_who_is_ended_ends_both(number: signal.Signals, tmp_path: Path) -> None:
     assert marked_processes(mark) == []
 
 
-def ended_by(signal_name: str, *words: str, after: str = "4") -> subprocess.CompletedProcess[str]:
-    """`verbena pair` under timeout(1), which sends the signal to its process group."""
-    command = ["timeout", "--preserve-status", "-s", signal_name, after, *verbena_command("pair")]
-    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+def ended_by(
+    number: signal.Signals, *words: str, when: Callable[[list[str]], bool]
+) -> subprocess.CompletedProcess[str]:
+    """`verbena pair` under timeout(1), which hands a signal on to its process group, once `when`
+    holds for the command lines of what runs."""
+    mark = f"pair-{os.getpid()}-{time.monotonic_ns()}"
+    process = subprocess.Popen(
+        ["timeout", "--preserve-status", "60", *verbena_command("pair"), *words],
+        env=os.environ | {"VERBENA_TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not when(marked_processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)  # the pair looks every 0.2 s
+    process.send_signal(number)
+    said, complaints = process.communicate(timeout=30)
+    return subprocess.CompletedProcess(words, process.returncode, said, complaints)
+
+
+def sleeps(running: list[str]) -> bool:
+    return any(line.startswith("sleep 60") for line in running)
 
 
 def test_who_is_ended_says_what_it_waited_for() -> None:
     both = [*python(SERVER, free_port(), 0, 0), "--", "sh", "-c", "exec sleep 60"]
-    done = ended_by("TERM", "--wait", "50", "--", "sleep", "60", "--", "sh")
+    done = ended_by(signal.SIGTERM, "--wait", "50", "--", "sleep", "60", "--", "sh", when=sleeps)
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr.splitlines() == [
         "verbena pair: SIGTERM ends both while this waited for the server to listen: "
         "the server, sleep, still runs; the client, sh, was not started"
     ]
-    done = ended_by("INT", "--", *both)
+    done = ended_by(signal.SIGINT, "--", *both, when=sleeps)
     assert done.returncode == 128 + signal.SIGINT
     python_name = os.path.basename(sys.executable)
     assert done.stderr.splitlines() == [
@@ -268,7 +289,13 @@ def test_who_is_ended_says_that_one_had_ended() -> None:
     port = free_port()
     serves = f"{shlex.join(python(SERVER, port, 0, 9))}; exec sleep 60"
     client = python(CLIENT, port, 0)
-    done = ended_by("TERM", "--grace", "50", "--", "sh", "-c", serves, "--", *client)
+    words = ["--grace", "50", "--", "sh", "-c", serves, "--", *client]
+
+    def has_ended(running: list[str]) -> bool:
+        begins = f"{sys.executable} -c {CLIENT}"
+        return sleeps(running) and not any(line.startswith(begins) for line in running)
+
+    done = ended_by(signal.SIGTERM, *words, when=has_ended)
     assert done.returncode == 128 + signal.SIGTERM
     (line,) = done.stderr.splitlines()
     assert "while this waited for the server to end: the server, sh, still runs; " in line
