@@ -65,7 +65,7 @@ with verbs.open_device() as ctx:
     child.stdin.flush()
     verbs.bring_up(qp, local, remote, gid)
     assert pickle.load(child.stdout) == "ready"
-    mr.array("S7")[:2] = [b"across", b"written"]
+    mr.array("S7", 2)[:] = [b"across", b"written"]
     qp.write(mr, addr + 100, rkey, 7, 7, remote_srqn=number)
     cq.wait(timeout=10)[0].raise_for_status()
     qp.send(mr, 0, 6, remote_srqn=number)

@@ -120,13 +120,6 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
     return error;
 }
 
-static void take_path(struct vb_endpoint *ep, const struct vb_path *path)
-{
-    ep->path = *path;
-    if (!ep->qp->bare)
-        ep->qp->own_address = !memcmp(path->sgid, path->dgid, sizeof(path->sgid));
-}
-
 /* Packets under way keep their size. */
 static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
 {
@@ -134,7 +127,7 @@ static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
 
     if (vb_endpoint_adapts(ep) && vb_cwnd_join(ep, path->dgid))
         return -ENOMEM;
-    take_path(ep, path);
+    ep->path = *path;
     ep->path.mtu = mtu;
     return 0;
 }
@@ -156,7 +149,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
 
     ep->engine = engine;
     ep->qp = qp;
-    take_path(ep, path);
+    ep->path = *path;
     ep->base = transport_of(qp->type);
     error = vb_replies_fit(ep);
     if (!error && vb_endpoint_adapts(ep))

@@ -31,56 +31,68 @@ static bool is_stopped(int pid)
     return state && (state[2] == 'T' || state[2] == 't');
 }
 
-static bool is_endless(const struct vb_qp *qp, bool unready)
+static bool is_unready(const struct vb_qp *qp)
 {
-    return unready ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
+    return qp->wait.noted == VB_WAIT_RNR;
 }
 
-static void say(const struct vb_qp *qp, bool unready, uint64_t since, uint64_t now,
-                struct vb_text *text)
+static bool is_endless(const struct vb_qp *qp)
 {
-    const struct vb_wait *wait = &qp->wait;
-    bool endless = is_endless(qp, unready);
+    return is_unready(qp) ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
+}
+
+static uint64_t waited(const struct vb_qp *qp, uint64_t now)
+{
+    return now > qp->wait.since ? now - qp->wait.since : 0;
+}
+
+static void say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
+{
+    bool unready = is_unready(qp), endless = is_endless(qp);
 
     vb_text_add(text, "a request of QP 0x%x waits since %" PRIu64 " ms: ", qp->number,
-                now > since ? (now - since) / 1000000 : 0);
+                waited(qp, now) / 1000000);
     if (unready)
         vb_text_add(text, "QP 0x%x has no receive request for it (rnr_retry %u%s)",
                     vb_qp_dest(qp->shared), qp->terms.rnr_retry, endless ? ": for ever" : "");
     else
         vb_text_add(text, "QP 0x%x does not answer (timeout %u%s)", vb_qp_dest(qp->shared),
                     qp->terms.timeout, endless ? ": for ever" : "");
-    if (is_stopped(wait->overdue_pid))
-        vb_text_add(text, "; its process, %d, is stopped (SIGSTOP, a debugger)", wait->overdue_pid);
+    if (is_stopped(qp->wait.pid))
+        vb_text_add(text, "; its process, %d, is stopped (SIGSTOP, a debugger)", qp->wait.pid);
     else
         vb_text_add(text, "; %s",
                     unready ? "the peer posts receives before this side sends (post_recv)"
                             : "has its process ended or stopped, or do packets get lost?");
 }
 
+static void tell(const struct vb_qp *qp, uint64_t now)
+{
+    char line[512];
+    struct vb_text text = {line, sizeof(line), 0};
+
+    say(qp, now, &text);
+    qp->context->adapter->tell(line);
+}
+
 void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint64_t since,
                      uint64_t now)
 {
     struct vb_wait *wait = &qp->wait;
-    char line[512];
-    struct vb_text text = {line, sizeof(line), 0};
 
-    wait->unready = reason == VB_WAIT_RNR;
-    wait->unready_position = qp->sq_next;
-    wait->unready_since = since;
-    if (wait->unready)
-        wait->overdue_pid = pid;
-    if (now - since < VB_OVERDUE_NS || qp->bare ||
-        (wait->overdue && wait->overdue_position == qp->sq_next))
+    if (qp->bare)
         return;
+    if (wait->noted == VB_WAIT_NONE || wait->position != qp->sq_next)
+        wait->told = false;
+    wait->noted = (uint8_t)reason;
+    wait->position = qp->sq_next;
     wait->since = since;
-    wait->overdue = reason;
-    wait->overdue_position = qp->sq_next;
-    wait->overdue_pid = pid;
-    if (!qp->context->adapter->tell)
+    wait->pid = pid;
+    if (wait->told || now - since < VB_OVERDUE_NS)
         return;
-    say(qp, reason == VB_WAIT_RNR, since, now, &text);
-    qp->context->adapter->tell(line);
+    wait->told = true;
+    if (qp->context->adapter->tell)
+        tell(qp, now);
 }
 
 void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
@@ -126,15 +138,14 @@ void vb_overdue_acks(struct vb_adapter *adapter, const char *what, unsigned coun
 
 /* ---- for who asks ---- */
 
-static bool is_overdue(const struct vb_qp *qp)
+/* Does its first request wait for the peer, for VB_OVERDUE_NS, or for less and for a receive? */
+static bool waits(const struct vb_qp *qp, bool overdue, uint64_t now)
 {
-    return qp->wait.overdue && qp->wait.overdue_position == qp->sq_next;
-}
-
-/* For less than VB_OVERDUE_NS so far. */
-static bool is_unready(const struct vb_qp *qp)
-{
-    return qp->wait.unready && qp->wait.unready_position == qp->sq_next && !is_overdue(qp);
+    if (!qp || qp->bare || qp->sq_next == qp->sq_posted || !qp->wait.noted ||
+        qp->wait.position != qp->sq_next)
+        return false;
+    return overdue ? waited(qp, now) >= VB_OVERDUE_NS
+                   : waited(qp, now) < VB_OVERDUE_NS && is_unready(qp);
 }
 
 static void describe(struct vb_adapter *adapter, bool overdue, uint64_t now, struct vb_text *text)
@@ -143,14 +154,12 @@ static void describe(struct vb_adapter *adapter, bool overdue, uint64_t now, str
 
     for (uint32_t i = 0; now && i < adapter->qp_pool.next; ++i) {
         const struct vb_qp *qp = adapter->qps[i];
-        bool unready = !overdue || (qp && qp->wait.overdue == VB_WAIT_RNR);
 
-        if (!qp || qp->bare || qp->sq_next == qp->sq_posted ||
-            !(overdue ? is_overdue(qp) : is_unready(qp)))
+        if (!waits(qp, overdue, now))
             continue;
         vb_text_add(text, "%s{\"qp_num\":%u,\"why\":\"", between, qp->number);
-        say(qp, unready, overdue ? qp->wait.since : qp->wait.unready_since, now, text);
-        vb_text_add(text, "\",\"endless\":%s}", is_endless(qp, unready) ? "true" : "false");
+        say(qp, now, text);
+        vb_text_add(text, "\",\"endless\":%s}", is_endless(qp) ? "true" : "false");
         between = ",";
     }
 }

@@ -39,13 +39,11 @@ struct vb_wait {
         VB_WAIT_ANSWER,
         VB_WAIT_RATE
     } reason;
-    enum vb_wait_reason overdue; /* it waits for long (overdue.h): VB_WAIT_RNR or VB_WAIT_PEER… */
-    uint64_t since;              /* ns */
-    uint32_t overdue_position;   /* …as long as this is sq_next */
-    int overdue_pid;             /* the peer's process; 0: not known */
-    bool unready;                /* the peer has no receive request for it… */
-    uint32_t unready_position;   /* …as long as this is sq_next */
-    uint64_t unready_since;      /* ns */
+    uint8_t noted;     /* enum vb_wait_reason, VB_WAIT_RNR or VB_WAIT_PEER (overdue.h)… */
+    bool told;         /* that it has waited for long… */
+    uint64_t since;    /* ns */
+    uint32_t position; /* …both as long as this is sq_next */
+    int pid;           /* the peer's process; 0: not known */
 };
 
 /* What modify_qp set for the transport: of struct ibv_qp_attr, what each packet looks at. */
@@ -107,7 +105,6 @@ struct vb_qp {
     struct vb_qp_shared *remote;
     uint8_t remote_type;       /* enum ibv_qp_type */
     bool failed_by_death;      /* a request ended because the peer's process had */
-    bool own_address;          /* by packets: its peer has this port's own GID */
     bool sq_store_own, sq_own; /* of a parent domain's allocator */
     uint32_t remote_rq_seen;   /* remote rq_posted as last read */
     uint32_t remote_epoch; /* of the queue that this QP has sent to, 0 before the first request */

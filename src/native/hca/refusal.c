@@ -36,7 +36,10 @@ static bool is_connected_to_itself(const struct vb_qp *qp)
 {
     if (qp->bare || qp->shared->dest_qp_num != qp->number)
         return false;
-    return qp->by_packets ? qp->own_address : qp->remote == qp->shared;
+    if (qp->by_packets && qp->endpoint)
+        return !memcmp(qp->endpoint->path.sgid, qp->endpoint->path.dgid,
+                       sizeof(qp->endpoint->path.sgid));
+    return qp->remote == qp->shared;
 }
 
 /* The QP at this moment. */

@@ -181,10 +181,8 @@ class Pair:
         self.client = client
         if client.stdout:
             self.readers.append(self.output.reader(client.stdout))
-        try:
-            status = self.await_client(client, server)
-        finally:
-            sides.end(client)
+        status = self.await_client(client, server)
+        sides.end(client)
         if status and server.poll() is None:
             return status  # end_all() of main ends it
         self.waits_for = "the server to end"

@@ -16,7 +16,7 @@ static uint64_t waited(struct vb_qp *qp, unsigned reason)
     if (qp->wait.reason != reason) {
         qp->wait.reason = reason;
         qp->wait.since = now;
-        qp->wait.overdue = VB_WAIT_NONE;
+        qp->wait.noted = VB_WAIT_NONE;
     }
     return now - qp->wait.since;
 }
