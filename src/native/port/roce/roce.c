@@ -162,18 +162,6 @@ static bool send_burst(struct vb_roce *roce, uint64_t now)
     return false;
 }
 
-enum { BATCHES = 64 }; /* received before a timer counts */
-
-/* Who comes late finds answers beside the timers that have ended: these count first, so that
- * nothing is sent again for which the answer is here. */
-static void expire(struct vb_roce *roce, uint64_t now)
-{
-    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
-        ;
-    if (vb_engine_deadline(roce->engine) <= now)
-        vb_engine_expire(roce->engine, now);
-}
-
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
 {
     bool more = true;
@@ -183,7 +171,7 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
     roce->again = UINT64_MAX;
     for (int i = 0; i < BURSTS && more; ++i) {
         if (vb_engine_deadline(roce->engine) <= now)
-            expire(roce, now);
+            vb_engine_expire(roce->engine, now);
         more = send_burst(roce, now);
     }
     /* UC's requests end when their packets have left, and are due at once. */

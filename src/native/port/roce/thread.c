@@ -104,6 +104,14 @@ static enum turn serve(struct vb_roce *roce)
     return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
 }
 
+/* A thread that comes late finds answers beside the timers that ended while it was kept: these
+ * count first, so that nothing is sent again for which the answer is here. */
+static void take_what_waits(struct vb_roce *roce, uint64_t now)
+{
+    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
+        ;
+}
+
 static void serve_steer(struct vb_roce *roce)
 {
     uint64_t now;
@@ -111,6 +119,7 @@ static void serve_steer(struct vb_roce *roce)
     vb_roce_enter(roce);
     now = vb_roce_now();
     vb_steer_serve(roce->steer, now);
+    take_what_waits(roce, now);
     vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
@@ -150,10 +159,12 @@ static void serve_timer(struct vb_roce *roce, struct looks *looks)
     roce->timer = UINT64_MAX;
     if (vb_steer_deadline(roce->steer) <= now) /* who polls does not do that */
         vb_steer_serve(roce->steer, now);
-    if (is_polled(roce, looks, now))
+    if (is_polled(roce, looks, now)) {
         roce->away_until = looks->valid_until;
-    else
+    } else {
+        take_what_waits(roce, now);
         vb_roce_transmit(roce, now);
+    }
     vb_roce_leave(roce);
 }
 
