@@ -32,7 +32,7 @@ static void make_memory(struct end *end)
 
 void end_open(struct end *end, struct end_options options)
 {
-    struct vb_direct_config config = {.force = options.force};
+    struct vb_host_config config = {.copies = options.force, .direct_only = true};
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = options.srq_wr, .max_sge = 1}};
 
     if (getenv("VERBENA_TEST_WATCHED")) /* small payloads wait for a poll then */
@@ -43,8 +43,9 @@ void end_open(struct end *end, struct end_options options)
         end->options.type = IBV_QPT_RC;
     CHECK_EQ(vb_heap_create(1 << 26, &end->heap), 0);
     config.heap = end->heap;
-    CHECK_EQ(vb_direct_open(&config, &end->direct), 0);
-    CHECK_EQ(vb_context_open(&end->direct->adapter, &end->ibv, &end->context), 0);
+    CHECK_EQ(vb_host_open(&config, &end->host), 0);
+    end->direct = end->host->direct;
+    CHECK_EQ(vb_context_open(&end->host->adapter, &end->ibv, &end->context), 0);
     CHECK_EQ(vb_pd_alloc(end->context, &end->pd), 0);
     if (options.channel)
         CHECK_EQ(vb_channel_create(end->context, &end->channel), 0);
@@ -57,7 +58,7 @@ void end_open(struct end *end, struct end_options options)
 void end_close(struct end *end)
 {
     vb_context_close(end->context);
-    vb_direct_close(end->direct);
+    vb_host_close(end->host);
     if (!end->options.in_heap)
         munmap(end->memory, END_BYTES);
     vb_heap_destroy(end->heap);

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "hca/hca.h"
-#include "port/direct/direct.h"
+#include "port/host/host.h"
 
 enum { END_BYTES = 1 << 16, END_DEPTH = 64 };
 
@@ -29,7 +29,8 @@ struct end {
     struct end_options options;
     struct ibv_context ibv;
     struct vb_heap *heap;
-    struct vb_direct *direct;
+    struct vb_host *host;
+    struct vb_direct *direct; /* the host's */
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_channel *channel;

@@ -56,31 +56,10 @@ static struct vb_path path_to(struct side *side, const uint8_t *dgid, int mtu)
     return path;
 }
 
-static int port_connect(struct vb_qp *qp)
-{
-    struct side *side = side_of(qp->context->adapter);
-    struct vb_path path = path_to(side, qp->attr.ah_attr.grh.dgid.raw, 128 << qp->attr.path_mtu);
-
-    int error;
-
-    pthread_mutex_lock(&side->fabric->lock);
-    error = vb_engine_connect(side->engine, qp, &path);
-    pthread_mutex_unlock(&side->fabric->lock);
-    return error;
-}
-
-static void port_disconnect(struct vb_qp *qp)
-{
-    struct side *side = side_of(qp->context->adapter);
-
-    pthread_mutex_lock(&side->fabric->lock);
-    vb_engine_disconnect(side->engine, qp);
-    pthread_mutex_unlock(&side->fabric->lock);
-}
-
 static void send_packet(struct fabric *fabric, int from, const struct vb_packet *packet);
 
-static int port_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int carrier_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                           struct vb_outcome *outcome)
 {
     struct side *side = side_of(qp->context->adapter);
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
@@ -93,13 +72,8 @@ static int port_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     return 0;
 }
 
-static void port_nothing(struct vb_qp *qp)
-{
-    (void)qp;
-}
-
 /* What the engine had begun is over when its lock is free. */
-static void port_settle(struct vb_qp *qp)
+static void carrier_settle(struct vb_qp *qp)
 {
     struct side *side = side_of(qp->context->adapter);
 
@@ -107,18 +81,7 @@ static void port_settle(struct vb_qp *qp)
     pthread_mutex_unlock(&side->fabric->lock);
 }
 
-static bool port_quiet(struct vb_qp *qp)
-{
-    (void)qp;
-    return true;
-}
-
-static void port_progress(struct vb_cq *cq)
-{
-    (void)cq;
-}
-
-static void port_kick(struct vb_qp *qp)
+static void carrier_kick(struct vb_qp *qp)
 {
     struct side *side = side_of(qp->context->adapter);
 
@@ -127,16 +90,67 @@ static void port_kick(struct vb_qp *qp)
     pthread_mutex_unlock(&side->fabric->lock);
 }
 
+static int carry(struct vb_qp *qp)
+{
+    struct side *side = side_of(qp->context->adapter);
+    struct vb_path path = path_to(side, qp->attr.ah_attr.grh.dgid.raw, 128 << qp->attr.path_mtu);
+
+    int error;
+
+    pthread_mutex_lock(&side->fabric->lock);
+    error = vb_engine_connect(side->engine, qp, &path);
+    pthread_mutex_unlock(&side->fabric->lock);
+    return error;
+}
+
+static const struct vb_carrier packets = {
+    .kick = carrier_kick,
+    .settle = carrier_settle,
+    .quiet = vb_always_quiet,
+    .move = carry,
+};
+
+static const struct vb_carrier datagrams = {
+    .execute = carrier_execute,
+    .settle = carrier_settle,
+    .quiet = vb_always_quiet,
+};
+
+static int port_connect(struct vb_qp *qp)
+{
+    int error = carry(qp);
+
+    if (!error)
+        vb_qp_set_carrier(qp, vb_qp_connected_type(qp->type) ? &packets : &datagrams);
+    return error;
+}
+
+static void port_disconnect(struct vb_qp *qp)
+{
+    struct side *side = side_of(qp->context->adapter);
+
+    pthread_mutex_lock(&side->fabric->lock);
+    vb_engine_disconnect(side->engine, qp);
+    pthread_mutex_unlock(&side->fabric->lock);
+    vb_qp_set_carrier(qp, &vb_uncarried);
+}
+
+static void port_nothing(struct vb_qp *qp)
+{
+    (void)qp;
+}
+
+static void port_progress(struct vb_cq *cq)
+{
+    (void)cq;
+}
+
 static const struct vb_port port = {
     .number = port_number,
     .connect = port_connect,
     .disconnect = port_disconnect,
-    .execute = port_execute,
-    .settle = port_settle,
-    .quiet = port_quiet,
     .attend = port_nothing,
     .progress = port_progress,
-    .kick = port_kick,
 };
 
 /* ---- the channel --------------------------------------------------------------------------- */

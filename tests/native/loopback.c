@@ -100,11 +100,12 @@ static void open_end(struct loopback *loop, enum ibv_qp_type type, int end)
 
 void loopback_open(struct loopback *loop, enum ibv_qp_type type)
 {
-    struct vb_direct_config config = {0};
+    const struct vb_host_config config = {.direct_only = true};
 
     memset(loop, 0, sizeof(*loop));
-    CHECK_EQ(vb_direct_open(&config, &loop->direct), 0);
-    CHECK_EQ(vb_context_open(&loop->direct->adapter, &loop->ibv, &loop->context), 0);
+    CHECK_EQ(vb_host_open(&config, &loop->host), 0);
+    loop->direct = loop->host->direct;
+    CHECK_EQ(vb_context_open(&loop->host->adapter, &loop->ibv, &loop->context), 0);
     CHECK_EQ(vb_pd_alloc(loop->context, &loop->pd), 0);
     CHECK_EQ(vb_xrcd_open(loop->context, 1, -1, &loop->xrcd), 0);
     open_end(loop, type, 0);
@@ -114,7 +115,7 @@ void loopback_open(struct loopback *loop, enum ibv_qp_type type)
 void loopback_close(struct loopback *loop)
 {
     vb_context_close(loop->context);
-    vb_direct_close(loop->direct);
+    vb_host_close(loop->host);
     free(loop->memory[0]);
     free(loop->memory[1]);
 }

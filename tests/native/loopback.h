@@ -4,11 +4,12 @@
 #define VB_TESTS_LOOPBACK_H
 
 #include "hca/hca.h"
-#include "port/direct/direct.h"
+#include "port/host/host.h"
 
 struct loopback {
     struct ibv_context ibv;
-    struct vb_direct *direct;
+    struct vb_host *host;
+    struct vb_direct *direct; /* the host's */
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_xrcd *xrcd;

@@ -20,7 +20,7 @@ void station_open(struct station *station, const struct vb_host_config *config)
 
     memset(station, 0, sizeof(*station));
     CHECK_EQ(vb_host_open(config ? config : &packets, &station->host), 0);
-    CHECK_EQ(vb_context_open(&station->host->direct->adapter, &station->ibv, &station->context), 0);
+    CHECK_EQ(vb_context_open(&station->host->adapter, &station->ibv, &station->context), 0);
     CHECK_EQ(vb_pd_alloc(station->context, &station->pd), 0);
     CHECK_EQ(vb_channel_create(station->context, &station->channel), 0);
     CHECK_EQ(vb_cq_create(station->context, 1024, NULL, station->channel, &station->cq), 0);
@@ -64,7 +64,7 @@ struct ibv_ah_attr station_address(struct station *station, struct station_route
 
     network_gid(route.from ? route.from : "127.0.0.1", source);
     network_gid(route.to ? route.to : "127.0.0.1", attr.grh.dgid.raw);
-    attr.grh.sgid_index = (uint8_t)vb_addresses_find(station->host->direct->addresses, source);
+    attr.grh.sgid_index = (uint8_t)vb_addresses_find(station->host->addresses, source);
     return attr;
 }
 

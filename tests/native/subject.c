@@ -73,20 +73,8 @@ static int port_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_
     return 0;
 }
 
-static int port_connect(struct vb_qp *qp)
-{
-    struct subject *subject = subject_of(qp->context->adapter);
-    struct vb_path path = path_of(subject, qp->number);
-
-    return vb_engine_connect(subject->engine, qp, &path);
-}
-
-static void port_disconnect(struct vb_qp *qp)
-{
-    vb_engine_disconnect(subject_of(qp->context->adapter)->engine, qp);
-}
-
-static int port_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int carrier_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                           struct vb_outcome *outcome)
 {
     struct subject *subject = subject_of(qp->context->adapter);
     struct vb_path path = path_of(subject, qp->number);
@@ -98,15 +86,52 @@ static int port_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     return 0;
 }
 
+static void carrier_kick(struct vb_qp *qp)
+{
+    struct subject *subject = subject_of(qp->context->adapter);
+
+    vb_engine_attend(subject->engine, qp, subject->now);
+}
+
+static int carry(struct vb_qp *qp)
+{
+    struct subject *subject = subject_of(qp->context->adapter);
+    struct vb_path path = path_of(subject, qp->number);
+
+    return vb_engine_connect(subject->engine, qp, &path);
+}
+
+static const struct vb_carrier packets = {
+    .kick = carrier_kick,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+    .move = carry,
+};
+
+static const struct vb_carrier datagrams = {
+    .execute = carrier_execute,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+};
+
+static int port_connect(struct vb_qp *qp)
+{
+    int error = carry(qp);
+
+    if (!error)
+        vb_qp_set_carrier(qp, vb_qp_connected_type(qp->type) ? &packets : &datagrams);
+    return error;
+}
+
+static void port_disconnect(struct vb_qp *qp)
+{
+    vb_engine_disconnect(subject_of(qp->context->adapter)->engine, qp);
+    vb_qp_set_carrier(qp, &vb_uncarried);
+}
+
 static void port_nothing(struct vb_qp *qp)
 {
     (void)qp;
-}
-
-static bool port_quiet(struct vb_qp *qp)
-{
-    (void)qp;
-    return true;
 }
 
 static void port_progress(struct vb_cq *cq)
@@ -114,23 +139,12 @@ static void port_progress(struct vb_cq *cq)
     (void)cq;
 }
 
-static void port_kick(struct vb_qp *qp)
-{
-    struct subject *subject = subject_of(qp->context->adapter);
-
-    vb_engine_attend(subject->engine, qp, subject->now);
-}
-
 static const struct vb_port port = {
     .number = port_number,
     .connect = port_connect,
     .disconnect = port_disconnect,
-    .execute = port_execute,
-    .settle = port_nothing,
-    .quiet = port_quiet,
     .attend = port_nothing,
     .progress = port_progress,
-    .kick = port_kick,
 };
 
 void subject_drain(struct subject *subject)

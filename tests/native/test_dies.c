@@ -179,7 +179,7 @@ static void lock_datagrams(struct end *end, struct vb_qp *as)
     as->remote = vb_peer_qp(as->peer, end->peer.qp_num);
     as->remote_rq_seen = atomic_load(&as->remote->rq_taken);
     as->type = IBV_QPT_UD;
-    CHECK(vb_lock_unless(&as->remote->rq_lock, end->direct->adapter.instance, &as->peer->gone));
+    CHECK(vb_lock_unless(&as->remote->rq_lock, end->direct->adapter->instance, &as->peer->gone));
 }
 
 static void with_a_datagram(int socket)
@@ -252,7 +252,7 @@ static void with_the_shared_queue(int socket)
 
     victim_open(&end, socket, (struct end_options){0});
     CHECK(vb_trylock(&end.qp->peer->view.srq[end.qp->remote->srq - 1].lock,
-                     end.direct->adapter.instance));
+                     end.direct->adapter->instance));
     die();
 }
 
@@ -272,7 +272,7 @@ static void with_the_atomics(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_trylock(&end.qp->peer->view.header->atomic_lock, end.direct->adapter.instance));
+    CHECK(vb_trylock(&end.qp->peer->view.header->atomic_lock, end.direct->adapter->instance));
     end_meet(socket);
     pause();
 }

@@ -175,7 +175,7 @@ static void reset_in_the_middle(int sides)
         for (int i = 0; i < 2; ++i)
             if (vb_qp_state(qp[i]) != IBV_QPS_RESET)
                 fabric_set_state(qp[i], IBV_QPS_RESET);
-        CHECK(!qp[0]->by_packets && !qp[1]->by_packets);
+        CHECK(!qp[0]->endpoint && !qp[1]->endpoint);
         CHECK(!fabric_poll(fabric.side[0].send_cq, &wc));
         CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
         /* The SRQ's request that was in hand waits again, or was flushed by its QP's error. */

@@ -85,7 +85,7 @@ static void refused(struct ibv_send_wr wr, enum ibv_wc_status status, const char
     bool remote = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
     CHECK_EQ(wc.status, status);
-    CHECK(vb_evidence_text(&loop.direct->adapter.self, wc.vendor_err, text, sizeof(text)) > 0);
+    CHECK(vb_evidence_text(&loop.direct->adapter->self, wc.vendor_err, text, sizeof(text)) > 0);
     printf("  %s\n", text);
     CHECK(strstr(text, words) != NULL);
     CHECK(strstr(text, "FLUSH") != NULL || !remote);

@@ -98,7 +98,7 @@ static void add_segment(struct parts *parts, struct vb_view *view, struct vb_qp_
 
 static void add_own_region(struct parts *parts, const struct end *end)
 {
-    add(parts, &end->direct->adapter.self.mr[end->mr->index], sizeof(struct vb_mr_shared));
+    add(parts, &end->direct->adapter->self.mr[end->mr->index], sizeof(struct vb_mr_shared));
 }
 
 /* A key, its domain and what it allows; not where the memory is. */
@@ -216,7 +216,7 @@ static void spoil_until_told(struct end *end, const struct round *round, int soc
     if (round->regions) {
         add_own_region(&parts, end);
     } else {
-        add_segment(&parts, &end->direct->adapter.self, end->qp->shared);
+        add_segment(&parts, &end->direct->adapter->self, end->qp->shared);
         add_segment(&parts, &end->qp->peer->view, end->qp->remote);
         add_region_of(&parts, end);
     }
@@ -259,7 +259,7 @@ static void *mend(void *of)
 
 static void start_mending(struct mender *mender, struct end *end)
 {
-    mender->lock = &end->direct->adapter.self.header->atomic_lock;
+    mender->lock = &end->direct->adapter->self.header->atomic_lock;
     atomic_store(&mender->ends, false);
     CHECK_EQ(pthread_create(&mender->thread, NULL, mend, mender), 0);
 }
@@ -331,16 +331,16 @@ static void is_hostile(int socket)
     open_end(&end, number);
     start_mending(&mender, &end);
     while (read(socket, &round, sizeof(round)) == sizeof(round) && round.goes_on) {
-        struct vb_segment_header own = *end.direct->adapter.self.header, theirs;
+        struct vb_segment_header own = *end.direct->adapter->self.header, theirs;
         struct vb_mr_shared region;
 
         begin(&end, socket);
         region = *vb_mr_entry(&end.qp->peer->view, end.peer.rkey);
         theirs = *end.qp->peer->view.header;
         spoil_until_told(&end, &round, socket);
-        memcpy(end.direct->adapter.self.header, &own, offsetof(__typeof__(own), evidence_next));
+        memcpy(end.direct->adapter->self.header, &own, offsetof(__typeof__(own), evidence_next));
         memcpy(end.qp->peer->view.header, &theirs, offsetof(__typeof__(own), evidence_next));
-        end.direct->adapter.self.header->mr_mask = own.mr_mask;
+        end.direct->adapter->self.header->mr_mask = own.mr_mask;
         end.qp->peer->view.header->mr_mask = theirs.mr_mask;
         *vb_mr_entry(&end.qp->peer->view, end.peer.rkey) = region;
         finish(&end, socket);

@@ -83,7 +83,7 @@ static void expect(struct bench *bench, int end, enum ibv_wc_status status, cons
 
     CHECK_EQ(loopback_poll(bench->loop.cq[end], &wc), 0);
     CHECK_EQ(wc.status, status);
-    CHECK(vb_evidence_text(&bench->loop.direct->adapter.self, wc.vendor_err, text, sizeof(text)));
+    CHECK(vb_evidence_text(&bench->loop.direct->adapter->self, wc.vendor_err, text, sizeof(text)));
     if (!strstr(text, words)) {
         fprintf(stderr, "evidence: %s\n", text);
         exit(1);

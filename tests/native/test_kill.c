@@ -23,7 +23,7 @@ struct card {
 struct survivor {
     struct ibv_context ibv;
     struct vb_heap *heap;
-    struct vb_direct *direct;
+    struct vb_host *host;
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_cq *cq;
@@ -39,12 +39,12 @@ static struct survivor here;
 
 static void open_adapter(void)
 {
-    struct vb_direct_config config = {0};
+    struct vb_host_config config = {.direct_only = true};
 
     CHECK_EQ(vb_heap_create(1 << 26, &here.heap), 0);
     config.heap = here.heap;
-    CHECK_EQ(vb_direct_open(&config, &here.direct), 0);
-    CHECK_EQ(vb_context_open(&here.direct->adapter, &here.ibv, &here.context), 0);
+    CHECK_EQ(vb_host_open(&config, &here.host), 0);
+    CHECK_EQ(vb_context_open(&here.host->adapter, &here.ibv, &here.context), 0);
     CHECK_EQ(vb_pd_alloc(here.context, &here.pd), 0);
     CHECK_EQ(vb_cq_create(here.context, 4096, NULL, NULL, &here.cq), 0);
     here.memory = vb_heap_alloc(here.heap, BYTES, 64);
@@ -268,6 +268,6 @@ int main(int argc, char **argv)
     RUN(a_shared_queue_loses_no_request);
     RUN(nor_does_an_xrc_srq);
     vb_context_close(here.context);
-    vb_direct_close(here.direct);
+    vb_host_close(here.host);
     return 0;
 }

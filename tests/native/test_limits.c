@@ -44,14 +44,14 @@ static void limit_descriptors(rlim_t count)
 
 static void an_open_that_fails_leaves_nothing_open(void)
 {
-    struct vb_direct_config config = {0};
-    struct vb_direct *direct;
+    const struct vb_host_config config = {.direct_only = true};
+    struct vb_host *host;
     int before = open_descriptors(), first = dup(0), error = -EMFILE, failures = 0;
 
     close(first);
     for (rlim_t room = 0; error; ++room) {
         limit_descriptors((rlim_t)first + room);
-        error = vb_direct_open(&config, &direct);
+        error = vb_host_open(&config, &host);
         limit_descriptors(1024);
         if (!error)
             break;
@@ -60,7 +60,7 @@ static void an_open_that_fails_leaves_nothing_open(void)
         ++failures;
     }
     CHECK(failures >= 4);
-    vb_direct_close(direct);
+    vb_host_close(host);
     CHECK_EQ(open_descriptors(), before);
 }
 
@@ -87,7 +87,7 @@ static void connected_queue_pairs_leave_room_for_others(void)
     limit_addresses(6ull << 30);
     end_open(&end, (struct end_options){0});
     limit_addresses(RLIM_INFINITY);
-    count = vb_heap_size(end.direct->adapter.segment) / VB_STAGE_SLOTS / VB_STAGE_BYTES;
+    count = vb_heap_size(end.direct->adapter->segment) / VB_STAGE_SLOTS / VB_STAGE_BYTES;
     CHECK(count >= 4096 && count < VB_MAX_QP);
     for (size_t i = 0; i < count; ++i) {
         struct vb_qp *qp = end_add_qp(&end);

@@ -83,7 +83,7 @@ static void the_limits_are_those_reported(void)
         qp[i] = new_qp(&end, IBV_QPT_UD, 0);
         CHECK_EQ(vb_multicast_attach(qp[i], group), i < VB_GROUP_QPS ? 0 : -ENOMEM);
     }
-    CHECK_EQ(vb_multicast_members(&end.direct->adapter.self, group, members), VB_GROUP_QPS);
+    CHECK_EQ(vb_multicast_members(&end.direct->adapter->self, group, members), VB_GROUP_QPS);
     CHECK_EQ(vb_multicast_detach(qp[7], group), 0);
     CHECK_EQ(vb_multicast_attach(qp[VB_GROUP_QPS], group), 0);
     CHECK_EQ(vb_qp_destroy(qp[7]), 0);
@@ -97,7 +97,7 @@ static void the_limits_are_those_reported(void)
     group[15] = 1;
     CHECK_EQ(vb_multicast_detach(qp[0], group), 0);
     group[15] = 200; /* one that is there; then one more */
-    CHECK_EQ(vb_multicast_members(&end.direct->adapter.self, group, members), 1);
+    CHECK_EQ(vb_multicast_members(&end.direct->adapter->self, group, members), 1);
     group[13] = 98;
     CHECK_EQ(vb_multicast_attach(qp[1], group), 0);
     end_close(&end); /* with all that is attached */

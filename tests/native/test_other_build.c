@@ -74,7 +74,7 @@ static struct result write_once(struct end *end)
     wc = end_wait(end->cq, 10);
     result.status = wc.status;
     if (wc.status)
-        vb_evidence_text(&end->direct->adapter.self, wc.vendor_err, result.text, LONGEST);
+        vb_evidence_text(&end->direct->adapter->self, wc.vendor_err, result.text, LONGEST);
     return result;
 }
 
@@ -305,7 +305,7 @@ static void names_both_once(struct end *end, const struct build *theirs,
     char json[JSON], part[200];
 
     lines = 0;
-    end->direct->adapter.tell = keep_line;
+    end->direct->adapter->tell = keep_line;
     for (int i = 0; i < 3; ++i) {
         send(end);
         CHECK_EQ(end_wait(end->cq, 10).status, IBV_WC_SUCCESS);

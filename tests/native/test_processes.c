@@ -23,7 +23,7 @@ struct card {
 struct side {
     struct ibv_context ibv;
     struct vb_heap *heap;
-    struct vb_direct *direct;
+    struct vb_host *host;
     struct vb_context *context;
     struct vb_pd *pd;
     struct vb_cq *cq;
@@ -45,7 +45,7 @@ static void make_objects(struct side *side)
     struct ibv_qp_init_attr_ex attr = {
         .qp_type = IBV_QPT_RC, .pd = NULL, .cap = {DEPTH, DEPTH, 4, 4, 64}};
 
-    CHECK_EQ(vb_context_open(&side->direct->adapter, &side->ibv, &side->context), 0);
+    CHECK_EQ(vb_context_open(&side->host->adapter, &side->ibv, &side->context), 0);
     CHECK_EQ(vb_pd_alloc(side->context, &side->pd), 0);
     CHECK_EQ(vb_cq_create(side->context, 4 * DEPTH, NULL, NULL, &side->cq), 0);
     attr.pd = &side->pd->ibv;
@@ -60,12 +60,12 @@ static void make_objects(struct side *side)
 
 static void open_side(struct side *side, struct setting setting)
 {
-    struct vb_direct_config config = {.force = setting.force};
+    struct vb_host_config config = {.copies = setting.force, .direct_only = true};
 
     memset(side, 0, sizeof(*side));
     CHECK_EQ(vb_heap_create(1 << 28, &side->heap), 0);
     config.heap = side->heap;
-    CHECK_EQ(vb_direct_open(&config, &side->direct), 0);
+    CHECK_EQ(vb_host_open(&config, &side->host), 0);
     side->memory = setting.in_heap ? vb_heap_alloc(side->heap, BYTES, 64)
                                    : mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -76,7 +76,7 @@ static void open_side(struct side *side, struct setting setting)
 static void close_side(struct side *side)
 {
     vb_context_close(side->context);
-    vb_direct_close(side->direct);
+    vb_host_close(side->host);
 }
 
 static void swap_cards(struct side *side, int socket)

@@ -310,7 +310,7 @@ static void check_explained(const struct ibv_wc *wc, const char *words)
 {
     char text[400] = "";
 
-    CHECK(vb_evidence_text(&loop.direct->adapter.self, wc->vendor_err, text, sizeof(text)) > 0);
+    CHECK(vb_evidence_text(&loop.direct->adapter->self, wc->vendor_err, text, sizeof(text)) > 0);
     if (!strstr(text, words))
         printf("  \"%s\" is not in: %s\n", words, text);
     CHECK(strstr(text, words) != NULL);

@@ -148,7 +148,7 @@ static void expect_text(uint32_t vendor_err, const char *part)
 {
     char text[400];
 
-    CHECK(vb_evidence_text(&loop.direct->adapter.self, vendor_err, text, sizeof(text)) > 0);
+    CHECK(vb_evidence_text(&loop.direct->adapter->self, vendor_err, text, sizeof(text)) > 0);
     printf("  %s\n", text);
     CHECK(strstr(text, part));
 }

@@ -18,7 +18,7 @@
 #include "check.h"
 #include "network.h"
 #include "port/direct/slot.h"
-#include "port/host.h"
+#include "port/host/host.h"
 #include "port/roce/program.h"
 #include "port/roce/state.h"
 #include "station.h"

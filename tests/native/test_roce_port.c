@@ -76,7 +76,7 @@ static void requests_are_carried_out(const char *address, enum ibv_mtu mtu)
     const uint32_t length = 300001;
 
     open_pair(IBV_QPT_RC, (struct station_route){.from = address, .to = address, .mtu = mtu});
-    CHECK(pair[0]->by_packets && pair[1]->by_packets);
+    CHECK(pair[0]->endpoint && pair[1]->endpoint);
     fill(length);
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, length, &cards[1]);
     expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
@@ -613,7 +613,7 @@ static void test_ways(void)
     }
     for (int i = 0; i < 2; ++i)
         station_connect(&here, pair[i], &cards[1 - i], home);
-    CHECK(!pair[0]->by_packets);
+    CHECK(!pair[0]->endpoint);
     fill(5000);
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
     expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);

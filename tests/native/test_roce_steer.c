@@ -18,7 +18,7 @@
 #include "network.h"
 #include "port/direct/message.h"
 #include "port/gid.h"
-#include "port/host.h"
+#include "port/host/host.h"
 #include "port/roce/state.h"
 #include "port/roce/steer.h"
 #include "port/roce/udp.h"

@@ -43,7 +43,7 @@ static void expect(const char *fact, const char *advice)
     while (loopback_poll(loop.cq[0], &wc))
         ;
     CHECK_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
-    CHECK(vb_evidence_text(&loop.direct->adapter.self, wc.vendor_err, text, sizeof(text)) > 0);
+    CHECK(vb_evidence_text(&loop.direct->adapter->self, wc.vendor_err, text, sizeof(text)) > 0);
     printf("  %s\n", text);
     CHECK(strstr(text, "did not answer during"));
     CHECK(strstr(text, fact));
@@ -177,7 +177,7 @@ static void a_gid_of_another_host(void)
     loopback_open(&loop, IBV_QPT_RC);
     connect_to(loop.qp[1]->number);
     loop.qp[0]->attr.ah_attr.grh.dgid.raw[0] ^= 0x55; /* as a port without packets keeps it */
-    vb_direct_port.disconnect(loop.qp[0]);
+    vb_direct_disconnect(loop.qp[0]);
     expect("its GID is no address of this host", "VERBENA_PORT");
     loopback_close(&loop);
 }

@@ -79,7 +79,7 @@ static void expect_text(const struct end *end, uint32_t vendor_err, const char *
 {
     char text[1024] = "";
 
-    CHECK(vb_evidence_text(&end->direct->adapter.self, vendor_err, text, sizeof(text)) > 0);
+    CHECK(vb_evidence_text(&end->direct->adapter->self, vendor_err, text, sizeof(text)) > 0);
     CHECK(strstr(text, part));
 }
 

@@ -8,7 +8,7 @@
 
 #include "dropin/failures.h"
 #include "hca/hca.h"
-#include "port/host.h"
+#include "port/host/host.h"
 
 struct vb_connect;
 

@@ -19,8 +19,8 @@
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "memory/process_heap.h"
-#include "port/capture_direct.h"
 #include "port/gid.h"
+#include "port/host/capture_direct.h"
 #include "port/run_note.h"
 #include "port/sim/connect.h"
 #include "port/wrap/capture.h"
@@ -294,7 +294,7 @@ static void log_counter(const char *part, const char *name, uint64_t value)
 static void tell_counters(const struct vb_host *closing)
 {
     if (closing && vb_settings()->log >= VB_LOG_COUNTERS)
-        vb_roce_tell_counters(closing->roce, &closing->direct->adapter, log_counter);
+        vb_roce_tell_counters(closing->roce, &closing->adapter, log_counter);
 }
 
 __attribute__((destructor)) static void end_at_exit(void)
@@ -312,10 +312,10 @@ static int open_adapter(void)
 {
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
-        .direct = {.heap = vb_process_heap(),
-                   .force = settings->copy,
-                   .netdev = settings->netdev,
-                   .infiniband = settings->infiniband},
+        .heap = vb_process_heap(),
+        .netdev = settings->netdev,
+        .infiniband = settings->infiniband,
+        .copies = settings->copy,
         .roce = {.event = tell_contexts,
                  .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
                  .fault = settings->fault},
@@ -335,7 +335,7 @@ static int open_adapter(void)
         config.roce.capture = &capture;
         config.capture_direct = settings->capture_direct ? &capture : NULL;
     }
-    if (!config.direct.heap)
+    if (!config.heap)
         vb_log(VB_LOG_INFO, "no shared memory for applications (%s): copies take longer",
                strerror(errno));
     pthread_once(&forks_once, watch_forks);
@@ -345,7 +345,7 @@ static int open_adapter(void)
     if (!error && host->capture)
         vb_capture_direct_tell(host->capture, say_not_written);
     if (!error && settings->explain)
-        host->direct->adapter.tell = log_overdue;
+        host->adapter.tell = log_overdue;
     if (!error && host->roce_error)
         say_without_packets(host->roce_error);
     return error;
@@ -360,8 +360,8 @@ static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
     if (error)
         return error;
     made->host = simulated ? NULL : host;
-    made->addresses = simulated ? made->simulated->addresses : host->direct->addresses;
-    *adapter = simulated ? &made->simulated->adapter : &host->direct->adapter;
+    made->addresses = simulated ? made->simulated->addresses : host->addresses;
+    *adapter = simulated ? &made->simulated->adapter : &host->adapter;
     return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "port/host.h"
+#include "port/host/host.h"
 
 enum vb_which_port { VB_PORT_AUTO, VB_PORT_DIRECT, VB_PORT_ROCE };
 enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };

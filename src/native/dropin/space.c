@@ -10,7 +10,7 @@
 
 #include "memory/descriptor.h"
 #include "memory/process_heap.h"
-#include "port/direct/direct.h"
+#include "port/host/host.h"
 
 /* What an open device has besides: its threads' stacks, and what it allocates (24 MiB were
  * measured). */

@@ -20,6 +20,7 @@
 #define VB_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
+struct vb_direct;
 struct vb_engine;
 struct vb_vigil;
 struct vb_heap;
@@ -56,6 +57,7 @@ struct vb_adapter {
     bool barriers;    /* the kernel offers what biased locks need */
     atomic_bool gone; /* never set: what a waiter on an own lock looks at */
     const struct vb_port *port;
+    struct vb_direct *direct;       /* what carries QPs between processes of this host, or NULL */
     const struct vb_engine *engine; /* the packet engine, where there is one */
     struct vb_heap *segment;        /* tables and rings */
     struct vb_heap *heap;           /* memory for applications; may be NULL */

@@ -165,7 +165,6 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
     ep->responder.epsn = qp->terms.rq_psn;
     ep->responder.empty_psn = vb_psn_add(qp->terms.rq_psn, VB_PSN_MASK);
     qp->endpoint = ep;
-    qp->by_packets = true;
     return 0;
 }
 
@@ -210,7 +209,6 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
-    qp->by_packets = false;
     atomic_store(&qp->told_empty, false);
     qp->endpoint = NULL;
     free_endpoint(ep);

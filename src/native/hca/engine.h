@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "hca/adapter.h"
+#include "hca/carrier.h"
 #include "hca/packet.h"
 #include "hca/port.h"
 

@@ -469,10 +469,10 @@ static void say_numbers(struct vb_text *text, const struct vb_evidence *e)
     if (e->type == IBV_QPT_RC && !responder)
         vb_text_add(text, "; timeout %u (%" PRIu64 " us), retry_cnt %u, rnr_retry %u", e->timeout,
                     e->timeout ? vb_ack_timeout(e->timeout) / 1000 : 0, e->retry_cnt, e->rnr_retry);
-    if (e->by_packets && !responder)
+    if (e->has_psns && !responder)
         vb_text_add(text, "; retries left %u, for RNR %u; PSN %u unanswered, %u next",
                     e->retry_left, e->rnr_left, e->psn, e->sent_psn);
-    else if (e->by_packets)
+    else if (e->has_psns)
         vb_text_add(text, "; PSN %u", e->psn);
     vb_text_add(text, "]");
 }

@@ -257,7 +257,7 @@ struct vb_evidence {
     uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
     uint8_t retry_left, rnr_left; /* of packets */
     uint16_t sq_used, sq_room, rq_used, rq_room;
-    uint8_t by_packets;
+    uint8_t has_psns;  /* of a QP that packets carry: the fields that packets have are filled */
     uint8_t silence;   /* enum vb_silence, or of packets enum vb_heard */
     uint32_t sent_psn; /* the last that was sent, + 1; `psn` is the first unanswered */
     uint8_t to_itself; /* the QP is its own other end */

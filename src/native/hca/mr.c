@@ -308,7 +308,7 @@ void vb_mr_settle(struct vb_adapter *adapter)
     vb_barrier_everywhere();
     pthread_mutex_lock(&adapter->lifetime);
     for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
-        adapter->port->settle(qp);
+        vb_qp_carrier(qp)->settle(qp);
     pthread_mutex_unlock(&adapter->lifetime);
     vb_cqs_place(adapter);
 }

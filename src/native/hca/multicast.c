@@ -144,7 +144,7 @@ static void leave(struct vb_adapter *adapter, const uint8_t gid[16])
 static void settle(struct vb_qp *qp)
 {
     vb_barrier_everywhere();
-    qp->context->adapter->port->settle(qp);
+    vb_qp_carrier(qp)->settle(qp);
 }
 
 static void remove_member(struct vb_qp *qp, struct vb_group_shared *group, uint32_t place)

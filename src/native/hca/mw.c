@@ -336,6 +336,7 @@ static int refuse_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, enu
 
 static int invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
     enum vb_check check;
 
     if (!qp->settling) {
@@ -345,9 +346,7 @@ static int invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
             return refuse_invalidate(qp, wr, check, outcome);
         qp->settling = true;
     }
-    /* Only the QP's own peer was let in; by packets nothing is under way under the engine's lock.
-     */
-    if (!qp->by_packets && !qp->context->adapter->port->settle_peer(qp)) {
+    if (carrier->settle_peer && !carrier->settle_peer(qp)) { /* only the QP's own peer was let in */
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }

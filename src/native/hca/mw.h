@@ -13,6 +13,7 @@
 #ifndef VB_HCA_MW_H
 #define VB_HCA_MW_H
 
+#include "hca/carrier.h"
 #include "hca/evidence.h"
 #include "hca/mr.h"
 #include "hca/port.h"

@@ -224,6 +224,7 @@ static void share(struct vb_qp *qp)
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
+    qp->carrier = &vb_uncarried;
     if (adapter->barriers)
         return;
     vb_biased_forbid(&shared->sq_lock, adapter->instance);
@@ -373,10 +374,10 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
 /* A program that needs no completion may destroy a QP right after it has posted a datagram. */
 static void send_posted(struct vb_qp *qp)
 {
-    const struct vb_port *port = qp->context->adapter->port;
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
-    if (qp->by_packets && port->send_posted && vb_qp_state(qp) == IBV_QPS_RTS)
-        port->send_posted(qp);
+    if (carrier->send_posted && vb_qp_state(qp) == IBV_QPS_RTS)
+        carrier->send_posted(qp);
 }
 
 /* Nobody finds the QP any more, and nobody who had found it is still at work. */
@@ -392,9 +393,10 @@ static void withdraw(struct vb_qp *qp)
         atomic_fetch_sub(&qp->send_cq->waiting, 1);
     qp->counted_waiting = false;
     qp->wait.reason = VB_WAIT_NONE;
+    qp->settling = qp->drain_event = false;
     vb_sq_unlock(qp);
     vb_barrier_everywhere();
-    adapter->port->settle(qp);
+    vb_qp_carrier(qp)->settle(qp);
     if (qp->srq || qp->target)
         vb_rq_put_back(qp);
     pthread_mutex_lock(&adapter->lifetime);
@@ -427,8 +429,6 @@ void vb_qp_reset(struct vb_qp *qp)
     qp->rq_posted = qp->rq_flushed = 0;
     qp->rq_draining = false;
     atomic_store(&shared->rq_polled, 0);
-    qp->drain_event = false;
-    qp->settling = false;
     atomic_store(&shared->rq_posted, 0);
     atomic_store(&shared->rq_taken, 0);
     atomic_store(&shared->srq_inflight, 0);
@@ -496,7 +496,7 @@ bool vb_qp_try_flush(struct vb_qp *qp)
     vb_sq_run(qp);
     vb_sq_unlock(qp);
     if (vb_qp_state(qp) == IBV_QPS_ERR && !qp->rq_draining) {
-        done = qp->context->adapter->port->quiet(qp);
+        done = vb_qp_carrier(qp)->quiet(qp);
         if (done)
             vb_rq_flush(qp);
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Queue pairs: attributes and states (states.h), the send queue, flushing. */
+/* Queue pairs: attributes and states (qp_states.h), the send queue, flushing. */
 #ifndef VB_HCA_QP_H
 #define VB_HCA_QP_H
 
 #include <stddef.h>
 
 #include "hca/adapter.h"
+#include "hca/carrier.h"
 #include "hca/cq.h"
 #include "hca/mr.h"
 #include "hca/pace.h"
@@ -63,14 +64,16 @@ struct vb_qp {
     struct vb_cq *send_cq, *recv_cq;
     struct vb_srq *srq; /* XRC target: as vb_xrc_follow found it, with pd and recv_cq */
     struct vb_qp_shared *shared;
-    struct vb_endpoint *endpoint; /* of the packet engine, if it carries the QP */
-    struct vb_pace *pace;         /* NULL: it never had a rate limit */
-    struct vb_xrc_target *target; /* of the QP itself, which no program sees */
+    const struct vb_carrier *carrier; /* vb_qp_carrier */
+    struct vb_endpoint *endpoint;     /* of the packet engine, if it carries the QP */
+    struct vb_pace *pace;             /* NULL: it never had a rate limit */
+    struct vb_xrc_target *target;     /* of the QP itself, which no program sees */
     uint32_t number;
     uint32_t index;
     uint32_t groups; /* that it is in, under adapter->groups */
     struct vb_terms terms;
     struct ibv_qp_cap cap;
+    uint32_t rq_posted; /* receive requests */
 
     /* send queue, under shared->sq_lock */
     struct vb_sq_wqe *sq;
@@ -80,21 +83,17 @@ struct vb_qp {
     _Atomic uint32_t sq_retired; /* places before this one are free again */
     struct vb_wait wait;
 
-    /* receive queue */
-    uint32_t rq_posted;
     uint32_t rq_flushed;             /* ERR: requests before this position have their flush entry */
     _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
 
-    uint8_t type; /* enum ibv_qp_type */
-    bool bare;
-    bool sq_sig_all;
-    bool by_packets;              /* carried by the packet engine, not by the poster */
-    bool paced;                   /* it has a rate limit */
-    _Atomic bool counted_waiting; /* in send_cq->waiting */
-    bool settling;           /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
-    bool drain_event;        /* SQD entered with notification, not yet raised */
+    uint8_t type;                  /* enum ibv_qp_type */
+    bool bare : 1, sq_sig_all : 1; /* these and the next are never changed */
+    bool blocks_self : 1;          /* UD: gets no copy of what it sends to a group that it is in */
+    bool paced;                    /* it has a rate limit */
+    _Atomic bool counted_waiting;  /* in send_cq->waiting */
+    bool settling : 1;       /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
+    bool drain_event : 1;    /* SQD entered with notification, not yet raised */
     bool failed_by_program;  /* modify_qp to ERR */
-    bool blocks_self;        /* UD: gets no copy of what it sends to a group that it is in */
     atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
 
@@ -256,11 +255,31 @@ bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position);
 /* Flushes whatever ERR still owes; false when it must be tried again (busy, or not quiet). */
 bool vb_qp_try_flush(struct vb_qp *qp);
 
-/* Without sq_lock: what a QP that is carried by packets owes its port after a change. */
+/* Never NULL. Another thread may reset the QP meanwhile: then it is the one before, or after. */
+static inline const struct vb_carrier *vb_qp_carrier(const struct vb_qp *qp)
+{
+    return __atomic_load_n(&qp->carrier, __ATOMIC_ACQUIRE);
+}
+
+/* For vb_port.connect and vb_port.disconnect. */
+static inline void vb_qp_set_carrier(struct vb_qp *qp, const struct vb_carrier *carrier)
+{
+    __atomic_store_n(&qp->carrier, carrier, __ATOMIC_RELEASE);
+}
+
+/* Are the QP's requests carried out by the threads that post them? */
+static inline bool vb_qp_is_carried_by_posters(const struct vb_qp *qp)
+{
+    return vb_qp_carrier(qp)->execute != NULL;
+}
+
+/* Without sq_lock, after a change: a carrier that takes requests by itself looks at the QP. */
 static inline void vb_qp_kick(struct vb_qp *qp)
 {
-    if (VB_UNLIKELY(qp->by_packets))
-        qp->context->adapter->port->kick(qp);
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
+
+    if (VB_UNLIKELY(carrier->kick != NULL))
+        carrier->kick(qp);
 }
 
 /*

@@ -200,7 +200,7 @@ static void fail(struct vb_qp *qp)
     vb_sq_run(qp);
     vb_sq_unlock(qp);
     vb_barrier_everywhere();
-    qp->context->adapter->port->settle(qp);
+    vb_qp_carrier(qp)->settle(qp);
     vb_rq_flush(qp);
 }
 
@@ -229,8 +229,6 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         break;
     case IBV_QPS_RTR:
         error = qp->context->adapter->port->connect(qp);
-        if (!error && vb_qp_connected_type(qp->type) && !qp->by_packets)
-            vb_qp_stage(qp);
         if (!error) {
             vb_qp_set_live(qp, true);
             set_state(qp, IBV_QPS_RTR);
@@ -247,12 +245,14 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
     return error;
 }
 
-/* SQD to SQD: packets go another way from now on. What goes directly has one way. */
+/* SQD to SQD: requests go another way from now on, where there is another. */
 static int move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
 {
-    if (transition->from != IBV_QPS_SQD || !(mask & IBV_QP_AV) || !qp->by_packets)
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
+
+    if (transition->from != IBV_QPS_SQD || !(mask & IBV_QP_AV) || !carrier->move)
         return 0;
-    return qp->context->adapter->port->connect(qp);
+    return carrier->move(qp);
 }
 
 /* An address that leads nowhere changes nothing. */

@@ -17,7 +17,7 @@ static void note_receive_queue(const struct vb_qp_shared *queue, struct vb_evide
 
 static void note_packets(const struct vb_requester *r, struct vb_evidence *evidence)
 {
-    evidence->by_packets = true;
+    evidence->has_psns = true;
     evidence->psn = r->una;
     evidence->sent_psn = r->sent_psn;
     evidence->retry_left = r->retry_left;
@@ -36,7 +36,7 @@ static bool is_connected_to_itself(const struct vb_qp *qp)
 {
     if (qp->bare || qp->shared->dest_qp_num != qp->number)
         return false;
-    if (qp->by_packets && qp->endpoint)
+    if (qp->endpoint)
         return !memcmp(qp->endpoint->path.sgid, qp->endpoint->path.dgid,
                        sizeof(qp->endpoint->path.sgid));
     return qp->remote == qp->shared;
@@ -56,7 +56,7 @@ static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb
     evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
     if (!qp->bare && qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
         note_receive_queue(qp->remote, evidence);
-    if (qp->by_packets && qp->endpoint)
+    if (qp->endpoint)
         note_packets(&qp->endpoint->requester, evidence);
 }
 

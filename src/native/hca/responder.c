@@ -750,7 +750,7 @@ static uint16_t wr_opcode(const struct work *work)
 static uint32_t put_evidence(struct vb_endpoint *ep, struct vb_evidence *evidence)
 {
     count_key(&ep->engine->counters, evidence->check);
-    evidence->by_packets = true;
+    evidence->has_psns = true;
     return vb_blame_responder(&ep->engine->adapter->self, ep->qp->shared, evidence);
 }
 

@@ -310,11 +310,12 @@ static void raise_drained(struct vb_qp *qp)
 
 void vb_sq_run(struct vb_qp *qp)
 {
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
     enum ibv_qp_state state = vb_qp_state(qp);
 
     if (qp->wait.reason == VB_WAIT_RATE) /* it has not been begun */
         qp->wait.reason = VB_WAIT_NONE;
-    while (!qp->by_packets && qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
+    while (carrier->execute && qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
         struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
@@ -323,7 +324,7 @@ void vb_sq_run(struct vb_qp *qp)
             break;
         if (VB_UNLIKELY(qp->paced) && waits_for_rate(qp))
             break;
-        if (qp->context->adapter->port->execute(qp, &wqe->wr, &outcome) == -EAGAIN)
+        if (carrier->execute(qp, &wqe->wr, &outcome) == -EAGAIN)
             break;
         qp->wait.reason = VB_WAIT_NONE;
         if (VB_UNLIKELY(qp->paced))
@@ -334,7 +335,7 @@ void vb_sq_run(struct vb_qp *qp)
         qp->pace->waiting = false;
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
-    count_waiting(qp, !qp->by_packets && qp->sq_next != qp->sq_posted &&
+    count_waiting(qp, carrier->execute && qp->sq_next != qp->sq_posted &&
                           qp->wait.reason != VB_WAIT_NONE);
     raise_drained(qp);
 }
@@ -343,7 +344,7 @@ void vb_qp_fail(struct vb_qp *qp)
 {
     enter_error(qp);
     flush_queue(qp);
-    if (vb_qp_state(qp) == IBV_QPS_ERR && !qp->by_packets)
+    if (vb_qp_state(qp) == IBV_QPS_ERR && vb_qp_is_carried_by_posters(qp))
         qp->context->adapter->port->attend(qp);
 }
 
@@ -393,6 +394,7 @@ static inline bool has_room(const struct vb_qp *qp)
 
 static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
     enum ibv_qp_state state = vb_qp_state(qp);
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
@@ -400,12 +402,12 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
         return decline_full(qp);
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
-    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || (qp->by_packets | qp->paced))) {
+    if (VB_UNLIKELY(qp->sq_next != qp->sq_posted || !carrier->execute || qp->paced)) {
         enqueue(qp, wr);
         vb_sq_run(qp);
         return 0;
     }
-    if (VB_UNLIKELY(qp->context->adapter->port->execute(qp, wr, &outcome) == -EAGAIN)) {
+    if (VB_UNLIKELY(carrier->execute(qp, wr, &outcome) == -EAGAIN)) {
         enqueue(qp, wr);
         count_waiting(qp, true);
         return 0;

@@ -110,8 +110,7 @@ static const char *advise_packets(const struct vb_evidence *e)
 /* Long packets may vanish where short ones pass (RFC 2923): of a response the last at most. */
 static bool may_be_too_long(const struct vb_evidence *e)
 {
-    return e->by_packets && !is_other_psn(e) && e->length > SMALLEST_MTU &&
-           e->beyond <= attempts(e);
+    return e->has_psns && !is_other_psn(e) && e->length > SMALLEST_MTU && e->beyond <= attempts(e);
 }
 
 /* ---- directly ---- */
@@ -194,7 +193,7 @@ void vb_silence_say(struct vb_text *text, const struct vb_evidence *e)
 {
     if (e->check == VB_CHECK_OTHER_BUILD)
         say_build(text, e);
-    else if (e->by_packets)
+    else if (e->has_psns)
         say_packets(text, e);
     else
         say_direct(text, e);
@@ -207,7 +206,7 @@ void vb_silence_advise(struct vb_text *text, const struct vb_evidence *e)
                           "(VERBENA_PORT=roce).");
         return;
     }
-    vb_text_add(text, ". %s", e->by_packets ? advise_packets(e) : silence_of(e->silence)->advice);
+    vb_text_add(text, ". %s", e->has_psns ? advise_packets(e) : silence_of(e->silence)->advice);
     if (may_be_too_long(e))
         vb_text_add(text, " Packets as long as the path MTU may be what is lost: a smaller "
                           "path_mtu shows it.");

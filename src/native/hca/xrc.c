@@ -231,7 +231,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
     pthread_mutex_lock(&adapter->lifetime);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
-            adapter->port->settle(adapter->qps[i]);
+            vb_qp_carrier(adapter->qps[i])->settle(adapter->qps[i]);
     pthread_mutex_unlock(&adapter->lifetime);
     close_door(srq);
     if (atomic_exchange(&srq->polls_port, false))
@@ -287,6 +287,7 @@ static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, st
     if (!made)
         return NULL;
     made->context = context;
+    made->carrier = &vb_uncarried;
     made->xrcd = xrcd;
     made->ibv.context = context->ibv;
     made->ibv.qp_context = qp_context;

@@ -32,7 +32,7 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
     uint64_t next;
     int error;
 
-    if (!vb_lock_unless(lock, direct->adapter.instance, &peer->gone))
+    if (!vb_lock_unless(lock, direct->adapter->instance, &peer->gone))
         return -EPIPE;
     error = move(peer, addr, result, false);
     next = next_value(*result, swap, compare_add, swap_value);
@@ -45,7 +45,7 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
 int vb_atomic_own(struct vb_direct *direct, void *word, enum vb_atomic_op op, uint64_t compare_add,
                   uint64_t swap_value, uint64_t *result)
 {
-    return vb_atomic_locked(&direct->adapter, word, op, compare_add, swap_value, result);
+    return vb_atomic_locked(direct->adapter, word, op, compare_add, swap_value, result);
 }
 
 static int here_patiently(struct vb_direct *direct, void *word, enum vb_atomic_op op,

@@ -16,7 +16,7 @@ static struct vb_bounce_job *job_at(struct vb_direct *direct, struct vb_peer *pe
     struct vb_bounce_job **job = &peer->bounce.jobs[index];
 
     if (!*job)
-        *job = vb_heap_alloc(direct->adapter.segment, sizeof(**job), VB_LINE);
+        *job = vb_heap_alloc(direct->adapter->segment, sizeof(**job), VB_LINE);
     return *job;
 }
 
@@ -29,7 +29,7 @@ static int ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_
 {
     struct vb_message message = {
         .type = VB_MSG_BOUNCE,
-        .offset = vb_heap_offset(direct->adapter.segment, job),
+        .offset = vb_heap_offset(direct->adapter->segment, job),
     };
 
     int error;
@@ -245,5 +245,5 @@ void vb_bounce_settle(struct vb_direct *direct)
 void vb_bounce_free(struct vb_direct *direct, struct vb_bounce *bounce)
 {
     for (int i = 0; i < VB_BOUNCE_JOBS; ++i)
-        vb_heap_free(direct->adapter.segment, bounce->jobs[i]);
+        vb_heap_free(direct->adapter->segment, bounce->jobs[i]);
 }

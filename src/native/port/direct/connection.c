@@ -154,8 +154,8 @@ static bool vb_connection_waits(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    return !qp->bare && vb_qp_connected_type(qp->type) && !qp->by_packets && state >= IBV_QPS_RTR &&
-           state <= IBV_QPS_SQE && (qp->sq_next != qp->sq_posted || vb_receive_count(qp));
+    return vb_connection_peer(qp) && state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
+           (qp->sq_next != qp->sq_posted || vb_receive_count(qp));
 }
 
 static bool vb_connection_is_deserted(struct vb_qp *qp, enum vb_silence *silence, uint32_t *value)
@@ -164,7 +164,7 @@ static bool vb_connection_is_deserted(struct vb_qp *qp, enum vb_silence *silence
 
     if (!vb_connection_waits(qp) || !vb_sq_trylock(qp))
         return false;
-    if (vb_connection_waits(qp) && qp->peer && !qp->origin && !atomic_load(&qp->peer->gone)) {
+    if (vb_connection_waits(qp) && !qp->origin && !atomic_load(&qp->peer->gone)) {
         *silence = silence_of_qp(qp, value);
         deserted = *silence != VB_SILENCE_NO_HELP;
     }
@@ -174,7 +174,7 @@ static bool vb_connection_is_deserted(struct vb_qp *qp, enum vb_silence *silence
 
 void vb_connections_describe(struct vb_direct *direct, struct vb_text *text)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
     const char *between = "";
 
     vb_text_add(text, "\"deserted\":[");
@@ -203,13 +203,14 @@ static bool is_stray(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    return !vb_connection_peer(qp) && vb_qp_connected_type(qp->type) && state >= IBV_QPS_RTR &&
-           state <= IBV_QPS_SQE && is_reachable(qp);
+    return !vb_connection_peer(qp) && vb_qp_connected_type(qp->type) &&
+           vb_qp_is_carried_by_posters(qp) && state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
+           is_reachable(qp);
 }
 
 void vb_connections_attend(struct vb_direct *direct, const struct vb_peer *peer)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     pthread_mutex_lock(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {

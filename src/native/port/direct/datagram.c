@@ -274,7 +274,7 @@ static void pass_to(const struct datagram *datagram, const struct destination *t
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(datagram->qp, to, qkey) ||
-        !vb_lock_unless(&to->remote->rq_lock, direct->adapter.instance, &to->peer->gone))
+        !vb_lock_unless(&to->remote->rq_lock, direct->adapter->instance, &to->peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         deliver(datagram, to);

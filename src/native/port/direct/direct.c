@@ -28,8 +28,6 @@
 #include "port/direct/slot.h"
 #include "port/direct/stranger.h"
 
-enum { LARGEST_MTU = 4096 };
-
 uint64_t vb_direct_now(void)
 {
     struct timespec now;
@@ -47,14 +45,14 @@ uint64_t vb_direct_clock(const struct vb_adapter *adapter)
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
     if (VB_UNLIKELY(!ah->is_global))
-        return ah->dlid && ah->dlid == direct->adapter.lid;
+        return ah->dlid && ah->dlid == direct->adapter->lid;
     return vb_addresses_has(direct->addresses, ah->grh.dgid.raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
 {
     uint32_t count = atomic_load(&direct->slot_count);
-    uint32_t start = vb_random(&direct->adapter), slot = 0;
+    uint32_t start = vb_random(direct->adapter), slot = 0;
     int fd = vb_slot_claim(start % VB_SLOTS, &slot);
 
     if (fd < 0)
@@ -76,10 +74,8 @@ static void give_slot_back(struct vb_direct *direct)
     close(direct->listeners[last]);
 }
 
-/* The first QP in a block of the table that has no slot yet claims one for it. */
-static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+int vb_direct_number(struct vb_direct *direct, uint32_t index, uint32_t *qp_num)
 {
-    struct vb_direct *direct = vb_direct_of(adapter);
     uint32_t block = index / VB_QPS_PER_SLOT;
 
     while (block >= atomic_load(&direct->slot_count)) {
@@ -97,13 +93,22 @@ static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
     return 0;
 }
 
-static void disconnect(struct vb_qp *qp)
+int vb_direct_connect(struct vb_qp *qp)
+{
+    int error = vb_connection_open(qp);
+
+    if (!error)
+        vb_qp_stage(qp);
+    return error;
+}
+
+void vb_direct_disconnect(struct vb_qp *qp)
 {
     vb_connection_close(qp);
     vb_destinations_free(qp);
 }
 
-static void attend(struct vb_qp *qp)
+void vb_direct_attend(struct vb_qp *qp)
 {
     vb_retry_attend(vb_direct_of(qp->context->adapter), qp);
 }
@@ -118,7 +123,7 @@ static void try_one(struct vb_qp *qp)
 
 enum { TRIES_PER_POLL = 32 };
 
-static void progress(struct vb_cq *cq)
+void vb_direct_progress(struct vb_cq *cq)
 {
     struct vb_adapter *adapter = cq->context->adapter;
     struct vb_qp *waiting[TRIES_PER_POLL];
@@ -132,28 +137,11 @@ static void progress(struct vb_cq *cq)
     pthread_mutex_unlock(&adapter->lifetime);
 }
 
-/* Who sends to the group looks among those whom it has met (vb_peer_meet_all). */
-static int join(struct vb_qp *qp, const uint8_t group[16])
-{
-    (void)group;
-    vb_peer_meet_all(vb_direct_of(qp->context->adapter));
-    return 0;
-}
-
-const struct vb_port vb_direct_port = {
-    .number = number,
-    .connect = vb_connection_open,
-    .disconnect = disconnect,
+const struct vb_carrier vb_direct_carrier = {
     .execute = vb_direct_execute,
     .settle = vb_direct_settle,
     .quiet = vb_direct_quiet,
     .settle_peer = vb_direct_settle_peer,
-    .attend = attend,
-    .progress = progress,
-    .now = vb_direct_clock,
-    .look = vb_retry_look,
-    .release_later = vb_later_release,
-    .join = join,
 };
 
 /*
@@ -172,91 +160,18 @@ static void permit_cross_process_copy(void)
     close(fd);
 }
 
-static int random_identity(uint32_t *instance, uint64_t *seed, uint64_t *probe)
-{
-    uint64_t words[3];
-
-    if (getrandom(words, sizeof(words), 0) != sizeof(words))
-        return -EIO;
-    *instance = (uint32_t)words[0] | (VB_ARM_ANY + 1);
-    *seed = words[1];
-    *probe = words[2];
-    return 0;
-}
-
-static bool mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n,
-                            enum vb_mapping change)
-{
-    struct vb_direct *direct =
-        (struct vb_direct *)((char *)watcher - offsetof(struct vb_direct, watcher));
-
-    return vb_gone_mapping(&direct->adapter, at, n, change);
-}
-
 static void open_self_peer(struct vb_direct *direct)
 {
     struct vb_peer *self = &direct->self_peer;
 
     self->self = true;
     self->refs = 1;
-    self->instance = direct->adapter.instance;
+    self->instance = direct->adapter->instance;
     self->pid = getpid();
     self->socket = self->retired = -1;
-    self->view = direct->adapter.self;
+    self->view = direct->adapter->self;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_mutex_init(&self->bounce_mutex, NULL);
-}
-
-static int create_segment(struct vb_heap **segment)
-{
-    size_t size = vb_heap_within_space(vb_heap_is_checked() ? VB_SEGMENT_CHECKED : VB_SEGMENT_SIZE,
-                                       VB_SEGMENT_PARTS);
-
-    return size < VB_SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
-}
-
-static int open_adapter(struct vb_direct *direct)
-{
-    const struct vb_port *port = direct->config.port ? direct->config.port : &vb_direct_port;
-    struct vb_heap *segment;
-    uint32_t instance;
-    uint64_t seed;
-    int error = random_identity(&instance, &seed, &direct->probe[0]);
-
-    if (!error)
-        error = create_segment(&segment);
-    if (error)
-        return error;
-    error = vb_adapter_create(segment, direct->config.heap, port, instance, seed, &direct->adapter);
-    if (error) {
-        vb_heap_destroy(segment);
-        return error;
-    }
-    if (direct->config.infiniband)
-        direct->adapter.lid = VB_LID;
-    direct->adapter.self.header->watched = vb_watch_is_on();
-    direct->watcher.told = mapping_changes;
-    vb_watch_add(&direct->watcher);
-    return 0;
-}
-
-static int open_addresses(const struct vb_direct_config *config, struct vb_addresses **addresses)
-{
-    struct vb_gid gid;
-
-    if (!config->infiniband)
-        return vb_addresses_open(config->netdev, addresses);
-    gid = vb_gid_infiniband();
-    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, addresses);
-}
-
-static void close_adapter(struct vb_direct *direct)
-{
-    struct vb_heap *segment = direct->adapter.segment;
-
-    vb_watch_remove(&direct->watcher);
-    vb_adapter_destroy(&direct->adapter);
-    vb_heap_destroy(segment);
 }
 
 static int start(struct vb_direct *direct)
@@ -273,51 +188,17 @@ static int start(struct vb_direct *direct)
     return error;
 }
 
-int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **direct)
+static void open_locks(struct vb_direct *direct)
 {
-    struct vb_direct *made = calloc(1, sizeof(*made));
-    int error;
-
-    if (!made)
-        return -ENOMEM;
-    made->config = *config;
-    pthread_mutex_init(&made->connect_mutex, NULL);
-    pthread_mutex_init(&made->peers_mutex, NULL);
-    pthread_mutex_init(&made->serve_mutex, NULL);
-    pthread_mutex_init(&made->links_mutex, NULL);
-    pthread_mutex_init(&made->spare_mutex, NULL);
-    error = open_addresses(config, &made->addresses);
-    if (!error) {
-        error = open_adapter(made);
-        if (error)
-            vb_addresses_close(made->addresses);
-    }
-    if (error) {
-        free(made);
-        return error;
-    }
-    open_self_peer(made);
-    vb_guard_start();
-    permit_cross_process_copy();
-    error = start(made);
-    if (error) {
-        vb_guard_stop();
-        close_adapter(made);
-        vb_addresses_close(made->addresses);
-        free(made);
-        return error;
-    }
-    *direct = made;
-    return 0;
+    pthread_mutex_init(&direct->connect_mutex, NULL);
+    pthread_mutex_init(&direct->peers_mutex, NULL);
+    pthread_mutex_init(&direct->serve_mutex, NULL);
+    pthread_mutex_init(&direct->links_mutex, NULL);
+    pthread_mutex_init(&direct->spare_mutex, NULL);
 }
 
-void vb_direct_close(struct vb_direct *direct)
+static void close_locks(struct vb_direct *direct)
 {
-    vb_retry_stop(direct);
-    vb_service_stop(direct);
-    vb_guard_stop();
-    close_adapter(direct);
-    vb_addresses_close(direct->addresses);
     pthread_mutex_destroy(&direct->connect_mutex);
     pthread_mutex_destroy(&direct->peers_mutex);
     pthread_mutex_destroy(&direct->serve_mutex);
@@ -325,13 +206,53 @@ void vb_direct_close(struct vb_direct *direct)
     pthread_mutex_destroy(&direct->spare_mutex);
     pthread_mutex_destroy(&direct->self_peer.mutex);
     pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
+}
+
+static void forget(struct vb_direct *direct)
+{
+    direct->adapter->direct = NULL;
+    vb_guard_stop();
+    close_locks(direct);
     free(direct);
+}
+
+int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **direct)
+{
+    struct vb_direct *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    if (getrandom(made->probe, sizeof(made->probe[0]), 0) != sizeof(made->probe[0])) {
+        free(made);
+        return -EIO;
+    }
+    made->adapter = config->adapter;
+    made->addresses = config->addresses;
+    made->force = config->force;
+    open_locks(made);
+    open_self_peer(made);
+    made->adapter->direct = made;
+    vb_guard_start();
+    permit_cross_process_copy();
+    error = start(made);
+    if (error)
+        forget(made);
+    else
+        *direct = made;
+    return error;
+}
+
+void vb_direct_close(struct vb_direct *direct)
+{
+    vb_retry_stop(direct);
+    vb_service_stop(direct);
+    forget(direct);
 }
 
 void vb_direct_abandon(struct vb_direct *direct)
 {
     vb_service_abandon(direct);
-    vb_addresses_abandon(direct->addresses);
 }
 
 static const char *why_bounce(int error)
@@ -363,7 +284,7 @@ static void describe_peer(const struct vb_peer *peer, const char *between, struc
 
 int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, size_t size)
 {
-    struct vb_heap *heap = direct->adapter.heap;
+    struct vb_heap *heap = direct->adapter->heap;
     struct vb_text text = {json, size, 0};
     const char *between = "";
 
@@ -383,7 +304,7 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     vb_text_add(&text, "],");
     vb_stranger_describe(direct, &text);
     vb_text_add(&text, ",");
-    vb_overdue_describe(&direct->adapter, &text);
+    vb_overdue_describe(direct->adapter, &text);
     vb_text_add(&text, ",");
     vb_connections_describe(direct, &text);
     vb_text_add(&text, "%s%s}", *more ? "," : "", more);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The direct port: both ends on this host, in one process or in several.
+ * The direct carrier: both ends on this host, in one process or in several. The host (port/host)
+ * opens it for its adapter.
  *
  * Each process claims slots (slot.h); a slot names a socket on which its service thread answers
  * peers. Two processes that meet exchange their segments (peer.h), and from then on the poster's
@@ -17,37 +18,21 @@
 
 #include "hca/adapter.h"
 #include "hca/port.h"
-#include "memory/watch.h"
 #include "port/address.h"
 #include "port/direct/later.h"
 #include "port/direct/peer.h"
 #include "port/direct/stranger.h"
 
-/*
- * Address space for an adapter's tables and rings; pages are touched as objects are made. Below
- * valgrind it is less. Where address space is limited it is one of so many parts of that, as peers
- * map it too (memory/heap.c), and there is no device if that is less than the least: it would open,
- * and be too small to meet anybody.
- */
-#define VB_SEGMENT_SIZE    ((size_t)16 << 30)
-#define VB_SEGMENT_CHECKED ((size_t)2 << 30)
-#define VB_SEGMENT_LEAST   ((size_t)256 << 20)
-enum { VB_SEGMENT_PARTS = 6 };
-
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 
 struct vb_direct_config {
-    struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    enum vb_way force;    /* VB_WAY_ANY: probe */
-    const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
-    bool infiniband;      /* a port with a LID, and with one GID that no interface stands behind */
-    /* The adapter's port, where this one is a part of it (port/host.h); NULL: this one alone. */
-    const struct vb_port *port;
-    void *whole; /* that port's own */
+    struct vb_adapter *adapter; /* the host's, as `addresses`, which are the port's GIDs */
+    struct vb_addresses *addresses;
+    enum vb_way force; /* VB_WAY_ANY: probe */
 };
 
-extern const struct vb_port vb_direct_port;
+extern const struct vb_carrier vb_direct_carrier;
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
@@ -63,9 +48,8 @@ struct vb_retry {
 };
 
 struct vb_direct {
-    struct vb_adapter adapter;
-    struct vb_watcher watcher;
-    struct vb_direct_config config;
+    struct vb_adapter *adapter;
+    enum vb_way force;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;
@@ -95,27 +79,36 @@ struct vb_direct {
     struct vb_later later;
 };
 
-/*
- * Opens the process's adapter. Negative errno: -ENOMEM (address space), -EMFILE, -EUSERS (every
- * slot of the host is taken) or what the system said.
- */
+/* Negative errno: -ENOMEM, -EMFILE, -EUSERS (every slot of the host is taken) or what the system
+ * said. */
 int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **direct);
 void vb_direct_close(struct vb_direct *direct);
 
-/*
- * In a forked child: forgets the parent's adapter without touching what it shares with others,
- * and closes the descriptors through which peers would take the child for the parent.
- */
+/* In a forked child: closes the descriptors through which peers would take it for its parent. */
 void vb_direct_abandon(struct vb_direct *direct);
 
 /* JSON about slots, heap and peers, and `more` as its last member; returns the length as snprintf
  * does. */
 int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, size_t size);
 
-static inline struct vb_direct *vb_direct_of(struct vb_adapter *adapter)
+/* Of an adapter that a host opened. */
+static inline struct vb_direct *vb_direct_of(const struct vb_adapter *adapter)
 {
-    return (struct vb_direct *)((char *)adapter - offsetof(struct vb_direct, adapter));
+    return adapter->direct;
 }
+
+/* ---- a part of a vb_port's calls (hca/port.h) ---- */
+
+/* A queue pair's number begins with one of this process's slots: the first QP in a block of the
+ * table that has no slot yet claims one for it. */
+int vb_direct_number(struct vb_direct *direct, uint32_t index, uint32_t *qp_num);
+/* INIT to RTR, of a connected QP: finds the peer. 0 also if it is not there yet; -EPROTONOSUPPORT:
+ * it is of another build (stranger.h). */
+int vb_direct_connect(struct vb_qp *qp);
+/* Of any QP, whatever its carrier. */
+void vb_direct_disconnect(struct vb_qp *qp);
+void vb_direct_attend(struct vb_qp *qp);
+void vb_direct_progress(struct vb_cq *cq);
 
 /* Is this address one of the host's own, by its GID or by its LID? */
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah);

@@ -25,14 +25,14 @@ static struct vb_message introduce(struct vb_direct *direct, enum vb_message_typ
     strncpy(message.package, VERBENA_VERSION, sizeof(message.package)); /* padded, not ended */
     message.hello.magic = VB_SEGMENT_MAGIC;
     message.hello.version = VB_LAYOUT_VERSION;
-    message.hello.instance = direct->adapter.instance;
+    message.hello.instance = direct->adapter->instance;
     memcpy(message.hello.slots, direct->slots, slots * sizeof(message.hello.slots[0]));
     return message;
 }
 
 int vb_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
     struct vb_message message = introduce(direct, type);
     struct vb_hello *hello = &message.hello;
     int fds[VB_MESSAGE_FDS], count = 0;
@@ -148,7 +148,7 @@ static int probe_cma(pid_t pid, const struct vb_hello *hello)
 static void choose_way(struct vb_direct *direct, struct vb_peer *peer, const struct vb_hello *hello,
                        int heap_fd)
 {
-    enum vb_way force = direct->config.force;
+    enum vb_way force = direct->force;
     bool is_too_large = vb_heap_is_checked() && hello->heap_size > VB_HEAP_CHECKED;
 
     if (heap_fd >= 0 && !is_too_large && (force == VB_WAY_ANY || force == VB_WAY_SHARED)) {

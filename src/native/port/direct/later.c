@@ -133,7 +133,7 @@ void vb_later_expire(struct vb_direct *direct)
     pthread_mutex_lock(&later->mutex);
     while ((due = take_due(later, now))) {
         pthread_mutex_unlock(&later->mutex);
-        release(&direct->adapter, due);
+        release(direct->adapter, due);
         free(due);
         pthread_mutex_lock(&later->mutex);
     }

@@ -44,7 +44,7 @@ static void raise_qp(struct vb_direct *direct, struct vb_qp *qp)
 
 void vb_notice_qp(struct vb_direct *direct, uint32_t index)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     pthread_mutex_lock(&adapter->mutex);
     if (index < VB_MAX_QP && adapter->qps[index])
@@ -54,7 +54,7 @@ void vb_notice_qp(struct vb_direct *direct, uint32_t index)
 
 void vb_notice_cq(struct vb_direct *direct, uint32_t index)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     pthread_mutex_lock(&adapter->mutex);
     if (index < VB_MAX_CQ && adapter->cqs[index])
@@ -64,7 +64,7 @@ void vb_notice_cq(struct vb_direct *direct, uint32_t index)
 
 void vb_notice_srq(struct vb_direct *direct, uint32_t index)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     pthread_mutex_lock(&adapter->mutex);
     if (index < VB_MAX_SRQ && adapter->srqs[index])
@@ -74,7 +74,7 @@ void vb_notice_srq(struct vb_direct *direct, uint32_t index)
 
 void vb_notice_all(struct vb_direct *direct)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     for (uint32_t i = 0; i < adapter->srq_pool.next; ++i)
         if (adapter->srqs[i])
@@ -89,7 +89,7 @@ void vb_notice_all(struct vb_direct *direct)
 
 void vb_notice_missed(struct vb_direct *direct)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     if (!atomic_exchange(&adapter->self.header->notices_missed, 0))
         return;

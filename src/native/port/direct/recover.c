@@ -45,7 +45,7 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
 
 void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
     uint32_t dead = peer->instance;
 
     pthread_mutex_lock(&adapter->mutex);

@@ -7,7 +7,7 @@
 /* A QP number says which process only on one host. */
 static bool peer_is_here(struct vb_direct *direct, uint32_t qp_num)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
     bool here = false;
 
     pthread_mutex_lock(&adapter->mutex);

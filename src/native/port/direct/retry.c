@@ -149,7 +149,7 @@ static void look(struct vb_direct *direct)
         return;
     retry->looks = false;
     pthread_mutex_unlock(&retry->mutex);
-    again = vb_vigils_look(&direct->adapter, vb_direct_now());
+    again = vb_vigils_look(direct->adapter, vb_direct_now());
     pthread_mutex_lock(&retry->mutex);
     retry->looks |= again;
 }

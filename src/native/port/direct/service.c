@@ -138,7 +138,7 @@ static void accept_link(struct vb_direct *direct, struct link *listener)
 
 static void give_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t index)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
     struct vb_message message = {.type = VB_MSG_CHANNEL};
     struct vb_cq *cq;
 
@@ -172,7 +172,7 @@ static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSA
 
 static void place(struct vb_direct *direct, uint32_t index)
 {
-    struct vb_adapter *adapter = &direct->adapter;
+    struct vb_adapter *adapter = direct->adapter;
 
     pthread_mutex_lock(&adapter->mutex);
     if (index < VB_MAX_CQ && adapter->cqs[index])

@@ -45,7 +45,7 @@ struct outlet {
 
 struct vb_forward {
     uint16_t port;
-    vb_deliver *deliver;
+    vb_forwarded_fn *deliver;
     void *argument;
     int epoll_fd;
     int spare_fd; /* given up to refuse a connection when there are no descriptors */
@@ -343,7 +343,8 @@ void vb_forward_abandon(struct vb_forward *forward)
     close_some(forward->spare_fd);
 }
 
-int vb_forward_open(uint16_t port, vb_deliver *deliver, void *argument, struct vb_forward **forward)
+int vb_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument,
+                    struct vb_forward **forward)
 {
     struct vb_forward *made = calloc(1, sizeof(*made));
 

@@ -17,9 +17,9 @@
 
 struct vb_forward;
 
-typedef void vb_deliver(void *argument, const struct vb_arrival *arrival, uint64_t now);
+typedef void vb_forwarded_fn(void *argument, const struct vb_arrival *arrival, uint64_t now);
 
-int vb_forward_open(uint16_t port, vb_deliver *deliver, void *argument,
+int vb_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument,
                     struct vb_forward **forward);
 void vb_forward_close(struct vb_forward *forward);
 /* In a forked child. */

@@ -204,7 +204,7 @@ static void serve_kicked(struct vb_roce *roce)
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             struct vb_qp *qp = roce->config.adapter->qps[index];
 
-            if (qp && qp->by_packets)
+            if (qp && qp->endpoint)
                 vb_engine_attend(roce->engine, qp, now);
         }
     }

@@ -59,7 +59,7 @@ struct vb_steer_config {
     uint16_t port;     /* 0: 4791 */
     uint64_t instance; /* random: who this process is */
     bool no_program;   /* a test: everything is forwarded */
-    vb_deliver *deliver;
+    vb_forwarded_fn *deliver;
     void *argument; /* of deliver */
 };
 

@@ -443,47 +443,6 @@ static int make_place(struct vb_qp *qp)
     return 0;
 }
 
-static int connect_qp(struct vb_qp *qp)
-{
-    int error = qp->port_data ? 0 : make_place(qp);
-
-    if (error)
-        return error;
-    if (vb_qp_connected_type(qp->type))
-        error = join_engine(of(qp), qp);
-    if (!error)
-        vb_qp_count_poller(qp, true);
-    return error;
-}
-
-/* An acknowledgement of what the program has seen; not long READs. */
-static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
-{
-    struct vb_endpoint *ep = qp->endpoint;
-    struct vb_packet packet;
-
-    for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
-        if (vb_replies_next(ep, &packet))
-            vb_connect_emit(connect, &packet, NULL);
-}
-
-static void disconnect(struct vb_qp *qp)
-{
-    struct vb_connect *connect = of(qp);
-    struct vb_connect_place *place = vb_connect_place_of(qp);
-
-    send_owed(connect, qp);
-    unattend(connect, qp);
-    if (place && place->waits_for_lane)
-        release_held(connect, qp);
-    vb_engine_disconnect(connect->engine, qp);
-    vb_qp_count_poller(qp, false);
-    if (place)
-        vb_connect_pace_leave(connect, place);
-    free(place);
-    qp->port_data = NULL;
-}
-
 /* Only datagrams come here. What has no way to its target is lost, as on a network. */
 static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
@@ -510,23 +469,74 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     return 0;
 }
 
-static void settle(struct vb_qp *qp)
-{
-    (void)qp;
-}
-
-static bool quiet(struct vb_qp *qp)
-{
-    (void)qp;
-    return true;
-}
-
 static void kick(struct vb_qp *qp)
 {
     struct vb_connect *connect = of(qp);
 
     vb_engine_attend(connect->engine, qp, now_ns(connect));
     pump(connect);
+}
+
+/* By packets: the way that the QP's attributes name now. */
+static int move(struct vb_qp *qp)
+{
+    return join_engine(of(qp), qp);
+}
+
+static const struct vb_carrier packets = {
+    .kick = kick,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+    .move = move,
+};
+
+static const struct vb_carrier datagrams = {
+    .execute = execute,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+};
+
+static int connect_qp(struct vb_qp *qp)
+{
+    bool connected = vb_qp_connected_type(qp->type);
+    int error = qp->port_data ? 0 : make_place(qp);
+
+    if (!error && connected)
+        error = move(qp);
+    if (error)
+        return error;
+    vb_qp_set_carrier(qp, connected ? &packets : &datagrams);
+    vb_qp_count_poller(qp, true);
+    return 0;
+}
+
+/* An acknowledgement of what the program has seen; not long READs. */
+static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+    struct vb_packet packet;
+
+    for (int i = 0; ep && i < LAST_PACKETS && vb_replies_owed(&ep->replies); ++i)
+        if (vb_replies_next(ep, &packet))
+            vb_connect_emit(connect, &packet, NULL);
+}
+
+static void disconnect(struct vb_qp *qp)
+{
+    struct vb_connect *connect = of(qp);
+    struct vb_connect_place *place = vb_connect_place_of(qp);
+
+    send_owed(connect, qp);
+    unattend(connect, qp);
+    if (place && place->waits_for_lane)
+        release_held(connect, qp);
+    vb_engine_disconnect(connect->engine, qp);
+    vb_qp_set_carrier(qp, &vb_uncarried);
+    vb_qp_count_poller(qp, false);
+    if (place)
+        vb_connect_pace_leave(connect, place);
+    free(place);
+    qp->port_data = NULL;
 }
 
 static void progress(struct vb_cq *cq)
@@ -590,13 +600,8 @@ static const struct vb_port port = {
     .number = number,
     .connect = connect_qp,
     .disconnect = disconnect,
-    .execute = execute,
-    .settle = settle,
-    .quiet = quiet,
-    .settle_peer = quiet,
     .attend = attend,
     .progress = progress,
-    .kick = kick,
     .join = join,
     .leave = leave,
     .armed = armed,

@@ -243,6 +243,13 @@ static void leave_slot(struct vb_sim_qp *qp)
     sim->free_slot[sim->free_slots++] = qp->slot;
 }
 
+/* What carries connected flows; datagrams are sent without a queue (datagrams.c). */
+static const struct vb_carrier flow_carrier = {
+    .kick = vb_sim_kick,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+};
+
 static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_qp_type type)
 {
     const struct vb_sim_config *config = &host->sim->config;
@@ -254,6 +261,7 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
     qp->shared = &made->shared;
     qp->type = (uint8_t)type;
     qp->bare = true;
+    qp->carrier = vb_qp_connected_type(type) ? &flow_carrier : &vb_uncarried;
     qp->terms.timeout = config->timeout;
     qp->terms.retry_cnt = config->retry_cnt;
     qp->terms.rnr_retry = 7;
@@ -419,27 +427,12 @@ static void nothing(struct vb_qp *qp)
     (void)qp;
 }
 
-static bool is_quiet(struct vb_qp *qp)
-{
-    (void)qp;
-    return true;
-}
-
 static void no_progress(struct vb_cq *cq)
 {
     (void)cq;
 }
 
-/* Queue pairs are made connected (vb_sim_qp_create), and all of them are carried by packets. */
-static int refuse_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                          struct vb_outcome *outcome)
-{
-    (void)qp;
-    (void)wr;
-    (void)outcome;
-    return -EAGAIN;
-}
-
+/* Queue pairs are made connected (vb_sim_qp_create). */
 static int refuse_connect(struct vb_qp *qp)
 {
     (void)qp;
@@ -458,10 +451,6 @@ const struct vb_port vb_sim_port_calls = {
     .number = refuse_number,
     .connect = refuse_connect,
     .disconnect = nothing,
-    .execute = refuse_execute,
-    .settle = nothing,
-    .quiet = is_quiet,
     .attend = nothing,
     .progress = no_progress,
-    .kick = vb_sim_kick,
 };

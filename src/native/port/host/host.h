@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The host's port: direct to peers on this host, by RoCE packets to all others. Which way a
- * connection goes is decided at INIT to RTR, and a datagram's by its address handle: direct if the
- * destination GID is one of the host's own, both ways if it is a multicast group's.
+ * A host: the process's adapter, its addresses, and what carries its queue pairs (carriers.h).
+ * The drop-in opens one, as do tests.
  */
-#ifndef VB_PORT_HOST_H
-#define VB_PORT_HOST_H
+#ifndef VB_PORT_HOST_HOST_H
+#define VB_PORT_HOST_HOST_H
 
+#include "memory/watch.h"
 #include "port/direct/direct.h"
 #include "port/roce/roce.h"
 
@@ -15,29 +15,46 @@
     "UDP port 4791 is taken, by another user's process, the kernel's soft-RoCE driver, or a "      \
     "process of this user that is stopped or too slow to answer (who: ss -ulnpe 'sport = :4791')"
 
+/*
+ * Address space for an adapter's tables and rings; pages are touched as objects are made. Below
+ * valgrind it is less. Where address space is limited it is one of so many parts of that, as peers
+ * map it too (memory/heap.c), and there is no device if that is less than the least: it would open,
+ * and be too small to meet anybody.
+ */
+#define VB_SEGMENT_SIZE    ((size_t)16 << 30)
+#define VB_SEGMENT_CHECKED ((size_t)2 << 30)
+#define VB_SEGMENT_LEAST   ((size_t)256 << 20)
+enum { VB_SEGMENT_PARTS = 6 };
+
 struct vb_host_config {
-    struct vb_direct_config direct; /* `port` and `whole` are filled in */
-    struct vb_roce_config roce;     /* `adapter`, `addresses` and `loop` are filled in */
-    bool packets_only;              /* peers on this host are reached by packets too */
-    bool direct_only;               /* and no others */
+    struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
+    const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
+    bool infiniband;      /* a port with a LID, and with one GID that no interface stands behind */
+    enum vb_way copies;   /* how a peer's own memory is reached; VB_WAY_ANY: probe */
+    struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
+    bool packets_only;          /* peers on this host are reached by packets too */
+    bool direct_only;           /* and no others */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
     void (*went_direct)(void); /* called when the first request or connection does; may be NULL */
 };
 
 struct vb_host {
+    struct vb_adapter adapter;
+    struct vb_watcher watcher;      /* of memory that the adapter's regions stand for */
+    struct vb_addresses *addresses; /* the port's GIDs */
     struct vb_direct *direct;
     struct vb_roce *roce; /* NULL: port 4791 could not be had… */
     int roce_error;       /* …because of this; only peers on this host are reached */
     bool packets_only;
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
-    struct vb_port port;               /* the adapter's */
     void (*_Atomic went_direct)(void);
     atomic_flag told;       /* it was called */
     atomic_bool has_direct; /* a connection goes direct, or did */
 };
 
-/* As vb_direct_open; with `packets_only` also what vb_roce_open returns. */
+/* Negative errno: -ENOMEM (also for address space), and what vb_direct_open returns; with
+ * `packets_only` also what vb_roce_open does. */
 int vb_host_open(const struct vb_host_config *config, struct vb_host **host);
 void vb_host_close(struct vb_host *host);
 
@@ -46,11 +63,13 @@ void vb_host_close(struct vb_host *host);
  * and otherwise at the next one or at the next datagram. Calls of this must not overlap.
  */
 void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void));
+/* In a forked child: forgets the parent's adapter without touching what it shares with others. */
 void vb_host_abandon(struct vb_host *host);
 
+/* Of a host's adapter. */
 static inline struct vb_host *vb_host_of(struct vb_adapter *adapter)
 {
-    return vb_direct_of(adapter)->config.whole;
+    return (struct vb_host *)((char *)adapter - offsetof(struct vb_host, adapter));
 }
 
 /* JSON about slots, heap, peers and the RoCE port; returns the length as snprintf does. */

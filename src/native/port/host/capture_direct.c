@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/capture_direct.h"
+#include "port/host/capture_direct.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "hca/refusal.h"
 #include "memory/guard.h"
 #include "port/direct/direct.h"
+#include "port/direct/requester.h"
 #include "port/roce/roce.h"
 #include "port/wrap/capture_message.h"
 
@@ -116,7 +117,7 @@ static struct payload copy_payload(const struct vb_qp *qp, const struct ibv_send
 static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
                               uint32_t dest_qp_num)
 {
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_addresses *addresses = vb_direct_of(qp->context->adapter)->addresses;
     struct vb_path path = {
         .flow_label = ah->grh.flow_label & 0xfffff,
         .source_port = vb_roce_source_port(ah->grh.flow_label, qp->number, dest_qp_num),
@@ -127,11 +128,11 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
     struct vb_gid source;
 
     memcpy(path.dgid, ah->grh.dgid.raw, sizeof(path.dgid));
-    if (!ah->is_global && vb_addresses_get(direct->addresses, 0, &source)) /* by a LID */
+    if (!ah->is_global && vb_addresses_get(addresses, 0, &source)) /* by a LID */
         memcpy(path.dgid, source.raw, sizeof(path.dgid));
     memcpy(path.sgid, path.dgid, sizeof(path.sgid));
     /* Both are this host's. One header holds no addresses of two families. */
-    if (vb_addresses_get(direct->addresses, ah->grh.sgid_index, &source) &&
+    if (vb_addresses_get(addresses, ah->grh.sgid_index, &source) &&
         vb_gid_is_ipv4(source.raw) == vb_gid_is_ipv4(path.dgid))
         memcpy(path.sgid, source.raw, sizeof(path.sgid));
     if (qp->type != IBV_QPT_UD)
@@ -300,11 +301,11 @@ int vb_capture_direct_execute(struct vb_capture_direct *capture, struct vb_qp *q
     int error;
 
     if (vb_mw_is_local(wr->opcode)) /* makes no packet */
-        return vb_direct_port.execute(qp, wr, outcome);
+        return vb_direct_execute(qp, wr, outcome);
     /* What is sent may be written over as soon as the peer has it. */
     if (!is_answered_with_data(wr))
         payload = copy_payload(qp, wr);
-    error = vb_direct_port.execute(qp, wr, outcome);
+    error = vb_direct_execute(qp, wr, outcome);
     if (error) {
         capture_wait(capture, qp, wr, &payload);
     } else {

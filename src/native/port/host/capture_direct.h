@@ -4,8 +4,8 @@
  * each QP's sq_psn as if packets went. Where one is open the host's port executes through it; where
  * none is, nothing of it is on a request's path.
  */
-#ifndef VB_PORT_CAPTURE_DIRECT_H
-#define VB_PORT_CAPTURE_DIRECT_H
+#ifndef VB_PORT_HOST_CAPTURE_DIRECT_H
+#define VB_PORT_HOST_CAPTURE_DIRECT_H
 
 #include "hca/qp.h"
 #include "port/wrap/capture.h"
@@ -23,7 +23,7 @@ void vb_capture_direct_tell(struct vb_capture_direct *capture, void (*failed)(in
 /* INIT to RTR: its PSNs begin anew. */
 void vb_capture_direct_connect(struct vb_capture_direct *capture, const struct vb_qp *qp);
 
-/* vb_direct_port.execute, and the packets of it. */
+/* vb_direct_execute, and the packets of it. */
 int vb_capture_direct_execute(struct vb_capture_direct *capture, struct vb_qp *qp,
                               const struct ibv_send_wr *wr, struct vb_outcome *outcome);
 

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/host/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "hca/gone.h"
+#include "memory/heap.h"
+#include "port/direct/later.h"
+#include "port/direct/retry.h"
+#include "port/host/capture_direct.h"
+#include "port/host/carriers.h"
+
+/* The RoCE port is told of each slot that the direct port has claimed. */
+static int share_slots(struct vb_host *host)
+{
+    int error;
+
+    while (host->roce && host->slots < atomic_load(&host->direct->slot_count)) {
+        error = vb_roce_add_slot(host->roce, host->direct->slots[host->slots]);
+        if (error)
+            return error; /* asked for again with the next queue pair */
+        ++host->slots;
+    }
+    return 0;
+}
+
+static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    struct vb_host *host = vb_host_of(adapter);
+    int error = vb_direct_number(host->direct, index, qp_num);
+
+    return error ? error : share_slots(host);
+}
+
+static void progress(struct vb_cq *cq)
+{
+    struct vb_host *host = vb_host_of(cq->context->adapter);
+
+    if (host->roce)
+        vb_roce_progress(host->roce);
+    vb_direct_progress(cq);
+}
+
+static int join(struct vb_qp *qp, const uint8_t group[16])
+{
+    struct vb_host *host = vb_host_of(qp->context->adapter);
+
+    vb_peer_meet_all(host->direct); /* who sends to the group looks among those it has met */
+    return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
+}
+
+static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+{
+    struct vb_host *host = vb_host_of(adapter);
+
+    if (host->roce)
+        vb_roce_leave_group(host->roce, group);
+}
+
+static void armed(struct vb_cq *cq)
+{
+    struct vb_host *host = vb_host_of(cq->context->adapter);
+
+    if (host->roce)
+        vb_roce_armed(host->roce);
+}
+
+static const struct vb_port port = {
+    .number = number,
+    .connect = vb_host_connect,
+    .disconnect = vb_host_disconnect,
+    .attend = vb_direct_attend,
+    .progress = progress,
+    .join = join,
+    .leave = leave,
+    .armed = armed,
+    .now = vb_direct_clock,
+    .release_later = vb_later_release,
+    .look = vb_retry_look,
+};
+
+/* ---- the adapter ---- */
+
+static int create_segment(struct vb_heap **segment)
+{
+    size_t size = vb_heap_within_space(vb_heap_is_checked() ? VB_SEGMENT_CHECKED : VB_SEGMENT_SIZE,
+                                       VB_SEGMENT_PARTS);
+
+    return size < VB_SEGMENT_LEAST ? -ENOMEM : vb_heap_create(size, segment);
+}
+
+static bool mapping_changes(struct vb_watcher *watcher, uintptr_t at, size_t n,
+                            enum vb_mapping change)
+{
+    struct vb_host *host = (struct vb_host *)((char *)watcher - offsetof(struct vb_host, watcher));
+
+    return vb_gone_mapping(&host->adapter, at, n, change);
+}
+
+static int create_adapter(struct vb_host *host, struct vb_heap *heap, struct vb_heap *segment)
+{
+    uint64_t words[2]; /* the instance, and the seed of its keys */
+
+    if (getrandom(words, sizeof(words), 0) != sizeof(words))
+        return -EIO;
+    return vb_adapter_create(segment, heap, &port, (uint32_t)words[0] | (VB_ARM_ANY + 1), words[1],
+                             &host->adapter);
+}
+
+static int open_adapter(struct vb_host *host, const struct vb_host_config *config)
+{
+    struct vb_heap *segment;
+    int error = create_segment(&segment);
+
+    if (error)
+        return error;
+    error = create_adapter(host, config->heap, segment);
+    if (error) {
+        vb_heap_destroy(segment);
+        host->adapter.segment = NULL;
+        return error;
+    }
+    if (config->infiniband)
+        host->adapter.lid = VB_LID;
+    host->adapter.self.header->watched = vb_watch_is_on();
+    host->watcher.told = mapping_changes;
+    vb_watch_add(&host->watcher);
+    return 0;
+}
+
+static void close_adapter(struct vb_host *host)
+{
+    struct vb_heap *segment = host->adapter.segment;
+
+    vb_watch_remove(&host->watcher);
+    vb_adapter_destroy(&host->adapter);
+    vb_heap_destroy(segment);
+}
+
+enum { LARGEST_MTU = 4096 };
+
+static int open_addresses(struct vb_host *host, const struct vb_host_config *config)
+{
+    struct vb_gid gid;
+
+    if (!config->infiniband)
+        return vb_addresses_open(config->netdev, &host->addresses);
+    gid = vb_gid_infiniband();
+    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &host->addresses);
+}
+
+/* ---- open and close, one after another ---- */
+
+static int open_roce(struct vb_host *host, const struct vb_host_config *config)
+{
+    struct vb_roce_config roce = config->roce;
+
+    if (config->direct_only)
+        return 0;
+    roce.adapter = &host->adapter;
+    roce.addresses = host->addresses;
+    roce.loop = config->packets_only;
+    host->roce_error = vb_roce_open(&roce, &host->roce);
+    if (!host->roce_error)
+        host->roce_error = share_slots(host);
+    return config->packets_only ? host->roce_error : 0;
+}
+
+static int open_direct(struct vb_host *host, const struct vb_host_config *config)
+{
+    const struct vb_direct_config direct = {
+        .adapter = &host->adapter, .addresses = host->addresses, .force = config->copies};
+
+    return vb_direct_open(&direct, &host->direct);
+}
+
+static int open_capture(struct vb_host *host, const struct vb_host_config *config)
+{
+    return config->capture_direct ? vb_capture_direct_open(config->capture_direct, &host->capture)
+                                  : 0;
+}
+
+/* What is open, in the reverse order. */
+static void close_parts(struct vb_host *host)
+{
+    if (host->roce)
+        vb_roce_close(host->roce);
+    if (host->direct)
+        vb_direct_close(host->direct);
+    vb_capture_direct_close(host->capture);
+    if (host->adapter.segment)
+        close_adapter(host);
+    if (host->addresses)
+        vb_addresses_close(host->addresses);
+}
+
+static int open_parts(struct vb_host *host, const struct vb_host_config *config)
+{
+    int error = open_addresses(host, config);
+
+    if (!error)
+        error = open_adapter(host, config);
+    if (!error)
+        error = open_capture(host, config);
+    if (!error)
+        error = open_direct(host, config);
+    if (!error)
+        error = open_roce(host, config);
+    return error;
+}
+
+int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
+{
+    struct vb_host *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    made->packets_only = config->packets_only;
+    atomic_init(&made->went_direct, config->went_direct);
+    error = open_parts(made, config);
+    if (!error) {
+        *host = made;
+        return 0;
+    }
+    close_parts(made);
+    free(made);
+    return error;
+}
+
+enum { ROCE_JSON = 8192 }; /* about 80 counters, each with its name and 20 digits at most */
+
+static const char *why_no_packets(const struct vb_host *host)
+{
+    switch (host->roce_error) {
+    case 0:
+        return host->adapter.lid ? "VERBENA_LINK_LAYER=infiniband has none"
+                                 : "VERBENA_PORT=direct asks for it";
+    case -EADDRINUSE:
+        return VB_ROCE_PORT_IS_TAKEN;
+    default:
+        return strerror(-host->roce_error);
+    }
+}
+
+int vb_host_describe(struct vb_host *host, char *json, size_t size)
+{
+    char roce[ROCE_JSON], counters[ROCE_JSON - 100];
+
+    if (host->roce && vb_roce_describe(host->roce, counters, sizeof(counters)) > 0)
+        snprintf(roce, sizeof(roce), "\"roce\":{\"udp_port\":%d,\"local_peers\":%s,%s}",
+                 VB_ROCE_PORT, host->packets_only ? "true" : "false", counters);
+    else
+        snprintf(roce, sizeof(roce), "\"roce\":{\"reason\":\"%s\"}", why_no_packets(host));
+    return vb_direct_describe(host->direct, roce, json, size);
+}
+
+void vb_host_close(struct vb_host *host)
+{
+    close_parts(host);
+    free(host);
+}
+
+void vb_host_abandon(struct vb_host *host)
+{
+    if (host->roce)
+        vb_roce_abandon(host->roce);
+    vb_direct_abandon(host->direct);
+    vb_addresses_abandon(host->addresses);
+    vb_capture_direct_close(host->capture);
+    host->capture = NULL;
+}
