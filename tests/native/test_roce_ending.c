@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -217,6 +218,8 @@ enum {
     PSNS = 1 << 22,
     WINDOW = 400, /* at once: what the socket between two processes takes by default */
     PASSERS_BY = 2000,
+    FAILURES = 300,   /* before the stream has used all of its numbers */
+    DESCRIPTORS = 64, /* more than a device needs */
 };
 
 /* A process with a stream of packets to it: a member of the port's group, without an engine. */
@@ -476,6 +479,64 @@ static void test_a_stream_beside_processes_that_come_and_go(void)
     munmap(ledger, sizeof(*ledger));
 }
 
+static int next_descriptor(void)
+{
+    int fd = dup(0);
+
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* A process with too few descriptors for the device, one more each time, until it has enough. */
+static void be_one_that_fails(void)
+{
+    struct vb_host_config config = {.packets_only = true};
+    struct vb_host *host;
+    struct rlimit limit;
+    int failed = 0, next = next_descriptor();
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int more = 0; failed < FAILURES; more = (more + 1) % DESCRIPTORS) {
+        limit.rlim_cur = (rlim_t)(next + more);
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        if (vb_host_open(&config, &host)) {
+            ++failed;
+            continue;
+        }
+        vb_host_close(host);
+        more = DESCRIPTORS - 1; /* from the beginning */
+    }
+    _exit(0);
+}
+
+/* The same with processes that fail to open the device, each a step later than the one before. */
+static void test_a_stream_beside_devices_that_fail_to_open(void)
+{
+    pthread_t sender;
+    uint32_t lost = 0;
+    pid_t reader, failing;
+
+    open_ledger();
+    reader = start_reader();
+    make_the_program();
+    failing = fork();
+    CHECK(failing >= 0);
+    if (failing == 0)
+        be_one_that_fails();
+    atomic_store(&ledger->sends, true);
+    CHECK_EQ(pthread_create(&sender, NULL, stream, &lost), 0);
+    end_well(failing);
+    atomic_store(&ledger->sends, false);
+    CHECK_EQ(pthread_join(sender, NULL), 0);
+    printf("%u of %u packets are missing\n", lost, atomic_load(&ledger->came) + lost);
+    CHECK_EQ(lost, 0);
+    atomic_store(&ledger->ends, true);
+    end_well(reader);
+    munmap(ledger, sizeof(*ledger));
+}
+
 int main(void)
 {
     network_enter();
@@ -486,5 +547,6 @@ int main(void)
     RUN(test_a_process_that_ends);
     RUN(test_a_socket_that_leaves_the_port);
     RUN(test_a_stream_beside_processes_that_come_and_go);
+    RUN(test_a_stream_beside_devices_that_fail_to_open);
     return 0;
 }

@@ -93,8 +93,10 @@ static bool sends_on(struct vb_roce *roce)
 }
 
 enum {
-    LAST_BATCHES = 4096,  /* more than its socket holds */
-    LAST_LOOK_NS = 500000 /* a packet for which the kernel had chosen the socket is in it by then */
+    LAST_BATCHES = 1 << 16, /* more than its socket holds, of the smallest packets one by one */
+    LAST_LOOK_NS =
+        500000, /* a packet for which the kernel had chosen the socket is in it by then */
+    LAST_PUSH_NS = 1000000000, /* to owners that take no more */
 };
 
 /* What waits for another process would be lost with the socket; for this one it is too late. */
@@ -108,12 +110,21 @@ static void forward_the_rest(struct vb_roce *roce)
             vb_steer_takes(roce->steer, &arrival, now);
 }
 
+static void push_the_rest(struct vb_roce *roce)
+{
+    uint64_t until = vb_roce_now() + LAST_PUSH_NS;
+
+    while (vb_steer_push(roce->steer, vb_roce_now()) && vb_roce_now() < until)
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+}
+
 /* A socket that is closed while packets can still reach it takes them with it. */
 void vb_roce_withdraw(struct vb_roce *roce)
 {
     if (vb_udp_leave_port(roce->udp) == 0)
         sleep_until(vb_roce_now() + LAST_LOOK_NS);
     forward_the_rest(roce);
+    push_the_rest(roce);
 }
 
 /* The lock is tried for as long as a thread that has it may be kept waiting. */

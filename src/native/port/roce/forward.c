@@ -14,33 +14,26 @@
 
 #include "memory/descriptor.h"
 #include "port/direct/handshake.h"
+#include "port/roce/outlet.h"
 
 enum {
-    OUTGOING = 64,         /* owners that are remembered */
-    ABSENT_MS = 20,        /* how long a slot without an owner is not asked for again… */
-    ASKED_MOST = 64,       /* …and how many slots are asked for in that time */
-    LARGEST = 8192,        /* a packet with any headers */
-    MESSAGES_AT_ONCE = 64, /* from one link, before another's turn */
-    BUFFER_BYTES = 4 << 20,
+    OUTGOING = 256,         /* owners that are remembered */
+    LARGEST = 8192,         /* a packet with any headers */
+    MESSAGES_AT_ONCE = 64,  /* from one link, before another's turn */
+    BUFFER_BYTES = 4 << 20, /* of a connection, where the system allows so many */
+    KEPT_FOR_ONE = 16 << 20,
+    KEPT_FOR_ALL = 64 << 20,
+    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again: doubled… */
+    LONGEST_NS = 64000000,
 };
 
-struct letter {
-    uint8_t sgid[16], dgid[16];
-    uint32_t flow_label;
-    uint8_t traffic_class, hop_limit;
-    uint8_t reserved[2];
-};
+static const uint64_t never = UINT64_MAX;
 
 /* Where packets come in: a listening socket, or one that was accepted. */
 struct entrance {
     struct entrance *next;
     int fd;
     bool listens;
-};
-
-struct outlet {
-    uint32_t slot;
-    int fd; /* -1: unused */
 };
 
 struct vb_forward {
@@ -50,11 +43,13 @@ struct vb_forward {
     int epoll_fd;
     int spare_fd; /* given up to refuse a connection when there are no descriptors */
     struct entrance *entrances;
-    struct outlet outlets[OUTGOING];
-    uint64_t absent_until[VB_SLOTS];
-    uint64_t asked_until; /* `asked` counts until then */
-    uint32_t asked;
-    uint8_t buffer[sizeof(struct letter) + LARGEST];
+    struct vb_outlet outlets[OUTGOING];
+    uint16_t places[VB_SLOTS]; /* of the slot's outlet, counted from 1; 0: it has none */
+    int next_fd;               /* for the next connection, also without descriptors; or -1 */
+    uint64_t sends;
+    uint64_t retry_at; /* for letters that wait without a connection; `never`: none does */
+    uint64_t pause;
+    uint8_t buffer[sizeof(struct vb_letter) + LARGEST];
 };
 
 static socklen_t name_of(uint16_t port, uint32_t slot, struct sockaddr_un *address)
@@ -131,29 +126,9 @@ static int open_spare(void)
     return vb_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
-static void refuse(struct vb_forward *forward, const struct entrance *listener)
-{
-    if (forward->spare_fd >= 0)
-        close(forward->spare_fd);
-    close(vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
-    forward->spare_fd = open_spare();
-}
-
-/* Another user's process could give packets any source. */
-static void admit(struct vb_forward *forward, const struct entrance *listener)
-{
-    int fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-        refuse(forward, listener);
-    if (fd >= 0 && (vb_check_user(fd) || add_entrance(forward, fd, false)))
-        close(fd);
-}
-
 static void deliver(struct vb_forward *forward, size_t length, uint64_t now)
 {
-    struct letter letter;
+    struct vb_letter letter;
     struct vb_arrival arrival = {.bytes = forward->buffer + sizeof(letter)};
 
     memcpy(&letter, forward->buffer, sizeof(letter));
@@ -177,33 +152,72 @@ static void take_messages(struct vb_forward *forward, struct entrance *link, uin
             end_entrance(forward, link);
             return;
         }
-        if ((size_t)length >= sizeof(struct letter) + VB_BTH)
+        if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
             deliver(forward, (size_t)length, now);
     }
 }
 
-/* ---- out ---- */
-
-static int connect_to(struct vb_forward *forward, uint32_t slot)
+/* The sender connects anew for what comes later; what it has sent already is taken. */
+static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
 {
-    struct sockaddr_un address;
-    socklen_t length = name_of(forward->port, slot, &address);
-    int fd = new_socket(), bytes = BUFFER_BYTES, error = 0;
+    ssize_t length;
 
-    if (fd < 0)
-        return -EAGAIN; /* no descriptors now */
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    if (connect(fd, (struct sockaddr *)&address, length))
-        error = errno == ECONNREFUSED ? -ENOENT : -EAGAIN;
-    else if (vb_check_user(fd))
-        error = -EACCES;
-    if (!error)
-        return fd;
+    if (vb_check_user(fd) == 0 && shutdown(fd, SHUT_RD) == 0)
+        while ((length = recv(fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT)) > 0)
+            if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
+                deliver(forward, (size_t)length, now);
     close(fd);
-    return error;
 }
 
-static void close_outlet(struct vb_forward *forward, struct outlet *outlet)
+/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
+static void admit_for_a_moment(struct vb_forward *forward, const struct entrance *listener,
+                               uint64_t now)
+{
+    int fd;
+
+    if (forward->spare_fd >= 0)
+        close(forward->spare_fd);
+    fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd >= 0)
+        take_and_close(forward, fd, now);
+    forward->spare_fd = open_spare();
+}
+
+/* Another user's process could give packets any source. */
+static void admit(struct vb_forward *forward, const struct entrance *listener, uint64_t now)
+{
+    int fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        admit_for_a_moment(forward, listener, now);
+    if (fd >= 0 && (vb_check_user(fd) || add_entrance(forward, fd, false)))
+        take_and_close(forward, fd, now);
+}
+
+/* ---- out: connections ---- */
+
+static int open_next(struct vb_forward *forward)
+{
+    int bytes = BUFFER_BYTES;
+
+    if (forward->next_fd < 0)
+        forward->next_fd = new_socket();
+    if (forward->next_fd < 0)
+        return forward->next_fd;
+    setsockopt(forward->next_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    return 0;
+}
+
+/* Letters that wait say when they can leave. The owner's end is said without being asked for. */
+static int watch_outlet(const struct vb_forward *forward, struct vb_outlet *outlet, int operation)
+{
+    struct epoll_event event = {.events = vb_outlet_waits(outlet) ? EPOLLOUT : 0,
+                                .data.ptr = outlet};
+
+    return epoll_ctl(forward->epoll_fd, operation, outlet->fd, &event) ? -errno : 0;
+}
+
+static void disconnect(const struct vb_forward *forward, struct vb_outlet *outlet)
 {
     if (outlet->fd < 0)
         return;
@@ -212,90 +226,248 @@ static void close_outlet(struct vb_forward *forward, struct outlet *outlet)
     outlet->fd = -1;
 }
 
-/* EPOLLHUP needs no asking for: the owner has ended. Without it a send finds out, or reuse. */
-static void watch_outlet(struct vb_forward *forward, struct outlet *outlet)
+/* For another slot, or for none. */
+static void vacate(struct vb_forward *forward, struct vb_outlet *outlet)
 {
-    struct epoll_event event = {.data.ptr = outlet};
-
-    epoll_ctl(forward->epoll_fd, EPOLL_CTL_ADD, outlet->fd, &event);
+    disconnect(forward, outlet);
+    vb_outlet_clear(outlet);
+    if (outlet->slot)
+        forward->places[outlet->slot] = 0;
+    outlet->slot = 0;
 }
 
-static bool is_outlet(const struct vb_forward *forward, const void *pointer)
+static bool is_taken(const struct vb_outlet *outlet)
 {
-    return (const struct outlet *)pointer >= forward->outlets &&
-           (const struct outlet *)pointer < forward->outlets + OUTGOING;
+    return outlet->slot != 0;
 }
 
-/* Who sends to all slots in turn must not have this process look for all of them. */
-static bool may_ask(struct vb_forward *forward, uint64_t now)
+static bool is_older(const struct vb_outlet *outlet, const struct vb_outlet *than)
 {
-    if (now >= forward->asked_until) {
-        forward->asked_until = now + ABSENT_MS * 1000000ull;
-        forward->asked = 0;
+    return !than || !is_taken(outlet) || (is_taken(than) && outlet->used < than->used);
+}
+
+/* One for which nothing waits: a free one, or that which was needed longest ago. */
+static struct vb_outlet *find_idle(struct vb_forward *forward)
+{
+    struct vb_outlet *idle = NULL;
+
+    for (int i = 0; i < OUTGOING; ++i)
+        if (!vb_outlet_waits(&forward->outlets[i]) && is_older(&forward->outlets[i], idle))
+            idle = &forward->outlets[i];
+    return idle;
+}
+
+/* Ends the connection that was needed longest ago, of those for which nothing waits. */
+static bool free_descriptor(struct vb_forward *forward)
+{
+    struct vb_outlet *oldest = NULL;
+
+    for (int i = 0; i < OUTGOING; ++i) {
+        struct vb_outlet *each = &forward->outlets[i];
+
+        if (each->fd >= 0 && !vb_outlet_waits(each) && is_older(each, oldest))
+            oldest = each;
     }
-    return forward->asked++ < ASKED_MOST;
+    if (oldest)
+        vacate(forward, oldest);
+    return oldest != NULL;
 }
 
-static int find_outlet(struct vb_forward *forward, uint32_t slot, uint64_t now,
-                       struct outlet **found)
+/*
+ * A socket that finds nobody stays for the next attempt. So a packet for a slot that no process has
+ * costs half of what its reception does (0.46 and 0.9 us), and need not be refused unasked: a
+ * process may have come by now.
+ */
+static int connect_next(struct vb_forward *forward, uint32_t slot)
 {
-    struct outlet *outlet = &forward->outlets[slot % OUTGOING];
-    int fd;
+    struct sockaddr_un address;
+    socklen_t length = name_of(forward->port, slot, &address);
 
-    *found = outlet;
-    if (outlet->fd >= 0 && outlet->slot == slot)
-        return 0;
-    if (now < forward->absent_until[slot])
-        return -ENOENT;
-    if (!may_ask(forward, now))
-        return -EAGAIN;
-    fd = connect_to(forward, slot);
-    if (fd == -ENOENT || fd == -EACCES)
-        forward->absent_until[slot] = now + ABSENT_MS * 1000000ull;
-    if (fd < 0)
-        return fd;
-    close_outlet(forward, outlet);
-    *outlet = (struct outlet){slot, fd};
-    watch_outlet(forward, outlet);
+    if (connect(forward->next_fd, (struct sockaddr *)&address, length))
+        return errno == ECONNREFUSED ? -ENOENT : -EAGAIN;
     return 0;
 }
 
-static int send_letter(int fd, const struct vb_arrival *arrival)
+/* 0, -ENOENT (no process has the slot), -EAGAIN (not now), -EACCES. */
+static int connect_outlet(struct vb_forward *forward, struct vb_outlet *outlet)
 {
-    struct letter letter = {.flow_label = arrival->flow_label,
-                            .traffic_class = arrival->traffic_class,
-                            .hop_limit = arrival->hop_limit};
-    struct iovec parts[2] = {{&letter, sizeof(letter)},
-                             {(void *)(uintptr_t)arrival->bytes, arrival->length}};
-    struct msghdr header = {.msg_iov = parts, .msg_iovlen = 2};
+    int error = open_next(forward);
 
-    memcpy(letter.sgid, arrival->sgid, sizeof(letter.sgid));
-    memcpy(letter.dgid, arrival->dgid, sizeof(letter.dgid));
-    return sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    if ((error == -EMFILE || error == -ENFILE) && free_descriptor(forward))
+        error = open_next(forward);
+    if (error)
+        return -EAGAIN;
+    error = connect_next(forward, outlet->slot);
+    if (error)
+        return error;
+    outlet->fd = forward->next_fd;
+    forward->next_fd = -1;
+    if (vb_check_user(outlet->fd))
+        error = -EACCES;
+    else if (watch_outlet(forward, outlet, EPOLL_CTL_ADD))
+        error = -EAGAIN;
+    if (error)
+        disconnect(forward, outlet);
+    return error;
+}
+
+/* ---- out: letters ---- */
+
+static void retry_later(struct vb_forward *forward, uint64_t now)
+{
+    if (forward->retry_at == never)
+        forward->retry_at = now + forward->pause;
+}
+
+/* NULL: letters wait for too many other owners. */
+static struct vb_outlet *outlet_for(struct vb_forward *forward, uint32_t slot)
+{
+    struct vb_outlet *outlet;
+
+    if (forward->places[slot])
+        return &forward->outlets[forward->places[slot] - 1];
+    outlet = find_idle(forward);
+    if (!outlet)
+        return NULL;
+    vacate(forward, outlet);
+    outlet->slot = slot;
+    forward->places[slot] = (uint16_t)(outlet - forward->outlets + 1);
+    return outlet;
+}
+
+static uint64_t kept_for_all(const struct vb_forward *forward)
+{
+    uint64_t kept = 0;
+
+    for (int i = 0; i < OUTGOING; ++i)
+        kept += forward->outlets[i].kept;
+    return kept;
+}
+
+static int keep(struct vb_forward *forward, struct vb_outlet *outlet,
+                const struct vb_arrival *arrival, uint64_t now)
+{
+    bool waited = vb_outlet_waits(outlet);
+
+    if (outlet->kept > KEPT_FOR_ONE || kept_for_all(forward) > KEPT_FOR_ALL ||
+        vb_outlet_keep(outlet, arrival))
+        return -EAGAIN;
+    if (!waited && outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD))
+        disconnect(forward, outlet);
+    if (outlet->fd < 0)
+        retry_later(forward, now);
+    return 0;
+}
+
+/* An owner may have gone and another process may have its slot by now: so twice. */
+static int send_now(struct vb_forward *forward, struct vb_outlet *outlet,
+                    const struct vb_arrival *arrival)
+{
+    int error = -EAGAIN;
+
+    for (int i = 0; i < 2; ++i) {
+        error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+        if (!error)
+            error = vb_outlet_send(outlet, arrival);
+        if (error != -EPIPE)
+            return error;
+        disconnect(forward, outlet);
+    }
+    return -EAGAIN;
 }
 
 int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_arrival *arrival,
                     uint64_t now)
 {
-    struct outlet *outlet;
-    int error;
+    struct vb_outlet *outlet;
+    int error = -EAGAIN;
 
     if (arrival->length > LARGEST)
         return -ENOENT;
-    /* An owner may have gone and another process may have its slot by now: ask once more. */
-    for (int i = 0; i < 2; ++i) {
-        error = find_outlet(forward, slot, now, &outlet);
-        if (error)
-            return error;
-        error = send_letter(outlet->fd, arrival);
-        if (error == 0 || error == -EAGAIN || error == -ENOBUFS || error == -EINTR)
-            return error ? -EAGAIN : 0;
-        close_outlet(forward, outlet);
+    outlet = outlet_for(forward, slot);
+    if (!outlet)
+        return -EAGAIN;
+    outlet->used = ++forward->sends;
+    if (!vb_outlet_waits(outlet))
+        error = send_now(forward, outlet, arrival);
+    if (error == -EAGAIN)
+        return keep(forward, outlet, arrival, now);
+    if (error)
+        vacate(forward, outlet);
+    return error;
+}
+
+/* What waits for this owner leaves, if it can. */
+static void drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+{
+    int error;
+
+    if (!vb_outlet_waits(outlet))
+        return;
+    error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+
+    if (error == -ENOENT || error == -EACCES) {
+        vacate(forward, outlet);
+        return;
     }
-    return -ENOENT;
+    if (!error)
+        error = vb_outlet_drain(outlet);
+    if (error == -EPIPE || (outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD)))
+        disconnect(forward, outlet);
+    if (outlet->fd < 0 && vb_outlet_waits(outlet))
+        retry_later(forward, now);
+}
+
+/* The connection has ended: the owner has, or it had no descriptor for it. */
+static void lose(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+{
+    disconnect(forward, outlet);
+    if (vb_outlet_waits(outlet))
+        retry_later(forward, now);
+    else
+        vacate(forward, outlet);
+}
+
+static void retry(struct vb_forward *forward, uint64_t now)
+{
+    if (now < forward->retry_at)
+        return;
+    forward->retry_at = never;
+    if (forward->pause < LONGEST_NS)
+        forward->pause *= 2;
+    for (int i = 0; i < OUTGOING; ++i)
+        if (forward->outlets[i].fd < 0 && vb_outlet_waits(&forward->outlets[i]))
+            drain(forward, &forward->outlets[i], now);
+    if (forward->retry_at == never)
+        forward->pause = RETRY_NS;
+}
+
+bool vb_forward_push(struct vb_forward *forward, uint64_t now)
+{
+    bool waits = false;
+
+    for (int i = 0; i < OUTGOING; ++i) {
+        struct vb_outlet *outlet = &forward->outlets[i];
+
+        if (vb_outlet_waits(outlet))
+            drain(forward, outlet, now);
+        waits = waits || vb_outlet_waits(outlet);
+    }
+    return waits;
+}
+
+uint64_t vb_forward_deadline(const struct vb_forward *forward)
+{
+    return forward->retry_at;
 }
 
 /* ---- both ---- */
+
+static bool is_outlet(const struct vb_forward *forward, const void *pointer)
+{
+    return (const struct vb_outlet *)pointer >= forward->outlets &&
+           (const struct vb_outlet *)pointer < forward->outlets + OUTGOING;
+}
 
 void vb_forward_serve(struct vb_forward *forward, uint64_t now)
 {
@@ -305,13 +477,16 @@ void vb_forward_serve(struct vb_forward *forward, uint64_t now)
     for (int i = 0; i < count; ++i) {
         void *end = events[i].data.ptr;
 
-        if (is_outlet(forward, end))
-            close_outlet(forward, end);
+        if (is_outlet(forward, end) && events[i].events & (EPOLLHUP | EPOLLERR))
+            lose(forward, end, now);
+        else if (is_outlet(forward, end))
+            drain(forward, end, now);
         else if (((struct entrance *)end)->listens)
-            admit(forward, end);
+            admit(forward, end, now);
         else
             take_messages(forward, end, now);
     }
+    retry(forward, now);
 }
 
 /* ---- open and close ---- */
@@ -327,7 +502,8 @@ void vb_forward_close(struct vb_forward *forward)
     while (forward->entrances)
         end_entrance(forward, forward->entrances);
     for (int i = 0; i < OUTGOING; ++i)
-        close_outlet(forward, &forward->outlets[i]);
+        vacate(forward, &forward->outlets[i]);
+    close_some(forward->next_fd);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
     free(forward);
@@ -339,6 +515,7 @@ void vb_forward_abandon(struct vb_forward *forward)
         close(each->fd);
     for (int i = 0; i < OUTGOING; ++i)
         close_some(forward->outlets[i].fd);
+    close_some(forward->next_fd);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
 }
@@ -355,9 +532,12 @@ int vb_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument,
     made->argument = argument;
     for (int i = 0; i < OUTGOING; ++i)
         made->outlets[i].fd = -1;
+    made->next_fd = -1;
+    made->retry_at = never;
+    made->pause = RETRY_NS;
     made->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
     made->spare_fd = open_spare();
-    if (made->epoll_fd < 0 || made->spare_fd < 0) {
+    if (made->epoll_fd < 0 || made->spare_fd < 0 || open_next(made)) {
         int error = -errno;
         vb_forward_close(made);
         return error;

@@ -5,7 +5,8 @@
  * same user do that for each other.
  *
  * SOCK_SEQPACKET: a datagram socket would queue ten messages by default (net.unix.max_dgram_qlen),
- * these as many as the buffer holds.
+ * these as many as the buffer holds. What an owner takes no more of waits here, in its order, up to
+ * 16 MiB for one owner and 64 MiB for all: an owner that is busy, or stopped, loses nothing before.
  */
 #ifndef VB_PORT_ROCE_FORWARD_H
 #define VB_PORT_ROCE_FORWARD_H
@@ -27,13 +28,19 @@ void vb_forward_abandon(struct vb_forward *forward);
 
 /* Packets for this slot may be sent here. -EADDRINUSE: another process holds the name. */
 int vb_forward_accept(struct vb_forward *forward, uint32_t slot);
-/* To the owner of the slot: 0, -ENOENT (there is none), -EAGAIN (it takes no more), -EACCES. */
+/*
+ * To the owner of the slot, now or as soon as it takes more: 0, -ENOENT (there is none), -EAGAIN
+ * (too much waits already), -EACCES (the slot's name is another user's).
+ */
 int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_arrival *arrival,
                     uint64_t now);
 
-/* Readable when vb_forward_serve has something to deliver, or a connection of a dead process's to
- * close. */
+/* Readable when vb_forward_serve has something to deliver or to send, or a connection of a dead
+ * process's to close; it also has at the deadline (UINT64_MAX: none). */
 int vb_forward_fd(const struct vb_forward *forward);
+uint64_t vb_forward_deadline(const struct vb_forward *forward);
 void vb_forward_serve(struct vb_forward *forward, uint64_t now);
+/* Before a process ends: what waits leaves, as far as its owners take it. False: all has left. */
+bool vb_forward_push(struct vb_forward *forward, uint64_t now);
 
 #endif

@@ -549,10 +549,8 @@ static int open_udp(struct vb_roce *roce)
 
 static int open_steer(struct vb_roce *roce)
 {
-    struct vb_steer_config config = {.group = vb_udp_fd(roce->udp),
-                                     .port = roce->config.port,
-                                     .deliver = deliver,
-                                     .argument = roce};
+    struct vb_steer_config config = {
+        .group = -1, .port = roce->config.port, .deliver = deliver, .argument = roce};
 
     if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
         return -EIO;
@@ -566,6 +564,7 @@ static bool is_own(void *argument, const uint8_t gid[16])
     return vb_addresses_has(roce->addresses, gid);
 }
 
+/* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
 static int open_parts(struct vb_roce *roce)
 {
     int error;
@@ -580,10 +579,13 @@ static int open_parts(struct vb_roce *roce)
     if (!error && roce->config.capture)
         error = vb_wrap_set_capture(&roce->wrap, roce->config.capture);
     if (!error)
-        error = open_udp(roce);
-    if (!error)
         error = open_steer(roce);
-    return error ? error : vb_roce_thread_start(roce);
+    if (!error)
+        error = open_udp(roce);
+    if (error)
+        return error;
+    vb_steer_set_group(roce->steer, vb_udp_fd(roce->udp));
+    return vb_roce_thread_start(roce);
 }
 
 /* The socket leaves its group before the others are told. */
@@ -614,6 +616,8 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
     vb_wrap_init(&made->wrap);
     error = open_parts(made);
     if (error) {
+        if (made->udp)
+            vb_roce_withdraw(made);
         close_parts(made);
         return error;
     }

@@ -564,6 +564,11 @@ int vb_steer_open(const struct vb_steer_config *config, struct vb_steer **steer)
     return 0;
 }
 
+void vb_steer_set_group(struct vb_steer *steer, int group)
+{
+    steer->config.group = group;
+}
+
 static void close_fds(struct vb_steer *steer)
 {
     release_name(steer);
@@ -597,7 +602,14 @@ int vb_steer_fd(const struct vb_steer *steer)
 
 uint64_t vb_steer_deadline(const struct vb_steer *steer)
 {
-    return steer->due;
+    uint64_t forward = vb_forward_deadline(steer->forward);
+
+    return forward < steer->due ? forward : steer->due;
+}
+
+bool vb_steer_push(struct vb_steer *steer, uint64_t now)
+{
+    return vb_forward_push(steer->forward, now);
 }
 
 uint64_t vb_steer_counter(const struct vb_steer *steer, enum vb_steer_count which)

@@ -22,9 +22,9 @@
  * (its holder is stopped) goes on without: two at a time do harm to nothing but speed.
  *
  * Until then nothing is misdelivered, because each member looks at each packet's slot, and nothing
- * is lost, because it forwards what is another's (forward.h). That is also what happens to all
- * packets where programs cannot be attached, to slots beyond a program's length, and to those of a
- * process that is stopped and does not answer.
+ * is lost, because it forwards what is another's (forward.h says how much it keeps). That is also
+ * what happens to all packets where programs cannot be attached, to slots beyond a program's
+ * length, and to those of a process that is stopped and does not answer.
  *
  * No member believes what comes from outside the host: questions and answers travel over loopback,
  * and an answer repeats the question's random number, which only members saw (the kernel lets no
@@ -44,9 +44,9 @@
 
 enum vb_steer_count {
     VB_STEER_STRAYS,        /* packets for another process's slot */
-    VB_STEER_FORWARDED,     /* of these */
+    VB_STEER_FORWARDED,     /* of these, or kept until the owner takes more */
     VB_STEER_DROP_ABSENT,   /* no process has the slot */
-    VB_STEER_DROP_BUSY,     /* the owner took no more */
+    VB_STEER_DROP_BUSY,     /* the owner took no more, and too much is kept */
     VB_STEER_DROP_FOREIGN,  /* forwarded to this process by mistake */
     VB_STEER_DROP_QUESTION, /* to the steering itself: from another host, or no question */
     VB_STEER_QUESTIONS,
@@ -55,7 +55,7 @@ enum vb_steer_count {
 };
 
 struct vb_steer_config {
-    int group;         /* the UDP socket on the port; stays the caller's */
+    int group;         /* the UDP socket on the port, or vb_steer_set_group; stays the caller's */
     uint16_t port;     /* 0: 4791 */
     uint64_t instance; /* random: who this process is */
     bool no_program;   /* a test: everything is forwarded */
@@ -69,6 +69,8 @@ struct vb_steer;
 int vb_steer_prepare(int socket);
 
 int vb_steer_open(const struct vb_steer_config *config, struct vb_steer **steer);
+/* Before the first slot: what can fail has been opened when the socket on the port is bound. */
+void vb_steer_set_group(struct vb_steer *steer, int group);
 /* After the group's socket was closed: asks those who stay to make the program again. */
 void vb_steer_close(struct vb_steer *steer);
 void vb_steer_abandon(struct vb_steer *steer);
@@ -83,6 +85,8 @@ bool vb_steer_takes(struct vb_steer *steer, const struct vb_arrival *arrival, ui
 int vb_steer_fd(const struct vb_steer *steer);
 uint64_t vb_steer_deadline(const struct vb_steer *steer);
 void vb_steer_serve(struct vb_steer *steer, uint64_t now);
+/* Before the end: what is kept for busy owners leaves, as far as they take it. False: all has. */
+bool vb_steer_push(struct vb_steer *steer, uint64_t now);
 
 uint64_t vb_steer_counter(const struct vb_steer *steer, enum vb_steer_count which);
 const char *vb_steer_counter_name(enum vb_steer_count which);
