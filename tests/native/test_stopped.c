@@ -138,6 +138,50 @@ static void a_request_that_may_wait_for_ever_is_carried_out_later(void)
     close_pair(&pair);
 }
 
+/* Stops this process once it has tried in vain, and lets the peer go on after it. */
+static pid_t start_pause(pid_t victim, int begin)
+{
+    pid_t parent = getpid(), pauser = fork();
+    char token;
+
+    CHECK(pauser >= 0);
+    if (pauser)
+        return pauser;
+    if (read(begin, &token, 1) == 1) {
+        usleep(40000); /* the first attempt has failed */
+        kill(parent, SIGSTOP);
+        usleep(800000); /* longer than all retries */
+        kill(parent, SIGCONT);
+        usleep(30000);
+    }
+    kill(victim, SIGCONT);
+    _exit(0);
+}
+
+/* A machine that is paused, or so busy that nobody is run: the time is over, and nobody was tried.
+ */
+static void time_in_which_nobody_ran_uses_up_no_retries(void)
+{
+    int begin[2];
+    struct pair pair;
+    pid_t pauser;
+
+    open_pair(&pair, "waits", by_the_ring);
+    end_meet(pair.socket);
+    pair.end.qp->terms.timeout = 14; /* 67 ms */
+    stop(&pair);
+    CHECK_EQ(pipe(begin), 0);
+    pauser = start_pause(pair.victim, begin[0]);
+    CHECK_EQ(write(begin[1], "x", 1), 1);
+    CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_READ, LARGE), 0);
+    CHECK_EQ(end_wait(pair.end.cq, 5).status, IBV_WC_SUCCESS);
+    CHECK_EQ(pair.end.memory[LARGE - 1], 5);
+    CHECK_EQ(waitpid(pauser, NULL, 0), pauser);
+    close(begin[0]);
+    close(begin[1]);
+    close_pair(&pair);
+}
+
 /* Of a shared queue: the request that was taken is kept for the message that waits. */
 static void waits_with_srq(int socket)
 {
@@ -468,6 +512,7 @@ int main(int argc, char **argv)
     alarm(90); /* a hang is a failure */
     RUN(a_request_by_the_ring_ends_within_its_timeout);
     RUN(a_request_that_may_wait_for_ever_is_carried_out_later);
+    RUN(time_in_which_nobody_ran_uses_up_no_retries);
     RUN(a_shared_receive_is_taken_once);
     RUN(a_receivers_peer_dies_without_having_been_met);
     RUN(a_peer_that_comes_later_is_adopted);

@@ -31,17 +31,15 @@ struct vb_sq_wqe {
     uint32_t part; /* packets that one request asks for, of a READ */
 };
 
-/* Why the head of the send queue waits, and until when. */
+enum vb_wait_reason { VB_WAIT_NONE = 0, VB_WAIT_RNR, VB_WAIT_PEER, VB_WAIT_ANSWER, VB_WAIT_RATE };
+
+/* Why the head of the send queue waits, and since when. */
 struct vb_wait {
-    enum vb_wait_reason {
-        VB_WAIT_NONE = 0,
-        VB_WAIT_RNR,
-        VB_WAIT_PEER,
-        VB_WAIT_ANSWER,
-        VB_WAIT_RATE
-    } reason;
+    uint8_t reason;    /* enum vb_wait_reason */
     uint8_t noted;     /* enum vb_wait_reason, VB_WAIT_RNR or VB_WAIT_PEER (overdue.h)… */
     bool told;         /* that it has waited for long… */
+    uint8_t turns;     /* VB_WAIT_RNR and VB_WAIT_PEER, directly: retries that are over… */
+    uint32_t begun;    /* …and when the present one began, in units of 4.096 us */
     uint64_t since;    /* ns */
     uint32_t position; /* …both as long as this is sq_next */
     int pid;           /* the peer's process; 0: not known */

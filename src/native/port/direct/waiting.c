@@ -9,16 +9,40 @@
 #include "port/direct/connection.h"
 #include "port/direct/requester.h"
 
+enum { TURN_SHIFT = 12 }; /* 4.096 us, the unit of ACK timeouts */
+
+static uint32_t turn_units(uint64_t ns)
+{
+    return (uint32_t)(ns >> TURN_SHIFT);
+}
+
 static uint64_t waited(struct vb_qp *qp, unsigned reason)
 {
     uint64_t now = vb_direct_now();
 
     if (qp->wait.reason != reason) {
-        qp->wait.reason = reason;
+        qp->wait.reason = (uint8_t)reason;
         qp->wait.since = now;
         qp->wait.noted = VB_WAIT_NONE;
+        qp->wait.turns = 0;
+        qp->wait.begun = turn_units(now);
     }
     return now - qp->wait.since;
+}
+
+/*
+ * A turn is over `period` ns after it began, once somebody looks: a time in which nobody here was
+ * run, as on a machine that was paused, is one turn, however long.
+ */
+static bool has_turns_left(struct vb_qp *qp, uint64_t period, uint32_t turns)
+{
+    uint32_t now = turn_units(vb_direct_now());
+
+    if (now - qp->wait.begun >= turn_units(period + (1u << TURN_SHIFT) - 1)) {
+        qp->wait.begun = now;
+        ++qp->wait.turns;
+    }
+    return qp->wait.turns < turns;
 }
 
 static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
@@ -60,7 +84,7 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     uint64_t timer = vb_rnr_delay(qp->remote->min_rnr_timer);
 
     vb_overdue_note(qp, VB_WAIT_RNR, qp->peer->pid, qp->wait.since, qp->wait.since + since);
-    if (retries == 7 || since < retries * timer) /* 7 is for ever (IBA 9.7.5.2.8) */
+    if (retries == 7 || has_turns_left(qp, timer, retries)) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
     return has_ended(qp->peer)
                ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
@@ -71,7 +95,6 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     uint64_t since = waited(qp, VB_WAIT_PEER);
-    uint64_t attempt = vb_ack_timeout(qp->terms.timeout);
 
     if (qp->peer && atomic_load(&qp->peer->gone))
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
@@ -79,7 +102,8 @@ int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
         return 0;
     vb_overdue_note(qp, VB_WAIT_PEER, qp->peer ? qp->peer->pid : 0, qp->wait.since,
                     qp->wait.since + since);
-    if (qp->terms.timeout == 0 || since < attempt * (1u + qp->terms.retry_cnt))
+    if (qp->terms.timeout == 0 ||
+        has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt))
         return -EAGAIN;
     return qp->peer && has_ended(qp->peer)
                ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
