@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when a room of the house includes or imports a room above it.
+"""Fail when a room of the house includes or imports a room above it, or has a circle inside.
 
-C rooms are the folders of src/native, Python rooms the modules and packages of src/verbena.
-A room that is missing from the tables below is an error: say where it belongs.
+C rooms are the folders of src/native, and those of src/native/port; Python rooms are the modules
+and packages of src/verbena. A room that is missing from the tables below is an error: say where it
+belongs. Circles within a room are an error unless scripts/circles.py has their reason.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import circles
 
 ROOT = Path(__file__).parent.parent
 NATIVE = ROOT / "src" / "native"
@@ -25,6 +29,10 @@ C_ROOMS = [
     {"tcp"},
     {"event"},
     {"port"},
+    {"port/wrap"},
+    {"port/direct", "port/sim"},
+    {"port/roce"},
+    {"port/host"},
     {"dropin"},
     {"preload"},
 ]
@@ -51,11 +59,17 @@ def levels(rooms: list[set[str]]) -> dict[str, int]:
     return {room: level for level, names in enumerate(rooms) for room in names}
 
 
+def c_room(path: Path) -> str:
+    """Of a file of src/native. The parts of port are rooms of their own."""
+    parts = path.parts[:-1]
+    return "/".join(parts[:2] if parts[0] == "port" else parts[:1])
+
+
 def included_rooms(path: Path) -> Iterator[str]:
     """Rooms that a C file includes; a name without a folder is the file's own room."""
     for name in INCLUDE.findall(path.read_text()):
         if "/" in name:
-            yield name.split("/")[0]
+            yield c_room(Path(name))
 
 
 def imported_rooms(path: Path) -> Iterator[str]:
@@ -93,20 +107,72 @@ def is_room(name: str) -> bool:
     return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()
 
 
-def room_of(path: Path, house: Path) -> str:
-    return path.relative_to(house).parts[0].split(".")[0]
+def room_of(path: Path) -> str:
+    if path.is_relative_to(NATIVE):
+        return c_room(path.relative_to(NATIVE))
+    return path.relative_to(PACKAGE).parts[0].split(".")[0]
 
 
-def problems(house: Path, rooms: list[set[str]], uses: dict[Path, list[str]]) -> Iterator[str]:
+def problems(rooms: list[set[str]], uses: dict[Path, list[str]]) -> Iterator[str]:
     order = levels(rooms)
     for path, used in uses.items():
-        room = room_of(path, house)
+        room = room_of(path)
         for name in dict.fromkeys([room, *used]):
             where = path.relative_to(ROOT)
             if name not in order:
                 yield f"{where}: room {name!r} is not in scripts/check_layers.py"
             elif order[name] > order.get(room, -1):
                 yield f"{where}: {room} uses {name}, which is above it"
+
+
+def c_arrows(paths: list[Path]) -> dict[str, dict[str, set[str]]]:
+    """By folder: which of its files, each with its header, include which others of it."""
+    arrows: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in paths:
+        folder = path.parent.relative_to(NATIVE)
+        targets = arrows[str(folder)][path.stem]
+        for name in INCLUDE.findall(path.read_text()):
+            header = Path(name) if "/" in name else folder / name
+            if header.parent == folder and (NATIVE / header).exists():
+                targets.add(header.stem)
+        targets.discard(path.stem)
+    return arrows
+
+
+def imported_when_loaded(path: Path, package: tuple[str, ...]) -> Iterator[str]:
+    """Modules that the first level of a file imports, and the names that it takes out of them."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module or "") if part)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def python_arrows(paths: list[Path]) -> dict[str, dict[str, set[str]]]:
+    """By package: which of its modules import which others of it when they are loaded."""
+    names = {path: module_name(path) for path in paths if path.suffix == ".py"}
+    known = set(names.values())
+    arrows: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path, name in names.items():
+        package = ("verbena", *path.relative_to(PACKAGE).parts[:-1])
+        room = ".".join(package)
+        inside = {module for module in known if module.startswith(f"{room}.") or module == room}
+        arrows[room][name] |= (inside & set(imported_when_loaded(path, package))) - {name}
+    return arrows
+
+
+def module_name(path: Path) -> str:
+    parts = ("verbena", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def all_circles(c_files: list[Path], python_files: list[Path]) -> Iterator[str]:
+    rooms = {**c_arrows(c_files), **python_arrows(python_files)}
+    for room in sorted({*rooms, *circles.ALLOWED}):
+        yield from circles.problems(room, rooms.get(room, {}))
 
 
 def main() -> int:
@@ -118,7 +184,11 @@ def main() -> int:
     ]
     c_uses = {path: list(included_rooms(path)) for path in c_files}
     python_uses = {path: list(imported_rooms(path)) for path in python_files}
-    found = [*problems(NATIVE, C_ROOMS, c_uses), *problems(PACKAGE, PYTHON_ROOMS, python_uses)]
+    found = [
+        *problems(C_ROOMS, c_uses),
+        *problems(PYTHON_ROOMS, python_uses),
+        *all_circles(c_files, python_files),
+    ]
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Circles among the files of a room: which there are, and which are allowed, with their reason.
+
+check_layers.py calls this. A C file is one unit with its header; its arrows are its includes. A
+Python module's arrows are what it imports when it is loaded, so not what a function imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+
+def named(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# Room: {files of the circle: why they stay in one}. A circle that loses a file has to lose it here.
+ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
+    "dropin": {
+        named("context device failures simulated"): (
+            "a context is opened on a device, which lists its contexts to tell them of changes"
+        ),
+    },
+    "event": {
+        named(
+            "detour lanes link sample switch tap trail watchdog world"
+        ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
+    },
+    "hca": {
+        named("causes evidence silence"): (
+            "one text: its parts add their sentences to the one that asks them"
+        ),
+        named(
+            "adapter ah atomic channel completer cq cwnd datagram decline dm early engine "
+            "event gap gone lost mend mr multicast mw overdue pd pieces qp receive recovery "
+            "refusal replies requester responder retry srq transport users vigil xrc"
+        ): (
+            "the verbs objects name each other (a queue pair its queues, a queue its waiting queue "
+            "pairs), and the transport's parts share the endpoint in transport.h"
+        ),
+    },
+    "memory": {
+        named("heap heap_state"): "a state that only the heap's two files see",
+    },
+    "port/direct": {
+        named(
+            "atomic bounce connection datagram direct door handshake later notice peer "
+            "place recover requester responder retry service stranger unplaced"
+        ): "the carrier's struct is in direct.h, and direct.c opens its parts",
+    },
+    "port/host": {
+        named("carriers host"): "the host's port table names the carriers' calls",
+    },
+    "port/roce": {
+        named("udp udp_state"): "a state that only the socket's files see",
+        named("path roce state"): "a state that only the carrier's files see",
+    },
+    "port/sim": {
+        named("capture jack sim state tcp tcp_frame"): (
+            "a state that only the simulated host's files see"
+        ),
+        named("connect connect_state"): "a state that only the adapter's files see",
+    },
+    "preload/paths": {
+        named("contents tree"): "a file's contents list its folder's files",
+    },
+    "verbena.wire": {
+        named("verbena.wire verbena.wire.opcodes verbena.wire.packet"): (
+            "the package offers what its modules have, which use its compiled one"
+        ),
+    },
+    "wire": {
+        named("dissect dissect_fields"): "the list of fields is a part of dissect.h",
+    },
+}
+
+
+def circles(arrows: Mapping[str, Iterable[str]]) -> Iterator[frozenset[str]]:
+    """Groups of two and more that lead to each other (Tarjan, 1972), of a graph by its arrows."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+
+    def visit(node: str) -> Iterator[frozenset[str]]:
+        order[node] = lowest[node] = len(order)
+        path.append(node)
+        for target in arrows.get(node, ()):
+            if target not in order:
+                yield from visit(target)
+                lowest[node] = min(lowest[node], lowest[target])
+            elif target in path:
+                lowest[node] = min(lowest[node], order[target])
+        if lowest[node] == order[node]:
+            group = path[path.index(node) :]
+            del path[path.index(node) :]
+            if len(group) > 1:
+                yield frozenset(group)
+
+    for node in arrows:
+        if node not in order:
+            yield from visit(node)
+
+
+def problems(room: str, arrows: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Circles of a room that are not allowed, and allowed ones that it does not have."""
+    allowed = ALLOWED.get(room, {})
+    found = set(circles(arrows))
+    for circle in found - set(allowed):
+        yield (
+            f"{room}: {', '.join(sorted(circle))} use each other in a circle: part them, or give "
+            "the reason in scripts/circles.py"
+        )
+    for circle in set(allowed) - found:
+        yield (
+            f"{room}: {', '.join(sorted(circle))} are no circle (any more): take it out of "
+            "scripts/circles.py"
+        )
