@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs elsewhere: the workflows of this repository, and those that docs/ci.md shows.
 
-`make lint` holds them against the schemas. Here every command that they name has to exist, and the
-steps of the page's workflows are run, but for those that install something.
+`make lint` holds those of this repository against GitHub's schema. Here every command that they
+name has to exist, and the page's workflows are held against the schemas. The steps of the page's
+workflows are run. Of the steps that install something only the one runs that installs Verbena.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -22,7 +24,7 @@ import pytest
 import yaml
 
 from tests.docs.blocks import blocks
-from tests.support import ROOT, clean_environment, own_network, plain_environment
+from tests.support import ROOT, SANITIZED, clean_environment, own_network, plain_environment
 from verbena import cli
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -108,7 +110,9 @@ class Runner:
     folder: Path
     environment: dict[str, str]
 
-    def run(self, shell: list[str], script: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, shell: list[str], script: str, seconds: float = 100
+    ) -> subprocess.CompletedProcess[str]:
         file = self.folder / "step.sh"
         file.write_text(script)
         return subprocess.run(
@@ -117,11 +121,11 @@ class Runner:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=seconds,
         )
 
-    def must(self, shell: list[str], script: str) -> str:
-        done = self.run(shell, script)
+    def must(self, shell: list[str], script: str, seconds: float = 100) -> str:
+        done = self.run(shell, script, seconds)
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -196,6 +200,67 @@ def test_what_is_installed_is_a_commit() -> None:
     installed = re.findall(r"git\+https://\S+", "\n".join(map(str, of_page())))
     assert installed
     assert [one for one in installed if not one.split("'")[0].endswith("@COMMIT")] == []
+
+
+def installs_verbena(workflow: Any) -> str:
+    """The one command of the page's workflow that installs Verbena."""
+    said = [*steps(workflow)] if "jobs" in workflow else workflow["rdma"]["script"]
+    (command,) = [line for line in said if "pip install" in line]
+    return str(command)
+
+
+def test_the_page_names_the_source_in_a_variable_and_nowhere_else() -> None:
+    """It has to be right for whoever has the repository, at any address."""
+    github, gitlab = of_page()
+    assert list(github["env"]) == list(gitlab["rdma"]["variables"]) == ["VERBENA"]
+    assert [installs_verbena(each) for each in of_page()] == ['pip install "$VERBENA"'] * 2
+    assert "verbena-rdma" not in (ROOT / "docs" / "ci.md").read_text()
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("system", [0, 1], ids=["github", "gitlab"])
+def test_a_job_installs_what_its_variable_names(system: int, runner: Runner) -> None:
+    """Here that is this checkout. Nothing is fetched, and nothing gets into the tests' own
+    environment: pip is told so by its variables."""
+    target = runner.folder / "installed"
+    runner.environment |= {
+        "VERBENA": str(ROOT),
+        "PIP_TARGET": str(target),
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say that there is none
+        "PIP_CONFIG_SETTINGS": "build-dir=build/wheel",
+    }
+    runner.must(GITLAB_SHELL, installs_verbena(of_page()[system]), seconds=380)
+    assert (target / "verbena" / "lib" / "libibverbs.so.1").exists()
+
+
+SCHEMAS = ["vendor.github-workflows", "vendor.gitlab-ci"]
+
+
+def held_against(schema: str, workflow: Any, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the schema says of it; YAML takes the key `on` for a boolean, so it is named again."""
+    file = folder / "workflow.json"
+    file.write_text(json.dumps({"on" if key is True else key: v for key, v in workflow.items()}))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
+    return subprocess.run(command, env=plain_environment(), capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("system", [0, 1], ids=SCHEMAS)
+def test_the_pages_workflow_is_as_its_schema_wants_it(system: int, tmp_path: Path) -> None:
+    done = held_against(SCHEMAS[system], of_page()[system], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("system", [0, 1], ids=SCHEMAS)
+def test_a_workflow_with_a_wrong_key_is_refused(system: int, tmp_path: Path) -> None:
+    workflow = of_page()[system]
+    job = workflow["jobs"]["rdma"] if "jobs" in workflow else workflow["rdma"]
+    job["scripts"] = job.pop("script", [])
+    done = held_against(SCHEMAS[system], workflow, tmp_path)
+    assert done.returncode == 1
+    assert "scripts" in done.stdout or "rdma" in done.stdout
 
 
 @pytest.mark.debian
