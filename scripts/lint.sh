@@ -30,6 +30,7 @@ check CITATION.cff schema citation-file-format --force-filetype yaml CITATION.cf
 check "stubs (make generated)" "$bin/python" scripts/stub_docstrings.py --check
 check sizes "$bin/python" scripts/check_sizes.py
 check layers "$bin/python" scripts/check_layers.py
+check skips "$bin/python" scripts/check_skips.py
 
 if [ ${#failed[@]} -gt 0 ]; then
     echo "lint failed: $(IFS=,; echo "${failed[*]}")  (make format repairs the formatting)" >&2

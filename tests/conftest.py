@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 
-from tests.support import SANITIZED, end_group, verbena_command
+from tests.suite import processes
+from tests.support import SANITIZED, end_group, load_script
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -26,9 +28,32 @@ def pytest_report_header() -> str:
         return f"verbena: {error}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves out tests on a simulated fabric that have no meaning there, in place of skips."""
-    items[:] = [item for item in items if not (is_simulated(item) and is_impossible(item))]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out, in place of skips, tests that have no meaning on a simulated fabric or over a
+    build with sanitizers; pytest counts them as deselected."""
+    left_out = [item for item in items if has_no_meaning(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not has_no_meaning(item)]
+
+
+def has_no_meaning(item: pytest.Item) -> bool:
+    if SANITIZED and item.get_closest_marker("not_sanitized"):
+        return True
+    return is_simulated(item) and is_impossible(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip whose reason is no sentence fails: scripts/check_skips.py sees only what is written
+    in the sources, and not what a program says or a function returns."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        wrong = load_script("scripts/check_skips.py").fault(reason)
+        if wrong:
+            report.outcome = "failed"
+            report.longrepr = f"the skip's reason {reason!r} {wrong} (scripts/check_skips.py)"
+    return report
 
 
 def is_simulated(item: pytest.Item) -> bool:
@@ -70,24 +95,7 @@ def verbena_run() -> Run:
 
     Returns the completed process with its output as text; the caller looks at returncode.
     """
-
-    def run(
-        *program: str,
-        options: tuple[str, ...] = (),
-        env: dict[str, str] | None = None,
-        timeout: float = 60,
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            verbena_command("run", *options, "--", *program),
-            env=os.environ | (env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-        )
-
-    return run
+    return processes.run
 
 
 @pytest.fixture
@@ -98,20 +106,9 @@ def verbena_start() -> Iterator[Start]:
     """
     started: list[subprocess.Popen[str]] = []
 
-    def start(
-        *program: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            verbena_command("run", *options, "--", *program),
-            env=os.environ | (env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
+    def start(*program: str, **how: Any) -> subprocess.Popen[str]:
+        started.append(processes.start(*program, **how))
+        return started[-1]
 
     yield start
     for process in started:

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -99,6 +102,51 @@ def cmake(*arguments: str) -> None:
 
 
 @cache
+def load_script(path: str) -> ModuleType:
+    """The module in a file of the repository that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.replace("/", "_")[:-3], ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_tool(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    """What a compiler or other tool says, which must end well; it runs in the repository."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=plain_environment() | (env or {}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def install_wheel(wheel: Path, folder: Path) -> Path:
+    """A virtual environment with the wheel alone; NumPy comes from the one that runs the tests."""
+    run_tool(sys.executable, "-m", "venv", "--without-pip", folder)
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--only-binary", ":all:"]
+    python = folder / "bin" / "python"
+    run_tool(sys.executable, "-m", "pip", "--python", python, *install, wheel)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "numpy.pth").write_text(sysconfig.get_path("platlib"))
+    return folder
+
+
+def program_or_skip(name: str, package: str = "") -> str:
+    """The path of a program that only some tests need; the test is skipped where it is missing."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed; apt-get install {package or name} brings it")
+    return path
+
+
+@cache
 def own_network() -> list[str]:
     """What to put before a command so that no other program is in its network, where that may be.
 
@@ -111,3 +159,11 @@ def own_network() -> list[str]:
     except FileNotFoundError:
         return []
     return [] if tried.returncode else prefix
+
+
+def own_network_or_skip() -> list[str]:
+    """As `own_network`, for a test that means nothing without one."""
+    prefix = own_network()
+    if not prefix:
+        pytest.skip("this user may not make a network namespace; run the tests as root")
+    return prefix

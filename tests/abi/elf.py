@@ -44,10 +44,10 @@ def environment_over_verbena() -> dict[str, str]:
 def files_of(package: str) -> tuple[Path, ...]:
     """The ELF files of a package that use libibverbs; skips the test if it is not installed."""
     if shutil.which("dpkg") is None:
-        pytest.skip("this system has no dpkg, which lists the files of Debian's packages")
+        pytest.skip("no dpkg lists a package's files here; a Debian system runs this test")
     listed = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True)
     if listed.returncode:
-        pytest.skip(f"{package} is not installed: scripts/setup-debian.sh test does, where it is")
+        pytest.skip(f"{package} is not installed; scripts/setup-debian.sh test may bring it")
     paths = {Path(line).resolve() for line in listed.stdout.splitlines()}
     found = tuple(sorted(path for path in paths if is_elf(path) and needed_symbols(path)))
     assert found, f"no file of {package} uses libibverbs directly"

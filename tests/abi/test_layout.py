@@ -29,7 +29,7 @@ class Fact:
 
 def installed_header() -> None:
     if not Path("/usr/include/infiniband/verbs.h").exists():
-        pytest.skip("libibverbs-dev is not installed: run scripts/setup-debian.sh test")
+        pytest.skip("libibverbs-dev is not installed; scripts/setup-debian.sh test brings it")
 
 
 def public(name: str) -> bool:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from types import ModuleType
@@ -11,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.abi.elf import PACKAGES, environment_over_verbena, files_of, needed_symbols, our_symbols
-from tests.support import ROOT
+from tests.support import ROOT, load_script
 
 DROPIN = ROOT / "src" / "native" / "dropin"
 
@@ -40,13 +39,7 @@ NCCL_SYMBOLS = {
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dropin_symbols", DROPIN / "symbols.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("src/native/dropin/symbols.py")
 
 
 def test_generated_files_are_what_the_table_says() -> None:

@@ -32,7 +32,7 @@ class OtherClock(asyncio.SelectorEventLoop):
 
 def uvloop_loop() -> asyncio.AbstractEventLoop:
     uvloop = pytest.importorskip(
-        "uvloop", reason="uvloop, an optional event loop, is not installed"
+        "uvloop", reason="uvloop, an event loop, is not installed; pip install '.[test]' brings it"
     )
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

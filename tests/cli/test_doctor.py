@@ -204,7 +204,7 @@ def limited_doctor(*prefix: str) -> tuple[int, str]:
 
 def test_no_interface_is_up() -> None:
     if os.geteuid():
-        pytest.skip("a network namespace takes root")
+        pytest.skip("this user may not make a network namespace; run the tests as root")
     status, said = limited_doctor("unshare", "-n")
     assert status == 1
     assert "bad  network interfaces: no interface is up" in said
@@ -225,7 +225,7 @@ sys.exit(doctor.main([]))
 
 def test_no_thread_can_be_started() -> None:
     if os.geteuid():
-        pytest.skip("to be another user takes root")
+        pytest.skip("this process cannot become another user; run the tests as root")
     done = subprocess.run([sys.executable, "-c", FEW_THREADS], capture_output=True, text=True)
     said = done.stdout + done.stderr
     assert done.returncode == 1, said

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support import SANITIZED, clean_environment, verbena_command
+from tests.support import clean_environment, program_or_skip, verbena_command
 from verbena import launch
 
 OURS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "ASAN_OPTIONS")
@@ -31,8 +30,7 @@ def env(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def in_shell(shell: str, script: str, **variables: str) -> dict[str, str]:
     """The variables at the end of a script."""
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+    program_or_skip(shell)
     done = subprocess.run(
         [shell, "-c", f"{script}\nenv -0"],
         env=clean_environment() | variables,
@@ -90,8 +88,8 @@ def test_fish_gets_its_own_commands() -> None:
     assert "set -e VERBENA_LOG" in env("--fish", "--undo", VERBENA_LOG="x").stdout.splitlines()
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_understands_them(tmp_path: Path) -> None:
+    program_or_skip("fish")
     odd = tmp_path / "it's \\ $HOME"
     command = shlex.join(verbena_command("env", "--fish", "--capture"))
     script = f"{command} $argv[1] | source; printf %s $VERBENA_CAPTURE"
@@ -133,7 +131,7 @@ def test_the_next_steps_of_a_job_run_over_verbena_until_it_is_undone(tmp_path: P
 # ---- out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(SANITIZED, reason="the sanitizer's runtime stays in LD_PRELOAD")
+@pytest.mark.not_sanitized("the variable LD_PRELOAD keeps the runtime of the sanitizer")
 @pytest.mark.parametrize("shell", SHELLS)
 def test_undo_leaves_the_shell_as_it_was(shell: str) -> None:
     mine = {"PATH": PATH, "LD_LIBRARY_PATH": "/mine", "VERBENA_PORT": "roce"}
@@ -192,8 +190,7 @@ def test_a_mistake_prints_nothing_but_that_it_failed(words: tuple[str, ...], sai
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_careful_shell_ends_at_a_mistake(shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+    program_or_skip(shell)
     script = f"{evaluated('--capture', '/nosuch/folder/file')}; echo goes on"
     done = subprocess.run([shell, "-ec", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")

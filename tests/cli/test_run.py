@@ -198,7 +198,7 @@ def test_program_that_gains_rights(verbena_run: Run, tmp_path: Path) -> None:
         program = Path(
             shutil.which("su")
             or shutil.which("mount")
-            or pytest.skip("neither su nor mount is here, and only root makes set-user-ID programs")
+            or pytest.skip("neither su nor mount is here; run the tests as root")
         )
     done = verbena_run(str(program))
     assert done.returncode == CANNOT_RUN

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.suite.rdma_core import Case
-from tests.support import ROOT, native_build
+from tests.support import ROOT, load_script, native_build
 from verbena import verbs
 
 DOCS = ROOT / "docs"
@@ -20,14 +19,7 @@ sys.path.append(str(DOCS / "generate"))  # the generators import what they share
 
 
 def load(name: str) -> ModuleType:
-    path = DOCS / "generate" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"generate_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/generate/{name}.py")
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import Block, blocks, pages
 from tests.docs.test_generated import normal
-from tests.support import ROOT, clean_environment
+from tests.support import ROOT, clean_environment, own_network
 
 SYNOPSIS = "a synopsis, with placeholders"
 INSTALLS = "installs into the environment that runs the tests; its words are looked at below"
@@ -75,14 +74,6 @@ RUN = [page for page in pages() if page not in WHOLE_PAGES and runnable(page)]
 
 
 # ---- where they run ----------------------------------------------------------------------------
-
-
-@cache
-def own_network() -> list[str]:
-    """Ports of one's own, with loopback alone, where that is allowed."""
-    prefix = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    tried = subprocess.run([*prefix, "true"], capture_output=True)
-    return [] if tried.returncode else prefix
 
 
 def environment() -> dict[str, str]:

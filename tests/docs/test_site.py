@@ -44,7 +44,7 @@ def mkdocs() -> list[str]:
     if own.exists():
         return [str(own)]
     if importlib.util.find_spec("material") is None:
-        pytest.skip("mkdocs-material is not installed: make docs")
+        pytest.skip("mkdocs-material is not installed; make docs installs it")
     return [sys.executable, "-m", "mkdocs"]
 
 
@@ -177,10 +177,12 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed; pip install '.[test]' brings it"
+    )
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
-        pytest.skip("chromium is not installed: apt install chromium chromium-driver")
+        pytest.skip("chromium or its driver is missing; scripts/setup-debian.sh test brings both")
     options = webdriver.ChromeOptions()
     options.binary_location = program
     profile = tmp_path_factory.mktemp("profile")

@@ -24,13 +24,13 @@ UMAD2SIM = "*/umad2sim/libumad2sim.so"
 def environment() -> dict[str, str] | str:
     """Variables with which the programs run, UMAD2SIM among them; or why they cannot."""
     if os.geteuid() != 0:
-        return "needs root, for a network namespace"
+        return "this user may not make a network namespace; run the tests as root"
     if not shutil.which("unshare"):
-        return "unshare (Debian: util-linux) is not installed"
+        return "unshare is not installed; apt-get install util-linux brings it"
     found = within(Path("/"))
     if found is None and shutil.which("apt-get"):
         found = within(unpacked())
-    return found or f"not to be had: {', '.join(PACKAGES)} (Debian)"
+    return found or f"{', '.join(PACKAGES)} are missing; on Debian apt-get fetches them"
 
 
 def within(root: Path) -> dict[str, str] | None:

@@ -210,7 +210,9 @@ def test_no_node_hides_another() -> None:
 
 
 def test_matplotlib_draws_too() -> None:
-    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    matplotlib = pytest.importorskip(
+        "matplotlib", reason="matplotlib is not installed; pip install '.[sim]' brings it"
+    )
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 

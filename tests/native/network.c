@@ -52,7 +52,8 @@ static bool raise_loopback(void)
 void network_enter(void)
 {
     if ((unshare(CLONE_NEWNET) && !enter_as_user()) || !raise_loopback()) {
-        printf("no network namespace of its own: %s\n", strerror(errno));
+        printf("%s: no network namespace; run the tests as root, or allow user namespaces\n",
+               strerror(errno));
         exit(77);
     }
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "flow.h"
 #include "network.h"
 #include "port/roce/udp.h"
 #include "wire/opcode.h"
@@ -99,18 +100,6 @@ static void make(const struct sender *sender, uint8_t *bytes, uint8_t opcode, ui
     vb_icrc_write(bytes + length, vb_icrc_transport(start, bytes, length));
 }
 
-/* How many packets arrive of those that were sent: all that wait are taken. */
-static uint32_t take_all(void)
-{
-    struct vb_arrival arrival;
-    uint32_t count = 0;
-
-    while (vb_udp_receive(udp))
-        while (vb_udp_next(udp, &arrival))
-            ++count;
-    return count;
-}
-
 static uint32_t delivered(const struct sender *sender, uint8_t opcode, uint32_t psn,
                           uint32_t length, uint16_t id)
 {
@@ -118,7 +107,7 @@ static uint32_t delivered(const struct sender *sender, uint8_t opcode, uint32_t 
 
     make(sender, bytes, opcode, psn, length, id);
     throw(sender, bytes, length + VB_ICRC);
-    return take_all();
+    return flow_count(udp);
 }
 
 /* ---- one bit ---- */
@@ -136,7 +125,7 @@ static void flip_each_bit(const struct sender *sender, uint8_t opcode, uint32_t 
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         throw(sender, bytes, length + VB_ICRC);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        count = take_all();
+        count = flow_count(udp);
         CHECK(count == 0 || bit / 8 == VB_BTH_PLACE_AT);
     }
 }
@@ -244,7 +233,7 @@ static void test_one_that_is_confirmed(void)
         CHECK(!arrival.doubted);
         CHECK_EQ(vb_udp_last(udp).ip_id, 300 + psn);
     }
-    CHECK_EQ(take_all(), 0);
+    CHECK_EQ(flow_count(udp), 0);
     CHECK_EQ(vb_udp_counter(udp, VB_UDP_RECEIVED), 3);
     CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
     CHECK_EQ(vb_udp_deadline(udp), UINT64_MAX);

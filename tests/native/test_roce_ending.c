@@ -3,7 +3,6 @@
  * Queue pairs and processes that end on the RoCE port take nothing with them: neither what they
  * have just posted, nor packets for others that the kernel gave to their socket.
  */
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "flow.h"
 #include "network.h"
 #include "port/direct/slot.h"
 #include "port/host/host.h"
@@ -141,8 +141,8 @@ static void swap(int socket, const struct station_card *mine, struct station_car
     CHECK_EQ(read(socket, theirs, sizeof(*theirs)), sizeof(*theirs));
 }
 
-/* A process of its own, which ends with the device open (end_at_exit). */
-static void be_sender(int socket, int count)
+/* A device and a queue pair, connected to the one at the socket's other end. */
+static struct vb_qp *open_end(int socket)
 {
     struct station_card mine, theirs;
     struct vb_qp *qp;
@@ -152,6 +152,14 @@ static void be_sender(int socket, int count)
     mine = station_card(&here, qp);
     swap(socket, &mine, &theirs);
     station_connect(&here, qp, &theirs, home);
+    return qp;
+}
+
+/* A process of its own, which ends with the device open (end_at_exit). */
+static void be_sender(int socket, int count)
+{
+    struct vb_qp *qp = open_end(socket);
+
     CHECK_EQ(read(socket, &(char){0}, 1), 1);
     post_at_once(&here, qp, count);
     vb_roce_end(here.host->roce);
@@ -186,16 +194,10 @@ static void end_well(pid_t pid)
 
 static void receive_from_one_that_ends(int count)
 {
-    struct station_card mine, theirs;
     int socket;
     pid_t pid = start_sender(count, &socket);
-    struct vb_qp *qp;
+    struct vb_qp *qp = open_end(socket);
 
-    station_open(&here, NULL);
-    qp = station_qp(&here, IBV_QPT_UC);
-    mine = station_card(&here, qp);
-    swap(socket, &mine, &theirs);
-    station_connect(&here, qp, &theirs, home);
     for (int i = 0; i < count; ++i)
         station_post_recv(&here, qp, STATION_BYTES / 2, BYTES);
     CHECK_EQ(write(socket, "", 1), 1);
@@ -309,46 +311,6 @@ static pid_t start_reader(void)
     return pid;
 }
 
-static int new_flow(void)
-{
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), probe = IP_PMTUDISC_PROBE;
-    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-
-    CHECK(fd >= 0);
-    CHECK_EQ(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe)), 0);
-    CHECK_EQ(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
-    return fd;
-}
-
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_in address;
-    socklen_t size = sizeof(address);
-
-    CHECK_EQ(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    return ntohs(address.sin_port);
-}
-
-static void send_packet(int fd, uint16_t port, uint32_t psn)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(VB_ROCE_PORT),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct vb_icrc_flow flow = {.source_port = port, .target_port = VB_ROCE_PORT};
-    struct vb_bth bth = {.opcode = 4, .dest_qp = ledger->slot << VB_SLOT_BITS, .psn = psn};
-    uint8_t packet[VB_BTH + 16 + VB_ICRC] = {0};
-    const uint32_t length = VB_BTH + 16;
-    uint32_t crc;
-
-    network_gid("127.0.0.1", flow.source);
-    network_gid("127.0.0.1", flow.target);
-    vb_bth_write(packet, &bth);
-    crc = vb_icrc_with(vb_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
-    vb_icrc_write(packet + length, vb_icrc_transport(crc, packet, length));
-    CHECK_EQ(sendto(fd, packet, sizeof(packet), 0, (struct sockaddr *)&to, sizeof(to)),
-             sizeof(packet));
-}
-
 /* False: packets are missing that were sent. */
 static bool await_until_under_way(uint32_t sent, uint32_t most)
 {
@@ -367,12 +329,11 @@ static void *stream(void *argument)
     uint32_t *lost = argument, sent = 0;
 
     while (atomic_load(&ledger->sends) && sent < PSNS && *lost == 0) {
-        int fd = new_flow();
-        uint16_t port = port_of(fd);
+        struct flow flow = flow_open();
 
         for (int i = 0; i < WINDOW; ++i)
-            send_packet(fd, port, sent++);
-        close(fd);
+            flow_send(&flow, ledger->slot << VB_SLOT_BITS, sent++);
+        flow_close(&flow);
         if (!await_until_under_way(sent, WINDOW))
             *lost = sent - atomic_load(&ledger->came);
     }
@@ -390,24 +351,13 @@ static struct vb_udp *open_udp(void)
     return udp;
 }
 
-static uint32_t packets_in(struct vb_udp *udp)
-{
-    struct vb_arrival arrival;
-    uint32_t count = 0;
-
-    while (vb_udp_receive(udp))
-        while (vb_udp_next(udp, &arrival))
-            ++count;
-    return count;
-}
-
 static void send_number(uint32_t count)
 {
-    int fd = new_flow();
+    struct flow flow = flow_open();
 
     for (uint32_t psn = 0; psn < count; ++psn)
-        send_packet(fd, port_of(fd), psn);
-    close(fd);
+        flow_send(&flow, ledger->slot << VB_SLOT_BITS, psn);
+    flow_close(&flow);
 }
 
 /* The program sends all to the first. What is in its socket stays, and the rest has another way. */
@@ -423,8 +373,8 @@ static void test_a_socket_that_leaves_the_port(void)
     send_number(10);
     CHECK_EQ(vb_udp_leave_port(first), 0);
     send_number(20);
-    CHECK_EQ(packets_in(first), 10);
-    CHECK_EQ(packets_in(second), 20);
+    CHECK_EQ(flow_count(first), 10);
+    CHECK_EQ(flow_count(second), 20);
     vb_udp_close(first);
     vb_udp_close(second);
     munmap(ledger, sizeof(*ledger));

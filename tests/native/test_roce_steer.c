@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Processes that share port 4791: each gets its own packets and no other's, whoever comes or dies.
  */
-#include <arpa/inet.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "flow.h"
 #include "network.h"
 #include "port/direct/message.h"
 #include "port/gid.h"
@@ -236,44 +236,19 @@ static void kill_member(struct member *member)
 
 /* ---- what is sent to them ---- */
 
-static int sender_fd = -1;
-static uint16_t sender_port;
+static struct flow sender = {.fd = -1};
 
 /* Another flow: where the kernel chooses by the flow, another member. */
 static void new_flow(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001)};
-    socklen_t size = sizeof(address);
-    int tos = 0x28, probe = IP_PMTUDISC_PROBE;
-
-    if (sender_fd >= 0)
-        close(sender_fd);
-    sender_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    CHECK_EQ(bind(sender_fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    CHECK_EQ(getsockname(sender_fd, (struct sockaddr *)&address, &size), 0);
-    sender_port = ntohs(address.sin_port);
-    CHECK_EQ(setsockopt(sender_fd, IPPROTO_IP, IP_TOS, &tos, sizeof(tos)), 0);
-    CHECK_EQ(setsockopt(sender_fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe)), 0);
+    if (sender.fd >= 0)
+        flow_close(&sender);
+    sender = flow_open();
 }
 
 static void send_packet(uint32_t slot, uint32_t psn)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(VB_ROCE_PORT),
-                             .sin_addr.s_addr = htonl(0x7f000001)};
-    struct vb_icrc_flow flow = {.source_port = sender_port, .target_port = VB_ROCE_PORT};
-    struct vb_bth bth = {.opcode = 4, .dest_qp = slot << VB_SLOT_BITS | (psn & 0xfff), .psn = psn};
-    uint8_t packet[VB_BTH + 16 + VB_ICRC] = {0};
-    const uint32_t length = VB_BTH + 16;
-    uint32_t crc;
-
-    network_gid("127.0.0.1", flow.source);
-    network_gid("127.0.0.1", flow.target);
-    vb_bth_write(packet, &bth);
-    crc = vb_icrc_with(vb_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
-    vb_icrc_write(packet + length, vb_icrc_transport(crc, packet, length));
-    CHECK_EQ(sendto(sender_fd, packet, sizeof(packet), 0, (struct sockaddr *)&to, sizeof(to)),
-             sizeof(packet));
+    flow_send(&sender, slot << VB_SLOT_BITS | (psn & 0xfff), psn);
 }
 
 static void pause_ms(unsigned count)

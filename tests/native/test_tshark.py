@@ -7,6 +7,7 @@ import struct
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,24 +25,24 @@ Tshark = Callable[..., list[str]]
 Sample = Callable[[str], Path]
 
 
+def run_tshark(program: str, file: Path, *options: str) -> list[str]:
+    """Its output, line by line. It must find the file whole."""
+    done = subprocess.run(
+        [program, "-r", str(file), *NO_GUESSES, *CHECKS, *options],
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cut short" not in done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.fixture
 def tshark(debian_program: Callable[[str], str]) -> Tshark:
     """tshark(file, *options) is its output, line by line. It must find the file whole."""
-    program = debian_program("tshark")
-
-    def run(file: Path, *options: str) -> list[str]:
-        done = subprocess.run(
-            [program, "-r", str(file), *NO_GUESSES, *CHECKS, *options],
-            env=plain_environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "cut short" not in done.stderr
-        return done.stdout.splitlines()
-
-    return run
+    return partial(run_tshark, debian_program("tshark"))
 
 
 @pytest.fixture(scope="module")

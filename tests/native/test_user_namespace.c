@@ -122,9 +122,9 @@ int main(void)
     int socket;
 
     if (geteuid() != 0)
-        skip("only root can become two users");
+        skip("this process cannot become two users; run the tests as root");
     if (!namespaces_work())
-        skip("this system makes no user namespaces");
+        skip("this system makes no user namespace; sysctl user.max_user_namespaces=1000 allows it");
     child = start(&socket);
     meet(socket);
     map_user(child);

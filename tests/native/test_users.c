@@ -82,7 +82,7 @@ int main(void)
     int status;
 
     if (geteuid() != 0) {
-        printf("only root can become another user\n");
+        printf("this process cannot become another user; run the tests as root\n");
         return 77;
     }
     CHECK_EQ(pipe(to_child), 0);

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, own_network, plain_environment
+from tests.support import ROOT, own_network_or_skip, plain_environment
 
 # A line for each run: its network, and its arguments. Fails if $FAILS is among them.
 PYTHON = """#!/bin/bash
@@ -65,8 +65,8 @@ def test_each_folder_runs_once(tmp_path: Path) -> None:
     assert all((ROOT / path).exists() for path in ignored(first[1]))
 
 
-@pytest.mark.skipif(not own_network(), reason="this user may not make a network namespace")
 def test_programs_of_the_second_half_have_a_network_of_their_own(tmp_path: Path) -> None:
+    own_network_or_skip()
     first, computing, apart = runs(halves(tmp_path)[1])
     assert first[0] == computing[0] == HERE
     assert apart[0] != HERE
@@ -84,6 +84,6 @@ def test_where_no_network_can_be_made_the_first_half_runs_them(tmp_path: Path) -
 
 @pytest.mark.parametrize("fails", ["--ignore=tests/sim", "tests/sim", "tests/docs"])
 def test_a_failure_in_any_part_is_the_status_of_all(tmp_path: Path, fails: str) -> None:
-    if fails == "tests/docs" and not own_network():
-        pytest.skip("this user may not make a network namespace")
+    if fails == "tests/docs":
+        own_network_or_skip()
     assert halves(tmp_path, fails=fails)[0] == 3

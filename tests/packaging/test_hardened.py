@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, cmake, plain_environment
+from tests.support import ROOT, cmake, plain_environment, program_or_skip
 
 LIBRARIES = ["libibverbs.so.1", "libibverbs.so", "libverbena_paths.so", "libverbena_heap.so"]
 HARDENED = "-O2 -g -fstack-protector-strong -Wformat -Werror=format-security -D_FORTIFY_SOURCE="
@@ -45,8 +44,7 @@ UBUNTU_LINKER = "-Wl,-Bsymbolic-functions -flto=auto -ffat-lto-objects -Wl,-z,re
 def test_hardened_builds_have_all_libraries(
     name: str, compiler: str, flags: str, linker: str, lto: str
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
+    program_or_skip(compiler)
     build = ROOT / "build" / f"hardened-{name}"
     cmake(
         *("-S", str(ROOT), "-B", str(build), f"-DCMAKE_C_COMPILER={compiler}"),
@@ -89,8 +87,7 @@ def test_a_copy_that_faults_fails_whatever_the_compiler_knows(
     compiler: str, lto: str, tmp_path: Path
 ) -> None:
     """clang once put the constant that a guarded function returns in place of its result."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
+    program_or_skip(compiler)
     cmake(
         *("-S", str(ROOT), "-B", str(tmp_path), f"-DCMAKE_C_COMPILER={compiler}"),
         *(f"-DVERBENA_LTO={lto}", "-DVERBENA_NATIVE_TESTS=ON"),

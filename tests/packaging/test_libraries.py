@@ -112,7 +112,7 @@ def versions(path: Path, *, defined: bool) -> set[tuple[str, tuple[int, int]]]:
     }
 
 
-@pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged")
+@pytest.mark.not_sanitized("a build with sanitizers is never packaged")
 def test_no_function_is_newer_than_the_c_library_that_wheels_are_for() -> None:
     """Built here, a function has the newest version of this C library; an older one must be there
     as well."""

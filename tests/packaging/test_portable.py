@@ -7,42 +7,30 @@ Zig has no function that glibc 2.28 does not have, so that the use of one fails 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, SANITIZED, own_network, plain_environment
+from tests.support import install_wheel, own_network, run_tool
 
 for module in ("ziglang", "auditwheel"):
-    pytest.importorskip(module, reason="what builds portable wheels (400 MB) is not installed: "
-                        "scripts/extras.py wheel portable")  # fmt: skip
+    pytest.importorskip(
+        module,
+        reason=f"{module} is not installed; `scripts/extras.py wheel portable | xargs -d '\\n'"
+        " .venv/bin/pip install` brings what builds portable wheels",
+    )
 pytestmark = [
-    pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged"),
+    pytest.mark.not_sanitized("a build with sanitizers is never packaged"),
     pytest.mark.timeout(600),
 ]
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        env=plain_environment(),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("portable")
-    run(sys.executable, "scripts/portable_wheel.py", folder)
+    run_tool(sys.executable, "scripts/portable_wheel.py", folder)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -60,20 +48,15 @@ def test_what_zig_built_does_not_need_its_libraries(wheel: Path) -> None:
 def test_copies_are_those_of_the_c_library(wheel: Path, tmp_path: Path) -> None:
     """Zig's own memcpy has no unwind tables: a fault in it would end the program."""
     zipfile.ZipFile(wheel).extract("verbena/lib/libibverbs.so.1", tmp_path)
-    said = run("nm", "--dynamic", "--undefined-only", tmp_path / "verbena/lib/libibverbs.so.1")
+    said = run_tool("nm", "--dynamic", "--undefined-only", tmp_path / "verbena/lib/libibverbs.so.1")
     wanted = {"memcpy", "memmove", "memset"}
     assert wanted - set(re.findall(r" U (\w+)", said)) == set()
 
 
 def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
-    machine = tmp_path / "machine"
-    run(sys.executable, "-m", "venv", "--without-pip", machine)
+    machine = install_wheel(wheel, tmp_path / "machine")
     python = machine / "bin" / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index"]
-    run(sys.executable, "-m", "pip", "--python", python, *install, wheel)
-    (site,) = machine.glob("lib/python*/site-packages")
-    (site / "numpy.pth").write_text(sysconfig.get_path("platlib"))
     verbena = machine / "bin" / "verbena"
     program = [python, "examples/first_write.py"]
-    assert "verbena0" in run(verbena, "devices")
-    run(*own_network(), verbena, "pair", "--", *program, "--", *program, "localhost")
+    assert "verbena0" in run_tool(verbena, "devices")
+    run_tool(*own_network(), verbena, "pair", "--", *program, "--", *program, "localhost")

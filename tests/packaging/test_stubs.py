@@ -17,10 +17,9 @@ import pytest
 
 import verbena
 from tests.docs.blocks import Block, blocks, pages
-from tests.support import ROOT, SANITIZED
+from tests.support import ROOT
 
 STUBS = ["verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world"]
-NO_MYPY = "mypy is not installed: pip install '.[lint]'"
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,13 +115,18 @@ def test_each_public_module_has_a_page_of_reference() -> None:
 
 # ---- types ----
 
+TYPES = pytest.mark.usefixtures("mypy")
 
-@pytest.mark.skipif(
-    SANITIZED, reason="stubtest imports the modules without the sanitizer's runtime"
-)
+
+@pytest.fixture
+def mypy() -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed; pip install '.[lint]' brings it")
+
+
+@pytest.mark.not_sanitized("stubtest imports the modules without the runtime of the sanitizer")
+@TYPES
 @pytest.mark.timeout(300)
 def test_the_stubs_and_the_modules_agree() -> None:
-    pytest.importorskip("mypy", reason=NO_MYPY)
     options = ["--ignore-disjoint-bases", "--allowlist", "scripts/stubtest.allow"]
     configured = ["--mypy-config-file", "pyproject.toml"]
     done = python("-m", "mypy.stubtest", *STUBS, *options, *configured)
@@ -139,6 +143,14 @@ def check(folder: Path, *files: Path) -> str:
     return done.stdout if done.returncode else ""
 
 
+def written(folder: Path, texts: list[str]) -> list[Path]:
+    """A file for each program."""
+    files = [folder / f"program{number}.py" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    return files
+
+
 def programs() -> list[Block]:
     """The blocks of the pages that are programs of their own."""
     found = [block for page in pages() for block in blocks(page) if block.kind == "python"]
@@ -149,13 +161,10 @@ WHOLE = ("README.md", "docs/python.md", "docs/getting-started.md")
 """Pages each of whose Python blocks stands by itself."""
 
 
+@TYPES
 @pytest.mark.timeout(300)
 def test_the_programs_of_the_pages_pass_a_strict_type_checker(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason=NO_MYPY)
-    files = []
-    for number, block in enumerate(programs()):
-        files.append(tmp_path / f"program{number}.py")
-        files[-1].write_text(f"# {block}\n{block.text}\n")
+    files = written(tmp_path, [f"# {block}\n{block.text}\n" for block in programs()])
     assert {block.page for block in programs()} == set(WHOLE)
     assert check(tmp_path, *files) == ""
 
@@ -179,13 +188,10 @@ def pasted() -> list[str]:
     return found
 
 
+@TYPES
 @pytest.mark.timeout(300)
 def test_what_a_reader_pastes_suits_the_types_of_the_package(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason=NO_MYPY)
-    files = []
-    for number, text in enumerate(pasted()):
-        files.append(tmp_path / f"pasted{number}.py")
-        files[-1].write_text(text)
+    files = written(tmp_path, pasted())
     options = [word for code in OWN for word in ("--disable-error-code", code)]
     cache = ["--cache-dir", str(tmp_path / "cache")]
     done = python("-m", "mypy", *STRICT, *options, *cache, *map(str, files))
@@ -203,9 +209,9 @@ with verbs.open_device() as ctx:
 """
 
 
+@TYPES
 @pytest.mark.timeout(300)
 def test_a_strict_type_checker_finds_mistakes(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason=NO_MYPY)
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
     said = check(tmp_path, file)
@@ -240,9 +246,9 @@ def use(mr: verbs.MR, qp: verbs.QP, aqp: aio.AsyncQP) -> list[aio.Operation]:
 """
 
 
+@TYPES
 @pytest.mark.timeout(300)
 def test_a_strict_type_checker_takes_what_runs(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason=NO_MYPY)
     file = tmp_path / "right.py"
     file.write_text(RIGHT)
     assert check(tmp_path, file) == ""

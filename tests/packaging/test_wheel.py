@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import email
 import re
-import subprocess
 import sys
-import sysconfig
 import tomllib
 import zipfile
 from email.message import Message
@@ -15,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, SANITIZED, plain_environment
+from tests.support import ROOT, install_wheel, plain_environment, run_tool
 
 pytestmark = [
-    pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged"),
+    pytest.mark.not_sanitized("a build with sanitizers is never packaged"),
     pytest.mark.timeout(400),
 ]
 
@@ -34,41 +32,21 @@ CONTENTS = [
 ]
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        env=plain_environment() | (env or {}),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
     command = ["pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
     options = ["-Cbuild-dir=build/wheel", "--wheel-dir", folder]
-    run(sys.executable, "-m", *command, *options, ".", env={"PATH": path})
+    run_tool(sys.executable, "-m", *command, *options, ".", env={"PATH": path})
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="module")
 def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel alone; NumPy comes from the one that runs the tests."""
-    folder = tmp_path_factory.mktemp("machine")
-    run(sys.executable, "-m", "venv", "--without-pip", folder)
-    python = folder / "bin" / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index", "--only-binary", ":all:"]
-    run(sys.executable, "-m", "pip", "--python", python, *install, wheel)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "numpy.pth").write_text(sysconfig.get_path("platlib"))
-    return folder
+    """A virtual environment with the wheel alone."""
+    return install_wheel(wheel, tmp_path_factory.mktemp("machine"))
 
 
 def test_wheel_is_tagged_for_the_platform(wheel: Path) -> None:
@@ -126,18 +104,18 @@ def test_the_version_stands_once(wheel: Path) -> None:
 def test_a_wheel_names_the_commit_that_it_was_built_from(machine: Path) -> None:
     """So do two machines that compare theirs: the release alone is the same for a long time."""
     verbena = machine / "bin" / "verbena"
-    commit = run("git", "rev-parse", "--short=12", "HEAD").strip()
-    said = run(verbena, "--version")
+    commit = run_tool("git", "rev-parse", "--short=12", "HEAD").strip()
+    said = run_tool(verbena, "--version")
     assert said.startswith("verbena 0")
     assert f" ({commit}" in said
-    assert run(machine / "bin" / "python", "-m", "verbena", "--version") == said
-    first = run(verbena, "info").partition("GIDs")[0]
+    assert run_tool(machine / "bin" / "python", "-m", "verbena", "--version") == said
+    first = run_tool(verbena, "info").partition("GIDs")[0]
     assert said.removeprefix("verbena ").strip() in first
 
 
 def test_without_git_there_is_no_commit_and_no_error(tmp_path: Path) -> None:
     """A source archive; also one that lies below another project's checkout."""
-    run("git", "init", "--quiet", tmp_path)
+    run_tool("git", "init", "--quiet", tmp_path)
     source = tmp_path / "source"
     script = source / "CMakeLists.txt"
     source.mkdir()
@@ -145,14 +123,14 @@ def test_without_git_there_is_no_commit_and_no_error(tmp_path: Path) -> None:
     script.write_text(
         f'cmake_minimum_required(VERSION 3.25)\nproject(alone NONE)\ninclude("{module}")\n'
     )
-    run(Path(sys.executable).with_name("cmake"), "-S", source, "-B", tmp_path / "build")
+    run_tool(Path(sys.executable).with_name("cmake"), "-S", source, "-B", tmp_path / "build")
     assert not (tmp_path / "build" / "commit.txt").exists()
 
 
 def test_a_wheel_is_made_without_what_only_tests_need() -> None:
     """`make wheel` in a fresh checkout: what it would run."""
     command = ["make", "--dry-run", "--always-make", "wheel"]
-    said = run(*command)
+    said = run_tool(*command)
     assert "extras.py wheel" in said
     assert re.findall(r"extras\.py (?!wheel)\S+", said) == []
     assert ".venv/" not in said
@@ -160,14 +138,14 @@ def test_a_wheel_is_made_without_what_only_tests_need() -> None:
 
 def test_wheel_runs_without_a_compiler(machine: Path) -> None:
     environment = {"PATH": str(machine / "bin"), "CC": "/bin/false"}
-    libraries = run(
+    libraries = run_tool(
         machine / "bin" / "python",
         "-c",
         "from verbena._native import library_dir; print(library_dir())",
         env=environment,
     )
     assert Path(libraries.strip()).is_relative_to(machine)
-    assert "verbena0" in run(machine / "bin" / "verbena", "devices", env=environment)
+    assert "verbena0" in run_tool(machine / "bin" / "verbena", "devices", env=environment)
 
 
 def test_helper_programs_stay_executable(machine: Path) -> None:

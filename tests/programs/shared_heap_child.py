@@ -267,7 +267,7 @@ def locking_all_memory_does_not_fill_the_heap() -> None:
     put(at, b"\xff" * MIB)
     if mlockall(3) != 0:
         assert ctypes.get_errno() in (1, 12)  # RLIMIT_MEMLOCK
-        print("SKIP: the process may not lock memory")
+        print("SKIP: this process may not lock memory; ulimit -l unlimited lets it do so")
         return
     with open("/proc/self/status") as status:
         [shared] = [int(line.split()[1]) for line in status if line.startswith("RssShmem")]

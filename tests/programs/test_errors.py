@@ -46,7 +46,7 @@ def test_without_the_option_a_program_that_fails_is_told_of_it(
 def test_too_few_threads_are_told_by_their_limit(debian_program: Find) -> None:
     """As of a container with --pids-limit."""
     if os.geteuid():
-        pytest.skip("to be another user takes root")
+        pytest.skip("this process cannot become another user; run the tests as root")
     other_user = ("setpriv", "--reuid=54322", "--clear-groups", "prlimit", "--nproc=2")
     done = subprocess.run(
         [*other_user, debian_program("ibv_devinfo")],

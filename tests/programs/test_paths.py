@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.support import ROOT, clean_environment, plain_environment, verbena_command
+from tests.support import (
+    ROOT,
+    clean_environment,
+    plain_environment,
+    program_or_skip,
+    verbena_command,
+)
 from verbena._native import library
 
 SYSFS = "/sys/class/infiniband"
@@ -192,9 +198,7 @@ def test_program_sees_what_is_on_disk(verbena: Callable[..., str], copy: Path, n
 
 
 def test_cpp_stream_reads_it(verbena: Callable[..., str], tmp_path: Path) -> None:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
+    compiler = program_or_skip("g++")
     source, program = tmp_path / "stream.cpp", tmp_path / "stream"
     source.write_text(
         """
@@ -243,7 +247,9 @@ def test_entries_of_the_host_stand_beside_ours(verbena_run: Run) -> None:
     """In a mount namespace of its own, the host gets a device file like a real adapter's."""
     namespace = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*namespace, "true"], capture_output=True).returncode:
-        pytest.skip("this system does not let its users make mount namespaces")
+        pytest.skip(
+            "no mount namespace may be made; sysctl user.max_user_namespaces=1000 allows it"
+        )
     make = "mount -t tmpfs none /dev && mkdir /dev/infiniband && echo umad > /dev/infiniband/umad0"
     look = "ls /dev/infiniband; cat /dev/infiniband/umad0"
     done = verbena_run(*namespace, "sh", "-c", f"{make} && {look}")

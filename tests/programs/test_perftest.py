@@ -14,7 +14,7 @@ from tests.conftest import Start
 from tests.programs import results
 from tests.programs.pairs import Pair, assert_good, leaves_nothing, start_pair
 from tests.programs.results import rows
-from tests.support import SANITIZED, device_mtu
+from tests.support import device_mtu
 
 pytestmark = pytest.mark.debian
 
@@ -235,20 +235,20 @@ def test_extended_send_calls_both_ways_by_eight(known: Perftest, name: str) -> N
 # ---- how memory is reached ---------------------------------------------------------------------
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.not_sanitized("AddressSanitizer brings a malloc of its own")
 @pytest.mark.parametrize("name", [*BW, *LAT])
 def test_shared_heap(perftest: Perftest, name: str) -> None:
     pair = perftest(name, options=("--shared-heap",))
     assert_measured(pair, [default_size(name)])
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.not_sanitized("AddressSanitizer brings a malloc of its own")
 def test_shared_heap_all_sizes(perftest: Perftest) -> None:
     pair = perftest("ib_write_bw", "-a", "-b", "-n", "20", options=("--shared-heap",))
     assert_measured(pair, ALL_SIZES, 20)
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.not_sanitized("AddressSanitizer brings a malloc of its own")
 @pytest.mark.parametrize("name", BW[:3])
 def test_shared_heap_large(perftest: Perftest, name: str) -> None:
     pair = perftest(name, "-b", "-s", "8388608", "-n", "20", options=("--shared-heap",))

@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.support import plain_environment, verbena_command
-from verbena import _native
+from tests.support import plain_environment, program_or_skip, verbena_command
 from verbena.cli.elf import sanitizers
 
-pytestmark = pytest.mark.skipif(
-    _native.sanitized(), reason="Verbena's own sanitizer runtime is in these processes already"
-)
+pytestmark = pytest.mark.not_sanitized("the runtime of Verbena's own build is there already")
 
 SOURCE = r"""
 #include <infiniband/verbs.h>
@@ -88,14 +85,12 @@ BUILDS = [
 
 
 def build(folder: Path, compiler: str, kind: str, options: tuple[str, ...] = ()) -> str:
-    found = shutil.which(compiler)
-    if found is None:
-        pytest.skip(f"{compiler} is not installed")
+    found = program_or_skip(compiler)
     if "-shared-libasan" in options:
         name = "-print-file-name=libclang_rt.asan-x86_64.so"
         runtime = subprocess.run([found, name], capture_output=True, text=True).stdout.strip()
         if not Path(runtime).is_absolute():
-            pytest.skip("this clang has no shared runtime")
+            pytest.skip("clang has no shared runtime; apt-get install libclang-rt-dev brings it")
         options += (f"-Wl,-rpath,{Path(runtime).parent}",)
     return compile_program(folder, found, f"-fsanitize={kind}", *options)
 
@@ -171,8 +166,7 @@ def test_valgrind_finds_a_mistake_and_does_not_read_all_of_the_shared_memory(
 
 def test_valgrind_finds_nothing_in_the_library_by_packets(tmp_path: Path) -> None:
     """Of perftest's own it does: it sends structures whose padding nobody has set."""
-    if not shutil.which("ib_write_bw"):
-        pytest.skip("ib_write_bw is not installed")
+    program_or_skip("ib_write_bw", "perftest")
     program = ("ib_write_bw", "-F", "-n", "20", "-p", "20931")
     report = tmp_path / "report"
     checked = ("valgrind", "-q", f"--log-file={report}", *program)

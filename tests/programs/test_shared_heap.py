@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.support import SANITIZED
 
-pytestmark = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+pytestmark = pytest.mark.not_sanitized("AddressSanitizer brings a malloc of its own")
 
 CHILD = str(Path(__file__).with_name("shared_heap_child.py"))
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -44,7 +43,7 @@ def test_a_program_sees(verbena_run: Run, behaviour: str) -> None:
     done = verbena_run(SYSTEM_PYTHON, CHILD, behaviour, options=OPTIONS)
     assert done.returncode == 0, done.stdout
     if done.stdout.startswith("SKIP"):
-        pytest.skip(done.stdout)
+        pytest.skip(done.stdout.removeprefix("SKIP: ").strip())
 
 
 def test_without_the_option_nothing_is_shared(verbena_run: Run) -> None:

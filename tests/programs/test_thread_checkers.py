@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, own_network, plain_environment, verbena_command
+from tests.support import ROOT, own_network, plain_environment, program_or_skip, verbena_command
 
 # Each thread has queue pairs of its own, and one receives what it sends.
 SOURCE = r"""
@@ -117,9 +116,7 @@ int main(int words, char **word)
 
 
 def build(folder: Path) -> str:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc is not installed")
+    compiler = program_or_skip("gcc")
     source, program = folder / "threads.c", folder / "threads"
     source.write_text(SOURCE)
     command = [compiler, "-g", "-fsanitize=thread", source, "-o", program, "-libverbs", "-pthread"]

@@ -14,7 +14,6 @@ import pytest
 
 from tests.conftest import Run, Start
 from tests.programs.pairs import Pair, assert_good, leaves_nothing, start_pair
-from tests.support import SANITIZED
 
 pytestmark = pytest.mark.debian
 
@@ -110,7 +109,7 @@ def test_scattered_buffers(ucx: Ucx) -> None:
     assert_ran(pair, BOTH, 200)
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer brings its own malloc")
+@pytest.mark.not_sanitized("AddressSanitizer brings a malloc of its own")
 @pytest.mark.parametrize("test", ["tag_bw", "ucp_put_bw", "ucp_get"])
 def test_shared_heap(ucx: Ucx, test: str) -> None:
     assert_ran(ucx(BOTH, test, 1 << 20, 20, options=("--shared-heap",)), BOTH, 20)

@@ -14,7 +14,9 @@ from tests.robust.child import Child
 from tests.verbs.side import RemoteSide, Side
 
 StartChild = Callable[..., Child]
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+ROOT_ONLY = pytest.mark.skipif(
+    os.geteuid() != 0, reason="this process cannot become another user; run the tests as root"
+)
 
 
 @pytest.fixture
@@ -42,5 +44,8 @@ def namespace(*options: str) -> list[str]:
     command = ["unshare", *options, "--"]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True)
     if tried.returncode:
-        pytest.skip(f"no new namespace here: {tried.stderr.strip()}")
+        pytest.skip(
+            f"{tried.stderr.strip()}: no new namespace; run the tests as root, or their container"
+            " with --privileged given"
+        )
     return command

@@ -12,11 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support import SANITIZED
-
-pytestmark = pytest.mark.skipif(
-    SANITIZED, reason="AddressSanitizer's shadow needs address space itself"
-)
+pytestmark = pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")
 
 PROGRAM = """
 from verbena import verbs

@@ -6,6 +6,7 @@ The same statuses whatever carries the message, how long it is, and whose memory
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import pytest
@@ -44,11 +45,15 @@ def send(near: RemoteSide, length: int, data: bytes) -> str:
     return statuses(near)
 
 
+def pattern(length: int) -> bytes:
+    return bytes(1 + i % 250 for i in range(length))
+
+
 def outcome(
     near: RemoteSide, far: RemoteSide, how: str, before: bool, length: int, kind: str
 ) -> tuple[str, str]:
     """How both ends' requests ended; a success has its bytes in the buffer."""
-    data = bytes(1 + i % 250 for i in range(length))
+    data = pattern(length)
     far.map_buffer(ROOM, kind)
     far.receive_there(length)
     if before:
@@ -93,25 +98,33 @@ UNTOLD = [("own", "unmap"), ("own", "system call"), ("malloc", "free"), ("file",
 UNWATCHED = {"cross-process copies": (), "bounce ring": (NO_COPIES,)}
 
 
+def each_length(
+    start_child: StartChild, conditions: tuple[str, ...], kind: str
+) -> Iterator[tuple[int, RemoteSide, RemoteSide]]:
+    """Each length with two sides for it; the far one has posted a receive request that long."""
+    here, there = start_child(*conditions), start_child(*conditions)
+    for length in LENGTHS:
+        near, far = here.make(nbytes=ROOM), there.make()
+        connect(near, far)
+        far.map_buffer(BLOCK, kind)
+        far.receive_there(length)
+        yield length, near, far
+        near.close()
+        far.close()
+
+
 @pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
 @pytest.mark.parametrize(("kind", "how"), UNTOLD)
 def test_a_senders_success_means_that_the_bytes_are_there(
     start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
 ) -> None:
     """Before the receiver polls, which it does when the memory has gone."""
-    here, there = start_child(*conditions), start_child(*conditions)
-    for length in LENGTHS:
-        near, far = here.make(nbytes=ROOM), there.make()
-        connect(near, far)
-        data = bytes(1 + i % 250 for i in range(length))
-        far.map_buffer(BLOCK, kind)
-        far.receive_there(length)
+    for length, near, far in each_length(start_child, conditions, kind):
+        data = pattern(length)
         assert send(near, length, data) == "SUCCESS", length
         assert far.read_buffer(length) == data, length
         far.change_buffer(how)
         assert statuses(far) == "SUCCESS", length
-        near.close()
-        far.close()
 
 
 @pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
@@ -120,18 +133,11 @@ def test_memory_goes_between_post_and_poll(
     start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
 ) -> None:
     """Whichever comes first, the message or the end of the memory: both ends say the same."""
-    here, there = start_child(*conditions), start_child(*conditions)
-    for length in LENGTHS:
-        near, far = here.make(nbytes=ROOM), there.make()
-        connect(near, far)
-        far.map_buffer(BLOCK, kind)
-        far.receive_there(length)
+    for length, near, far in each_length(start_child, conditions, kind):
         near.send(length)
         far.change_buffer(how)
         received = statuses(far)
         assert (statuses(near), received) in (BOTH_SUCCEED, BOTH_FAIL), length
-        near.close()
-        far.close()
 
 
 @pytest.mark.parametrize("conditions", UNWATCHED.values(), ids=UNWATCHED.keys())
@@ -140,14 +146,7 @@ def test_memory_that_went_before_the_message_fails_both(
     start_child: StartChild, kind: str, how: str, conditions: tuple[str, ...]
 ) -> None:
     """The sender's request ends although the receiver does not poll yet."""
-    here, there = start_child(*conditions), start_child(*conditions)
-    for length in LENGTHS:
-        near, far = here.make(nbytes=ROOM), there.make()
-        connect(near, far)
-        far.map_buffer(BLOCK, kind)
-        far.receive_there(length)
+    for length, near, far in each_length(start_child, conditions, kind):
         far.change_buffer(how)
         near.send(length)
         assert (statuses(near), statuses(far)) == BOTH_FAIL, length
-        near.close()
-        far.close()

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import Run
 from tests.robust.child import Child
 from tests.robust.conftest import StartChild, connect, namespace
-from tests.support import SANITIZED
 from tests.verbs.side import RemoteSide
 from verbena import verbs
 
@@ -135,7 +134,7 @@ def test_without_descriptors_a_channel_says_so(start_child: StartChild) -> None:
     assert caught.value.errno == errno.EMFILE
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow needs address space itself")
+@pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")
 def test_without_address_space_opening_says_so(start_child: StartChild) -> None:
     child = start_child(f"RLIMIT_AS={1 << 30}")
     assert refusal(child).errno == errno.ENOMEM

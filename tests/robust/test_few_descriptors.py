@@ -9,14 +9,14 @@ import subprocess
 
 import pytest
 
-from tests.support import SANITIZED, own_network, verbena_command
+from tests.support import own_network, verbena_command
 from verbena.cli import host
 from verbena.cli.finding import Verdict
 
 LIMITS = [24, 25, 26, 27, 28, 30, 44]
 pytestmark = [
     pytest.mark.debian,
-    pytest.mark.skipif(SANITIZED, reason="AddressSanitizer opens files of its own"),
+    pytest.mark.not_sanitized("AddressSanitizer opens files of its own"),
 ]
 
 

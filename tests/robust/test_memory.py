@@ -13,7 +13,6 @@ import pytest
 
 from tests.robust.conftest import StartChild, connect
 from tests.robust.test_conditions import carries_data
-from tests.support import SANITIZED
 from tests.verbs.side import RemoteSide
 
 MIB = 1 << 20
@@ -51,7 +50,10 @@ def group(tmp_path: Path) -> Iterator[Path]:
     """A control group with little memory, removed after its processes: to be asked for first."""
     made = limited_group(f"verbena-{tmp_path.parent.name}-{tmp_path.name}")
     if made is None:
-        pytest.skip("no control group with a limit of memory can be made here")
+        pytest.skip(
+            "no control group with a limit of memory can be made; run the tests as root, where"
+            " /sys/fs/cgroup is writable"
+        )
     yield made
     made.rmdir()
 
@@ -93,7 +95,7 @@ def test_a_process_that_is_killed_for_its_memory_takes_only_itself(
     carries_data(second, far)
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow needs address space itself")
+@pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")
 def test_work_goes_on_where_there_is_no_space_for_more(start_child: StartChild) -> None:
     near, far = start_child().make(kind="own"), start_child().make(kind="own")
     connect(near, far)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import pytest
 
 from tests.robust.conftest import StartChild, connect
-from tests.support import SANITIZED, own_network, verbena_command
+from tests.support import own_network, verbena_command
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PINGPONG = ["ibv_rc_pingpong", "-g", "1", "-e"]
-pytestmark = pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow is larger")
+pytestmark = pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")
 
 
 # In KiB, as `ulimit -v` takes them; of some the next power of two is near, of others far.

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.robust.conftest import StartChild, connect
-from tests.support import ROOT, SANITIZED
+from tests.support import ROOT
 from verbena import verbs
 
 
@@ -33,7 +33,7 @@ def test_every_number_of_descriptors() -> None:
     assert "ulimit -n" in done.stderr
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's shadow needs address space itself")
+@pytest.mark.not_sanitized("the shadow of AddressSanitizer takes address space itself")
 def test_every_amount_of_address_space() -> None:
     done = sweep("space")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -82,12 +82,12 @@ exec nc -ll -p {SHELL_PORT} -e /bin/sh
 def reason_not_to() -> str | None:
     """Why no guest can run here, or None."""
     if os.geteuid() != 0:
-        return "a virtual machine on a bridge needs root"
+        return "this user may not connect a virtual machine to a bridge; run the tests as root"
     if not os.path.exists("/dev/net/tun"):
-        return "there is no /dev/net/tun"
+        return "this system has no /dev/net/tun; modprobe tun, or docker run --device, makes one"
     for tool, package in TOOLS.items():
         if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
-            return f"{tool} (Debian: {package}) is not installed"
+            return f"{tool} is not installed; apt-get install {package} brings it"
     return None
 
 

@@ -24,12 +24,12 @@ Environment = dict[str, str]
 def reason_not_to() -> str | None:
     """Why namespaces cannot be made here, or None."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
+        return "this user may not make a network namespace; run the tests as root"
     if not shutil.which("ip"):
-        return "ip (Debian: iproute2) is not installed"
+        return "ip is not installed; apt-get install iproute2 brings it"
     tried = subprocess.run(["ip", "netns", "add", f"vbtry{os.getpid()}"], capture_output=True)
     if tried.returncode:
-        return f"network namespaces are forbidden here: {tried.stderr.decode().strip()}"
+        return f"{tried.stderr.decode().strip()}: no namespace; docker run --privileged allows it"
     subprocess.run(["ip", "netns", "del", f"vbtry{os.getpid()}"], check=True)
     return None
 

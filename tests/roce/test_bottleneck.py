@@ -19,7 +19,9 @@ from tests.roce.networks import Network
 
 pytestmark = [
     pytest.mark.debian,
-    pytest.mark.skipif(not shutil.which("tc"), reason="tc (Debian: iproute2) is not installed"),
+    pytest.mark.skipif(
+        not shutil.which("tc"), reason="tc is not installed; apt-get install iproute2 brings it"
+    ),
 ]
 
 MESSAGE = 65_536

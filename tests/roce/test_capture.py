@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -14,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Start
-from tests.native.test_tshark import FLAWS, NO_GUESSES, frames, icrc_by_zlib
+from tests.native.test_tshark import FLAWS, frames, icrc_by_zlib, run_tshark
 from tests.programs.pairs import Pair, start_pair
-from tests.support import plain_environment
 from verbena import capture, verbs
 
 pytestmark = pytest.mark.debian
 
-CHECKS = ("-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE")
 FIELDS = {
     "opcode": "infiniband.bth.opcode",
     "psn": "infiniband.bth.psn",
@@ -86,16 +83,7 @@ class Captured:
         return pair
 
     def tshark(self, *options: str) -> list[str]:
-        done = subprocess.run(
-            [self.find("tshark"), "-r", str(self.file), *NO_GUESSES, *CHECKS, *options],
-            env=plain_environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "cut short" not in done.stderr
-        return done.stdout.splitlines()
+        return run_tshark(self.find("tshark"), self.file, *options)
 
     def packets(self) -> list[Packet]:
         """Those of the file, which must be without a flaw."""

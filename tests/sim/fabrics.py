@@ -83,3 +83,14 @@ def chain(
 def credits(room: int, lanes: int = 1) -> dict[str, Any]:
     """Lanes with that many bytes of buffer for each input port."""
     return {"lanes": [{"flow": "credits", "room": room}] * lanes}
+
+
+def ring_of_four(world: World, **switch: Any) -> None:
+    """A host at each of four switches, whose routes go clockwise: flows of three links deadlock."""
+    nodes = [world.add_switch(3, **switch) for _ in range(4)]
+    for node in nodes:
+        world.connect(world.add_host(), 0, node, 0, **LINK)
+    for at, node in enumerate(nodes):
+        world.connect(node, 1, nodes[(at + 1) % 4], 2, **LINK)
+    for at, node in enumerate(nodes):
+        world.set_routes(node, [0 if host == at else 1 for host in range(4)])

@@ -34,7 +34,7 @@ def compilations(build: Path) -> list[tuple[Path, list[str]]]:
     """Source and command of each C file in a build folder."""
     ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}:/usr/bin")
     if ninja is None or not (build / "build.ninja").exists():
-        pytest.skip(f"{build} is not built by ninja")
+        pytest.skip(f"ninja did not build {build}; make setup has it do so")
     listed = ran([ninja, "-C", str(build), "-t", "compdb"]).stdout
     entries = json.loads(listed[listed.index("[") :])
     return [
@@ -52,7 +52,10 @@ def test_every_file_is_compiled_without_fused_operations() -> None:
     assert [str(at) for at, command in found if "-ffp-contract=off" not in command] == []
 
 
-@pytest.mark.skipif(platform.machine() not in PROCESSOR, reason="no such processor is known here")
+@pytest.mark.skipif(
+    platform.machine() not in PROCESSOR,
+    reason="such a processor is not known here; an entry of PROCESSOR makes it so",
+)
 def test_the_core_has_no_fused_operation_where_the_processor_has() -> None:
     """Where floating point counts: as it is compiled, and as the compiler would have it."""
     count = {"as built": 0, "fast": 0}
@@ -72,7 +75,10 @@ def test_the_core_has_no_fused_operation_where_the_processor_has() -> None:
     assert count["fast"] >= 5  # or there is nothing to be seen here
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64's gcc has -m32")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64",
+    reason="only gcc for x86-64 has -m32; a machine with such a processor runs this",
+)
 def test_the_core_compiles_for_a_32_bit_target(tmp_path: Path) -> None:
     """With the headers of the 64-bit library, which are the same: nothing is linked."""
     (tmp_path / "gnu").mkdir()
@@ -84,7 +90,8 @@ def test_the_core_compiles_for_a_32_bit_target(tmp_path: Path) -> None:
     (tmp_path / "probe.c").write_text("#include <stdlib.h>\n#include <stdatomic.h>\n")
     probe = ran(["gcc", *options, str(tmp_path / "probe.c")])
     if probe.returncode:
-        pytest.skip(f"gcc -m32 does not work here: {probe.stderr.splitlines()[-1]}")
+        why = probe.stderr.splitlines()[-1]
+        pytest.skip(f"gcc -m32 fails: {why}; apt-get install gcc-multilib may mend it")
     sources = [str(path) for room in ROOMS for path in sorted((NATIVE / room).glob("*.c"))]
     assert len(sources) > 80
     done = ran(["gcc", *options, *sources])

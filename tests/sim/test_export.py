@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.native.test_tshark import CHECKS, FLAWS, NO_GUESSES
+from tests.native.test_tshark import FLAWS, run_tshark
 from tests.sim.fabrics import star
 from tests.sim.programs import echo, ping
-from tests.support import plain_environment
 from verbena import sim
 from verbena.sim import Scenario, ScenarioResult, World
 from verbena.sim._world import STATES
@@ -279,15 +277,8 @@ def tshark(debian_program: Callable[[str], str]) -> Rows:
     wanted = [word for name in FIELDS.values() for word in ("-e", name)]
 
     def read(file: Path, kept: str) -> list[dict[str, str]]:
-        done = subprocess.run(
-            [program, "-r", str(file), *NO_GUESSES, *CHECKS, "-Y", kept, "-T", "fields", *wanted],
-            env=plain_environment(), capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "cut short" not in done.stderr
-        return [
-            dict(zip(FIELDS, line.split("\t"), strict=True)) for line in done.stdout.splitlines()
-        ]
+        lines = run_tshark(program, file, "-Y", kept, "-T", "fields", *wanted)
+        return [dict(zip(FIELDS, line.split("\t"), strict=True)) for line in lines]
 
     return read
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.fabrics import LINK, star
+from tests.sim.fabrics import LINK, ring_of_four, star
 from tests.sim.programs import ALL, called, calling, echo, ping, take_writes, write
 from verbena import aio, fabrics, sim, verbs
 
@@ -404,13 +404,7 @@ def test_a_send_that_nobody_receives_is_named() -> None:
 def test_packets_that_wait_for_each_other_are_named() -> None:
     world = sim.World(framing="bare", window=1 << 20, timeout=0)
     lane = {"flow": "credits", "room": 8 << 10}
-    nodes = [world.add_switch(3, lanes=[lane]) for _ in range(4)]
-    for node in nodes:
-        world.connect(world.add_host(), 0, node, 0, **LINK)
-    for at, node in enumerate(nodes):
-        world.connect(node, 1, nodes[(at + 1) % 4], 2, **LINK)
-    for at, node in enumerate(nodes):
-        world.set_routes(node, [0 if host == at else 1 for host in range(4)])
+    ring_of_four(world, lanes=[lane])
     world.add_flows([0, 1, 2, 3], [3, 0, 1, 2], 4 << 20)
 
     async def program() -> None:

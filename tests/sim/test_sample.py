@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import GIGABIT, LINK, MIB, MICROSECOND, credits, finish, star, until
+from tests.sim.fabrics import (
+    GIGABIT,
+    MIB,
+    MICROSECOND,
+    credits,
+    finish,
+    ring_of_four,
+    star,
+    until,
+)
 from verbena.sim import UNLIMITED, Deadlock, World, run
 
 SER = 4096 * 80
@@ -126,13 +135,7 @@ def test_sampling_ends() -> None:
 
 def test_a_deadlock_is_seen_although_somebody_looks() -> None:
     world = World(framing="bare", window=MIB, timeout=0)
-    nodes = [world.add_switch(3, **credits(8 << 10)) for _ in range(4)]
-    for node in nodes:
-        world.connect(world.add_host(), 0, node, 0, **LINK)
-    for at, node in enumerate(nodes):
-        world.connect(node, 1, nodes[(at + 1) % 4], 2, **LINK)
-    for at, node in enumerate(nodes):
-        world.set_routes(node, [0 if host == at else 1 for host in range(4)])
+    ring_of_four(world, **credits(8 << 10))
     world.add_flows([0, 1, 2, 3], [3, 0, 1, 2], 4 * MIB)
     world.sample(MICROSECOND)
     assert finish(world, "deadlock").check() is None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -278,9 +280,14 @@ def test_control_c_ends_points_that_run_and_those_that_wait() -> None:
         sweep(Scenario.parse(TEXT), seeds=8, workers=2, measure=interrupts)
 
 
+def dask_distributed() -> Any:
+    reason = "Dask's distributed is not installed; pip install '.[dask]' brings it"
+    return pytest.importorskip("dask.distributed", reason=reason)
+
+
 @pytest.mark.timeout(120)
 def test_the_same_call_on_a_dask_cluster() -> None:
-    distributed = pytest.importorskip("dask.distributed", reason="distributed is not installed")
+    distributed = dask_distributed()
     scenario = Scenario.parse(TEXT)
     here = sweep(scenario, OVER, seeds=[3], workers=1)
     with distributed.LocalCluster(
@@ -306,8 +313,8 @@ def test_the_same_call_on_a_dask_cluster() -> None:
 @pytest.mark.timeout(120)
 def test_a_worker_of_a_cluster_that_dies_names_the_point() -> None:
     """Dask's KilledWorker, which knows nothing of settings."""
-    distributed = pytest.importorskip("dask.distributed", reason="distributed is not installed")
-    dask = pytest.importorskip("dask", reason="dask is not installed")
+    distributed = dask_distributed()
+    dask = importlib.import_module("dask")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(

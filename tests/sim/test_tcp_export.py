@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.test_tshark import CHECKS, NO_GUESSES
+from tests.native.test_tshark import run_tshark
 from tests.sim.fabrics import GIGABIT, MIB, MICROSECOND, finish, star
-from tests.support import plain_environment
 from verbena.sim import World
 
 pytestmark = pytest.mark.debian
@@ -60,15 +58,8 @@ def tshark(debian_program: Callable[[str], str]) -> Rows:
     wanted = [word for name in FIELDS.values() for word in ("-e", name)]
 
     def read(file: Path, *checks: str) -> list[Row]:
-        options = [*NO_GUESSES, *CHECKS, *ABSOLUTE, *checks]
-        done = subprocess.run(
-            [program, "-r", str(file), *options, "-T", "fields", *wanted],
-            env=plain_environment(), capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return [
-            dict(zip(FIELDS, line.split("\t"), strict=True)) for line in done.stdout.splitlines()
-        ]
+        lines = run_tshark(program, file, *ABSOLUTE, *checks, "-T", "fields", *wanted)
+        return [dict(zip(FIELDS, line.split("\t"), strict=True)) for line in lines]
 
     return read
 

@@ -18,6 +18,7 @@ from tests.sim.fabrics import (
     chain,
     credits,
     finish,
+    ring_of_four,
     star,
     until,
 )
@@ -95,13 +96,7 @@ def ring(room: int, window: int, lanes: int = 1, lane: dict[str, Any] | None = N
     """Four switches; all flows go three links clockwise, on one lane."""
     world = World(framing="bare", window=window, timeout=0)
     switch = {"lanes": [lane] * lanes} if lane else credits(room, lanes)
-    nodes = [world.add_switch(3, **switch) for _ in range(4)]
-    for node in nodes:
-        world.connect(world.add_host(), 0, node, 0, **LINK)
-    for at, node in enumerate(nodes):
-        world.connect(node, 1, nodes[(at + 1) % 4], 2, **LINK)
-    for at, node in enumerate(nodes):
-        world.set_routes(node, [0 if host == at else 1 for host in range(4)])
+    ring_of_four(world, **switch)
     return world
 
 

@@ -181,6 +181,7 @@ def modes() -> Iterator[Mode]:
                         yield Mode(verb, kind, transport, chosen)
 
 
+NO_HUGE_PAGES = "the machine has no huge pages set aside"
 # What perftest itself does not do, or not here: the pattern of its words, and the reason.
 # Words of perftest, why they are no defect of the device, and of which modes that is so.
 REFUSALS: tuple[tuple[str, str, Callable[[Mode], bool]], ...] = (
@@ -196,7 +197,7 @@ REFUSALS: tuple[tuple[str, str, Callable[[Mode], bool]], ...] = (
     ),
     (
         r"Please configure hugepages",
-        "the machine has no huge pages set aside",
+        NO_HUGE_PAGES,
         lambda mode: "--use_hugepages" in mode.option.arguments,
     ),
     (r"ODP does not support UC", "perftest does not have it", lambda mode: mode.transport == "UC"),

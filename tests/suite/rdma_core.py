@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import verbena_command
+from tests.suite import processes
 
 DEBIAN_TESTS = Path("/usr/share/doc/rdma-core/tests")
 DEBIAN_PYTHON = "/usr/bin/python3"  # the one that has pyverbs
@@ -67,17 +66,8 @@ def run(
 ) -> Result:
     """Run one file over Verbena, in a process of its own."""
     program = (python, str(tests / "run_tests.py"), "--dev", "verbena0", "--gid", "1", "-v")
-    command = verbena_command("run", "--", *program, f"tests.{name}")
     try:
-        done = subprocess.run(
-            command,
-            env=os.environ | (env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT,
-        )
+        done = processes.run(*program, f"tests.{name}", env=env, timeout=LIMIT)
     except subprocess.TimeoutExpired as late:
         output = late.stdout or b""
         text = output.decode(errors="replace") if isinstance(output, bytes) else output

@@ -163,13 +163,21 @@ def test_an_error_counts_as_solicited(near: Side, far: Side) -> None:
     assert readable(near, 10)
 
 
-def test_each_queue_of_a_shared_channel_gets_its_event(ctx: verbs.Context) -> None:
+def shared_channel(
+    ctx: verbs.Context,
+) -> tuple[verbs.CompChannel, list[verbs.CQ], list[verbs.QP], verbs.MR]:
+    """Two connected queue pairs, each with a completion queue of the one channel."""
     channel = ctx.create_comp_channel()
     pd = ctx.alloc_pd()
     mr = pd.alloc(64, 15)
     cqs = [ctx.create_cq(8, channel) for _ in range(2)]
     qps = [pd.create_qp(send_cq=cq) for cq in cqs]
     verbs.connect_pair(*qps)
+    return channel, cqs, qps, mr
+
+
+def test_each_queue_of_a_shared_channel_gets_its_event(ctx: verbs.Context) -> None:
+    channel, cqs, qps, mr = shared_channel(ctx)
     for cq in cqs:
         cq.req_notify()
     for qp in qps:
@@ -178,12 +186,7 @@ def test_each_queue_of_a_shared_channel_gets_its_event(ctx: verbs.Context) -> No
 
 
 def test_waiting_for_one_queue_keeps_the_events_of_another(ctx: verbs.Context) -> None:
-    channel = ctx.create_comp_channel()
-    pd = ctx.alloc_pd()
-    mr = pd.alloc(64, 15)
-    cqs = [ctx.create_cq(8, channel) for _ in range(2)]
-    qps = [pd.create_qp(send_cq=cq) for cq in cqs]
-    verbs.connect_pair(*qps)
+    channel, cqs, qps, mr = shared_channel(ctx)
     cqs[1].req_notify()
     qps[1].write(mr, mr.addr, mr.rkey, 0, 8)
     assert cqs[0].wait(1, timeout=0.05) == []

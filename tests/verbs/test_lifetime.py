@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.support import SANITIZED
 from tests.verbs.conftest import Pair
 from verbena import verbs
 
@@ -245,8 +244,8 @@ def test_the_parent_works_on_after_its_child_has_cleaned_up(local_pair: Pair) ->
     assert far.bytes_at(0, 15) == b"before the fork"
 
 
-@pytest.mark.skipif(
-    SANITIZED, reason="AddressSanitizer's allocator keeps a lock over fork that a thread held"
+@pytest.mark.not_sanitized(
+    "the allocator of AddressSanitizer keeps a lock over fork that a thread held"
 )
 def test_a_forked_child_opens_the_device_for_itself() -> None:
     result = run(

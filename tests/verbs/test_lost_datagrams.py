@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support import clean_environment, own_network
+from tests.support import clean_environment, own_network, own_network_or_skip
 
 # One datagram twice, of QP `here` to QP `there`, after what `mistake` changed.
 PROGRAM = """
@@ -129,12 +129,10 @@ def test_a_datagram_longer_than_the_path_mtu_of_its_port_is_refused(port: str) -
 import subprocess
 subprocess.run(["ip", "link", "set", "lo", "mtu", "1500"], check=True)
 """
-    if not own_network():
-        pytest.skip("network namespaces are forbidden here")
-    program = shrunk + PROGRAM
+    network, program = own_network_or_skip(), shrunk + PROGRAM
     for length, ends in ((1024, "SUCCESS"), (1025, "LOC_LEN_ERR")):
         done = subprocess.run(
-            [*own_network(), sys.executable, "-c", program, f"length = {length}"],
+            [*network, sys.executable, "-c", program, f"length = {length}"],
             env=clean_environment() | {"VERBENA_PORT": port},
             capture_output=True,
             text=True,

@@ -17,7 +17,8 @@ NOT_OURS = {"mad"}
 FOUND = vectors()
 pytestmark = pytest.mark.skipif(
     not FOUND,
-    reason=f"packets of other projects are no part of this one, and {VECTORS} has no packets.json",
+    reason=f"{VECTORS / 'packets.json'}, which is no part of this project, is missing;"
+    " VERBENA_SHARED names the folder of one who has vectors/packets.json in it",
 )
 
 

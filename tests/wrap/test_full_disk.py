@@ -42,7 +42,9 @@ def check(done: subprocess.CompletedProcess[str], why: str) -> None:
     assert why in line
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="this user may not mount a small disk; run the tests as root"
+)
 @pytest.mark.parametrize("port", ["direct", "roce"])
 def test_a_full_disk_is_told_once(tmp_path: Path, port: str) -> None:
     kept, script = tmp_path / "kept.pcapng", 'mount -t tmpfs -o size=300k none "$1" && shift &&'

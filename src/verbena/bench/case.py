@@ -82,6 +82,13 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
+def unit_of(test: str, size: int) -> Unit:
+    """In what a test of perftest or UCX is reported: small messages are counted, others weighed."""
+    if test.endswith("_lat"):
+        return Unit.MICROSECONDS
+    return Unit.MILLIONS if size == SMALL else Unit.BANDWIDTH
+
+
 def expected_rate(size: int, per_second: float, bytes_per_second: float) -> float:
     """Operations per second when each has a cost and each byte has one."""
     return 1 / (1 / per_second + size / bytes_per_second)

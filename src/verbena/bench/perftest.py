@@ -14,7 +14,16 @@ from functools import cache
 from pathlib import Path
 
 from verbena import launch, verbs
-from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, size_text
+from verbena.bench.case import (
+    SMALL,
+    Effort,
+    Memory,
+    Sample,
+    Unit,
+    expected_rate,
+    size_text,
+    unit_of,
+)
 from verbena.bench.cores import Cores
 from verbena.bench.processes import (
     MeasureError,
@@ -62,9 +71,7 @@ class Perftest:
 
     @property
     def unit(self) -> Unit:
-        if self.test.endswith("_lat"):
-            return Unit.MICROSECONDS
-        return Unit.MILLIONS if self.size == SMALL else Unit.BANDWIDTH
+        return unit_of(self.test, self.size)
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate
+from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, unit_of
 from verbena.bench.cores import Cores
 from verbena.bench.processes import (
     MeasureError,
@@ -48,9 +48,7 @@ class Ucx:
 
     @property
     def unit(self) -> Unit:
-        if self.test.endswith("_lat"):
-            return Unit.MICROSECONDS
-        return Unit.MILLIONS if self.size == SMALL else Unit.BANDWIDTH
+        return unit_of(self.test, self.size)
 
     @property
     def label(self) -> str:

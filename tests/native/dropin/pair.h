@@ -92,7 +92,7 @@ static inline uint8_t pair_gid_index(struct pair *pair)
         return 1;
     CHECK_EQ(ibv_query_gid(pair->context, 1, 2, &gid), 0);
     if (memcmp(&gid, &none, sizeof(gid)) == 0) {
-        printf("no interface has an address\n");
+        printf("no interface has an address; `ip link set lo up` gives it one\n");
         exit(77);
     }
     return 2;

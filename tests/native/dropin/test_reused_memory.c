@@ -442,7 +442,8 @@ static void of_another_process(void)
 int main(void)
 {
     if (!getenv("LD_PRELOAD") || !strstr(getenv("LD_PRELOAD"), "libverbena_paths")) {
-        printf("without the library of `verbena run` nobody sees it\n");
+        printf("the library of `verbena run` is not here; LD_PRELOAD with libverbena_paths.so "
+               "loads it\n");
         return 77;
     }
     RUN(what_took_the_memorys_place_is_left_alone);
