@@ -366,7 +366,7 @@ int main(void)
 
     signal(SIGPIPE, SIG_IGN);
     if (setrlimit(RLIMIT_NOFILE, &enough)) {
-        printf("a process may not have 4096 descriptors here\n");
+        printf("a process may not have 4096 descriptors here; ulimit -n 4096 allows them\n");
         return 77;
     }
     RUN(test_an_owner_that_is_busy);

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from tests.docs.blocks import blocks
-from tests.support import ROOT, SANITIZED, clean_environment, own_network, plain_environment
+from tests.support import ROOT, clean_environment, own_network, plain_environment
 from verbena import cli
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -217,7 +217,7 @@ def test_the_page_names_the_source_in_a_variable_and_nowhere_else() -> None:
     assert "verbena-rdma" not in (ROOT / "docs" / "ci.md").read_text()
 
 
-@pytest.mark.skipif(SANITIZED, reason="a sanitized build is never packaged")
+@pytest.mark.not_sanitized("a build with sanitizers is never packaged")
 @pytest.mark.timeout(400)
 def test_a_job_installs_what_its_variable_names(runner: Runner) -> None:
     """Here that is this checkout. Nothing is fetched, and nothing gets into the tests' own

@@ -72,7 +72,7 @@ static VB_COLD int give_up_on_peer(struct vb_qp *qp, const struct ibv_send_wr *w
  * still there to look at: then it is not the receiver that was not ready. */
 static bool has_ended(const struct vb_peer *peer)
 {
-    struct pollfd socket = {.fd = atomic_load(&peer->socket)};
+    struct pollfd socket = {.fd = atomic_load(&peer->socket), .events = 0};
 
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLHUP | POLLERR));
 }
