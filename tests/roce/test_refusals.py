@@ -75,6 +75,6 @@ def test_perftest_ends_well_under_attack(network: Network, stranger: Host, progr
     counted = {name: int(number) for _, name, number in COUNTED.findall(pair.server.output)}
     assert counted["received"] + counted["receive_bad_icrc"] > 1000, pair.server.output
     # For processes that there are none, and for the queue pair itself, the first of its process.
-    assert counted["drop_absent"] + counted["drop_busy_owner"] > 0
+    assert counted.get("drop_absent", 0) + counted.get("drop_busy_owner", 0) > 0
     assert counted["drop_source"] > 0
     assert counted["receive_bad_length"] > 0
