@@ -33,6 +33,7 @@ BY_PACKETS = [
 ]
 # And with the library in front that `verbena run` preloads.
 WATCHED = [
+    "dropin/test_freed_memory",
     "dropin/test_faults",
     "dropin/test_regions",
     "dropin/test_reused_memory",
