@@ -34,6 +34,7 @@ BY_PACKETS = [
 # And with the library in front that `verbena run` preloads; it is all that ALONE_WATCHED is about.
 ALONE_WATCHED = "dropin/test_reused_memory"
 WATCHED = [
+    "dropin/test_freed_memory",
     "dropin/test_faults",
     "dropin/test_regions",
     ALONE_WATCHED,

@@ -70,6 +70,17 @@ LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 LIBC.free.argtypes = [ctypes.c_void_p]
 LIBC.malloc.argtypes = [ctypes.c_size_t]
 LIBC.malloc.restype = ctypes.c_void_p
+
+
+def cxx() -> ctypes.CDLL:
+    """C++'s new[] and delete[], by their names in its library."""
+    found = ctypes.CDLL("libstdc++.so.6")
+    found._Znam.argtypes = [ctypes.c_size_t]
+    found._Znam.restype = ctypes.c_void_p
+    found._ZdaPv.argtypes = [ctypes.c_void_p]
+    return found
+
+
 M_MMAP_THRESHOLD = -3
 
 
@@ -228,8 +239,8 @@ class RobustSide(Side):
     def map_buffer(self, nbytes: int, kind: str) -> None:
         """A region of whole pages: of Verbena's heap ("alloc"), or of the program's own memory.
 
-        "own" is a mapping, "malloc" a block that libc maps and unmaps by itself, "file" a shared
-        mapping of a file without a name.
+        "own" is a mapping, "malloc" a block that libc maps and unmaps by itself, "new" one of
+        C++, "file" a shared mapping of a file without a name.
         """
         if kind == "alloc":
             self.buffer = self.pd.alloc(nbytes, ALL)
@@ -241,7 +252,10 @@ class RobustSide(Side):
         else:
             LIBC.mallopt(M_MMAP_THRESHOLD, 1 << 17)  # set once, it stays
             # Unmapped, a Block is free for good: nothing else gets its address.
-            addr = LIBC.malloc(nbytes) if kind == "malloc" else Block(nbytes).addr
+            if kind == "new":
+                addr = cxx()._Znam(nbytes)
+            else:
+                addr = LIBC.malloc(nbytes) if kind == "malloc" else Block(nbytes).addr
             self.buffer = self.pd.reg_mr((ctypes.c_char * nbytes).from_address(addr), ALL)
         self.span = self.buffer.addr, nbytes
 
@@ -261,6 +275,8 @@ class RobustSide(Side):
             assert LIBC.syscall(call, ctypes.c_void_p(at), ctypes.c_size_t(nbytes)) == 0
         elif how == "free":
             LIBC.free(at)
+        elif how == "delete":
+            cxx()._ZdaPv(at)
         elif how == "shorten":
             os.ftruncate(self.file, 0)
         else:

@@ -14,6 +14,7 @@ import pytest
 from tests.robust.conftest import StartChild, connect
 from tests.support import own_network
 from tests.verbs.side import RemoteSide
+from verbena._native import sanitized
 
 LENGTHS = [1, 29, 9000, 60000]  # in the completion, on the stage, and at once
 ROOM = 65536
@@ -87,6 +88,37 @@ def test_both_ends_say_the_same(
         lost = before and (how == "deregister" or kind == "own")
         ends = outcome(near, far, how, before, length, kind)
         assert ends == (BOTH_FAIL if lost else BOTH_SUCCEED), (how, before, length)
+        near.close()
+        far.close()
+
+
+# ---- memory goes by libc's own doing, or past libc ----
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("malloc", "free"), ("new", "delete"), ("own", "system call")]
+)
+def test_under_verbena_run_both_ends_say_the_same(
+    start_child: StartChild, kind: str, how: str, before: bool
+) -> None:
+    """What had arrived is a success of both, what comes later fails both."""
+    if sanitized() and kind != "own":
+        pytest.skip("AddressSanitizer's free() comes first, and gives nothing back")
+    here, there = start_child("watched"), start_child("watched")
+    for length in LENGTHS:
+        near, far = here.make(nbytes=ROOM), there.make()
+        connect(near, far)
+        far.map_buffer(BLOCK, kind)
+        far.receive_there(length)
+        if before:
+            far.change_buffer(how)
+        near.send(length)
+        ends = [statuses(near)]
+        if not before:
+            far.change_buffer(how)
+        ends.append(statuses(far))
+        assert tuple(ends) == (BOTH_FAIL if before else BOTH_SUCCEED), length
         near.close()
         far.close()
 

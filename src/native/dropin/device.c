@@ -109,6 +109,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     vb_thread_forget_number();
+    vb_watch_forget();
     for (struct vb_open *each = opened; each; each = each->next) {
         vb_open_kill(each);
         vb_lines_init(&each->lines); /* a thread of the parent's may have held the lock */

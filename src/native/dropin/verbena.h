@@ -73,14 +73,18 @@ int verbena_set_fault(struct ibv_context *context, const char *text, char *error
 
 /*
  * What the watching library tells (preload/paths/watch), see memory/watch.h and vb_guard_action: it
- * is there; memory is about to be protected, or perhaps moved (1: a region is there); it is about
- * to be unmapped or replaced (1: a region is there, and the next is to be called), and was or was
- * not; the calling thread's signal mask changed.
+ * is there (and asks where regions may be); memory is about to be protected, or perhaps moved (1: a
+ * region is there); the C library gets it back (1: as before); it is about to be unmapped or
+ * replaced (1: a region is there, and the next is to be called), and was or was not; it has been
+ * unmapped; the calling thread's signal mask changed.
  */
 void verbena_watch_begin(void);
+const void *verbena_watch_map(void);
 int verbena_mapping_changes(const void *at, size_t n);
+int verbena_mapping_freed(const void *at, size_t n);
 int verbena_mapping_goes(const void *at, size_t n);
 void verbena_mapping_went(const void *at, size_t n, int went);
+void verbena_mapping_lost(const void *at, size_t n);
 int verbena_fault_action(int number, const struct sigaction *action, struct sigaction *old);
 void verbena_mask_changes(void);
 

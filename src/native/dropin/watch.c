@@ -15,6 +15,21 @@ VB_EXPORT int verbena_mapping_changes(const void *at, size_t n)
     return vb_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
 }
 
+VB_EXPORT int verbena_mapping_freed(const void *at, size_t n)
+{
+    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_FREED);
+}
+
+VB_EXPORT void verbena_mapping_lost(const void *at, size_t n)
+{
+    vb_watch_change((uintptr_t)at, n, VB_MAPPING_LOST);
+}
+
+VB_EXPORT const void *verbena_watch_map(void)
+{
+    return vb_watch_map();
+}
+
 VB_EXPORT int verbena_mapping_goes(const void *at, size_t n)
 {
     return vb_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);

@@ -193,6 +193,7 @@ void vb_adapter_open_locks(struct vb_adapter *adapter)
     pthread_mutex_init(&adapter->mutex, NULL);
     pthread_mutex_init(&adapter->groups, NULL);
     pthread_mutex_init(&adapter->lifetime, NULL);
+    pthread_mutex_init(&adapter->gone_mutex, NULL);
     pthread_mutex_init(&adapter->xrc, NULL);
     pthread_mutex_init(&adapter->binding, NULL);
 }

@@ -67,10 +67,11 @@ struct vb_adapter {
     pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
                             locks of queues */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
-    struct vb_keys keys;     /* of memory regions */
-    struct vb_range *ranges; /* of regions whose memory may go (gone.h) */
-    struct vb_qp **qps;      /* by table index; NULL where none is */
-    uint64_t *live;          /* a bit for each of these that may carry requests (vb_qp_set_live) */
+    struct vb_keys keys;        /* of memory regions */
+    struct vb_range *ranges;    /* of regions whose memory may go (gone.h), under… */
+    pthread_mutex_t gone_mutex; /* …this, with which nobody frees or waits */
+    struct vb_qp **qps;         /* by table index; NULL where none is */
+    uint64_t *live; /* a bit for each of these that may carry requests (vb_qp_set_live) */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */

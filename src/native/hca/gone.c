@@ -119,9 +119,9 @@ void vb_gone_enter(struct vb_mr *mr)
         return;
     mr->range.low = entry->addr;
     mr->range.high = entry->addr + entry->length;
-    pthread_mutex_lock(&adapter->mutex);
+    pthread_mutex_lock(&adapter->gone_mutex);
     vb_ranges_add(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->gone_mutex);
     mr->is_watched = true;
     vb_watch_range(entry->addr, entry->length);
 }
@@ -132,9 +132,9 @@ void vb_gone_leave(struct vb_mr *mr)
 
     if (!mr->is_watched)
         return;
-    pthread_mutex_lock(&adapter->mutex);
+    pthread_mutex_lock(&adapter->gone_mutex);
     vb_ranges_remove(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->gone_mutex);
     mr->is_watched = false;
 }
 
@@ -156,8 +156,17 @@ struct change {
     struct vb_adapter *adapter;
     uint64_t low, high;
     bool met;
+    bool fresh;    /* of what is about to go, something had not gone yet */
     bool may_wait; /* a payload may wait for its poll, since no mapping there has changed before */
 };
+
+static void meet(struct vb_range *range, void *with)
+{
+    struct change *change = with;
+
+    (void)range;
+    change->met = true;
+}
 
 static void move(struct vb_range *range, void *with)
 {
@@ -192,15 +201,28 @@ static void set_bits(const struct marked *marked, uint64_t from, const struct ch
         atomic_fetch_or(&marked->map[from + word], bits_in(pages, word));
 }
 
+static bool all_went(const struct marked *marked, const struct change *change)
+{
+    struct pages pages = pages_of(marked, change->low, change->high);
+
+    for (uint64_t word = pages.first / WORD; is_in(marked, pages, word); ++word)
+        if (bits_in(pages, word) & ~atomic_load(&marked->map[word]))
+            return false;
+    return true;
+}
+
 static void mark(struct vb_range *range, void *with)
 {
-    const struct change *change = with;
+    struct change *change = with;
     struct vb_mr_shared *entry = entry_of(of(range));
     struct marked marked;
 
-    if (!(atomic_load(&entry->pd) & VB_PD_GONE))
+    if (!(atomic_load(&entry->pd) & VB_PD_GONE)) {
         give_map(change->adapter, entry);
+        change->fresh = true;
+    }
     marked = marked_of(&change->adapter->self, entry);
+    change->fresh |= !all_went(&marked, change);
     set_bits(&marked, marked.words, change);
     atomic_fetch_or(&entry->pd, VB_PD_GONE);
 }
@@ -231,9 +253,9 @@ static void visit(struct change *change, vb_range_visitor *each)
 {
     struct vb_adapter *adapter = change->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    pthread_mutex_lock(&adapter->gone_mutex);
     vb_ranges_visit(adapter->ranges, change->low, change->high, each, change);
-    pthread_mutex_unlock(&adapter->mutex);
+    pthread_mutex_unlock(&adapter->gone_mutex);
 }
 
 /* Whole pages go, whatever the length says. */
@@ -244,10 +266,26 @@ static uint64_t end_of(uintptr_t at, size_t n)
     return end < at || end > UINT64_MAX - page ? UINT64_MAX : (end + page - 1) & ~(page - 1);
 }
 
+/* Its caller may be anywhere, even in Verbena with a lock: nothing is waited for. */
+static bool lose(struct change *change)
+{
+    visit(change, mark);
+    visit(change, went);
+    visit(change, unmark);
+    return true;
+}
+
 bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb_mapping change)
 {
     struct change found = {.adapter = adapter, .low = at, .high = end_of(at, n)};
 
+    if (change == VB_MAPPING_FREED)
+        found.high = at + n < at ? UINT64_MAX : at + n; /* the rest of the page is other blocks' */
+    if (change == VB_MAPPING_FREED) {
+        visit(&found, meet); /* nearly always nothing, and getpid() costs more */
+        if (!found.met)
+            return false;
+    }
     if (adapter->self.header->pid != (uint32_t)getpid())
         return false; /* a child's memory, which is no region's */
     if (change == VB_MAPPING_WENT)
@@ -257,11 +295,14 @@ bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb
         return true;
     }
     visit(&found, move);
+    if (change == VB_MAPPING_LOST)
+        return found.met && lose(&found);
     if (found.may_wait)
         vb_mr_settle(adapter);
     if (found.met && change == VB_MAPPING_GOES) {
         visit(&found, mark);
-        vb_mr_settle(adapter);
+        if (found.fresh)
+            vb_mr_settle(adapter);
     }
     return found.met;
 }

@@ -25,8 +25,8 @@ void vb_gone_forget(struct vb_mr *mr);
 
 /*
  * The program changes its mapping of [at, +n): see enum vb_mapping. True if a region is there. Of
- * VB_MAPPING_PROTECTED and VB_MAPPING_GOES this returns when what has arrived for regions there is
- * in them, and of the latter when no request touches the memory any more, or will.
+ * what is about to happen (or may, VB_MAPPING_FREED) this returns when what has arrived for regions
+ * there is in them, and of VB_MAPPING_GOES when no request touches the memory any more, or will.
  */
 bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb_mapping change);
 

@@ -9,6 +9,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +198,94 @@ static uint8_t *by_shmdt(uint8_t *memory)
     return NULL;
 }
 
+#ifndef __SANITIZE_ADDRESS__
+
+enum { BLOCK = 1 << 20 };
+
+/* Kept from the compiler, which knows what free() does. */
+static void *volatile block;
+
+static uint8_t *allocate_block(void)
+{
+    block = malloc(BLOCK); /* by a mapping of its own */
+    CHECK(block);
+    return block;
+}
+
+static uint8_t *allocate_aligned(void)
+{
+    void *memory;
+
+    CHECK_EQ(posix_memalign(&memory, 1 << 16, BLOCK), 0);
+    return block = memory;
+}
+
+static uint8_t *by_free(uint8_t *memory)
+{
+    free(memory);
+    return NULL;
+}
+
+static uint8_t *by_realloc(uint8_t *memory)
+{
+    return realloc(memory, 64 * (size_t)BLOCK);
+}
+
+static uint8_t *by_reallocarray(uint8_t *memory)
+{
+    return reallocarray(memory, 64, BLOCK);
+}
+
+static uint8_t *by_realloc_of_nothing(uint8_t *memory)
+{
+    CHECK(!realloc(memory, 0));
+    return NULL;
+}
+
+/* The region is in the pages behind what is left. */
+static uint8_t *allocate_end(void)
+{
+    return allocate_block() + BLOCK - 2 * BYTES;
+}
+
+static uint8_t *by_realloc_that_shrinks(uint8_t *memory)
+{
+    CHECK(realloc(block, BLOCK / 2) == block);
+    CHECK(memory > (uint8_t *)block);
+    return NULL;
+}
+
+#endif
+
+static uint8_t *by_syscall(uint8_t *memory)
+{
+    CHECK_EQ(syscall(SYS_munmap, memory, BYTES), 0);
+    return NULL;
+}
+
+static uint8_t *by_syscall_mprotect(uint8_t *memory)
+{
+    CHECK_EQ(syscall(SYS_mprotect, memory, BYTES, PROT_READ), 0);
+    return memory;
+}
+
+static uint8_t *by_syscall_mmap(uint8_t *memory)
+{
+    CHECK_EQ(
+        syscall(SYS_mmap, memory, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        (intptr_t)memory);
+    return NULL;
+}
+
+static uint8_t *by_syscall_mremap(uint8_t *memory)
+{
+    uint8_t *target = map_page();
+
+    CHECK_EQ(syscall(SYS_mremap, memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, target),
+             (intptr_t)target);
+    return target;
+}
+
 /* Gone after it has arrived: both ends succeed, and the bytes are where the memory went. */
 static void what_has_arrived_is_there_after(uint8_t *(*make)(void), uint8_t *(*take)(uint8_t *))
 {
@@ -245,9 +334,25 @@ static void however_memory_goes(void)
     static const struct {
         uint8_t *(*make)(void);
         uint8_t *(*take)(uint8_t *);
-    } ways[] = {{allocate, by_munmap}, {allocate, by_mprotect}, {allocate, by_pkey_mprotect},
-                {allocate, by_mmap},   {allocate, by_mmap64},   {allocate, by_mremap},
-                {attach, by_shmdt}};
+    } ways[] = {{allocate, by_munmap},
+                {allocate, by_mprotect},
+                {allocate, by_pkey_mprotect},
+                {allocate, by_mmap},
+                {allocate, by_mmap64},
+                {allocate, by_mremap},
+                {attach, by_shmdt},
+#ifndef __SANITIZE_ADDRESS__ /* whose free() comes first, and gives nothing back */
+                {allocate_block, by_free},
+                {allocate_aligned, by_free},
+                {allocate_block, by_realloc},
+                {allocate_block, by_reallocarray},
+                {allocate_block, by_realloc_of_nothing},
+                {allocate_end, by_realloc_that_shrinks},
+#endif
+                {allocate, by_syscall},
+                {allocate, by_syscall_mprotect},
+                {allocate, by_syscall_mmap},
+                {allocate, by_syscall_mremap}};
 
     for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); ++i) {
         pid_t child = fork();
@@ -256,7 +361,10 @@ static void however_memory_goes(void)
             what_has_arrived_is_there_after(ways[i].make, ways[i].take);
             _exit(0);
         }
-        CHECK_EQ(finished(child), 0);
+        if (finished(child)) {
+            fprintf(stderr, "way %zu\n", i);
+            exit(1);
+        }
     }
 }
 

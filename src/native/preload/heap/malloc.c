@@ -74,6 +74,20 @@ EXPORT void free(void *block)
         next->free(block);
 }
 
+/* For the library that watches what is freed (preload/paths/watch): whether the block is of this
+ * library, and where free() sends one that is not. */
+EXPORT int verbena_heap_has(const void *block)
+{
+    return vb_shared_contains(block) || vb_early_contains(block);
+}
+
+EXPORT void *verbena_heap_next_free(void)
+{
+    const struct vb_next *next = vb_next();
+
+    return next ? (void *)(uintptr_t)next->free : NULL;
+}
+
 // ---- realloc ----------------------------------------------------------------------------------
 
 static void *move(void *block, size_t before, size_t size)

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * free() and realloc(), because glibc then calls its own munmap and brk, which mappings.c does not
+ * see. A block that glibc mapped for itself goes like any mapping. The memory of another block may
+ * go at any later time, so what has arrived for regions in it is put there when it is freed, and
+ * from then on it is looked whether the heap has become shorter. Blocks are freed at any time, also
+ * before constructors run and while Verbena has locks: a block that touches no region's page costs
+ * a few comparisons, and of another allocator's block nothing is read.
+ */
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <malloc.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory/watch.h"
+#include "preload/paths/next.h"
+#include "preload/paths/watch/watch.h"
+
+typedef void free_function(void *block);
+
+static void look_up(void *block);
+
+/* Set by the first call, which comes before there are threads. */
+static free_function *next_free = look_up;
+/* NULL: blocks are not glibc's, or the constructor has not run. With --shared-heap it is the second
+ * in place of the first: a block may be that library's then, and has another header. */
+static const struct vb_watch_map *watched_map, *mixed_map;
+/* A block was freed with a region in it, so any later call may unmap that region's memory. */
+static bool is_loose;
+/* What is told below may free memory itself. */
+static __thread bool is_telling __attribute__((tls_model("initial-exec")));
+
+/* ---- who frees ---- */
+
+/* dlsym frees its last error message, if that. */
+static void keep(void *block)
+{
+    (void)block;
+}
+
+static void find_next(void)
+{
+    free_function *found;
+
+    next_free = keep;
+    found = (free_function *)dlsym(RTLD_NEXT, "free");
+    if (found)
+        next_free = found;
+}
+
+static void look_up(void *block)
+{
+    find_next();
+    next_free(block);
+}
+
+static const void *object_of(const void *function)
+{
+    Dl_info info;
+
+    return function && dladdr(function, &info) ? info.dli_fbase : NULL;
+}
+
+static const void *address(free_function *function)
+{
+    return (const void *)(uintptr_t)function;
+}
+
+/* The allocator behind us and behind the shared heap, by which one library it is in. */
+static const void *allocator(void)
+{
+    const void *next = object_of(address(next_free));
+
+    if (verbena_heap_next_free &&
+        next == object_of((const void *)(uintptr_t)verbena_heap_next_free))
+        return object_of(verbena_heap_next_free());
+    return next;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    if (next_free == look_up)
+        find_next();
+    if (verbena_watch_map &&
+        allocator() == object_of((const void *)(uintptr_t)gnu_get_libc_version))
+        *(verbena_heap_has ? &mixed_map : &watched_map) = verbena_watch_map();
+}
+
+/* ---- a block of glibc's ---- */
+
+/* The word before a block: its length, with the header of two words, and bits. */
+enum { IS_MAPPED = 2, IS_OF_ARENA = 4, BITS = 7, HEADER = 2 * sizeof(size_t) };
+
+static size_t word_before(const void *block)
+{
+    return ((const size_t *)block)[-1];
+}
+
+static uintptr_t end_of(const void *block)
+{
+    return (uintptr_t)block - HEADER + (word_before(block) & ~(size_t)BITS);
+}
+
+static inline bool may_meet(const struct vb_watch_map *map, const void *block)
+{
+    size_t word = word_before(block);
+
+    return is_loose || (word & IS_MAPPED) ||
+           vb_watch_may_meet(map, (uintptr_t)block, (word & ~(size_t)BITS) - sizeof(size_t));
+}
+
+__attribute__((noinline)) static bool may_concern_mixed(const void *block)
+{
+    return mixed_map && !verbena_heap_has(block) && may_meet(mixed_map, block);
+}
+
+/* So that free() and realloc() of most blocks go on by a jump, without a frame. */
+static inline bool may_concern(const void *block)
+{
+    if (!block)
+        return false;
+    return watched_map ? may_meet(watched_map, block) : may_concern_mixed(block);
+}
+
+/* ---- what may go with it ---- */
+
+/* A block as it was before the call, and the end of the heap then. */
+struct block {
+    uintptr_t low, high;
+    bool is_mapped, is_of_arena;
+    bool is_told; /* a region is there */
+    const uint8_t *heap_end;
+};
+
+static void tell_mapped(struct block *block)
+{
+    block->low &= ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    block->is_told = verbena_mapping_goes((const void *)block->low, block->high - block->low);
+}
+
+static void tell_freed(struct block *block)
+{
+    const struct vb_watch_map *map = watched_map ? watched_map : mixed_map;
+
+    block->high += sizeof(size_t); /* a block's last word is in the next one's header */
+    block->is_told = vb_watch_may_meet(map, block->low, block->high - block->low) &&
+                     verbena_mapping_freed((const void *)block->low, block->high - block->low);
+    if (block->is_told)
+        __atomic_store_n(&is_loose, true, __ATOMIC_RELAXED);
+}
+
+static struct block before(const void *at)
+{
+    struct block block = {.low = (uintptr_t)at,
+                          .high = end_of(at),
+                          .is_mapped = word_before(at) & IS_MAPPED,
+                          .is_of_arena = word_before(at) & IS_OF_ARENA};
+
+    is_telling = true;
+    if (block.is_mapped)
+        tell_mapped(&block);
+    else
+        tell_freed(&block);
+    block.heap_end = sbrk(0);
+    return block;
+}
+
+static void heap_was(const uint8_t *end)
+{
+    const uint8_t *now = sbrk(0);
+
+    if (is_loose && now < end)
+        verbena_mapping_lost(now, (size_t)(end - now));
+}
+
+/* An arena is unmapped as a whole. */
+static void arena_had(const struct block *block)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    unsigned char there;
+    int error = errno;
+
+    if (mincore((void *)(block->low & ~(page - 1)), page, &there) && errno == ENOMEM)
+        verbena_mapping_lost((const void *)block->low, block->high - block->low);
+    errno = error;
+}
+
+static void after(const struct block *block)
+{
+    if (block->is_told && !block->is_mapped && block->is_of_arena)
+        arena_had(block);
+    heap_was(block->heap_end);
+    is_telling = false;
+}
+
+static void mapped_went(const struct block *block, uintptr_t from)
+{
+    if (block->is_told && from < block->high)
+        verbena_mapping_went((const void *)from, block->high - from, true);
+}
+
+/* ---- the calls ---- */
+
+__attribute__((noinline, cold)) static void free_told(void *at)
+{
+    struct block block;
+
+    if (is_telling) {
+        next_free(at);
+        return;
+    }
+    block = before(at);
+    next_free(at);
+    if (block.is_mapped)
+        mapped_went(&block, block.low);
+    after(&block);
+}
+
+VB_EXPORT void free(void *block)
+{
+    if (__builtin_expect(may_concern(block), 0))
+        free_told(block);
+    else
+        next_free(block);
+}
+
+/* A mapped block that stays where it is keeps its beginning. */
+static void mapped_became(const struct block *block, const void *now)
+{
+    uintptr_t end = end_of(now);
+
+    if (!block->is_told)
+        return;
+    verbena_mapping_went((const void *)block->low, block->high - block->low, false);
+    if (end < block->high && verbena_mapping_goes((const void *)end, block->high - end))
+        mapped_went(block, end);
+}
+
+static void *realloc_told(void *at, size_t size)
+{
+    uintptr_t old = (uintptr_t)at;
+    struct block block;
+    void *now;
+
+    if (is_telling)
+        return VB_NEXT(realloc)(at, size);
+    block = before(at);
+    now = VB_NEXT(realloc)(at, size);
+    if (block.is_mapped && (now ? (uintptr_t)now == old : size != 0))
+        mapped_became(&block, (const void *)old);
+    else if (block.is_mapped)
+        mapped_went(&block, block.low);
+    after(&block);
+    return now;
+}
+
+VB_EXPORT void *realloc(void *block, size_t size)
+{
+    return may_concern(block) ? realloc_told(block, size) : VB_NEXT(realloc)(block, size);
+}
+
+VB_EXPORT int malloc_trim(size_t pad)
+{
+    const uint8_t *end = sbrk(0);
+    int result = VB_NEXT(malloc_trim)(pad);
+
+    heap_was(end);
+    return result;
+}
