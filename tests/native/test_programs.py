@@ -32,12 +32,12 @@ BY_PACKETS = [
     "dropin/test_wr_calls",
 ]
 # And with the library in front that `verbena run` preloads; it is all that ALONE_WATCHED is about.
-ALONE_WATCHED = "dropin/test_reused_memory"
+ALONE_WATCHED = ["dropin/test_reused_memory", "dropin/test_freed_memory"]
 WATCHED = [
-    "dropin/test_freed_memory",
     "dropin/test_faults",
     "dropin/test_regions",
-    ALONE_WATCHED,
+    *([] if SANITIZED else ["dropin/test_freed_memory"]),  # its free() would come first
+    "dropin/test_reused_memory",
     "dropin/test_watched_calls",
 ]
 CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says to the core
@@ -45,7 +45,7 @@ CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says t
 
 def elsewhere() -> list[str]:
     """Programs that would only skip here: of a sanitized build none can measure its own memory."""
-    return [ALONE_WATCHED, *(["test_roce_idle"] if SANITIZED else [])]
+    return [*ALONE_WATCHED, *(["test_roce_idle"] if SANITIZED else [])]
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too

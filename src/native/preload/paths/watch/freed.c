@@ -4,11 +4,14 @@
  * see. A block that glibc mapped for itself goes like any mapping. The memory of another block may
  * go at any later time, so what has arrived for regions in it is put there when it is freed, and
  * from then on it is looked whether the heap has become shorter. Blocks are freed at any time, also
- * before constructors run and while Verbena has locks: a block that touches no region's page costs
- * a few comparisons, and of another allocator's block nothing is read.
+ * before constructors run: a block that touches no region's page costs a few comparisons, and of
+ * another allocator's block nothing is read. Verbena frees its own blocks while it has locks, so of
+ * what it or the C library frees nothing is told, which could wait for such a lock: a region may
+ * cover the page of such a block, but is not made for it.
  */
 #include <errno.h>
 #include <gnu/libc-version.h>
+#include <link.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,10 +84,60 @@ static const void *allocator(void)
     return next;
 }
 
+/* ---- whose call it is ---- */
+
+struct object {
+    uintptr_t low, high;
+};
+
+/* libibverbs and the C library: set before there are threads. */
+static struct object quiet[2];
+
+static struct object extent_of(const struct dl_phdr_info *info)
+{
+    struct object object = {UINTPTR_MAX, 0};
+
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        uintptr_t low = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+
+        if (info->dlpi_phdr[i].p_type != PT_LOAD)
+            continue;
+        object.low = low < object.low ? low : object.low;
+        low += info->dlpi_phdr[i].p_memsz;
+        object.high = low > object.high ? low : object.high;
+    }
+    return object;
+}
+
+static bool is_in(const struct object *object, uintptr_t at)
+{
+    return at >= object->low && at < object->high;
+}
+
+static int note_quiet(struct dl_phdr_info *info, size_t size, void *context)
+{
+    const uintptr_t inside[] = {(uintptr_t)verbena_mapping_goes, (uintptr_t)gnu_get_libc_version};
+    struct object object = extent_of(info);
+
+    (void)size;
+    (void)context;
+    for (int i = 0; i < 2; ++i)
+        if (is_in(&object, inside[i]))
+            quiet[i] = object;
+    return 0;
+}
+
+/* A call at a function's end leaves no address of its own, and so counts as its caller's. */
+static bool is_quiet(const void *caller)
+{
+    return is_in(&quiet[0], (uintptr_t)caller) || is_in(&quiet[1], (uintptr_t)caller);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     if (next_free == look_up)
         find_next();
+    dl_iterate_phdr(note_quiet, NULL);
     if (verbena_watch_map &&
         allocator() == object_of((const void *)(uintptr_t)gnu_get_libc_version))
         *(verbena_heap_has ? &mixed_map : &watched_map) = verbena_watch_map();
@@ -171,9 +224,12 @@ static struct block before(const void *at)
 
 static void heap_was(const uint8_t *end)
 {
-    const uint8_t *now = sbrk(0);
+    const uint8_t *now;
 
-    if (is_loose && now < end)
+    if (!is_loose || !end)
+        return;
+    now = sbrk(0);
+    if (now < end)
         verbena_mapping_lost(now, (size_t)(end - now));
 }
 
@@ -205,12 +261,15 @@ static void mapped_went(const struct block *block, uintptr_t from)
 
 /* ---- the calls ---- */
 
-__attribute__((noinline, cold)) static void free_told(void *at)
+__attribute__((noinline, cold)) static void free_told(void *at, const void *caller)
 {
     struct block block;
 
-    if (is_telling) {
+    if (is_telling || is_quiet(caller)) {
+        const uint8_t *end = is_telling ? NULL : sbrk(0);
+
         next_free(at);
+        heap_was(end);
         return;
     }
     block = before(at);
@@ -223,7 +282,7 @@ __attribute__((noinline, cold)) static void free_told(void *at)
 VB_EXPORT void free(void *block)
 {
     if (__builtin_expect(may_concern(block), 0))
-        free_told(block);
+        free_told(block, __builtin_return_address(0));
     else
         next_free(block);
 }
@@ -240,13 +299,13 @@ static void mapped_became(const struct block *block, const void *now)
         mapped_went(block, end);
 }
 
-static void *realloc_told(void *at, size_t size)
+static void *realloc_told(void *at, size_t size, const void *caller)
 {
     uintptr_t old = (uintptr_t)at;
     struct block block;
     void *now;
 
-    if (is_telling)
+    if (is_telling || is_quiet(caller))
         return VB_NEXT(realloc)(at, size);
     block = before(at);
     now = VB_NEXT(realloc)(at, size);
@@ -260,7 +319,8 @@ static void *realloc_told(void *at, size_t size)
 
 VB_EXPORT void *realloc(void *block, size_t size)
 {
-    return may_concern(block) ? realloc_told(block, size) : VB_NEXT(realloc)(block, size);
+    return may_concern(block) ? realloc_told(block, size, __builtin_return_address(0))
+                              : VB_NEXT(realloc)(block, size);
 }
 
 VB_EXPORT int malloc_trim(size_t pad)
