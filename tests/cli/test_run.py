@@ -114,6 +114,8 @@ def test_second_double_dash_is_the_programs() -> None:
         (["--spin", "-1", "true"], "not a whole number of microseconds"),
         (["--part-id", "4294967296", "true"], "not a number of 32 bits"),
         (["--shared", "--nothing", "true"], "--nothing not recognized"),
+        (["--captur", "x", "true"], "(is --capture meant?)"),
+        (["--shared-heep", "true"], "(is --shared-heap meant?)"),
     ],
 )
 def test_wrong_usage_is_status_2(words: list[str], said: str) -> None:

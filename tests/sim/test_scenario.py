@@ -247,6 +247,7 @@ def test_what_is_missing_is_named() -> None:
     for text, says in (
         (BASE.replace("hosts = 4\n", ""), "needs more for one_switch: hosts"),
         (BASE.replace('size = "64 KiB"\n', ""), "needs the key 'size'"),
+        (BASE.replace("size =", "sise ="), "sise is unknown, and 'size' is missing"),
         (BASE[: BASE.index("[[traffic]]")], "needs a [[traffic]]"),
         (PAUSES.replace('spare = "64 KiB"\n', "") + BASE, "has a spare of 0 bytes"),
     ):

@@ -97,6 +97,11 @@ def test_a_file_that_is_no_libibverbs_is_refused() -> None:
         verbs.get_device_list("libm.so.6")
 
 
+def test_a_misspelt_library_says_what_it_can_be() -> None:
+    with pytest.raises(verbs.VerbsError, match="'packaged', 'system' or the path"):
+        verbs.get_device_list("packagd")
+
+
 def test_a_library_that_does_not_exist_is_named() -> None:
     with pytest.raises(verbs.VerbsError, match="/nowhere/"):
         verbs.get_device_list("/nowhere/libibverbs.so.1")

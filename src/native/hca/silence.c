@@ -86,8 +86,9 @@ static void say_packets(struct vb_text *text, const struct vb_evidence *e)
 static const char *advise_packets(const struct vb_evidence *e)
 {
     if (e->silence == VB_HEARD_NOTHING)
-        return "It does not exist, is not in RTR or RTS, is connected to another QP, or the "
-               "network does not lead there: compare QP numbers, GIDs and states on both sides.";
+        return "It does not exist (or no more), is not in RTR or RTS, is connected to another QP, "
+               "its process is stopped, or the network does not lead there: compare QP numbers, "
+               "GIDs and states on both sides.";
     if (is_other_psn(e) && e->peer_qp_num == e->qp_num)
         return "Its dest_qp_num is its own number, so it is connected to itself, and its packets "
                "meet its own rq_psn, which is not its sq_psn: give it the peer's QP number (or, "
@@ -97,8 +98,9 @@ static const char *advise_packets(const struct vb_evidence *e)
         return "The two sides disagree about this QP's first PSN: compare its sq_psn with the "
                "peer's rq_psn.";
     if (!is_heard_since(e))
-        return "It answered before: it has ended, was reset or is stopped, or the packets to it or "
-               "its answers are lost now.";
+        return "It answered before: it has ended, was reset, is in ERR or is stopped, or the "
+               "packets "
+               "to it or its answers are lost now.";
     if (e->beyond)
         return "Packets from it are lost on the way back, while others arrive: look for a "
                "bottleneck there and in this host's receive buffers (`VERBENA_CAPTURE`), or raise "

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import getopt
 import os
 import re
@@ -118,6 +119,12 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
     )
 
 
+def meant_by(option: str, names: list[str]) -> str:
+    """What a long option that is unknown may be meant to be, to put behind the complaint."""
+    near = difflib.get_close_matches(option, [name.rstrip("=") for name in names], 1)
+    return f" (is --{near[0]} meant?)" if near else ""
+
+
 def parse(
     arguments: list[str], options: argparse.ArgumentParser, names: list[str]
 ) -> tuple[argparse.Namespace, list[str]]:
@@ -125,7 +132,7 @@ def parse(
     try:
         _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:
-        options.error(str(error))
+        options.error(f"{error}{meant_by(error.opt, names)}")
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
     parsed = options.parse_args(ours)
     if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):

@@ -265,6 +265,9 @@ class Section:
                 other = next((key for key in self.table if name in _SAME.get(key, ())), None)
                 if other is not None:
                     raise self.error(other, f"is unknown (is {name!r} meant?)")
+                unasked = [key for key in self.table if key not in self._asked]
+                for near in difflib.get_close_matches(name, unasked, 1, 0.7):
+                    raise self.error(near, f"is unknown, and {name!r} is missing (is that meant?)")
                 raise self.error(None, f"needs the key {name!r}")
             return default
         try:

@@ -34,7 +34,11 @@ cdef class Library:
         """
         cdef void *handle = dlopen(os.fsencode(path), RTLD_NOW | RTLD_LOCAL)
         if handle is NULL:
-            raise VerbsError(ENOENT, f"cannot load {path}: {os.fsdecode(dlerror())}")
+            raise VerbsError(
+                ENOENT,
+                f"cannot load {path}: {os.fsdecode(dlerror())}; VERBENA_LIBRARY, or `library`, is"
+                " 'packaged', 'system' or the path of a libibverbs",
+            )
         known = _libraries.get(<uintptr_t>handle)
         return known if known is not None else _new_library(path, handle)
 

@@ -1,42 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * syscall(), by which a program may take memory away past the calls of mappings.c: those numbers go
- * there. All others are passed on by a jump, so that a call that returns twice (clone) finds the
- * stack as it was.
+ * syscall(), by which a program may take memory away past the calls of mappings.c: of these numbers
+ * the same is told. All others are passed on by a jump, so that a call that returns twice (clone)
+ * finds the stack as it was.
  */
 #include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
-#include <sys/types.h>
 
 #include "preload/paths/next.h"
+#include "preload/paths/watch/mappings.h"
 
 /* Every argument of a system call is a register's width. */
 typedef long system_call(long number, long a, long b, long c, long d, long e, long f);
 
 VB_EXPORT system_call verbena_syscall __asm__("syscall");
 
+static long next_call(long number, long a, long b, long c, long d, long e, long f)
+{
+    return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);
+}
+
 static void *at(long address)
 {
     return (void *)address; // NOLINT(performance-no-int-to-ptr)
+}
+
+static int bare_munmap(void *low, size_t length)
+{
+    return (int)next_call(SYS_munmap, (long)low, (long)length, 0, 0, 0, 0);
+}
+
+static int bare_shmdt(const void *low)
+{
+    return (int)next_call(SYS_shmdt, (long)low, 0, 0, 0, 0, 0);
+}
+
+static void *bare_mmap(void *low, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    return at(next_call(SYS_mmap, (long)low, (long)length, protection, flags, fd, offset));
+}
+
+static void *bare_mremap(void *low, size_t length, size_t wanted, int flags, void *target)
+{
+    return at(next_call(SYS_mremap, (long)low, (long)length, (long)wanted, flags, (long)target, 0));
 }
 
 long verbena_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
     case SYS_munmap:
-        return munmap(at(a), (size_t)b);
-    case SYS_mprotect:
-        return mprotect(at(a), (size_t)b, (int)c);
-    case SYS_pkey_mprotect:
-        return pkey_mprotect(at(a), (size_t)b, (int)c, (int)d);
+        return vb_watched_munmap(bare_munmap, at(a), (size_t)b);
     case SYS_mmap:
-        return (long)mmap(at(a), (size_t)b, (int)c, (int)d, (int)e, (off_t)f);
+        return (long)vb_watched_mmap(bare_mmap, at(a), (size_t)b, (int)c, (int)d, (int)e, f);
     case SYS_mremap:
-        return (long)mremap(at(a), (size_t)b, (size_t)c, (int)d, at(e));
+        return (long)vb_watched_mremap(bare_mremap, at(a), (size_t)b, (size_t)c, (int)d, at(e));
     case SYS_shmdt:
-        return shmdt(at(a));
-    default:
-        return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);
+        return vb_watched_shmdt(bare_shmdt, at(a));
+    case SYS_mprotect:
+    case SYS_pkey_mprotect:
+        vb_watched_mprotect(at(a), (size_t)b, number == SYS_mprotect ? (int)c : PROT_NONE);
+        break;
     }
+    return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "preload/paths/next.h"
+#include "preload/paths/watch/mappings.h"
 #include "preload/paths/watch/watch.h"
 
 __attribute__((constructor)) static void begin(void)
@@ -42,19 +43,29 @@ static void went(bool told, const void *at, size_t n, bool really)
         verbena_mapping_went(at, n, really);
 }
 
-VB_EXPORT int munmap(void *at, size_t length)
+int vb_watched_munmap(munmap_call *next, void *at, size_t length)
 {
     bool told = goes(at, length);
-    int result = VB_NEXT(munmap)(at, length);
+    int result = next(at, length);
 
     went(told, at, length, result == 0);
     return result;
 }
 
-VB_EXPORT int mprotect(void *at, size_t length, int protection)
+VB_EXPORT int munmap(void *at, size_t length)
+{
+    return vb_watched_munmap(VB_NEXT(munmap), at, length);
+}
+
+void vb_watched_mprotect(const void *at, size_t length, int protection)
 {
     if (!(protection & PROT_WRITE))
         tell(at, length);
+}
+
+VB_EXPORT int mprotect(void *at, size_t length, int protection)
+{
+    vb_watched_mprotect(at, length, protection);
     return VB_NEXT(mprotect)(at, length, protection);
 }
 
@@ -64,13 +75,19 @@ VB_EXPORT int pkey_mprotect(void *at, size_t length, int protection, int key)
     return VB_NEXT(pkey_mprotect)(at, length, protection, key);
 }
 
-VB_EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
+void *vb_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags, int fd,
+                      off_t offset)
 {
     bool told = (flags & MAP_FIXED) && goes(at, length);
-    void *result = VB_NEXT(mmap)(at, length, protection, flags, fd, offset);
+    void *result = next(at, length, protection, flags, fd, offset);
 
     went(told, at, length, result != MAP_FAILED);
     return result;
+}
+
+VB_EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    return vb_watched_mmap(VB_NEXT(mmap), at, length, protection, flags, fd, offset);
 }
 
 VB_EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t offset)
@@ -92,23 +109,24 @@ static size_t whole_pages(size_t n)
 }
 
 /* Its pages go elsewhere, and over what is there. */
-static void *move(void *at, size_t length, size_t wanted, int flags, void *target)
+static void *move(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
+                  void *target)
 {
     bool fixed = flags & MREMAP_FIXED, told = goes(at, length);
     bool told_target = fixed && goes(target, wanted);
-    void *result = VB_NEXT(mremap)(at, length, wanted, flags, target);
+    void *result = next(at, length, wanted, flags, target);
 
     went(told, at, length, result != MAP_FAILED);
     went(told_target, target, wanted, result != MAP_FAILED);
     return result;
 }
 
-static void *shrink(void *at, size_t length, size_t wanted, int flags)
+static void *shrink(mremap_call *next, void *at, size_t length, size_t wanted, int flags)
 {
     uint8_t *tail = (uint8_t *)at + whole_pages(wanted);
     size_t rest = (uint8_t *)at + whole_pages(length) - tail;
     bool told = wanted && goes(tail, rest);
-    void *result = VB_NEXT(mremap)(at, length, wanted, flags);
+    void *result = next(at, length, wanted, flags, NULL);
 
     went(told, tail, rest, result != MAP_FAILED);
     return result;
@@ -118,25 +136,39 @@ static void *shrink(void *at, size_t length, size_t wanted, int flags)
 #define MREMAP_DONTUNMAP 4
 #endif
 
+void *vb_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
+                        void *target)
+{
+    void *grown;
+
+    if (!tell(at, length) && !(flags & MREMAP_FIXED))
+        return next(at, length, wanted, flags, target);
+    if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
+        return move(next, at, length, wanted, flags, target);
+    if (wanted <= length)
+        return shrink(next, at, length, wanted, flags);
+    if (!length || !(flags & MREMAP_MAYMOVE)) /* a second mapping of the same, or none that moves */
+        return next(at, length, wanted, flags, target);
+    grown = next(at, length, wanted, flags & ~MREMAP_MAYMOVE, target);
+    return grown != MAP_FAILED ? grown : move(next, at, length, wanted, flags, NULL);
+}
+
+/* The C library's own takes what follows the flags, as this one's callers give it. */
+static void *next_mremap(void *at, size_t length, size_t wanted, int flags, void *target)
+{
+    return VB_NEXT(mremap)(at, length, wanted, flags, target);
+}
+
 VB_EXPORT void *mremap(void *at, size_t length, size_t wanted, int flags, ...)
 {
-    void *target = NULL, *grown;
+    void *target = NULL;
     va_list more;
 
     va_start(more, flags);
     if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
         target = va_arg(more, void *);
     va_end(more);
-    if (!tell(at, length) && !(flags & MREMAP_FIXED))
-        return VB_NEXT(mremap)(at, length, wanted, flags, target);
-    if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
-        return move(at, length, wanted, flags, target);
-    if (wanted <= length)
-        return shrink(at, length, wanted, flags);
-    if (!length || !(flags & MREMAP_MAYMOVE)) /* a second mapping of the same, or none that moves */
-        return VB_NEXT(mremap)(at, length, wanted, flags);
-    grown = VB_NEXT(mremap)(at, length, wanted, flags & ~MREMAP_MAYMOVE);
-    return grown != MAP_FAILED ? grown : move(at, length, wanted, flags, NULL);
+    return vb_watched_mremap(next_mremap, at, length, wanted, flags, target);
 }
 
 /* ---- shmdt ---- */
@@ -174,12 +206,17 @@ static uintptr_t end_of_segment(uintptr_t at)
     return end;
 }
 
-VB_EXPORT int shmdt(const void *at)
+int vb_watched_shmdt(shmdt_call *next, const void *at)
 {
     uintptr_t end = verbena_mapping_goes ? end_of_segment((uintptr_t)at) : (uintptr_t)at;
     bool told = goes(at, end - (uintptr_t)at);
-    int result = VB_NEXT(shmdt)(at);
+    int result = next(at);
 
     went(told, at, end - (uintptr_t)at, result == 0);
     return result;
+}
+
+VB_EXPORT int shmdt(const void *at)
+{
+    return vb_watched_shmdt(VB_NEXT(shmdt), at);
 }
