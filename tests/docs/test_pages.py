@@ -234,7 +234,9 @@ def test_what_pip_is_told_to_install_is_there() -> None:
     sources = [*(ROOT / "src" / "verbena").rglob("*.py"), *(ROOT / page for page in pages())]
     for path in sources:
         for said in re.findall(r"pip install ([^\n`;,)]+)", path.read_text()):
-            words = shlex.split(said.rstrip('."\\')) if said.count("'") % 2 == 0 else []
+            if said.count('"') % 2:  # the string's own, behind the command
+                said = said.rpartition('"')[0]
+            words = shlex.split(said.rstrip(".\\")) if said.count("'") % 2 == 0 else []
             for word in words:
                 assert not word.startswith("verbena"), f"{path}: {said}"
                 extra = re.fullmatch(r"\.\[(\w+)\]", word)
