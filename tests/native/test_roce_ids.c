@@ -22,7 +22,8 @@ static struct vb_ids_doubt numbered(uint16_t id, uint32_t content, uint64_t now)
                                  .content = content,
                                  .length = 1036,
                                  .reliable = true,
-                                 .now = now};
+                                 .now = now,
+                                 .earliest = now};
 }
 
 static struct vb_ids_doubt datagram(uint16_t id, uint32_t content, uint64_t now)
@@ -285,6 +286,29 @@ static void test_silence_before_a_datagram(void)
     CHECK_EQ(delivered(&beyond), 0);
 }
 
+/* Two datagrams, 40 ms apart: the first was read that late, and so its sender was not silent for
+ * what the reader takes for no time at all. */
+static unsigned behind_one_read_late(uint64_t earliest)
+{
+    struct vb_ids_doubt doubt = datagram(10, 1, 0);
+
+    ids = (struct vb_ids){0};
+    delivered(&doubt);
+    doubt.unseen.id = 11;
+    CHECK_EQ(delivered(&doubt), 1);
+    doubt = datagram(12, 2, 40 * ms);
+    doubt.earliest = earliest;
+    CHECK_EQ(delivered(&doubt), 1);
+    doubt = datagram(12 + 40, 3, 40 * ms + ms / 10);
+    return delivered(&doubt);
+}
+
+static void test_a_datagram_behind_one_that_was_read_late(void)
+{
+    CHECK_EQ(behind_one_read_late(0), 1);
+    CHECK_EQ(behind_one_read_late(40 * ms), 0);
+}
+
 static void test_the_same_again(void)
 {
     struct vb_ids_doubt doubt = numbered(100, 77, 0);
@@ -491,6 +515,7 @@ int main(void)
     RUN(test_a_run_that_begins_with_zero);
     RUN(test_silence);
     RUN(test_silence_before_a_datagram);
+    RUN(test_a_datagram_behind_one_that_was_read_late);
     RUN(test_the_same_again);
     RUN(test_a_doubled_one);
     RUN(test_a_change_of_habit);

@@ -111,12 +111,12 @@ static bool ids_is_behind(struct vb_icrc_unseen seen, struct vb_icrc_unseen unse
 }
 
 static void ids_believe(struct vb_ids_sender *sender, struct vb_ids_flow *flow,
-                        struct vb_icrc_unseen unseen, uint64_t now)
+                        struct vb_icrc_unseen unseen, uint64_t arrived)
 {
     if (sender->kind != VB_IDS_COUNTS ||
         !ids_is_behind(sender->believed.unseen, unseen, APART_MOST))
         sender->believed.unseen = unseen;
-    sender->believed.when = now;
+    sender->believed.when = arrived;
     sender->kind = VB_IDS_COUNTS;
     sender->doubts = sender->placed = 0;
     if (!flow->is_known || !ids_is_behind(flow->believed, unseen, FLOW_BEHIND))
@@ -158,18 +158,19 @@ static enum vb_ids_verdict ids_weigh(struct vb_ids *ids, struct vb_ids_sender *s
 
     if (sender->doubts < DOUBTS_MAX)
         ++sender->doubts;
+    ids->counts = true;
     if (sender->kind == VB_IDS_PLACES && sender->doubts < CHANGE) {
         ids_remember(ids, flow, doubt);
         return VB_IDS_WRONG;
     }
     if (follows && flow->parked) {
-        ids_believe(sender, flow, before, doubt->now);
+        ids_believe(sender, flow, before, doubt->earliest);
         return VB_IDS_CONFIRMS;
     }
     ids_remember(ids, flow, doubt);
     if (!right && !ids_must_take(sender, doubt))
         return VB_IDS_DOUBTED;
-    ids_believe(sender, flow, doubt->unseen, doubt->now);
+    ids_believe(sender, flow, doubt->unseen, doubt->earliest);
     return VB_IDS_RIGHT;
 }
 
@@ -185,7 +186,7 @@ enum vb_ids_verdict vb_ids_judge(struct vb_ids *ids, struct vb_ids_flow *flow,
         return VB_IDS_WRONG;
     if (!ids_is_near(sender, flow, doubt->unseen, ids_pause(sender, doubt)))
         return ids_weigh(ids, sender, flow, doubt);
-    ids_believe(sender, flow, doubt->unseen, doubt->now);
+    ids_believe(sender, flow, doubt->unseen, doubt->earliest);
     return VB_IDS_RIGHT;
 }
 

@@ -84,6 +84,7 @@ struct vb_ids {
     unsigned next_remembered;
     struct vb_ids_remembered remembered[VB_IDS_REMEMBERED]; /* of all flows */
     uint64_t uses;
+    bool counts;                                       /* there is, or was, a sender that counts */
     struct vb_ids_sender sender[VB_IDS_SENDERS];       /* by a hash: a later one takes the place */
     struct vb_ids_flow flow[VB_IDS_SETS][VB_IDS_WAYS]; /* by a hash, the one used last stays */
 };
@@ -97,6 +98,7 @@ struct vb_ids_doubt {
     uint16_t source_port;
     bool reliable; /* who sent it sends it again */
     uint64_t now;
+    uint64_t earliest; /* it has not come before: a reader that is late finds it later than that */
 };
 
 /* What a packet's bytes say of its identification. */

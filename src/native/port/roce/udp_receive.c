@@ -39,6 +39,7 @@ struct vb_udp_in {
     struct vb_start start;
     struct cursor cursor;
     struct vb_ids ids;
+    uint64_t empty_at; /* the socket was, while a sender counts */
     struct vb_park park;
     struct mmsghdr messages[BUFFERS];
     struct iovec parts[BUFFERS];
@@ -78,6 +79,11 @@ void vb_udp_in_close(struct vb_udp *udp)
         free(udp->in->park.places);
     }
     free(udp->in);
+}
+
+static uint64_t time_of(const struct vb_udp *udp)
+{
+    return udp->config.clock ? udp->config.clock() : 0;
 }
 
 static int receive_one(struct vb_udp *udp)
@@ -132,6 +138,8 @@ int vb_udp_receive(struct vb_udp *udp)
     while (count < 0 && errno == EINTR);
     errno = before; /* ibv_poll_cq, which leads here, finds nothing without an error */
     adapt(udp, count < 0 ? 0 : count);
+    if (VB_UNLIKELY(in->ids.counts) && count <= 0)
+        in->empty_at = time_of(udp);
     in->filled = count < 0 ? 0 : count;
     in->next = 0;
     in->cursor.left = 0;
@@ -243,11 +251,6 @@ static void open_buffer(struct vb_udp *udp, int index)
 
 enum { SHORTEST = VB_BTH + VB_ICRC };
 
-static uint64_t time_of(const struct vb_udp *udp)
-{
-    return udp->config.clock ? udp->config.clock() : 0;
-}
-
 /* XRC is as reliable as RC. */
 static bool is_reliable(const uint8_t *bth)
 {
@@ -352,6 +355,7 @@ static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t 
     struct vb_ids_flow *flow;
     enum vb_ids_verdict verdict;
 
+    doubt.earliest = udp->in->empty_at ? udp->in->empty_at : doubt.now;
     if (vb_icrc_explain(computed, vb_icrc_read(at + length), length, &doubt.unseen))
         return HOLDS_NOT;
     flow = vb_ids_flow(&udp->in->ids, doubt.pair, doubt.source_port);
