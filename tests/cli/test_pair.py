@@ -22,6 +22,7 @@ import os, socket, sys, time
 how, delay, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 time.sleep(delay)
 made = socket.socket(socket.AF_UNIX if how.startswith("/") else socket.AF_INET)
+made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 made.bind(how if how.startswith("/") else ("127.0.0.1", int(how)))
 made.listen()
 peer = made.accept()[0]

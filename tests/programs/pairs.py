@@ -8,6 +8,7 @@ import random
 import re
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -161,16 +162,17 @@ def assert_good(pair: Pair, allowed: str = "") -> None:
 def leaves_nothing() -> Iterator[dict[str, str]]:
     """Programs run inside, with the yielded environment, must leave no process and no file."""
     mark = f"run-{os.getpid()}-{random.getrandbits(64):x}"
-    before = files()
-    yield {"VERBENA_TEST_MARK": mark}
-    assert marked_processes(mark) == []
-    assert files() - before == set()
+    before = shared_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        yield {"VERBENA_TEST_MARK": mark, "TMPDIR": folder}
+        assert marked_processes(mark) == []
+        assert os.listdir(folder) == []
+    assert sorted(shared_memory() - before) == []
 
 
-def files() -> set[str]:
-    """Files and sockets of Verbena's where such things are left behind (others use them too)."""
-    found = (path for folder in ("/dev/shm", "/tmp") for path in Path(folder).glob("*"))
-    return {str(path) for path in found if "verbena" in path.name and not path.is_dir()}
+def shared_memory() -> set[str]:
+    """Verbena's names where shared memory has names (not /tmp: tests beside this one use that)."""
+    return {name for name in os.listdir("/dev/shm") if "verbena" in name}
 
 
 def marked_processes(mark: str) -> list[str]:

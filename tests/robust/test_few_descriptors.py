@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Few file descriptors: the doctor says of each number what a pair of programs finds."""
+"""Few file descriptors: the doctor says whether a pair of programs has enough of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support import own_network, verbena_command
 from verbena.cli import host
 from verbena.cli.finding import Verdict
 
-LIMITS = [24, 25, 26, 27, 28, 30, 44]
+TOO_FEW = [24, 25, 26]
+ENOUGH = [host.LEAST_DESCRIPTORS, host.LEAST_DESCRIPTORS + 1, 44]
 pytestmark = [
     pytest.mark.debian,
     pytest.mark.not_sanitized("AddressSanitizer opens files of its own"),
@@ -33,8 +34,11 @@ def pair(limit: int, port: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", TOO_FEW + ENOUGH)
 def test_the_doctor_says_what_pairs_find(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    works = all(pair(limit, port).returncode == 0 for port in ("auto", "roce"))
+    """Between the two it is a matter of chance: a thread may have a file open for a moment."""
+    for port in ("auto", "roce"):
+        done = pair(limit, port)
+        assert (done.returncode == 0) == (limit in ENOUGH), done.stdout + done.stderr
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
-    assert (host.descriptors().verdict is not Verdict.BAD) == works
+    assert (host.descriptors().verdict is Verdict.BAD) == (limit in TOO_FEW)

@@ -88,7 +88,7 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
     wait->position = qp->sq_next;
     wait->since = since;
     wait->pid = pid;
-    if (wait->told || now - since < VB_OVERDUE_NS)
+    if (wait->told || now < since + VB_OVERDUE_NS)
         return;
     wait->told = true;
     if (qp->context->adapter->tell)

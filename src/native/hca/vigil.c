@@ -81,7 +81,7 @@ bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
     for (struct vb_vigil *vigil = adapter->vigils; vigil; vigil = vigil->next) {
         if (vigil->told)
             continue;
-        if (now - vigil->since >= VB_OVERDUE_NS) {
+        if (now >= vigil->since + VB_OVERDUE_NS) { /* one may have begun after `now` was read */
             cqs = count_cqs(adapter, vigil->channel, &armed);
             vigil->told = true;
             if (!armed)

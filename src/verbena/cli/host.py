@@ -31,9 +31,9 @@ COPY_FEATURES = {
 }
 # A peer costs a process a few descriptors: its socket, its segments, its channels.
 FEW_DESCRIPTORS = 1024
-# Below this ibv_rc_pingpong meets no peer by packets; directly two fewer are enough (measured, and
-# compared by tests/robust/test_few_descriptors.py).
-LEAST_DESCRIPTORS = 28
+# ibv_rc_pingpong by packets meets no peer with 27 or fewer (measured). A few more are for files
+# that a thread has open for a moment. tests/robust/test_few_descriptors.py compares.
+LEAST_DESCRIPTORS = 32
 # Two programs that talk: a thread of each, and Verbena's three.
 WANTED_THREADS = 8
 # include/uapi/linux/sockios.h and if.h
