@@ -64,7 +64,8 @@ static void before_the_wake_up(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    end.qp->peer->socket = -1; /* the wake-up goes nowhere, as if it had not been reached */
+    end.qp->connection->peer->socket =
+        -1; /* the wake-up goes nowhere, as if it had not been reached */
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 8), 0);
     die();
 }
@@ -151,7 +152,7 @@ static void with_a_shared_request(int socket)
 
     victim_open(&end, socket, (struct end_options){0});
     vb_sq_lock(end.qp);
-    CHECK_EQ(vb_take_recv(end.qp, &taken), 0);
+    CHECK_EQ(vb_take_recv(end.qp->connection, &taken), 0);
     die();
 }
 
@@ -171,26 +172,25 @@ static void a_shared_request_in_hand_is_flushed(void)
 
 /* ---- datagrams: the receive queue's lock is held ---- */
 
-static void lock_datagrams(struct end *end, struct vb_qp *as)
+static void lock_datagrams(struct end *end, struct vb_connection *to)
 {
-    *as = (struct vb_qp){.context = end->context};
-    as->peer = vb_peer_find(end->direct, end->peer.qp_num);
-    CHECK(as->peer != NULL);
-    as->remote = vb_peer_qp(as->peer, end->peer.qp_num);
-    as->remote_rq_seen = atomic_load(&as->remote->rq_taken);
-    as->type = IBV_QPT_UD;
-    CHECK(vb_lock_unless(&as->remote->rq_lock, end->direct->adapter->instance, &as->peer->gone));
+    *to = (struct vb_connection){.qp = end->qp, .target = to};
+    to->peer = vb_peer_find(end->direct, end->peer.qp_num);
+    CHECK(to->peer != NULL);
+    to->remote = vb_peer_qp(to->peer, end->peer.qp_num);
+    to->rq_seen = atomic_load(&to->remote->rq_taken);
+    CHECK(vb_lock_unless(&to->remote->rq_lock, end->direct->adapter->instance, &to->peer->gone));
 }
 
 static void with_a_datagram(int socket)
 {
     struct vb_taken taken;
-    struct vb_qp as;
+    struct vb_connection to;
     struct end end;
 
     victim_open(&end, socket, (struct end_options){.type = IBV_QPT_UD});
-    lock_datagrams(&end, &as);
-    CHECK_EQ(vb_take_recv(&as, &taken), 0);
+    lock_datagrams(&end, &to);
+    CHECK_EQ(vb_take_recv(&to, &taken), 0);
     end_meet(socket);
     die();
 }
@@ -251,7 +251,7 @@ static void with_the_shared_queue(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_trylock(&end.qp->peer->view.srq[end.qp->remote->srq - 1].lock,
+    CHECK(vb_trylock(&end.qp->connection->peer->view.srq[end.qp->connection->remote->srq - 1].lock,
                      end.direct->adapter->instance));
     die();
 }
@@ -272,7 +272,8 @@ static void with_the_atomics(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_trylock(&end.qp->peer->view.header->atomic_lock, end.direct->adapter->instance));
+    CHECK(vb_trylock(&end.qp->connection->peer->view.header->atomic_lock,
+                     end.direct->adapter->instance));
     end_meet(socket);
     pause();
 }

@@ -17,6 +17,7 @@
 #include "check.h"
 #include "end.h"
 #include "network.h"
+#include "port/direct/connection.h"
 
 enum { REQUESTS = 60, PARTS = 32 };
 
@@ -104,7 +105,7 @@ static void add_own_region(struct parts *parts, const struct end *end)
 /* A key, its domain and what it allows; not where the memory is. */
 static void add_region_of(struct parts *parts, const struct end *end)
 {
-    struct vb_mr_shared *region = vb_mr_entry(&end->qp->peer->view, end->peer.rkey);
+    struct vb_mr_shared *region = vb_mr_entry(&end->qp->connection->peer->view, end->peer.rkey);
 
     ADD(parts, region, key, iova);
     ADD_FROM(parts, region, access);
@@ -217,7 +218,7 @@ static void spoil_until_told(struct end *end, const struct round *round, int soc
         add_own_region(&parts, end);
     } else {
         add_segment(&parts, &end->direct->adapter->self, end->qp->shared);
-        add_segment(&parts, &end->qp->peer->view, end->qp->remote);
+        add_segment(&parts, &end->qp->connection->peer->view, end->qp->connection->remote);
         add_region_of(&parts, end);
     }
     while (!is_told(socket)) {
@@ -335,14 +336,15 @@ static void is_hostile(int socket)
         struct vb_mr_shared region;
 
         begin(&end, socket);
-        region = *vb_mr_entry(&end.qp->peer->view, end.peer.rkey);
-        theirs = *end.qp->peer->view.header;
+        region = *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey);
+        theirs = *end.qp->connection->peer->view.header;
         spoil_until_told(&end, &round, socket);
         memcpy(end.direct->adapter->self.header, &own, offsetof(__typeof__(own), evidence_next));
-        memcpy(end.qp->peer->view.header, &theirs, offsetof(__typeof__(own), evidence_next));
+        memcpy(end.qp->connection->peer->view.header, &theirs,
+               offsetof(__typeof__(own), evidence_next));
         end.direct->adapter->self.header->mr_mask = own.mr_mask;
-        end.qp->peer->view.header->mr_mask = theirs.mr_mask;
-        *vb_mr_entry(&end.qp->peer->view, end.peer.rkey) = region;
+        end.qp->connection->peer->view.header->mr_mask = theirs.mr_mask;
+        *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey) = region;
         finish(&end, socket);
     }
     stop_mending(&mender);

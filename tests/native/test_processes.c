@@ -10,6 +10,7 @@
 #include "check.h"
 #include "loopback.h"
 #include "memory/heap.h"
+#include "port/direct/connection.h"
 
 enum { BYTES = 3 << 20, DEPTH = 64 };
 
@@ -234,7 +235,7 @@ static void responder(struct side *side, int socket)
 
 static void check_way(struct side *side, struct setting setting)
 {
-    struct vb_peer *peer = side->qp->peer;
+    struct vb_peer *peer = side->qp->connection->peer;
 
     CHECK(peer && !peer->self);
     if (setting.force == VB_WAY_BOUNCE)

@@ -19,6 +19,7 @@
 #include "abi/verbs.h"
 
 struct vb_qp;
+struct vb_qp_shared;
 
 /* How a request ended. */
 struct vb_outcome {
@@ -52,6 +53,8 @@ struct vb_carrier {
      * way).
      */
     bool (*settle_peer)(struct vb_qp *qp);
+    /* May be NULL. The queue pair at the other end where this process can look at it, else NULL. */
+    const struct vb_qp_shared *(*other_end)(const struct vb_qp *qp);
     /* NULL: there is one way only. SQD: requests go to the new address vector from now on. An
      * address that leads nowhere is an error, and nothing has changed. */
     int (*move)(struct vb_qp *qp);

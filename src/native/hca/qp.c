@@ -266,6 +266,7 @@ static void free_qp(struct vb_qp *qp)
     vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
     vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
     free(qp->pace);
+    free(qp->connection);
     vb_object_free(&qp->object, qp->staging);
     vb_object_free(&qp->object, qp);
 }
@@ -287,7 +288,6 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     qp->send_cq = (struct vb_cq *)attr->send_cq;
     qp->recv_cq = (struct vb_cq *)attr->recv_cq;
     qp->srq = (struct vb_srq *)attr->srq;
-    qp->remote_type = vb_qp_peer_type(attr->qp_type);
     qp->sq_sig_all = attr->sq_sig_all != 0;
     qp->blocks_self = blocks_self(attr);
     fill_abi(qp, attr);

@@ -13,7 +13,7 @@
 #include "hca/port.h"
 #include "hca/srq.h"
 
-struct vb_peer;
+struct vb_connection;
 struct vb_endpoint;
 struct vb_xrc_target;
 
@@ -98,16 +98,9 @@ struct vb_qp {
     /* ---- from here on not of a bare one ---- */
 
     /* the port's */
-    struct vb_peer *peer;
-    struct vb_qp_shared *remote;
-    uint8_t remote_type;       /* enum ibv_qp_type */
-    bool failed_by_death;      /* a request ended because the peer's process had */
-    bool sq_store_own, sq_own; /* of a parent domain's allocator */
-    uint32_t remote_rq_seen;   /* remote rq_posted as last read */
-    uint32_t remote_epoch; /* of the queue that this QP has sent to, 0 before the first request */
-    uint32_t unplaced_cq_position;        /* last inline payload sent… */
-    uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
-    uint32_t rounds_seen;                 /* of send_cq, when the retry thread last looked */
+    struct vb_connection *connection; /* port/direct's, NULL before it has carried the QP */
+    bool sq_store_own, sq_own;        /* of a parent domain's allocator */
+    uint32_t rounds_seen;             /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
     atomic_bool polls_port;     /* counted in both CQs' `waiting`: who polls them makes progress */
     _Atomic uint16_t told_lost; /* UD: causes of lost datagrams that were told (lost.h) */
@@ -121,10 +114,7 @@ struct vb_qp {
 
     /* XRC targets (xrc.h) */
     struct vb_qp *real; /* of a handle of it: that QP. A handle has little of all above */
-    union {
-        struct vb_qp *next_handle;
-        struct vb_qp *origin; /* of what stands for a QP at a door (port/direct/door.h): that one */
-    };
+    struct vb_qp *next_handle;
     struct vb_xrcd *xrcd; /* that the handle was made with */
 
     /* what a program sees */
@@ -137,7 +127,7 @@ struct vb_qp {
     void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
 };
 
-enum { VB_BARE_QP_BYTES = offsetof(struct vb_qp, peer) };
+enum { VB_BARE_QP_BYTES = offsetof(struct vb_qp, connection) };
 
 static inline struct vb_qp *vb_qp_of(const struct ibv_qp *ibv)
 {

@@ -31,6 +31,13 @@ void vb_note_terms(const struct vb_qp *qp, struct vb_evidence *evidence)
     evidence->rnr_retry = qp->terms.rnr_retry;
 }
 
+static const struct vb_qp_shared *other_end(const struct vb_qp *qp)
+{
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
+
+    return carrier->other_end ? carrier->other_end(qp) : NULL;
+}
+
 /* By packets a peer on another host may have the same number. */
 static bool is_connected_to_itself(const struct vb_qp *qp)
 {
@@ -39,12 +46,14 @@ static bool is_connected_to_itself(const struct vb_qp *qp)
     if (qp->endpoint)
         return !memcmp(qp->endpoint->path.sgid, qp->endpoint->path.dgid,
                        sizeof(qp->endpoint->path.sgid));
-    return qp->remote == qp->shared;
+    return other_end(qp) == qp->shared;
 }
 
 /* The QP at this moment. */
 static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
 {
+    const struct vb_qp_shared *remote = other_end(qp);
+
     evidence->qp_num = qp->number;
     evidence->peer_qp_num = qp->shared->dest_qp_num;
     evidence->status = (uint8_t)status;
@@ -54,8 +63,8 @@ static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb
     evidence->to_itself = is_connected_to_itself(qp);
     evidence->sq_used = (uint16_t)(qp->sq_posted - atomic_load(&qp->sq_retired));
     evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
-    if (!qp->bare && qp->remote && atomic_load(&qp->remote->state) != IBV_QPS_RESET)
-        note_receive_queue(qp->remote, evidence);
+    if (remote && atomic_load(&remote->state) != IBV_QPS_RESET)
+        note_receive_queue(remote, evidence);
     if (qp->endpoint)
         note_packets(&qp->endpoint->requester, evidence);
 }

@@ -2,6 +2,7 @@
 #include "port/direct/connection.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "hca/receive.h"
 #include "hca/silence.h"
@@ -11,13 +12,26 @@
 #include "port/direct/service.h"
 
 /* `remote` is set before `peer`, which is what others look at first. */
-static void attach(struct vb_qp *qp, struct vb_peer *peer)
+static void attach(struct vb_connection *to, struct vb_peer *peer)
 {
-    qp->remote = vb_peer_qp(peer, qp->shared->dest_qp_num);
-    qp->remote_epoch = 0;
-    qp->unplaced_high = 0;
-    qp->failed_by_death = false;
-    __atomic_store_n(&qp->peer, peer, __ATOMIC_RELEASE);
+    to->remote = vb_peer_qp(peer, to->qp->shared->dest_qp_num);
+    to->epoch = 0;
+    to->unplaced_high = 0;
+    to->failed_by_death = false;
+    __atomic_store_n(&to->peer, peer, __ATOMIC_RELEASE);
+}
+
+static struct vb_connection *make(struct vb_qp *qp)
+{
+    struct vb_connection *to = calloc(1, sizeof(*to));
+
+    if (!to)
+        return NULL;
+    to->qp = qp;
+    to->target = to;
+    to->remote_type = (uint8_t)vb_qp_peer_type(qp->type);
+    __atomic_store_n(&qp->connection, to, __ATOMIC_RELEASE);
+    return to;
 }
 
 static bool is_reachable(const struct vb_qp *qp)
@@ -33,75 +47,80 @@ int vb_connection_open(struct vb_qp *qp)
     struct vb_peer *peer;
 
     vb_connection_close(qp);
-    if (!vb_qp_connected_type(qp->type) || !is_reachable(qp))
+    if (!qp->connection && !make(qp))
+        return -ENOMEM;
+    if (!is_reachable(qp))
         return 0;
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
         return vb_stranger_check(qp);
-    attach(qp, peer);
+    attach(qp->connection, peer);
     return 0;
 }
 
 void vb_connection_close(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_peer *peer = qp->peer;
+    struct vb_connection *to = qp->connection;
+    struct vb_peer *peer;
 
     vb_retry_leave(direct, qp);
-    __atomic_store_n(&qp->peer, NULL, __ATOMIC_RELAXED);
-    qp->remote = NULL;
+    if (!to)
+        return;
+    peer = to->peer;
+    __atomic_store_n(&to->peer, NULL, __ATOMIC_RELAXED);
+    to->remote = NULL;
     if (peer)
         vb_peer_put(direct, peer);
 }
 
 /* Under sq_lock. */
-static void find_again(struct vb_qp *qp)
+static void find_again(struct vb_connection *to)
 {
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_peer *peer = is_reachable(qp) ? vb_peer_find(direct, qp->shared->dest_qp_num) : NULL;
+    const struct vb_qp *qp = to->qp;
+    struct vb_peer *peer =
+        is_reachable(qp) ? vb_peer_find(vb_connection_direct(to), qp->shared->dest_qp_num) : NULL;
 
-    if (!peer)
-        return;
-    attach(qp, peer);
+    if (peer)
+        attach(to, peer);
 }
 
 /* The first request fixes which life of the peer's QP this one is connected to. */
-static bool adopt_epoch(struct vb_qp *qp)
+static bool adopt_epoch(struct vb_connection *to)
 {
-    if (qp->remote_epoch == qp->remote->epoch)
+    if (to->epoch == to->remote->epoch)
         return true;
-    if (qp->remote_epoch)
+    if (to->epoch)
         return false;
-    qp->remote_epoch = qp->remote->epoch;
-    qp->remote_rq_seen = atomic_load(&qp->remote->rq_taken);
+    to->epoch = to->remote->epoch;
+    to->rq_seen = atomic_load(&to->remote->rq_taken);
     return true;
 }
 
-static void establish(struct vb_qp *qp)
+static void establish(struct vb_connection *to)
 {
-    if (qp->remote->established)
+    if (to->remote->established)
         return;
-    qp->remote->established = 1;
-    if (atomic_load(&qp->remote->state) == IBV_QPS_RTR)
-        vb_tell_qp_event(vb_direct_of(qp->context->adapter), qp->peer, qp->remote,
-                         IBV_EVENT_COMM_EST);
+    to->remote->established = 1;
+    if (atomic_load(&to->remote->state) == IBV_QPS_RTR)
+        vb_tell_qp_event(vb_connection_direct(to), to->peer, to->remote, IBV_EVENT_COMM_EST);
 }
 
-bool vb_connection_ready_slowly(struct vb_qp *qp)
+bool vb_connection_ready_slowly(struct vb_connection *to)
 {
-    if (!qp->peer)
-        find_again(qp);
-    if (!qp->peer || !qp->remote || !vb_connection_answers(qp) || !adopt_epoch(qp))
+    if (!to->peer)
+        find_again(to);
+    if (!to->peer || !to->remote || !vb_connection_answers(to) || !adopt_epoch(to))
         return false;
-    establish(qp);
+    establish(to);
     return true;
 }
 
-static enum vb_silence silence_of_process(struct vb_qp *qp)
+static enum vb_silence silence_of_process(const struct vb_connection *to)
 {
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_direct *direct = vb_connection_direct(to);
     struct vb_peer *peer;
-    int error = vb_peer_reach(direct, qp->shared->dest_qp_num, &peer);
+    int error = vb_peer_reach(direct, to->qp->shared->dest_qp_num, &peer);
 
     switch (error) {
     case 0:
@@ -118,9 +137,10 @@ static enum vb_silence silence_of_process(struct vb_qp *qp)
     }
 }
 
-static enum vb_silence silence_of_qp(const struct vb_qp *qp, uint32_t *value)
+static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *value)
 {
-    const struct vb_qp_shared *remote = qp->remote;
+    const struct vb_qp_shared *remote = to->remote;
+    const struct vb_qp *qp = to->qp;
     uint32_t state = remote ? atomic_load(&remote->state) : IBV_QPS_RESET;
 
     if (state == IBV_QPS_RESET || remote->qp_num != qp->shared->dest_qp_num)
@@ -128,23 +148,23 @@ static enum vb_silence silence_of_qp(const struct vb_qp *qp, uint32_t *value)
     if (state == IBV_QPS_INIT || state == IBV_QPS_ERR)
         return state == IBV_QPS_INIT ? VB_SILENCE_INIT : VB_SILENCE_ERR;
     *value = remote->type;
-    if (remote->type != qp->remote_type)
+    if (remote->type != to->remote_type)
         return VB_SILENCE_TYPE;
     *value = vb_qp_dest(remote);
     if (vb_qp_dest(remote) != qp->number)
         return VB_SILENCE_OTHER_QP;
-    if (qp->remote_epoch && qp->remote_epoch != remote->epoch)
+    if (to->epoch && to->epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
     return VB_SILENCE_NO_HELP;
 }
 
-enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value)
+enum vb_silence vb_connection_silence(struct vb_connection *to, uint32_t *value)
 {
-    if (qp->origin) /* at a door, to which its own peer has led */
+    if (to->target != to) /* at a door, to which the target QP has led */
         return VB_SILENCE_NO_HELP;
-    if (!is_reachable(qp))
+    if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
-    return qp->peer ? silence_of_qp(qp, value) : silence_of_process(qp);
+    return to->peer ? silence_of_qp(to, value) : silence_of_process(to);
 }
 
 /* ---- who waits in vain ---- */
@@ -164,8 +184,8 @@ static bool vb_connection_is_deserted(struct vb_qp *qp, enum vb_silence *silence
 
     if (!vb_connection_waits(qp) || !vb_sq_trylock(qp))
         return false;
-    if (vb_connection_waits(qp) && !qp->origin && !atomic_load(&qp->peer->gone)) {
-        *silence = silence_of_qp(qp, value);
+    if (vb_connection_waits(qp) && !atomic_load(&qp->connection->peer->gone)) {
+        *silence = silence_of_qp(qp->connection, value);
         deserted = *silence != VB_SILENCE_NO_HELP;
     }
     vb_sq_unlock(qp);
@@ -233,7 +253,7 @@ bool vb_connection_adopt(struct vb_qp *qp)
         return false;
     peer = is_stray(qp) ? vb_peer_find_known(direct, qp->shared->dest_qp_num) : NULL;
     if (peer)
-        attach(qp, peer);
+        attach(qp->connection, peer);
     vb_sq_unlock(qp);
     return true;
 }
@@ -301,6 +321,13 @@ static void drop_peer(struct vb_qp *qp, struct vb_peer *peer)
 {
     if (peer)
         vb_peer_put(vb_direct_of(qp->context->adapter), peer);
+}
+
+const struct vb_qp_shared *vb_direct_other_end(const struct vb_qp *qp)
+{
+    const struct vb_connection *to = vb_connection_of(qp);
+
+    return to ? to->remote : NULL;
 }
 
 void vb_direct_settle(struct vb_qp *qp)

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A connected QP and the QP at its other end. */
+/*
+ * A connected QP and the QP at its other end, in whose memory the thread that posts carries
+ * requests out. A QP has its connection from its first INIT to RTR until it is destroyed
+ * (connection.c); other threads read `peer` alone, and everything else is under the QP's sq_lock.
+ */
 #ifndef VB_PORT_DIRECT_CONNECTION_H
 #define VB_PORT_DIRECT_CONNECTION_H
 
@@ -8,47 +12,75 @@
 #include "hca/text.h"
 #include "port/direct/direct.h"
 
+/* Where requests of a QP go. */
+struct vb_connection {
+    struct vb_qp *qp;
+    struct vb_peer *peer; /* NULL: not met yet */
+    struct vb_qp_shared *remote;
+    struct vb_connection *target; /* itself; at an SRQ's door (door.h) the one to the target QP */
+    uint32_t rq_seen;             /* remote->rq_posted as last read */
+    uint32_t epoch; /* of the queue that this QP has sent to, 0 before the first request */
+    uint32_t unplaced_cq_position;        /* last inline payload sent… */
+    uint8_t remote_type;                  /* enum ibv_qp_type */
+    bool failed_by_death;                 /* a request ended because the peer's process had */
+    uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
+};
+
 /* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (stranger.h). */
 int vb_connection_open(struct vb_qp *qp);
 void vb_connection_close(struct vb_qp *qp);
 
 /* Looks for a peer that was not there, and tells it of the first request. */
-bool vb_connection_ready_slowly(struct vb_qp *qp);
+bool vb_connection_ready_slowly(struct vb_connection *to);
+
+static inline struct vb_direct *vb_connection_direct(const struct vb_connection *to)
+{
+    return vb_direct_of(to->qp->context->adapter);
+}
+
+/* NULL before the QP's first INIT to RTR, and for good if packets or datagrams carry it. */
+static inline struct vb_connection *vb_connection_of(const struct vb_qp *qp)
+{
+    return __atomic_load_n(&qp->connection, __ATOMIC_ACQUIRE);
+}
 
 /* For those who do not hold the send lock. */
 static inline struct vb_peer *vb_connection_peer(const struct vb_qp *qp)
 {
-    return __atomic_load_n(&qp->peer, __ATOMIC_ACQUIRE);
+    const struct vb_connection *to = vb_connection_of(qp);
+
+    return to ? __atomic_load_n(&to->peer, __ATOMIC_ACQUIRE) : NULL;
 }
 
-static inline bool vb_connection_answers(const struct vb_qp *qp)
+static inline bool vb_connection_answers(const struct vb_connection *to)
 {
-    const struct vb_qp_shared *remote = qp->remote;
+    const struct vb_qp_shared *remote = to->remote;
+    const struct vb_qp *qp = to->qp;
     uint32_t state = atomic_load_explicit(&remote->state, memory_order_acquire);
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
            remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->number &&
-           remote->type == qp->remote_type &&
-           !atomic_load_explicit(&qp->peer->gone, memory_order_relaxed);
+           remote->type == to->remote_type &&
+           !atomic_load_explicit(&to->peer->gone, memory_order_relaxed);
 }
 
 /*
  * The other end answers requests: it is alive, in RTR or later, and connected to this QP and no
  * other since this one's first request. Anything else is a request that nobody acknowledges.
  */
-static inline bool vb_connection_ready(struct vb_qp *qp)
+static inline bool vb_connection_ready(struct vb_connection *to)
 {
-    if (VB_UNLIKELY(!qp->peer || !qp->remote || qp->remote_epoch != qp->remote->epoch ||
-                    !qp->remote->established))
-        return vb_connection_ready_slowly(qp);
-    return VB_LIKELY(vb_connection_answers(qp));
+    if (VB_UNLIKELY(!to->peer || !to->remote || to->epoch != to->remote->epoch ||
+                    !to->remote->established))
+        return vb_connection_ready_slowly(to);
+    return VB_LIKELY(vb_connection_answers(to));
 }
 
 /*
  * Why nobody answers the QP's requests now, under its sq_lock; `value` is the type or number that
  * some reasons have.
  */
-enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value);
+enum vb_silence vb_connection_silence(struct vb_connection *to, uint32_t *value);
 
 /* A member `"deserted":[...]` of a JSON object, with a sentence for each QP that has requests or
  * receives and whose peer, on this host, is in no state to serve them: reset, destroyed, in ERR.
@@ -63,9 +95,10 @@ bool vb_connection_adopt(struct vb_qp *qp);
 /* The peer is dead: QPs that it was connected to and that had not met it yet end in ERR. */
 void vb_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer);
 
+/* The calls of vb_carrier. */
+const struct vb_qp_shared *vb_direct_other_end(const struct vb_qp *qp);
 void vb_direct_settle(struct vb_qp *qp);
 bool vb_direct_quiet(struct vb_qp *qp);
-/* vb_port.settle_peer. */
 bool vb_direct_settle_peer(struct vb_qp *qp);
 
 #endif

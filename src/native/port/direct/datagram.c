@@ -22,23 +22,23 @@ enum {
 }; /* every port carries the least */
 enum { NEXT_IS_UDP = 17, NEXT_IS_IBA = 0x1b };
 
-/* The destinations that a UD QP has met lately. */
+/* Where a datagram goes: the QP, as if the sender were connected to it. */
 struct destination {
     uint32_t qp_num;
-    struct vb_peer *peer;
-    struct vb_qp_shared *remote;
+    struct vb_connection to;
 };
 
 enum { DESTINATIONS = 64 };
 
+/* Those that a UD QP has met lately. */
 struct vb_destinations {
     struct destination entry[DESTINATIONS];
 };
 
 static void forget(struct vb_direct *direct, struct destination *entry)
 {
-    if (entry->peer)
-        vb_peer_put(direct, entry->peer);
+    if (entry->to.peer)
+        vb_peer_put(direct, entry->to.peer);
     *entry = (struct destination){0};
 }
 
@@ -68,24 +68,26 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_
     if (!known)
         return NULL;
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
-    if (entry->peer && entry->qp_num == qp_num && !atomic_load(&entry->peer->gone))
+    if (entry->to.peer && entry->qp_num == qp_num && !atomic_load(&entry->to.peer->gone))
         return entry;
     forget(direct, entry);
-    error = vb_peer_reach(direct, qp_num, &entry->peer);
+    error = vb_peer_reach(direct, qp_num, &entry->to.peer);
     if (error)
-        entry->peer = NULL;
+        entry->to.peer = NULL;
     *cause = error == -ECONNREFUSED ? VB_LOST_NO_PROCESS
              : error                ? VB_LOST_UNREACHED
                                     : VB_LOST_NO_QP;
-    entry->remote = entry->peer ? vb_peer_qp(entry->peer, qp_num) : NULL;
+    entry->to.remote = entry->to.peer ? vb_peer_qp(entry->to.peer, qp_num) : NULL;
+    entry->to.qp = qp;
+    entry->to.target = &entry->to;
     entry->qp_num = qp_num;
-    return entry->remote ? entry : NULL;
+    return entry->to.remote ? entry : NULL;
 }
 
 /* Why the destination does not take a datagram. */
 static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
 {
-    const struct vb_qp_shared *remote = to->remote;
+    const struct vb_qp_shared *remote = to->to.remote;
     uint32_t state = atomic_load(&remote->state);
     struct vb_lost lost = {.from = qp->number, .to = to->qp_num};
 
@@ -101,17 +103,17 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&to->peer->view.header->qkey_violations, 1);
+        atomic_fetch_add(&to->to.peer->view.header->qkey_violations, 1);
     }
     vb_lost_direct(qp, &lost);
 }
 
 static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
 {
-    uint32_t state = atomic_load(&to->remote->state);
+    uint32_t state = atomic_load(&to->to.remote->state);
 
-    if (VB_LIKELY(to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
-                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey))
+    if (VB_LIKELY(to->to.remote->type == IBV_QPT_UD && to->to.remote->qp_num == to->qp_num &&
+                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->to.remote->qkey == qkey))
         return true;
     refused(qp, to, qkey);
     return false;
@@ -178,9 +180,9 @@ static int place(struct vb_qp *qp, const struct destination *to, const struct vb
 {
     struct vb_spans buffers;
 
-    if (vb_recv_spans(to->peer, to->remote, taken->wqe, message->total, &buffers, evidence))
+    if (vb_recv_spans(to->to.peer, to->to.remote, taken->wqe, message->total, &buffers, evidence))
         return -EACCES;
-    return vb_put(vb_direct_of(qp->context->adapter), to->peer, message, &buffers);
+    return vb_put(vb_direct_of(qp->context->adapter), to->to.peer, message, &buffers);
 }
 
 /* A message with its header, on its way to any number of receivers. */
@@ -203,15 +205,13 @@ static VB_COLD bool sender_fails(const struct datagram *datagram)
     return gone != NULL;
 }
 
-/* Under the destination's rq_lock: everything that vb_deliver needs, in the shape of a connection.
- */
-static void deliver(const struct datagram *datagram, const struct destination *to)
+/* Under the destination's rq_lock, which other senders take too: what was seen of its queue the
+ * last time says nothing. */
+static void deliver(const struct datagram *datagram, struct destination *to)
 {
     struct vb_qp *qp = datagram->qp;
     const struct ibv_send_wr *wr = datagram->wr;
     const struct vb_spans *message = datagram->message;
-    struct vb_qp as_connected = {
-        .context = qp->context, .type = IBV_QPT_UD, .peer = to->peer, .remote = to->remote};
     struct vb_evidence evidence; /* filled where something is wrong */
     struct vb_taken taken;
     int error = 0;
@@ -225,8 +225,8 @@ static void deliver(const struct datagram *datagram, const struct destination *t
         .data = {datagram->source ? header_type(datagram->source) : 0},
     };
 
-    as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
-    if (vb_take_recv(&as_connected, &taken)) {
+    to->to.rq_seen = atomic_load(&to->to.remote->rq_taken);
+    if (vb_take_recv(&to->to, &taken)) {
         vb_lost_direct(qp, &(struct vb_lost){.cause = VB_LOST_NO_RECEIVE});
         vb_overdue_datagram(qp->context->adapter, qp->number, to->qp_num);
         return;
@@ -251,16 +251,17 @@ static void deliver(const struct datagram *datagram, const struct destination *t
         entry.status = IBV_WC_LOC_PROT_ERR;
     if (entry.status) {
         entry.flags = 0;
-        entry.extra = vb_evidence_of_datagram(&to->peer->view, to->remote, qp->number, &evidence);
+        entry.extra =
+            vb_evidence_of_datagram(&to->to.peer->view, to->to.remote, qp->number, &evidence);
     }
-    vb_deliver(&as_connected, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    vb_deliver(&to->to, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }
 
 /* Looked at with the destination's lock held, for which a QP that leaves the group waits. */
 static bool is_member(const struct destination *to, const uint8_t group[16])
 {
-    uint32_t members[VB_GROUP_QPS], index = vb_peer_qp_index(to->peer, to->remote);
-    uint32_t count = vb_multicast_members(&to->peer->view, group, members);
+    uint32_t members[VB_GROUP_QPS], index = vb_peer_qp_index(to->to.peer, to->to.remote);
+    uint32_t count = vb_multicast_members(&to->to.peer->view, group, members);
 
     for (uint32_t i = 0; i < count; ++i)
         if (members[i] == index)
@@ -268,17 +269,17 @@ static bool is_member(const struct destination *to, const uint8_t group[16])
     return false;
 }
 
-static void pass_to(const struct datagram *datagram, const struct destination *to)
+static void pass_to(const struct datagram *datagram, struct destination *to)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(datagram->qp, to, qkey) ||
-        !vb_lock_unless(&to->remote->rq_lock, direct->adapter->instance, &to->peer->gone))
+        !vb_lock_unless(&to->to.remote->rq_lock, direct->adapter->instance, &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         deliver(datagram, to);
-    vb_unlock(&to->remote->rq_lock);
+    vb_unlock(&to->to.remote->rq_lock);
 }
 
 static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)
@@ -288,7 +289,8 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
 
     for (uint32_t i = 0; i < count; ++i) {
         struct vb_qp_shared *remote = &peer->view.qp[members[i]];
-        struct destination to = {remote->qp_num, peer, remote};
+        struct destination to = {
+            remote->qp_num, {.qp = datagram->qp, .peer = peer, .remote = remote, .target = &to.to}};
 
         if (!datagram->qp->blocks_self || remote != datagram->qp->shared)
             pass_to(datagram, &to);
@@ -326,7 +328,7 @@ static void pass_to_one(const struct datagram *datagram)
 {
     uint32_t qp_num = datagram->wr->wr.ud.remote_qpn;
     enum vb_lost_cause cause = VB_LOST_NO_QP;
-    const struct destination *to = find(datagram->qp, qp_num, &cause);
+    struct destination *to = find(datagram->qp, qp_num, &cause);
 
     if (VB_LIKELY(to != NULL))
         pass_to(datagram, to);

@@ -141,6 +141,7 @@ const struct vb_carrier vb_direct_carrier = {
     .execute = vb_direct_execute,
     .settle = vb_direct_settle,
     .quiet = vb_direct_quiet,
+    .other_end = vb_direct_other_end,
     .settle_peer = vb_direct_settle_peer,
 };
 

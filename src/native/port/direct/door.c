@@ -6,16 +6,16 @@
 #include "port/direct/direct.h"
 #include "port/direct/peer.h"
 
-static enum vb_check lock_door(struct vb_qp *qp, struct vb_peer *peer, uint32_t srq_num,
+static enum vb_check lock_door(struct vb_connection *to, struct vb_peer *peer, uint32_t srq_num,
                                struct vb_qp_shared **door)
 {
-    uint64_t domain = qp->remote->xrcd;
+    uint64_t domain = to->remote->xrcd;
     struct vb_qp_shared *seen;
     enum vb_check check = vb_xrc_find_door(&peer->view, srq_num, domain, &seen);
 
     if (check)
         return check;
-    if (!vb_lock_unless(&seen->rq_lock, qp->context->adapter->instance, &peer->gone))
+    if (!vb_lock_unless(&seen->rq_lock, to->qp->context->adapter->instance, &peer->gone))
         return VB_CHECK_XRC_SRQ;
     check = vb_xrc_find_door(&peer->view, srq_num, domain, door);
     if (!check && *door != seen)
@@ -25,48 +25,26 @@ static enum vb_check lock_door(struct vb_qp *qp, struct vb_peer *peer, uint32_t 
     return check;
 }
 
-/* What carrying out a request looks at. */
-static void stand_for(struct vb_qp *qp, struct vb_peer *peer, struct vb_qp_shared *door,
-                      struct vb_qp *stand_in)
+enum vb_check vb_door_enter(struct vb_connection *to, uint32_t srq_num, struct vb_connection *door)
 {
-    *stand_in = (struct vb_qp){
-        .context = qp->context,
-        .pd = qp->pd,
-        .shared = qp->shared,
-        .number = qp->number,
-        .index = qp->index,
-        .type = qp->type,
-        .cap = qp->cap,
-        .terms = qp->terms,
-        .sq_posted = qp->sq_posted,
-        .wait = qp->wait,
-        .peer = peer,
-        .remote = door,
-        .origin = qp,
-    };
-    atomic_store(&stand_in->sq_retired, atomic_load(&qp->sq_retired));
-}
-
-enum vb_check vb_door_enter(struct vb_qp *qp, uint32_t srq_num, struct vb_qp *stand_in)
-{
-    struct vb_direct *direct = vb_direct_of(qp->context->adapter);
+    struct vb_direct *direct = vb_connection_direct(to);
     struct vb_peer *peer = vb_peer_find(direct, srq_num);
-    struct vb_qp_shared *door = NULL;
-    enum vb_check check = peer ? lock_door(qp, peer, srq_num, &door) : VB_CHECK_XRC_SRQ;
+    struct vb_qp_shared *entry = NULL;
+    enum vb_check check = peer ? lock_door(to, peer, srq_num, &entry) : VB_CHECK_XRC_SRQ;
 
     if (check) {
         if (peer)
             vb_peer_put(direct, peer);
         return check;
     }
-    vb_xrc_lend_door(door, qp->remote);
-    stand_for(qp, peer, door, stand_in);
+    vb_xrc_lend_door(entry, to->remote);
+    *door =
+        (struct vb_connection){.qp = to->qp, .peer = peer, .remote = entry, .target = to->target};
     return VB_CHECK_OK;
 }
 
-void vb_door_leave(struct vb_qp *qp, const struct vb_qp *stand_in)
+void vb_door_leave(const struct vb_connection *door)
 {
-    qp->wait = stand_in->wait;
-    vb_unlock(&stand_in->remote->rq_lock);
-    vb_peer_put(vb_direct_of(qp->context->adapter), stand_in->peer);
+    vb_unlock(&door->remote->rq_lock);
+    vb_peer_put(vb_connection_direct(door), door->peer);
 }

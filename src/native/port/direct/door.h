@@ -7,14 +7,14 @@
 #ifndef VB_PORT_DIRECT_DOOR_H
 #define VB_PORT_DIRECT_DOOR_H
 
-#include "hca/qp.h"
+#include "port/direct/connection.h"
 
 /*
- * Under the QP's sq_lock, with its peer there. VB_CHECK_OK: `stand_in` is the QP for this request,
- * with the door as its other end, and what fails the other end fails the QP's own. What it has
- * taken of the SRQ when the request has to wait serves the next one that comes through the door.
+ * Under the QP's sq_lock, with its peer there. VB_CHECK_OK: `door` is the connection for this
+ * request, with the door as its other end; what fails the other end fails `to`'s. What the request
+ * has taken of the SRQ when it has to wait serves the next one that comes through the door.
  */
-enum vb_check vb_door_enter(struct vb_qp *qp, uint32_t srq_num, struct vb_qp *stand_in);
-void vb_door_leave(struct vb_qp *qp, const struct vb_qp *stand_in);
+enum vb_check vb_door_enter(struct vb_connection *to, uint32_t srq_num, struct vb_connection *door);
+void vb_door_leave(const struct vb_connection *door);
 
 #endif

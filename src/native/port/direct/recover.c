@@ -77,17 +77,17 @@ void vb_recover_from(struct vb_direct *direct, struct vb_peer *peer)
 static bool died_connected(const struct vb_qp *qp)
 {
     enum ibv_qp_state state = vb_qp_state(qp), remote;
-    const struct vb_peer *peer;
+    const struct vb_connection *to = vb_connection_of(qp);
+    const struct vb_peer *peer = vb_connection_peer(qp);
 
     /* The state first: from RTR on, and only then, the connection stays while sq_lock is held. */
     if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
-        !(state == IBV_QPS_ERR && qp->failed_by_death))
+        !(state == IBV_QPS_ERR && to && to->failed_by_death))
         return false;
-    peer = vb_connection_peer(qp);
-    if (!peer || !qp->remote || !atomic_load(&peer->gone) || !vb_qp_reliable_type(qp->type))
+    if (!peer || !to->remote || !atomic_load(&peer->gone) || !vb_qp_reliable_type(qp->type))
         return false;
-    remote = atomic_load(&qp->remote->state);
-    return qp->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;
+    remote = atomic_load(&to->remote->state);
+    return to->remote->qp_num == qp->shared->dest_qp_num && remote != IBV_QPS_RESET;
 }
 
 static void blame_peer(struct vb_qp *qp)
@@ -117,13 +117,13 @@ bool vb_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
     if (is_connecting(qp) || !vb_sq_trylock(qp))
         return false;
     if (died_connected(qp)) {
-        if (!qp->failed_by_death)
+        if (!qp->connection->failed_by_death)
             vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
         if (vb_qp_state(qp) != IBV_QPS_ERR) {
             blame_peer(qp);
             vb_qp_fail(qp);
         }
-        qp->failed_by_death = false; /* told once */
+        qp->connection->failed_by_death = false; /* told once */
         vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
     }
     vb_sq_unlock(qp);

@@ -65,60 +65,63 @@ int vb_refuse_local_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const s
     return vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
 }
 
-static int memory_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
-                       const struct vb_spans *remote, struct vb_outcome *outcome)
+static int memory_gone(struct vb_connection *to, const struct ibv_send_wr *wr,
+                       const struct vb_spans *local, const struct vb_spans *remote,
+                       struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE};
     const struct vb_span *gone = vb_local_gone(wr, local);
 
     if (gone)
-        return vb_refuse_local_gone(qp, wr, gone, outcome);
+        return vb_refuse_local_gone(to->qp, wr, gone, outcome);
     evidence.addr = remote->span[0].addr;
     evidence.length = remote->total;
     evidence.wr_opcode = (uint16_t)wr->opcode;
-    vb_blame_responder(&qp->peer->view, qp->remote, &evidence);
-    vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
-    return vb_refuse(qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
+    vb_blame_responder(&to->peer->view, to->remote, &evidence);
+    vb_fail_remote(to, IBV_EVENT_QP_FATAL);
+    return vb_refuse(to->qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
 
-VB_COLD int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+VB_COLD int vb_copy_failed(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
                            const struct vb_spans *local, const struct vb_spans *remote,
                            struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .silence = VB_SILENCE_NO_HELP};
 
     if (error == -EFAULT)
-        return memory_gone(qp, wr, local, remote, outcome);
+        return memory_gone(to, wr, local, remote, outcome);
     if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
-        return qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(qp, wr, outcome);
+        return to->qp->type == IBV_QPT_UC ? 0 : vb_wait_for_peer(to, wr, outcome);
     if (error == -EPIPE || error == -ECONNRESET) {
         evidence.check = VB_CHECK_PEER_DIED;
-        qp->failed_by_death = true;
+        to->failed_by_death = true;
     } else if (error == -ENOMEM)
         evidence.check = VB_CHECK_NO_ROOM;
-    return vb_refuse(qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
+    return vb_refuse(to->qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
 }
 
 /* A remote check failed: RC answers with a NAK and both sides fail; UC drops in silence. */
-static VB_COLD int nak(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,
-                       struct vb_evidence *evidence, struct vb_outcome *outcome)
+static VB_COLD int nak(struct vb_connection *to, const struct ibv_send_wr *wr,
+                       enum ibv_wc_status status, struct vb_evidence *evidence,
+                       struct vb_outcome *outcome)
 {
-    if (qp->type == IBV_QPT_UC)
+    if (to->qp->type == IBV_QPT_UC)
         return 0;
     evidence->wr_opcode = (uint16_t)wr->opcode;
-    if (!atomic_load(&qp->remote->failed))
-        vb_blame_responder(&qp->peer->view, qp->remote, evidence);
-    vb_fail_remote(qp, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
+    if (!atomic_load(&to->remote->failed))
+        vb_blame_responder(&to->peer->view, to->remote, evidence);
+    vb_fail_remote(to, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
                        : status == IBV_WC_REM_ACCESS_ERR       ? IBV_EVENT_QP_ACCESS_ERR
                                                                : IBV_EVENT_QP_REQ_ERR);
-    return vb_refuse(qp, wr, status, evidence, outcome);
+    return vb_refuse(to->qp, wr, status, evidence, outcome);
 }
 
-static VB_COLD int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
-                           struct vb_evidence *evidence, struct vb_outcome *outcome)
+static VB_COLD int nak_key(struct vb_connection *to, const struct ibv_send_wr *wr,
+                           enum vb_check check, struct vb_evidence *evidence,
+                           struct vb_outcome *outcome)
 {
-    return nak(qp, wr,
+    return nak(to, wr,
                check == VB_CHECK_MEMORY_GONE ? IBV_WC_REM_OP_ERR
                : check == VB_CHECK_QP_ACCESS ? IBV_WC_REM_INV_REQ_ERR
                                              : IBV_WC_REM_ACCESS_ERR,
@@ -126,22 +129,22 @@ static VB_COLD int nak_key(struct vb_qp *qp, const struct ibv_send_wr *wr, enum 
 }
 
 /* The receive request in hand ends with an error of its own, and its QP with it. */
-static VB_COLD int nak_receive(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int nak_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
                                struct vb_taken *taken, enum ibv_wc_status theirs,
                                enum ibv_wc_status ours, struct vb_evidence *evidence,
                                struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {.status = theirs, .kind = VB_CQE_RECV};
 
-    if (qp->type == IBV_QPT_UC && !qp->remote->srq)
+    if (to->qp->type == IBV_QPT_UC && !to->remote->srq)
         return 0; /* the request serves the next message */
     evidence->wr_opcode = (uint16_t)wr->opcode;
-    entry.extra = vb_blame_responder(&qp->peer->view, qp->remote, evidence);
-    if (qp->type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
-        vb_fail_remote(qp, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
+    entry.extra = vb_blame_responder(&to->peer->view, to->remote, evidence);
+    if (to->qp->type != IBV_QPT_UC) /* whoever polls the completion finds the QP in ERR */
+        vb_fail_remote(to, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
                                                                    : IBV_EVENT_QP_REQ_ERR);
-    vb_deliver(qp, taken, &entry, true);
-    return nak(qp, wr, ours, evidence, outcome);
+    vb_deliver(to, taken, &entry, true);
+    return nak(to, wr, ours, evidence, outcome);
 }
 
 static bool has_imm(const struct ibv_send_wr *wr)
@@ -149,24 +152,24 @@ static bool has_imm(const struct ibv_send_wr *wr)
     return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-static VB_COLD int no_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+static VB_COLD int no_receive(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
                               struct vb_outcome *outcome)
 {
-    if (qp->type == IBV_QPT_UC)
+    if (to->qp->type == IBV_QPT_UC)
         return 0;
     if (error == -EPIPE)
-        return vb_wait_for_peer(qp, wr, outcome);
-    return vb_wait_for_receive(qp, wr, outcome);
+        return vb_wait_for_peer(to, wr, outcome);
+    return vb_wait_for_receive(to, wr, outcome);
 }
 
-static VB_COLD int deliver_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int deliver_failed(struct vb_connection *to, const struct ibv_send_wr *wr,
                                   enum ibv_wc_status status, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_CQ_OVERRUN};
 
-    if (qp->type == IBV_QPT_UC)
+    if (to->qp->type == IBV_QPT_UC)
         return 0;
-    return vb_refuse(qp, wr, status, &evidence, outcome);
+    return vb_refuse(to->qp, wr, status, &evidence, outcome);
 }
 
 /* Inline data is the caller's to have there, and was copied already if the request waited. */
@@ -187,7 +190,7 @@ static inline int gather(const struct vb_spans *from, unsigned doubt, uint8_t *t
 }
 
 /* As vb_copy_failed. Where the receiver's memory is gone, its receive request ends with that. */
-static VB_COLD int place_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int place_failed(struct vb_connection *to, const struct ibv_send_wr *wr,
                                 struct vb_taken *taken, int error, const struct vb_spans *local,
                                 const struct vb_spans *remote, struct vb_outcome *outcome)
 {
@@ -195,8 +198,8 @@ static VB_COLD int place_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
         .check = VB_CHECK_MEMORY_GONE, .addr = remote->span[0].addr, .length = remote->total};
 
     if (error != -EFAULT || vb_local_gone(wr, local))
-        return vb_copy_failed(qp, wr, error, local, remote, outcome);
-    return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence, outcome);
+        return vb_copy_failed(to, wr, error, local, remote, outcome);
+    return nak_receive(to, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
 
 /*
@@ -204,10 +207,10 @@ static VB_COLD int place_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
  * its owner maps costs a system call, more than copying a small payload twice: it waits on the
  * QP's stage, if the slot is free, until poll puts it into the buffer.
  */
-static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_taken *taken,
+static enum vb_cqe_kind choose_kind(const struct vb_connection *to, const struct vb_taken *taken,
                                     const struct vb_spans *remote)
 {
-    const struct vb_qp_shared *queue = qp->remote;
+    const struct vb_qp_shared *queue = to->remote;
 
     if (VB_UNLIKELY(remote->at_once))
         return VB_CQE_RECV;
@@ -220,43 +223,43 @@ static enum vb_cqe_kind choose_kind(const struct vb_qp *qp, const struct vb_take
     return VB_CQE_RECV_STAGED;
 }
 
-static int move_payload(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static int move_payload(struct vb_connection *to, const struct ibv_send_wr *wr,
                         const struct vb_taken *taken, enum vb_cqe_kind kind,
                         const struct vb_spans *local, const struct vb_spans *remote,
                         uint8_t small[VB_CQE_INLINE])
 {
     if (kind == VB_CQE_RECV)
-        return vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, remote);
+        return vb_put(vb_connection_direct(to), to->peer, local, remote);
     if (kind == VB_CQE_RECV_STAGED)
         return gather(local, gather_doubt(wr),
-                      vb_rq_stage(&qp->peer->view, qp->remote, taken->position));
+                      vb_rq_stage(&to->peer->view, to->remote, taken->position));
     return gather(local, gather_doubt(wr), small);
 }
 
 /* SEND with Invalidate, once its data is in place. */
-static VB_COLD enum vb_check invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD enum vb_check invalidate(struct vb_connection *to, const struct ibv_send_wr *wr,
                                         struct vb_evidence *evidence)
 {
     enum vb_check check =
-        vb_mw_invalidate(&qp->peer->view, qp->remote->pd, vb_peer_qp_index(qp->peer, qp->remote),
+        vb_mw_invalidate(&to->peer->view, to->remote->pd, vb_peer_qp_index(to->peer, to->remote),
                          wr->invalidate_rkey);
 
     *evidence = (struct vb_evidence){.check = (uint16_t)check, .key = wr->invalidate_rkey};
     return check;
 }
 
-static VB_COLD int nak_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int nak_invalidate(struct vb_connection *to, const struct ibv_send_wr *wr,
                                   struct vb_taken *taken, struct vb_evidence *evidence,
                                   struct vb_outcome *outcome)
 {
-    vb_fail_remote(qp, IBV_EVENT_QP_ACCESS_ERR);
-    return nak_receive(qp, wr, taken, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, evidence,
+    vb_fail_remote(to, IBV_EVENT_QP_ACCESS_ERR);
+    return nak_receive(to, wr, taken, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, evidence,
                        outcome);
 }
 
 /* `invalidates` is known where this is called, and costs other SENDs nothing. */
 static inline __attribute__((always_inline)) int
-send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
+send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct vb_spans *local,
           struct vb_taken *taken, bool invalidates, struct vb_outcome *outcome)
 {
     enum ibv_wc_status delivered;
@@ -265,23 +268,23 @@ send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans 
     struct vb_cqe *entry;
     unsigned refused;
     enum vb_check check =
-        vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+        vb_recv_spans(to->peer, to->remote, taken->wqe, local->total, &remote, &evidence);
     uint8_t small[VB_CQE_INLINE];
     enum vb_cqe_kind kind;
     int error;
 
     if (VB_UNLIKELY(check))
-        return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
+        return nak_receive(to, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
-    kind = choose_kind(qp, taken, &remote);
-    error = move_payload(qp, wr, taken, kind, local, &remote, small);
+    kind = choose_kind(to, taken, &remote);
+    error = move_payload(to, wr, taken, kind, local, &remote, small);
     if (VB_UNLIKELY(error))
-        return place_failed(qp, wr, taken, error, local, &remote, outcome);
-    if (invalidates && invalidate(qp, wr, &evidence))
-        return nak_invalidate(qp, wr, taken, &evidence, outcome);
-    entry = vb_deliver_begin(qp, taken, &refused);
+        return place_failed(to, wr, taken, error, local, &remote, outcome);
+    if (invalidates && invalidate(to, wr, &evidence))
+        return nak_invalidate(to, wr, taken, &evidence, outcome);
+    entry = vb_deliver_begin(to, taken, &refused);
     if (VB_UNLIKELY(!entry))
-        return deliver_failed(qp, wr, vb_delivered(qp, refused), outcome);
+        return deliver_failed(to, wr, vb_delivered(to, refused), outcome);
     entry->byte_len = (uint32_t)local->total;
     entry->imm = wr->imm_data;
     entry->extra = 0;
@@ -291,25 +294,26 @@ send_into(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans 
     entry->kind = (uint8_t)kind;
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
-    delivered = vb_deliver_end(qp, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
+    delivered = vb_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
-        vb_unplaced_note(qp, &remote);
-    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
+        vb_unplaced_note(to, &remote);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
-static VB_COLD int nak_too_long(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int nak_too_long(struct vb_connection *to, const struct ibv_send_wr *wr,
                                 struct vb_taken *taken, uint64_t length, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {
         .check = VB_CHECK_RECV_TOO_SHORT, .length = length, .mr_length = taken->wqe->length};
 
-    return nak_receive(qp, wr, taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
+    return nak_receive(to, wr, taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
                        outcome);
 }
 
 /* XRC: the payload goes into its buffers at once. */
-static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_spans *local,
-                    struct vb_taken *taken, bool invalidates, struct vb_outcome *outcome)
+static int send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
+                    const struct vb_spans *local, struct vb_taken *taken, bool invalidates,
+                    struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
@@ -323,22 +327,22 @@ static int send_now(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct
     struct vb_evidence evidence;
     struct vb_spans remote;
     enum vb_check check =
-        vb_recv_spans(qp->peer, qp->remote, taken->wqe, local->total, &remote, &evidence);
+        vb_recv_spans(to->peer, to->remote, taken->wqe, local->total, &remote, &evidence);
     int error;
 
     if (VB_UNLIKELY(check))
-        return nak_receive(qp, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
+        return nak_receive(to, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
                            outcome);
-    error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, local, &remote);
+    error = vb_put(vb_connection_direct(to), to->peer, local, &remote);
     if (VB_UNLIKELY(error))
-        return place_failed(qp, wr, taken, error, local, &remote, outcome);
-    if (invalidates && invalidate(qp, wr, &evidence))
-        return nak_invalidate(qp, wr, taken, &evidence, outcome);
-    delivered = vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
-    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
+        return place_failed(to, wr, taken, error, local, &remote, outcome);
+    if (invalidates && invalidate(to, wr, &evidence))
+        return nak_invalidate(to, wr, taken, &evidence, outcome);
+    delivered = vb_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
-static inline __attribute__((always_inline)) int do_send(struct vb_qp *qp,
+static inline __attribute__((always_inline)) int do_send(struct vb_connection *to,
                                                          const struct ibv_send_wr *wr,
                                                          bool invalidates,
                                                          struct vb_outcome *outcome)
@@ -347,29 +351,29 @@ static inline __attribute__((always_inline)) int do_send(struct vb_qp *qp,
     struct vb_taken taken;
     int error;
 
-    vb_deliver_expect(qp);
-    if (!vb_local_spans(qp, wr, 0, &local, outcome))
+    vb_deliver_expect(to);
+    if (!vb_local_spans(to->qp, wr, 0, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
-        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
-    error = vb_take_recv(qp, &taken);
+        return vb_refuse_length(to->qp, wr, local.total, VB_MESSAGE_MAX, outcome);
+    error = vb_take_recv(to, &taken);
     if (VB_UNLIKELY(error))
-        return no_receive(qp, wr, error, outcome);
+        return no_receive(to, wr, error, outcome);
     if (VB_UNLIKELY(local.total > taken.wqe->length))
-        return nak_too_long(qp, wr, &taken, local.total, outcome);
-    if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
-        return send_now(qp, wr, &local, &taken, invalidates, outcome);
-    return send_into(qp, wr, &local, &taken, invalidates, outcome);
+        return nak_too_long(to, wr, &taken, local.total, outcome);
+    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
+        return send_now(to, wr, &local, &taken, invalidates, outcome);
+    return send_into(to, wr, &local, &taken, invalidates, outcome);
 }
 
-static VB_COLD int do_send_with_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int do_send_with_invalidate(struct vb_connection *to, const struct ibv_send_wr *wr,
                                            struct vb_outcome *outcome)
 {
-    return do_send(qp, wr, true, outcome);
+    return do_send(to, wr, true, outcome);
 }
 
-static int deliver_imm(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_taken *taken,
-                       uint64_t length, struct vb_outcome *outcome)
+static int deliver_imm(struct vb_connection *to, const struct ibv_send_wr *wr,
+                       struct vb_taken *taken, uint64_t length, struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
@@ -380,12 +384,13 @@ static int deliver_imm(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     };
 
     enum ibv_wc_status delivered =
-        vb_deliver(qp, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+        vb_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 
-    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(qp, wr, delivered, outcome);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
-static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int do_write(struct vb_connection *to, const struct ibv_send_wr *wr,
+                    struct vb_outcome *outcome)
 {
     struct vb_spans local, remote;
     const struct vb_mr_shared *mr;
@@ -394,45 +399,46 @@ static int do_write(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_ou
     enum vb_check check;
     int error = 0;
 
-    if (!vb_local_spans(qp, wr, 0, &local, outcome))
+    if (!vb_local_spans(to->qp, wr, 0, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
-        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
-    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
+        return vb_refuse_length(to->qp, wr, local.total, VB_MESSAGE_MAX, outcome);
+    check = vb_remote_span(to, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
-        return nak_key(qp, wr, check, &evidence, outcome);
+        return nak_key(to, wr, check, &evidence, outcome);
     /* The receive request is looked for before the data moves: what waits has done nothing yet. */
     if (has_imm(wr)) {
-        error = vb_take_recv(qp, &taken);
+        error = vb_take_recv(to, &taken);
         if (error)
-            return no_receive(qp, wr, error, outcome);
+            return no_receive(to, wr, error, outcome);
     }
-    error = vb_unplaced_settle(qp, &remote);
+    error = vb_unplaced_settle(to, &remote);
     if (!error)
-        error = vb_put(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+        error = vb_put(vb_connection_direct(to), to->peer, &local, &remote);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
-    return has_imm(wr) ? deliver_imm(qp, wr, &taken, local.total, outcome) : 0;
+        return vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    return has_imm(wr) ? deliver_imm(to, wr, &taken, local.total, outcome) : 0;
 }
 
 /* READ and atomics need responder resources on both sides (IBA 9.7.3.1, 9.7.4.1.6). */
-static inline bool has_rd_atomic(const struct vb_qp *qp)
+static inline bool has_rd_atomic(const struct vb_connection *to)
 {
-    return qp->terms.max_rd_atomic && qp->remote->max_dest_rd_atomic;
+    return to->qp->terms.max_rd_atomic && to->remote->max_dest_rd_atomic;
 }
 
-static VB_COLD int refuse_rd_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int refuse_rd_atomic(struct vb_connection *to, const struct ibv_send_wr *wr,
                                     struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
 
-    if (!qp->terms.max_rd_atomic)
-        return vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    if (!to->qp->terms.max_rd_atomic)
+        return vb_refuse(to->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
+    return nak(to, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
-static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int do_read(struct vb_connection *to, const struct ibv_send_wr *wr,
+                   struct vb_outcome *outcome)
 {
     struct vb_spans local, remote;
     const struct vb_mr_shared *mr;
@@ -440,45 +446,45 @@ static int do_read(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     enum vb_check check;
     int error;
 
-    if (VB_UNLIKELY(!has_rd_atomic(qp)))
-        return refuse_rd_atomic(qp, wr, outcome);
-    if (!vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
+    if (VB_UNLIKELY(!has_rd_atomic(to)))
+        return refuse_rd_atomic(to, wr, outcome);
+    if (!vb_local_spans(to->qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
-        return vb_refuse_length(qp, wr, local.total, VB_MESSAGE_MAX, outcome);
-    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
+        return vb_refuse_length(to->qp, wr, local.total, VB_MESSAGE_MAX, outcome);
+    check = vb_remote_span(to, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, local.total,
                            IBV_ACCESS_REMOTE_READ, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
-        return nak_key(qp, wr, check, &evidence, outcome);
-    error = vb_unplaced_settle(qp, &remote);
+        return nak_key(to, wr, check, &evidence, outcome);
+    error = vb_unplaced_settle(to, &remote);
     if (!error)
-        error = vb_get(vb_direct_of(qp->context->adapter), qp->peer, &local, &remote);
+        error = vb_get(vb_connection_direct(to), to->peer, &local, &remote);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
+        return vb_copy_failed(to, wr, error, &local, &remote, outcome);
     outcome->byte_len = (uint32_t)local.total;
     return 0;
 }
 
-static VB_COLD int refuse_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int refuse_atomic(struct vb_connection *to, const struct ibv_send_wr *wr,
                                  const struct vb_spans *local, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.addr = wr->wr.atomic.remote_addr, .length = local->total};
 
     if (local->total < 8) {
         evidence.check = VB_CHECK_ATOMIC_LENGTH;
-        return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+        return vb_refuse(to->qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
     }
     evidence.check = VB_CHECK_ALIGNMENT;
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    return nak(to, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 /* What the address stands for is none of the processor's words. */
-static VB_COLD int refuse_place(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int refuse_place(struct vb_connection *to, const struct ibv_send_wr *wr,
                                 const uint8_t *place, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_ALIGNMENT, .addr = (uintptr_t)place};
 
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    return nak(to, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 static int scatter_result(const struct vb_spans *local, uint64_t value)
@@ -497,7 +503,8 @@ static int scatter_result(const struct vb_spans *local, uint64_t value)
     return error;
 }
 
-static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int do_atomic(struct vb_connection *to, const struct ibv_send_wr *wr,
+                     struct vb_outcome *outcome)
 {
     bool swap = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
     enum vb_atomic_op op = swap ? VB_ATOMIC_SWAP : VB_ATOMIC_ADD;
@@ -508,42 +515,41 @@ static int do_atomic(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
     uint64_t old;
     int error;
 
-    if (VB_UNLIKELY(!has_rd_atomic(qp)))
-        return refuse_rd_atomic(qp, wr, outcome);
-    if (!vb_local_spans(qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
+    if (VB_UNLIKELY(!has_rd_atomic(to)))
+        return refuse_rd_atomic(to, wr, outcome);
+    if (!vb_local_spans(to->qp, wr, IBV_ACCESS_LOCAL_WRITE, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total < 8 || wr->wr.atomic.remote_addr % 8))
-        return refuse_atomic(qp, wr, &local, outcome);
-    check = vb_remote_span(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, 8,
+        return refuse_atomic(to, wr, &local, outcome);
+    check = vb_remote_span(to, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, 8,
                            IBV_ACCESS_REMOTE_ATOMIC, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
-        return nak_key(qp, wr, check, &evidence, outcome);
+        return nak_key(to, wr, check, &evidence, outcome);
     if (VB_UNLIKELY(!vb_mr_has_words(mr)))
-        return refuse_place(qp, wr, vb_mr_pointer(mr, wr->wr.atomic.remote_addr), outcome);
-    error = vb_unplaced_settle(qp, &remote);
+        return refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.atomic.remote_addr), outcome);
+    error = vb_unplaced_settle(to, &remote);
     if (!error)
-        error =
-            vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.atomic.remote_addr,
-                      op, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
+        error = vb_atomic(vb_connection_direct(to), to->peer, mr, wr->wr.atomic.remote_addr, op,
+                          wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
     if (!error)
         error = scatter_result(&local, old);
     if (VB_UNLIKELY(error))
-        return vb_copy_failed(qp, wr, error, &local, &remote, outcome);
+        return vb_copy_failed(to, wr, error, &local, &remote, outcome);
     outcome->byte_len = 8;
     return 0;
 }
 
-static VB_COLD int refuse_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int refuse_atomic_write(struct vb_connection *to, const struct ibv_send_wr *wr,
                                        const struct vb_spans *local, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.addr = wr->wr.rdma.remote_addr, .length = local->total};
 
     if (local->total != 8) {
         evidence.check = VB_CHECK_ATOMIC_LENGTH;
-        return vb_refuse(qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
+        return vb_refuse(to->qp, wr, IBV_WC_LOC_LEN_ERR, &evidence, outcome);
     }
     evidence.check = VB_CHECK_ALIGNMENT;
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    return nak(to, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 static int gather_value(const struct vb_spans *local, uint64_t *value)
@@ -559,7 +565,7 @@ static int gather_value(const struct vb_spans *local, uint64_t *value)
 }
 
 /* Apart from the WRITE: it takes the responder's resources for atomics. */
-static int do_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static int do_atomic_write(struct vb_connection *to, const struct ibv_send_wr *wr,
                            struct vb_outcome *outcome)
 {
     const struct vb_mr_shared *mr = NULL;
@@ -569,25 +575,25 @@ static int do_atomic_write(struct vb_qp *qp, const struct ibv_send_wr *wr,
     uint64_t value, old;
     int error;
 
-    if (VB_UNLIKELY(!has_rd_atomic(qp)))
-        return refuse_rd_atomic(qp, wr, outcome);
-    if (!vb_local_spans(qp, wr, 0, &local, outcome))
+    if (VB_UNLIKELY(!has_rd_atomic(to)))
+        return refuse_rd_atomic(to, wr, outcome);
+    if (!vb_local_spans(to->qp, wr, 0, &local, outcome))
         return 0;
     if (VB_UNLIKELY(local.total != 8 || wr->wr.rdma.remote_addr % 8))
-        return refuse_atomic_write(qp, wr, &local, outcome);
-    check = vb_remote_span(qp, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, 8,
+        return refuse_atomic_write(to, wr, &local, outcome);
+    check = vb_remote_span(to, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, 8,
                            IBV_ACCESS_REMOTE_WRITE, &remote, &mr, &evidence);
     if (VB_UNLIKELY(check))
-        return nak_key(qp, wr, check, &evidence, outcome);
+        return nak_key(to, wr, check, &evidence, outcome);
     if (VB_UNLIKELY(!vb_mr_has_words(mr)))
-        return refuse_place(qp, wr, vb_mr_pointer(mr, wr->wr.rdma.remote_addr), outcome);
+        return refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.rdma.remote_addr), outcome);
     error = gather_value(&local, &value);
     if (!error)
-        error = vb_unplaced_settle(qp, &remote);
+        error = vb_unplaced_settle(to, &remote);
     if (!error)
-        error = vb_atomic(vb_direct_of(qp->context->adapter), qp->peer, mr, wr->wr.rdma.remote_addr,
+        error = vb_atomic(vb_connection_direct(to), to->peer, mr, wr->wr.rdma.remote_addr,
                           VB_ATOMIC_WRITE, 0, value, &old);
-    return VB_LIKELY(!error) ? 0 : vb_copy_failed(qp, wr, error, &local, &remote, outcome);
+    return VB_LIKELY(!error) ? 0 : vb_copy_failed(to, wr, error, &local, &remote, outcome);
 }
 
 static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *wr,
@@ -603,10 +609,10 @@ static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *w
                  length);
 }
 
-static enum vb_check check_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static enum vb_check check_flush(struct vb_connection *to, const struct ibv_send_wr *wr,
                                  const struct vb_mr_shared **mr, struct vb_evidence *evidence)
 {
-    const struct vb_qp_shared *remote = qp->remote;
+    const struct vb_qp_shared *remote = to->remote;
     uint32_t need = vb_flush_need(wr->wr.flush.type), rkey = wr->wr.flush.rkey;
     uint64_t addr = wr->wr.flush.remote_addr, length = wr->wr.flush.length;
     bool whole = wr->wr.flush.level == IBV_FLUSH_MR;
@@ -614,10 +620,10 @@ static enum vb_check check_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
 
     *mr = NULL;
     if ((remote->access & need) == need)
-        check = vb_flush_check(&qp->peer->view, remote->pd, vb_peer_qp_index(qp->peer, remote),
+        check = vb_flush_check(&to->peer->view, remote->pd, vb_peer_qp_index(to->peer, remote),
                                rkey, whole, addr, length, need, mr);
     if (check)
-        vb_note_refusal(qp, check, rkey, addr, whole ? 0 : length, need, *mr, evidence);
+        vb_note_refusal(to, check, rkey, addr, whole ? 0 : length, need, *mr, evidence);
     return check;
 }
 
@@ -625,7 +631,7 @@ static enum vb_check check_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
  * The requests before it were carried out by this thread, or by one that it has waited for: their
  * bytes are where all processors see them. Only a SEND's may still be inside its completion.
  */
-static VB_COLD int do_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int do_flush(struct vb_connection *to, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
     struct vb_spans none = {0}, remote;
@@ -634,109 +640,112 @@ static VB_COLD int do_flush(struct vb_qp *qp, const struct ibv_send_wr *wr,
     enum vb_check check;
     int error;
 
-    if (!has_rd_atomic(qp))
-        return refuse_rd_atomic(qp, wr, outcome);
+    if (!has_rd_atomic(to))
+        return refuse_rd_atomic(to, wr, outcome);
     if (wr->wr.flush.level != IBV_FLUSH_MR && wr->wr.flush.length > VB_MESSAGE_MAX)
-        return vb_refuse_length(qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, outcome);
-    check = check_flush(qp, wr, &mr, &evidence);
+        return vb_refuse_length(to->qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, outcome);
+    check = check_flush(to, wr, &mr, &evidence);
     if (check)
-        return nak_key(qp, wr, check, &evidence, outcome);
-    flushed_span(qp->peer, wr, mr, &remote);
-    error = vb_unplaced_settle(qp, &remote);
+        return nak_key(to, wr, check, &evidence, outcome);
+    flushed_span(to->peer, wr, mr, &remote);
+    error = vb_unplaced_settle(to, &remote);
     if (error)
-        return vb_copy_failed(qp, wr, error, &none, &remote, outcome);
+        return vb_copy_failed(to, wr, error, &none, &remote, outcome);
     atomic_thread_fence(memory_order_seq_cst);
     return 0;
 }
 
-static inline int carry_out(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static inline int carry_out(struct vb_connection *to, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
     switch (wr->opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return do_write(qp, wr, outcome);
+        return do_write(to, wr, outcome);
     case IBV_WR_RDMA_READ:
-        return do_read(qp, wr, outcome);
+        return do_read(to, wr, outcome);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return do_atomic(qp, wr, outcome);
+        return do_atomic(to, wr, outcome);
     case IBV_WR_ATOMIC_WRITE:
-        return do_atomic_write(qp, wr, outcome);
+        return do_atomic_write(to, wr, outcome);
     case IBV_WR_FLUSH:
-        return do_flush(qp, wr, outcome);
+        return do_flush(to, wr, outcome);
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
-        return vb_mw_execute(qp, wr, outcome);
+        return vb_mw_execute(to->qp, wr, outcome);
     case IBV_WR_SEND_WITH_INV:
-        return do_send_with_invalidate(qp, wr, outcome);
+        return do_send_with_invalidate(to, wr, outcome);
     default:
-        return do_send(qp, wr, false, outcome);
+        return do_send(to, wr, false, outcome);
     }
 }
 
-static VB_COLD int nak_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
-                           struct vb_outcome *outcome)
+static VB_COLD int nak_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
+                           enum vb_check check, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence;
 
     vb_xrc_note(&evidence, check, wr->qp_type.xrc.remote_srqn);
-    return nak(qp, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
+    return nak(to, wr, IBV_WC_REM_INV_REQ_ERR, &evidence, outcome);
 }
 
 /* The SRQ is of another process than the target QP. */
-static int execute_at_door(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static int execute_at_door(struct vb_connection *to, const struct ibv_send_wr *wr,
                            struct vb_outcome *outcome)
 {
-    struct vb_qp stand_in;
-    enum vb_check check = vb_door_enter(qp, wr->qp_type.xrc.remote_srqn, &stand_in);
+    struct vb_connection door;
+    enum vb_check check = vb_door_enter(to, wr->qp_type.xrc.remote_srqn, &door);
     int result;
 
     if (check)
-        return nak_xrc(qp, wr, check, outcome);
-    result = carry_out(&stand_in, wr, outcome);
-    vb_door_leave(qp, &stand_in);
+        return nak_xrc(to, wr, check, outcome);
+    result = carry_out(&door, wr, outcome);
+    vb_door_leave(&door);
     return result;
 }
 
 /* The target QP is first pointed at the SRQ that the request names. */
-static int execute_xrc(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int execute_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
+                       struct vb_outcome *outcome)
 {
     uint32_t srq_num = wr->qp_type.xrc.remote_srqn;
     enum vb_check check;
 
     if (VB_UNLIKELY(vb_mw_is_local(wr->opcode)))
-        return vb_mw_execute(qp, wr, outcome);
-    if (VB_UNLIKELY(!vb_connection_ready(qp)))
-        return vb_wait_for_peer(qp, wr, outcome);
-    check = vb_xrc_point(&qp->peer->view, qp->remote, srq_num);
+        return vb_mw_execute(to->qp, wr, outcome);
+    if (VB_UNLIKELY(!vb_connection_ready(to)))
+        return vb_wait_for_peer(to, wr, outcome);
+    check = vb_xrc_point(&to->peer->view, to->remote, srq_num);
     if (VB_LIKELY(!check))
-        return carry_out(qp, wr, outcome);
-    if (check == VB_CHECK_XRC_SRQ && !vb_peer_has(qp->peer, srq_num))
-        return execute_at_door(qp, wr, outcome);
-    return nak_xrc(qp, wr, check, outcome);
+        return carry_out(to, wr, outcome);
+    if (check == VB_CHECK_XRC_SRQ && !vb_peer_has(to->peer, srq_num))
+        return execute_at_door(to, wr, outcome);
+    return nak_xrc(to, wr, check, outcome);
 }
 
 /* UC does not wait: a request that reaches nobody has succeeded. */
-static VB_COLD int lose(const struct vb_qp *qp)
+static VB_COLD int lose(const struct vb_connection *to)
 {
-    if (!qp->peer)
-        vb_stranger_tell(qp, vb_qp_dest(qp->shared));
+    if (!to->peer)
+        vb_stranger_tell(to->qp, vb_qp_dest(to->qp->shared));
     return 0;
 }
 
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
+    struct vb_connection *to = qp->connection;
+
     outcome->status = IBV_WC_SUCCESS;
     outcome->byte_len = 0;
     outcome->evidence = 0;
     if (VB_UNLIKELY(qp->type > IBV_QPT_UC))
         return qp->type == IBV_QPT_UD ? vb_datagram_execute(qp, wr, outcome)
-                                      : execute_xrc(qp, wr, outcome);
-    if (VB_UNLIKELY(!vb_connection_ready(qp))) {
+                                      : execute_xrc(to, wr, outcome);
+    if (VB_UNLIKELY(!vb_connection_ready(to))) {
         if (vb_mw_is_local(wr->opcode))
             return vb_mw_execute(qp, wr, outcome);
-        return qp->type == IBV_QPT_UC ? lose(qp) : vb_wait_for_peer(qp, wr, outcome);
+        return qp->type == IBV_QPT_UC ? lose(to) : vb_wait_for_peer(to, wr, outcome);
     }
-    return carry_out(qp, wr, outcome);
+    return carry_out(to, wr, outcome);
 }

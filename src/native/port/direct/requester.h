@@ -35,7 +35,7 @@ static inline bool vb_local_spans(struct vb_qp *qp, const struct ibv_send_wr *wr
 }
 
 /* A failed copy as a completion, or a wait: memory gone on one side, or the peer does not help. */
-int vb_copy_failed(struct vb_qp *qp, const struct ibv_send_wr *wr, int error,
+int vb_copy_failed(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
                    const struct vb_spans *local, const struct vb_spans *remote,
                    struct vb_outcome *outcome);
 
@@ -46,7 +46,9 @@ int vb_refuse_local_gone(struct vb_qp *qp, const struct ibv_send_wr *wr, const s
                          struct vb_outcome *outcome);
 
 /* Reasons to wait; each returns -EAGAIN, or 0 with the error once the retries are used up. */
-int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
-int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
+int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
+                        struct vb_outcome *outcome);
+int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
+                     struct vb_outcome *outcome);
 
 #endif

@@ -9,18 +9,18 @@
 #include "port/direct/message.h"
 #include "port/direct/notice.h"
 
-static int take_from_rq(struct vb_qp *qp, struct vb_taken *taken)
+static int take_from_rq(struct vb_connection *to, struct vb_taken *taken)
 {
-    struct vb_qp_shared *remote = qp->remote;
+    struct vb_qp_shared *remote = to->remote;
     uint32_t position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
 
-    if (position == qp->remote_rq_seen) {
-        qp->remote_rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
-        if (position == qp->remote_rq_seen)
+    if (position == to->rq_seen) {
+        to->rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
+        if (position == to->rq_seen)
             return -EAGAIN;
     }
     taken->position = position;
-    taken->wqe = vb_rq_wqe(&qp->peer->view, remote, position);
+    taken->wqe = vb_rq_wqe(&to->peer->view, remote, position);
     return 0;
 }
 
@@ -36,26 +36,26 @@ static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
     return true;
 }
 
-static void take_index(const struct vb_qp *qp, const struct vb_srq_shared *srq, uint32_t index,
-                       struct vb_taken *taken)
+static void take_index(const struct vb_connection *to, const struct vb_srq_shared *srq,
+                       uint32_t index, struct vb_taken *taken)
 {
     taken->position = index;
-    taken->wqe = vb_srq_wqe(&qp->peer->view, srq, index);
+    taken->wqe = vb_srq_wqe(&to->peer->view, srq, index);
 }
 
-static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
+static int take_from_srq(struct vb_connection *to, struct vb_taken *taken)
 {
-    uint32_t number = qp->remote->srq - 1;
-    struct vb_srq_shared *srq = vb_view_srq(&qp->peer->view, number);
-    uint64_t in_hand = atomic_load(&qp->remote->srq_inflight);
+    uint32_t number = to->remote->srq - 1;
+    struct vb_srq_shared *srq = vb_view_srq(&to->peer->view, number);
+    uint64_t in_hand = atomic_load(&to->remote->srq_inflight);
     uint32_t position, posted;
     bool crossed;
 
     if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
-        take_index(qp, srq, vb_srq_in_hand_index(in_hand), taken);
+        take_index(to, srq, vb_srq_in_hand_index(in_hand), taken);
         return 0;
     }
-    if (!vb_lock_unless(&srq->lock, qp->context->adapter->instance, &qp->peer->gone))
+    if (!vb_lock_unless(&srq->lock, to->qp->context->adapter->instance, &to->peer->gone))
         return -EPIPE;
     position = atomic_load(&srq->taken);
     posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
@@ -63,20 +63,20 @@ static int take_from_srq(struct vb_qp *qp, struct vb_taken *taken)
         vb_unlock(&srq->lock);
         return -EAGAIN;
     }
-    take_index(qp, srq, *vb_srq_order_at(&qp->peer->view, srq, position), taken);
+    take_index(to, srq, *vb_srq_order_at(&to->peer->view, srq, position), taken);
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
-    atomic_store(&qp->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
+    atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
     atomic_store(&srq->taken, position + 1);
     crossed = crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
     if (VB_UNLIKELY(crossed))
-        vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_SRQ_NOTICE, number);
+        vb_notice_send(vb_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
     return 0;
 }
 
-int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken)
+int vb_take_recv(struct vb_connection *to, struct vb_taken *taken)
 {
-    return qp->remote->srq ? take_from_srq(qp, taken) : take_from_rq(qp, taken);
+    return to->remote->srq ? take_from_srq(to, taken) : take_from_rq(to, taken);
 }
 
 /* Wakes the peer's channel itself if it may, or asks the peer to. */
@@ -119,41 +119,40 @@ void vb_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer, struct vb_
 }
 
 /* The notice first: if this process dies in between, the owner still learns why. */
-void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event)
+void vb_fail_remote(struct vb_connection *to, enum ibv_event_type event)
 {
     uint32_t state;
 
-    if (qp->origin) /* not the door, but whom it was for */
-        qp = qp->origin;
-    state = atomic_load(&qp->remote->state);
+    to = to->target; /* not the SRQ's door, but whom it was for */
+    state = atomic_load(&to->remote->state);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
-        atomic_fetch_or(&qp->remote->notices, 1u << event);
-        if (atomic_compare_exchange_weak(&qp->remote->state, &state, IBV_QPS_ERR)) {
-            vb_notice_send(vb_direct_of(qp->context->adapter), qp->peer, VB_MSG_QP_NOTICE,
-                           vb_peer_qp_index(qp->peer, qp->remote));
+        atomic_fetch_or(&to->remote->notices, 1u << event);
+        if (atomic_compare_exchange_weak(&to->remote->state, &state, IBV_QPS_ERR)) {
+            vb_notice_send(vb_connection_direct(to), to->peer, VB_MSG_QP_NOTICE,
+                           vb_peer_qp_index(to->peer, to->remote));
             return;
         }
-        atomic_fetch_and(&qp->remote->notices, ~(1u << event));
+        atomic_fetch_and(&to->remote->notices, ~(1u << event));
     }
 }
 
-VB_COLD enum ibv_wc_status vb_delivered(struct vb_qp *qp, unsigned pushed)
+VB_COLD enum ibv_wc_status vb_delivered(struct vb_connection *to, unsigned pushed)
 {
-    vb_after_remote_push(vb_direct_of(qp->context->adapter), qp->peer, qp->remote->recv_cq, pushed);
+    vb_after_remote_push(vb_connection_direct(to), to->peer, to->remote->recv_cq, pushed);
     if (!(pushed & VB_PUSH_REFUSED))
         return IBV_WC_SUCCESS;
-    vb_fail_remote(qp, IBV_EVENT_QP_FATAL);
+    vb_fail_remote(to, IBV_EVENT_QP_FATAL);
     return IBV_WC_REM_OP_ERR;
 }
 
-enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const struct vb_cqe *entry,
-                              bool solicited)
+enum ibv_wc_status vb_deliver(struct vb_connection *to, struct vb_taken *taken,
+                              const struct vb_cqe *entry, bool solicited)
 {
     unsigned refused;
-    struct vb_cqe *slot = vb_deliver_begin(qp, taken, &refused);
+    struct vb_cqe *slot = vb_deliver_begin(to, taken, &refused);
 
     if (!slot)
-        return vb_delivered(qp, refused);
+        return vb_delivered(to, refused);
     slot->byte_len = entry->byte_len;
     slot->imm = entry->imm;
     slot->extra = entry->extra;
@@ -162,9 +161,9 @@ enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const st
     slot->flags = entry->flags;
     slot->kind = entry->kind;
     memcpy(slot->data, entry->data, sizeof(slot->data));
-    if (VB_UNLIKELY(qp->remote->type == IBV_QPT_XRC_RECV))
-        vb_cqe_name_xrc(slot, qp->remote->srq - 1, (qp->origin ? qp->origin : qp)->remote->qp_num);
-    return vb_deliver_end(qp, taken, slot, solicited);
+    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
+        vb_cqe_name_xrc(slot, to->remote->srq - 1, to->target->remote->qp_num);
+    return vb_deliver_end(to, taken, slot, solicited);
 }
 
 /*
@@ -224,12 +223,12 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
     return VB_LIKELY(!length) ? VB_CHECK_OK : note_short(wqe, spans->total + length, evidence);
 }
 
-VB_COLD enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uint32_t rkey,
+VB_COLD enum vb_check vb_note_refusal(struct vb_connection *to, enum vb_check check, uint32_t rkey,
                                       uint64_t addr, uint64_t length, uint32_t need,
                                       const struct vb_mr_shared *mr, struct vb_evidence *evidence)
 {
-    vb_note_key(evidence, check, qp->remote->pd, rkey, addr, length, need, mr);
+    vb_note_key(evidence, check, to->remote->pd, rkey, addr, length, need, mr);
     if (check == VB_CHECK_QP_ACCESS)
-        evidence->access = qp->remote->access;
+        evidence->access = to->remote->access;
     return check;
 }

@@ -9,6 +9,7 @@
 
 #include "hca/qp.h"
 #include "memory/prefetch.h"
+#include "port/direct/connection.h"
 #include "port/direct/direct.h"
 #include "port/direct/place.h"
 
@@ -20,97 +21,98 @@ struct vb_taken {
 };
 
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
-int vb_take_recv(struct vb_qp *qp, struct vb_taken *taken);
+int vb_take_recv(struct vb_connection *to, struct vb_taken *taken);
 
 /* A completion will follow: the line that it goes to is fetched while the request is checked. */
-static inline void vb_deliver_expect(const struct vb_qp *qp)
+static inline void vb_deliver_expect(const struct vb_connection *to)
 {
-    const struct vb_cq_shared *cq = vb_view_cq(&qp->peer->view, qp->remote->recv_cq);
+    const struct vb_cq_shared *cq = vb_view_cq(&to->peer->view, to->remote->recv_cq);
 
-    vb_prefetch_to_write(vb_cqe_at(&qp->peer->view, cq, cq->tail));
+    vb_prefetch_to_write(vb_cqe_at(&to->peer->view, cq, cq->tail));
 }
 
 /* What follows from the push; the requester's status. */
-enum ibv_wc_status vb_delivered(struct vb_qp *qp, unsigned pushed);
+enum ibv_wc_status vb_delivered(struct vb_connection *to, unsigned pushed);
 
 /*
  * Its completion, in two steps: the entry to fill but for wr_id, qp and wqe (NULL: `refused` goes
  * to vb_delivered), and its publication, after which the receive request counts as taken.
  */
-static inline struct vb_cqe *vb_deliver_begin(struct vb_qp *qp, struct vb_taken *taken,
+static inline struct vb_cqe *vb_deliver_begin(struct vb_connection *to, struct vb_taken *taken,
                                               unsigned *refused)
 {
-    struct vb_peer *peer = qp->peer;
+    struct vb_peer *peer = to->peer;
     struct vb_cqe *entry;
 
-    taken->cq = vb_view_cq(&peer->view, qp->remote->recv_cq);
-    entry = vb_cqe_reserve(qp->context->adapter, &peer->view, taken->cq, &peer->gone, refused);
+    taken->cq = vb_view_cq(&peer->view, to->remote->recv_cq);
+    entry = vb_cqe_reserve(to->qp->context->adapter, &peer->view, taken->cq, &peer->gone, refused);
 
     if (VB_LIKELY(entry != NULL)) {
         entry->wr_id = taken->wqe->wr_id;
-        entry->qp = vb_peer_qp_index(peer, qp->remote);
+        entry->qp = vb_peer_qp_index(peer, to->remote);
         entry->wqe = taken->position;
     }
     return entry;
 }
 
-static inline enum ibv_wc_status vb_deliver_end(struct vb_qp *qp, const struct vb_taken *taken,
-                                                struct vb_cqe *entry, bool solicited)
+static inline enum ibv_wc_status vb_deliver_end(struct vb_connection *to,
+                                                const struct vb_taken *taken, struct vb_cqe *entry,
+                                                bool solicited)
 {
-    struct vb_qp_shared *remote = qp->remote;
-    unsigned pushed = vb_cqe_publish(qp->context->adapter, taken->cq, entry, solicited);
+    struct vb_qp_shared *remote = to->remote;
+    unsigned pushed = vb_cqe_publish(to->qp->context->adapter, taken->cq, entry, solicited);
 
     if (remote->srq)
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
     else
         atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
-    vb_prefetch_to_read(vb_rq_wqe(&qp->peer->view, remote, taken->position + 1));
+    vb_prefetch_to_read(vb_rq_wqe(&to->peer->view, remote, taken->position + 1));
     if (VB_LIKELY(!pushed))
         return IBV_WC_SUCCESS;
-    return vb_delivered(qp, pushed);
+    return vb_delivered(to, pushed);
 }
 
 /* Both at once, for an entry that is ready. */
-enum ibv_wc_status vb_deliver(struct vb_qp *qp, struct vb_taken *taken, const struct vb_cqe *entry,
-                              bool solicited);
+enum ibv_wc_status vb_deliver(struct vb_connection *to, struct vb_taken *taken,
+                              const struct vb_cqe *entry, bool solicited);
 
 /* Where the receive request's elements are, up to `length` bytes; or the check that failed. */
 enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
                             const struct vb_recv_wqe *wqe, uint64_t length, struct vb_spans *spans,
                             struct vb_evidence *evidence);
 
-enum vb_check vb_note_refusal(struct vb_qp *qp, enum vb_check check, uint32_t rkey, uint64_t addr,
-                              uint64_t length, uint32_t need, const struct vb_mr_shared *mr,
-                              struct vb_evidence *evidence);
+enum vb_check vb_note_refusal(struct vb_connection *to, enum vb_check check, uint32_t rkey,
+                              uint64_t addr, uint64_t length, uint32_t need,
+                              const struct vb_mr_shared *mr, struct vb_evidence *evidence);
 
 /* A remote region for a one-sided request: the check, and where it is. */
-static inline enum vb_check vb_remote_span(struct vb_qp *qp, uint32_t rkey, uint64_t addr,
+static inline enum vb_check vb_remote_span(struct vb_connection *to, uint32_t rkey, uint64_t addr,
                                            uint64_t length, uint32_t need, struct vb_spans *spans,
                                            const struct vb_mr_shared **region,
                                            struct vb_evidence *evidence)
 {
-    const struct vb_qp_shared *remote = qp->remote;
+    const struct vb_qp_shared *remote = to->remote;
     enum vb_check check;
 
     spans->count = 0;
     spans->total = 0;
     if (VB_UNLIKELY((remote->access & need) != need))
-        return vb_note_refusal(qp, VB_CHECK_QP_ACCESS, rkey, addr, length, need, NULL, evidence);
+        return vb_note_refusal(to, VB_CHECK_QP_ACCESS, rkey, addr, length, need, NULL, evidence);
     if (VB_UNLIKELY(!length))
         return VB_CHECK_OK; /* no byte, no key: IBA 9.7.4.1.5 */
-    check = vb_mr_check(&qp->peer->view, remote->pd, rkey, addr, length, need, region);
+    check = vb_mr_check(&to->peer->view, remote->pd, rkey, addr, length, need, region);
     if (VB_UNLIKELY(check == VB_CHECK_PD))
-        check = vb_window_check(&qp->peer->view, remote->pd, vb_peer_qp_index(qp->peer, remote),
+        check = vb_window_check(&to->peer->view, remote->pd, vb_peer_qp_index(to->peer, remote),
                                 rkey, addr, length, need, region);
     if (VB_UNLIKELY(check))
-        return vb_note_refusal(qp, check, rkey, addr, length, need, *region, evidence);
-    vb_spans_add(spans, vb_peer_pointer(qp->peer, *region, addr, length),
+        return vb_note_refusal(to, check, rkey, addr, length, need, *region, evidence);
+    vb_spans_add(spans, vb_peer_pointer(to->peer, *region, addr, length),
                  (*region)->addr + (addr - (*region)->iova), length);
     return VB_CHECK_OK;
 }
 
 /* Puts the peer's QP into ERR after a failed check and tells its process. */
-void vb_fail_remote(struct vb_qp *qp, enum ibv_event_type event);
+void vb_fail_remote(struct vb_connection *to, enum ibv_event_type event);
 
 /* Tells the owner of the CQ what an entry demands (wake-up, overrun). */
 void vb_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,

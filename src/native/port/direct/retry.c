@@ -63,9 +63,10 @@ static bool is_polled(struct vb_qp *qp)
 {
     uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
     bool moved = rounds != qp->rounds_seen;
+    const struct vb_peer *peer = vb_connection_peer(qp);
 
     qp->rounds_seen = rounds;
-    return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(qp->peer && atomic_load(&qp->peer->gone));
+    return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(peer && atomic_load(&peer->gone));
 }
 
 /* True when the QP needs to be looked at again. */

@@ -7,17 +7,17 @@
 #ifndef VB_PORT_DIRECT_UNPLACED_H
 #define VB_PORT_DIRECT_UNPLACED_H
 
-#include "hca/qp.h"
+#include "port/direct/connection.h"
 #include "port/direct/place.h"
 
 /* A SEND's payload has gone into the peer's CQ inside its completion, for these buffers. */
-void vb_unplaced_note(struct vb_qp *qp, const struct vb_spans *buffers);
+void vb_unplaced_note(struct vb_connection *to, const struct vb_spans *buffers);
 
-int vb_unplaced_settle_slowly(struct vb_qp *qp, const struct vb_spans *target);
+int vb_unplaced_settle_slowly(struct vb_connection *to, const struct vb_spans *target);
 
-static inline int vb_unplaced_settle(struct vb_qp *qp, const struct vb_spans *target)
+static inline int vb_unplaced_settle(struct vb_connection *to, const struct vb_spans *target)
 {
-    return VB_UNLIKELY(qp->unplaced_high) ? vb_unplaced_settle_slowly(qp, target) : 0;
+    return VB_UNLIKELY(to->unplaced_high) ? vb_unplaced_settle_slowly(to, target) : 0;
 }
 
 #endif

@@ -45,27 +45,27 @@ static bool has_turns_left(struct vb_qp *qp, uint64_t period, uint32_t turns)
     return qp->wait.turns < turns;
 }
 
-static int give_up(struct vb_qp *qp, const struct ibv_send_wr *wr, enum vb_check check,
+static int give_up(struct vb_connection *to, const struct ibv_send_wr *wr, enum vb_check check,
                    uint32_t retries, uint64_t after_ns, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {
         .check = check, .count = retries, .microseconds = after_ns / 1000};
 
     if (check == VB_CHECK_PEER_DIED)
-        qp->failed_by_death = true;
-    return vb_refuse(qp, wr,
+        to->failed_by_death = true;
+    return vb_refuse(to->qp, wr,
                      check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR,
                      &evidence, outcome);
 }
 
 /* Who does not answer is looked at once more: the text says what is there now. */
-static VB_COLD int give_up_on_peer(struct vb_qp *qp, const struct ibv_send_wr *wr,
+static VB_COLD int give_up_on_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
                                    uint64_t after_ns, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .microseconds = after_ns / 1000};
 
-    evidence.silence = (uint8_t)vb_connection_silence(qp, &evidence.count);
-    return vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
+    evidence.silence = (uint8_t)vb_connection_silence(to, &evidence.count);
+    return vb_refuse(to->qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
 }
 
 /* The service thread may not have noticed yet that a peer's process has ended, whose queues are
@@ -77,35 +77,38 @@ static bool has_ended(const struct vb_peer *peer)
     return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLHUP | POLLERR));
 }
 
-int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
+                        struct vb_outcome *outcome)
 {
-    uint64_t since = waited(qp, VB_WAIT_RNR);
-    uint32_t retries = qp->terms.rnr_retry;
-    uint64_t timer = vb_rnr_delay(qp->remote->min_rnr_timer);
+    uint64_t since = waited(to->qp, VB_WAIT_RNR);
+    uint32_t retries = to->qp->terms.rnr_retry;
+    uint64_t timer = vb_rnr_delay(to->remote->min_rnr_timer);
 
-    vb_overdue_note(qp, VB_WAIT_RNR, qp->peer->pid, qp->wait.since, qp->wait.since + since);
-    if (retries == 7 || has_turns_left(qp, timer, retries)) /* 7 is for ever (IBA 9.7.5.2.8) */
+    vb_overdue_note(to->qp, VB_WAIT_RNR, to->peer->pid, to->qp->wait.since,
+                    to->qp->wait.since + since);
+    if (retries == 7 || has_turns_left(to->qp, timer, retries)) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
-    return has_ended(qp->peer)
-               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
-               : give_up(qp, wr, VB_CHECK_RNR, retries, since, outcome);
+    return has_ended(to->peer)
+               ? give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome)
+               : give_up(to, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
 /* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */
-int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
+                     struct vb_outcome *outcome)
 {
-    uint64_t since = waited(qp, VB_WAIT_PEER);
+    uint64_t since = waited(to->qp, VB_WAIT_PEER);
 
-    if (qp->peer && atomic_load(&qp->peer->gone))
-        return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
-    if (!qp->peer && vb_stranger_refuse(qp, wr, outcome))
+    if (to->peer && atomic_load(&to->peer->gone))
+        return give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
+    if (!to->peer && vb_stranger_refuse(to->qp, wr, outcome))
         return 0;
-    vb_overdue_note(qp, VB_WAIT_PEER, qp->peer ? qp->peer->pid : 0, qp->wait.since,
-                    qp->wait.since + since);
-    if (qp->terms.timeout == 0 ||
-        has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt))
+    vb_overdue_note(to->qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, to->qp->wait.since,
+                    to->qp->wait.since + since);
+    if (to->qp->terms.timeout == 0 ||
+        has_turns_left(to->qp, vb_ack_timeout(to->qp->terms.timeout), 1u + to->qp->terms.retry_cnt))
         return -EAGAIN;
-    return qp->peer && has_ended(qp->peer)
-               ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)
-               : give_up_on_peer(qp, wr, since, outcome);
+    return to->peer && has_ended(to->peer)
+               ? give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome)
+               : give_up_on_peer(to, wr, since, outcome);
 }

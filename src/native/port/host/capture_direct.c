@@ -9,6 +9,7 @@
 #include "hca/mw.h"
 #include "hca/refusal.h"
 #include "memory/guard.h"
+#include "port/direct/connection.h"
 #include "port/direct/direct.h"
 #include "port/direct/requester.h"
 #include "port/roce/roce.h"
@@ -236,7 +237,7 @@ static bool set_answer(const struct vb_qp *qp, enum ibv_wc_status status,
         return true;
     case IBV_WC_RNR_RETRY_EXC_ERR:
         message->answer = VB_AETH_RNR;
-        message->answer_value = (uint8_t)qp->remote->min_rnr_timer;
+        message->answer_value = (uint8_t)vb_direct_other_end(qp)->min_rnr_timer;
         return true;
     case IBV_WC_RETRY_EXC_ERR:
         message->unanswered = true;

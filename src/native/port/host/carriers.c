@@ -53,6 +53,7 @@ static const struct vb_carrier captured = {
     .execute = execute_captured,
     .settle = vb_direct_settle,
     .quiet = vb_direct_quiet,
+    .other_end = vb_direct_other_end,
     .settle_peer = vb_direct_settle_peer,
 };
 
