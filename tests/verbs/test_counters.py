@@ -18,7 +18,7 @@ from verbena import verbs
 def test_every_counter_has_its_name(ctx: verbs.Context) -> None:
     counters = ctx.counters()
     assert counters is not None
-    assert set(counters) == {"engine", "udp", "steer"}
+    assert set(counters) == {"direct", "engine", "udp", "steer"}
     assert {"drop_source", "drop_pkey", "refused_key", "timeouts"} <= set(counters["engine"])
     assert {"received", "receive_bad_icrc"} <= set(counters["udp"])
     assert all(isinstance(value, int) for part in counters.values() for value in part.values())
@@ -57,6 +57,31 @@ with verbs.open_device("verbena0") as ctx:
         part: set(names) for part, names in (ctx.counters() or {}).items()
     }
     assert any(counted["engine"].values()) == (value == "roce")
+    assert counted["direct"]["writes"] == (value != "roce")
+
+
+@pytest.mark.not_simulated("what goes there are packets")
+def test_what_goes_direct_is_counted_by_what_was_asked_for(ctx: verbs.Context) -> None:
+    def counted() -> dict[str, int]:
+        now = (ctx.counters() or {})["direct"]
+        return {name: now[name] - before[name] for name in now if now[name] != before[name]}
+
+    before = (ctx.counters() or {})["direct"]
+    with ctx.alloc_pd() as pd, ctx.create_cq(64) as cq, pd.alloc(4096, 15) as mr:
+        near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+        verbs.connect_pair(near, far)
+        near.write(mr, mr.addr, mr.rkey, 0, 1000)
+        near.read(mr, mr.addr, mr.rkey, 0, 300)
+        near.fetch_add(mr, mr.addr, mr.rkey, 1)
+        near.send(mr, 0, 50)  # waits
+        far.recv(mr, 100, 100)
+        for wc in cq.wait(5):
+            wc.raise_for_status()
+        expected = {"writes": 1, "payload_sent": 1050, "reads": 1, "payload_read": 300}
+        expected |= {"atomics": 1, "sends": 1, "waits_for_receive": 1}
+        assert counted() == expected
+        near.close()  # what it has counted stays
+        assert counted() == expected
 
 
 @pytest.mark.not_simulated("it has no UDP port and no steering")

@@ -292,10 +292,10 @@ static void log_counter(const char *part, const char *name, uint64_t value)
 }
 
 /* When the device is closed for good, or the program ends with it open. */
-static void tell_counters(const struct vb_host *closing)
+static void tell_counters(struct vb_host *closing)
 {
     if (closing && vb_settings()->log >= VB_LOG_COUNTERS)
-        vb_roce_tell_counters(closing->roce, &closing->adapter, log_counter);
+        vb_host_tell_counters(closing, log_counter);
 }
 
 __attribute__((destructor)) static void end_at_exit(void)

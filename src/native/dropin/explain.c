@@ -30,5 +30,5 @@ VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t s
         return -VB_ERROR_FORKED;
     if (vb_open_of(context)->simulated)
         return vb_connect_counters(vb_open_of(context)->simulated, json, size);
-    return vb_roce_counters(vb_open_of(context)->host->roce, vb_core(context)->adapter, json, size);
+    return vb_host_counters(vb_open_of(context)->host, json, size);
 }

@@ -57,8 +57,8 @@ int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t l
 int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
 /*
- * What the device has counted since it was opened, as JSON: {"engine": {name: value, …}, "udp": …,
- * "steer": …}, or {} where it sends no packets. Length as snprintf, or -ENODEV: a forked child.
+ * What the device has counted since it was opened, as JSON: {"direct": {name: value, …},
+ * "engine": …, "udp": …, "steer": …}. Length as snprintf, or -ENODEV: a forked child.
  */
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 

@@ -21,10 +21,13 @@ static void attach(struct vb_connection *to, struct vb_peer *peer)
     __atomic_store_n(&to->peer, peer, __ATOMIC_RELEASE);
 }
 
-static struct vb_connection *make(struct vb_qp *qp)
+struct vb_connection *vb_connection_have(struct vb_qp *qp)
 {
-    struct vb_connection *to = calloc(1, sizeof(*to));
+    struct vb_connection *to = qp->connection;
 
+    if (to)
+        return to;
+    to = calloc(1, sizeof(*to));
     if (!to)
         return NULL;
     to->qp = qp;
@@ -47,7 +50,7 @@ int vb_connection_open(struct vb_qp *qp)
     struct vb_peer *peer;
 
     vb_connection_close(qp);
-    if (!qp->connection && !make(qp))
+    if (!vb_connection_have(qp))
         return -ENOMEM;
     if (!is_reachable(qp))
         return 0;
@@ -67,6 +70,7 @@ void vb_connection_close(struct vb_qp *qp)
     vb_retry_leave(direct, qp);
     if (!to)
         return;
+    vb_direct_counts_retire(direct, &to->counts);
     peer = to->peer;
     __atomic_store_n(&to->peer, NULL, __ATOMIC_RELAXED);
     to->remote = NULL;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A connected QP and the QP at its other end, in whose memory the thread that posts carries
- * requests out. A QP has its connection from its first INIT to RTR until it is destroyed
- * (connection.c); other threads read `peer` alone, and everything else is under the QP's sq_lock.
+ * requests out. A QP has its connection from its first INIT to RTR until it is destroyed, a UD QP
+ * from its first datagram. Other threads read `peer` and `counts` alone; everything else is under
+ * the QP's sq_lock.
  */
 #ifndef VB_PORT_DIRECT_CONNECTION_H
 #define VB_PORT_DIRECT_CONNECTION_H
@@ -24,11 +25,15 @@ struct vb_connection {
     uint8_t remote_type;                  /* enum ibv_qp_type */
     bool failed_by_death;                 /* a request ended because the peer's process had */
     uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
+    struct vb_direct_counts counts;
+    struct vb_destinations *destinations; /* of a UD QP (datagram.c), else NULL */
 };
 
 /* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (stranger.h). */
 int vb_connection_open(struct vb_qp *qp);
 void vb_connection_close(struct vb_qp *qp);
+/* The QP's own, which may be new: it leads nowhere then. NULL: there is no memory. */
+struct vb_connection *vb_connection_have(struct vb_qp *qp);
 
 /* Looks for a peer that was not there, and tells it of the first request. */
 bool vb_connection_ready_slowly(struct vb_connection *to);
@@ -38,7 +43,7 @@ static inline struct vb_direct *vb_connection_direct(const struct vb_connection 
     return vb_direct_of(to->qp->context->adapter);
 }
 
-/* NULL before the QP's first INIT to RTR, and for good if packets or datagrams carry it. */
+/* NULL where it has none: see above, and packets carry a QP without one. */
 static inline struct vb_connection *vb_connection_of(const struct vb_qp *qp)
 {
     return __atomic_load_n(&qp->connection, __ATOMIC_ACQUIRE);

@@ -44,14 +44,14 @@ static void forget(struct vb_direct *direct, struct destination *entry)
 
 void vb_destinations_free(struct vb_qp *qp)
 {
-    struct vb_destinations *known = qp->port_data;
+    struct vb_destinations *known = qp->connection ? qp->connection->destinations : NULL;
 
     if (!known)
         return;
     for (int i = 0; i < DESTINATIONS; ++i)
         forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
     free(known);
-    qp->port_data = NULL;
+    qp->connection->destinations = NULL;
 }
 
 /* NULL: there is none, for this cause. */
@@ -60,11 +60,11 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_
     int error;
 
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_destinations *known = qp->port_data;
+    struct vb_destinations *known = qp->connection->destinations;
     struct destination *entry;
 
     if (!known)
-        qp->port_data = known = calloc(1, sizeof(*known));
+        qp->connection->destinations = known = calloc(1, sizeof(*known));
     if (!known)
         return NULL;
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
@@ -362,6 +362,7 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     const uint8_t *dgid = ah->attr.grh.dgid.raw;
     bool to_group = ah->attr.is_global && vb_gid_is_multicast(dgid), is_local;
     struct vb_spans payload, message;
+    struct vb_connection *to;
     uint8_t grh[GRH_SIZE];
     struct vb_gid source;
     struct datagram datagram = {.qp = qp,
@@ -379,6 +380,12 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
     if (!is_local ||
         (datagram.source && !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source)))
         return leads_nowhere(qp, wr, &ah->attr, is_local);
+    to = vb_connection_have(qp);
+    if (!to)
+        return vb_refuse(qp, wr, IBV_WC_GENERAL_ERR,
+                         &(struct vb_evidence){.check = VB_CHECK_NO_ROOM}, outcome);
+    vb_direct_count(&to->counts.datagrams, 1);
+    vb_direct_count(&to->counts.payload_sent, payload.total);
     put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)
         pass_to_one(&datagram);

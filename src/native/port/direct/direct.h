@@ -19,6 +19,7 @@
 #include "hca/adapter.h"
 #include "hca/port.h"
 #include "port/address.h"
+#include "port/direct/counters.h"
 #include "port/direct/later.h"
 #include "port/direct/peer.h"
 #include "port/direct/stranger.h"
@@ -77,6 +78,7 @@ struct vb_direct {
     pthread_t thread;
     struct vb_retry retry;
     struct vb_later later;
+    struct vb_direct_counts counts; /* of queue pairs that have ended */
 };
 
 /* Negative errno: -ENOMEM, -EMFILE, -EUSERS (every slot of the host is taken) or what the system

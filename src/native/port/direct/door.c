@@ -43,8 +43,9 @@ enum vb_check vb_door_enter(struct vb_connection *to, uint32_t srq_num, struct v
     return VB_CHECK_OK;
 }
 
-void vb_door_leave(const struct vb_connection *door)
+void vb_door_leave(struct vb_connection *door)
 {
+    vb_direct_counts_move(&door->counts, &door->target->counts);
     vb_unlock(&door->remote->rq_lock);
     vb_peer_put(vb_connection_direct(door), door->peer);
 }

@@ -15,6 +15,6 @@
  * has taken of the SRQ when it has to wait serves the next one that comes through the door.
  */
 enum vb_check vb_door_enter(struct vb_connection *to, uint32_t srq_num, struct vb_connection *door);
-void vb_door_leave(const struct vb_connection *door);
+void vb_door_leave(struct vb_connection *door);
 
 #endif

@@ -257,6 +257,12 @@ static VB_COLD int nak_invalidate(struct vb_connection *to, const struct ibv_sen
                        outcome);
 }
 
+static inline void count_sent(struct vb_connection *to, uint64_t *kind, uint64_t bytes)
+{
+    vb_direct_count(kind, 1);
+    vb_direct_count(&to->counts.payload_sent, bytes);
+}
+
 /* `invalidates` is known where this is called, and costs other SENDs nothing. */
 static inline __attribute__((always_inline)) int
 send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct vb_spans *local,
@@ -297,6 +303,7 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     delivered = vb_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_unplaced_note(to, &remote);
+    count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
@@ -339,6 +346,7 @@ static int send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
     if (invalidates && invalidate(to, wr, &evidence))
         return nak_invalidate(to, wr, taken, &evidence, outcome);
     delivered = vb_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
@@ -418,6 +426,7 @@ static int do_write(struct vb_connection *to, const struct ibv_send_wr *wr,
         error = vb_put(vb_connection_direct(to), to->peer, &local, &remote);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    count_sent(to, &to->counts.writes, local.total);
     return has_imm(wr) ? deliver_imm(to, wr, &taken, local.total, outcome) : 0;
 }
 
@@ -461,6 +470,8 @@ static int do_read(struct vb_connection *to, const struct ibv_send_wr *wr,
         error = vb_get(vb_connection_direct(to), to->peer, &local, &remote);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    vb_direct_count(&to->counts.reads, 1);
+    vb_direct_count(&to->counts.payload_read, local.total);
     outcome->byte_len = (uint32_t)local.total;
     return 0;
 }
@@ -535,6 +546,7 @@ static int do_atomic(struct vb_connection *to, const struct ibv_send_wr *wr,
         error = scatter_result(&local, old);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    vb_direct_count(&to->counts.atomics, 1);
     outcome->byte_len = 8;
     return 0;
 }
@@ -593,7 +605,10 @@ static int do_atomic_write(struct vb_connection *to, const struct ibv_send_wr *w
     if (!error)
         error = vb_atomic(vb_connection_direct(to), to->peer, mr, wr->wr.rdma.remote_addr,
                           VB_ATOMIC_WRITE, 0, value, &old);
-    return VB_LIKELY(!error) ? 0 : vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    if (VB_UNLIKELY(error))
+        return vb_copy_failed(to, wr, error, &local, &remote, outcome);
+    vb_direct_count(&to->counts.atomics, 1);
+    return 0;
 }
 
 static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *wr,
@@ -652,6 +667,7 @@ static VB_COLD int do_flush(struct vb_connection *to, const struct ibv_send_wr *
     if (error)
         return vb_copy_failed(to, wr, error, &none, &remote, outcome);
     atomic_thread_fence(memory_order_seq_cst);
+    vb_direct_count(&to->counts.flushes, 1);
     return 0;
 }
 
@@ -725,8 +741,9 @@ static int execute_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
 }
 
 /* UC does not wait: a request that reaches nobody has succeeded. */
-static VB_COLD int lose(const struct vb_connection *to)
+static VB_COLD int lose(struct vb_connection *to)
 {
+    vb_direct_count(&to->counts.lost, 1);
     if (!to->peer)
         vb_stranger_tell(to->qp, vb_qp_dest(to->qp->shared));
     return 0;

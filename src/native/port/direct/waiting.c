@@ -16,11 +16,12 @@ static uint32_t turn_units(uint64_t ns)
     return (uint32_t)(ns >> TURN_SHIFT);
 }
 
-static uint64_t waited(struct vb_qp *qp, unsigned reason)
+static uint64_t waited(struct vb_qp *qp, unsigned reason, uint64_t *count)
 {
     uint64_t now = vb_direct_now();
 
     if (qp->wait.reason != reason) {
+        vb_direct_count(count, 1);
         qp->wait.reason = (uint8_t)reason;
         qp->wait.since = now;
         qp->wait.noted = VB_WAIT_NONE;
@@ -80,7 +81,7 @@ static bool has_ended(const struct vb_peer *peer)
 int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
                         struct vb_outcome *outcome)
 {
-    uint64_t since = waited(to->qp, VB_WAIT_RNR);
+    uint64_t since = waited(to->qp, VB_WAIT_RNR, &to->counts.waits_for_receive);
     uint32_t retries = to->qp->terms.rnr_retry;
     uint64_t timer = vb_rnr_delay(to->remote->min_rnr_timer);
 
@@ -97,7 +98,7 @@ int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
 int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
                      struct vb_outcome *outcome)
 {
-    uint64_t since = waited(to->qp, VB_WAIT_PEER);
+    uint64_t since = waited(to->qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
 
     if (to->peer && atomic_load(&to->peer->gone))
         return give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "hca/gone.h"
+#include "hca/text.h"
 #include "memory/heap.h"
 #include "port/direct/later.h"
 #include "port/direct/retry.h"
@@ -257,6 +258,24 @@ int vb_host_describe(struct vb_host *host, char *json, size_t size)
     else
         snprintf(roce, sizeof(roce), "\"roce\":{\"reason\":\"%s\"}", why_no_packets(host));
     return vb_direct_describe(host->direct, roce, json, size);
+}
+
+int vb_host_counters(struct vb_host *host, char *json, size_t size)
+{
+    struct vb_text text = {json, size, 0};
+
+    vb_text_add(&text, "{");
+    vb_direct_counters_describe(host->direct, &text);
+    vb_text_add(&text, ",");
+    vb_roce_counters(host->roce, &host->adapter, &text);
+    vb_text_add(&text, "}");
+    return text.length;
+}
+
+void vb_host_tell_counters(struct vb_host *host, vb_tell_counter *tell)
+{
+    vb_direct_tell_counters(host->direct, tell);
+    vb_roce_tell_counters(host->roce, &host->adapter, tell);
 }
 
 void vb_host_close(struct vb_host *host)

@@ -74,5 +74,10 @@ static inline struct vb_host *vb_host_of(struct vb_adapter *adapter)
 
 /* JSON about slots, heap, peers and the RoCE port; returns the length as snprintf does. */
 int vb_host_describe(struct vb_host *host, char *json, size_t size);
+/* All counters as a JSON object with a member for each part: "direct", then vb_roce_counters'.
+ * Length as snprintf. */
+int vb_host_counters(struct vb_host *host, char *json, size_t size);
+/* Those that are not 0, one by one. */
+void vb_host_tell_counters(struct vb_host *host, vb_tell_counter *tell);
 
 #endif

@@ -74,10 +74,8 @@ static void put_part(struct vb_text *text, const struct vb_roce *roce,
 static void put_parts(struct vb_text *text, const struct vb_roce *roce,
                       const struct vb_adapter *adapter, bool all)
 {
-    vb_text_add(text, "{");
     for (int part = 0; part < PARTS; ++part)
         put_part(text, roce, adapter, part, all);
-    vb_text_add(text, "}");
 }
 
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
@@ -85,19 +83,17 @@ int vb_roce_describe(struct vb_roce *roce, char *json, size_t size)
     struct vb_text text = {json, size, 0};
 
     vb_roce_enter(roce);
-    vb_text_add(&text, "\"counters\":");
+    vb_text_add(&text, "\"counters\":{");
     put_parts(&text, roce, roce->config.adapter, false);
+    vb_text_add(&text, "}");
     vb_roce_leave(roce);
     return text.length;
 }
 
-int vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter, char *json,
-                     size_t size)
+void vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,
+                      struct vb_text *text)
 {
-    struct vb_text text = {json, size, 0};
-
-    put_parts(&text, roce, adapter, true);
-    return text.length;
+    put_parts(text, roce, adapter, true);
 }
 
 void vb_roce_tell_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,

@@ -23,6 +23,7 @@
 
 struct vb_capture_config;
 struct vb_roce;
+struct vb_text;
 struct vb_wrap;
 
 struct vb_roce_config {
@@ -118,11 +119,11 @@ struct vb_steer *vb_roce_steer(struct vb_roce *roce);
 
 /* As a member of a JSON object: "counters", with those that are not 0. Length as snprintf. */
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size);
-/* All of them, as a JSON object of "engine", "udp" and "steer"; approximately, without the lock.
- * "engine" has what was dropped of the adapter's datagrams without packets, too; `roce` may be
- * NULL. */
-int vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter, char *json,
-                     size_t size);
+/* All of them, as members of a JSON object: "engine", "udp" and "steer"; approximately, without
+ * the lock. "engine" has what was dropped of the adapter's datagrams without packets, too; `roce`
+ * may be NULL. */
+void vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,
+                      struct vb_text *text);
 /* Those that are not 0, one by one, likewise. */
 typedef void vb_tell_counter(const char *part, const char *name, uint64_t value);
 void vb_roce_tell_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,
