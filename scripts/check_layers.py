@@ -38,6 +38,7 @@ C_ROOMS = [
 ]
 PYTHON_ROOMS = [
     {"_native", "progress", "version", "wire"},
+    {"_fault_opcodes", "_fault_rules"},
     {"capture", "fault"},
     {"launch"},
     {"verbs"},

@@ -7,19 +7,19 @@
     fault.set_rules(context, rules)        # an open device, at run time
     print(fault.counters(context))
 
-The same text is what ``verbena run --fault`` and the variable ``VERBENA_FAULT`` take.
+The same text is what ``verbena run --fault`` and the variable ``VERBENA_FAULT`` take;
+docs/faults.md has its grammar.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from numbers import Real
 from typing import ClassVar, Protocol
 
-from verbena import _native
+from verbena import _fault_rules
 
 __all__ = [
     "Corrupt",
@@ -219,11 +219,10 @@ def text(*rules: Rule | str, seed: int | None = None, hold: int | None = None) -
 
 def check(rules: str) -> None:
     """Raises ValueError, naming the word, when `rules` is not the text of fault rules."""
-    error = ctypes.create_string_buffer(512)
-    if "\0" in rules:
-        raise ValueError("fault rules: a zero byte is no part of them")
-    if _native.core().verbena_check_fault(rules.encode(), error, ctypes.c_size_t(len(error))):
-        raise ValueError(f"fault rules: {error.value.decode('utf-8', 'replace')}")
+    try:
+        _fault_rules.parse(rules)
+    except ValueError as error:
+        raise ValueError(f"fault rules: {error}") from None
 
 
 class Device(Protocol):

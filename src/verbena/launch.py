@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from verbena import _native, fault
+from verbena import _fault_rules, _native, fault
 
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
@@ -23,8 +23,8 @@ CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 # What the options of environment() set.
 OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
-    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "FAULT", "CAPTURE",
-                 "CAPTURE_DIRECT", "CAPTURE_BYTES")
+    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "FAULT",
+                 "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
 )  # fmt: skip
 
 
@@ -84,6 +84,7 @@ def environment(
     changed.update(settings(log, spin_us, part_id))
     changed.update(port_settings(netdev, link_layer))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
+    _fault_rules.put_beside(changed)
     return changed
 
 
@@ -149,7 +150,7 @@ def packet_settings(
     found: dict[str, str] = {}
     if faults is not None:
         fault.check(faults)
-        found["VERBENA_FAULT"] = faults
+        found[_fault_rules.WORDS_VARIABLE] = faults
     if capture is not None:
         found["VERBENA_CAPTURE"] = os.path.abspath(capture)
     elif capture_direct or capture_bytes is not None:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A fuzzing target: any text as the rules of faults (docs/faults.md). */
+/* A fuzzing target: any text as records of fault rules (port/wrap/fault_rules.h). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "port/wrap/fault_rules.h"
+#include "port/wrap/fault.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,9 +19,26 @@ static void check_rule(const struct vb_fault_rules *rules, const struct vb_fault
 
     require(rule->action < VB_FAULT_ACTIONS && rule->directions < 1 << VB_WRAP_DIRECTIONS);
     require(rule->chance <= 1ull << 32 && rule->delay_least <= rule->delay_most);
+    require(rule->delay_most <= 60ull * 1000000000 && rule->copies <= 16);
+    require(!rule->has_length || rule->length >= 12);
     require(rule->text + (size_t)rule->text_length < strlen(rules->text) + 1);
-    require(vb_fault_verb(rule->action) && vb_fault_participle(rule->action));
     vb_fault_has_opcode(&rule->opcodes, header, sizeof(header));
+}
+
+/* A packet meets the rules, and their words are told. */
+static void judge(const struct vb_fault_rules *rules)
+{
+    static const uint8_t header[12] = {4};
+    struct vb_fault_view view = {VB_WRAP_OUT, 1, header, sizeof(header)};
+    struct vb_fault *fault;
+    struct vb_fate fate;
+    char told[256];
+
+    require(vb_fault_create(rules, &fault) == 0);
+    if (vb_fault_judge(fault, &view, &fate))
+        require(vb_fault_note(fault, fate.acted, told, sizeof(told)) > 0);
+    require(vb_fault_text(fault, told, sizeof(told)) >= 0);
+    vb_fault_destroy(fault);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -33,12 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text != NULL);
     memcpy(text, data, size);
     text[size] = 0;
-    if (vb_fault_parse(text, &rules, error, sizeof(error))) {
+    if (vb_fault_read(text, &rules, error, sizeof(error))) {
         require(error[0] && memchr(error, 0, sizeof(error)));
     } else {
         require(rules.count <= VB_FAULT_RULES && rules.hold <= VB_FAULT_HOLD_MOST);
         for (uint32_t i = 0; i < rules.count; ++i)
             check_rule(&rules, &rules.rule[i]);
+        judge(&rules);
     }
     free(text);
     return 0;

@@ -9,6 +9,7 @@
 #include "port/wrap/capture_message.h"
 #include "port/wrap/pcapng.h"
 #include "port/wrap/wrap.h"
+#include "rules.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -503,10 +504,11 @@ static void write_packets_with_comments(const char *name)
     vb_wrap_init(&wrap);
     CHECK_EQ(vb_wrap_set_capture(&wrap, &config), 0);
     send_reasons(&wrap);
-    CHECK_EQ(vb_wrap_set_fault(&wrap,
-                               "drop nth=1; duplicate nth=1; corrupt nth=2; truncate nth=3 to=60;"
-                               "delay 500ns nth=4; corrupt dir=in nth=3",
-                               NULL, 0),
+    CHECK_EQ(vb_wrap_set_fault(
+                 &wrap,
+                 rules_records("drop nth=1; duplicate nth=1; corrupt nth=2; truncate nth=3 to=60;"
+                               "delay 500ns nth=4; corrupt dir=in nth=3"),
+                 NULL, 0),
              0);
     send_reasons(&wrap);
     receive_some(&wrap);

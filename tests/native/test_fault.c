@@ -2,6 +2,7 @@
 /* Which packets the rules choose, and that the same seed chooses the same ones. */
 #include "check.h"
 #include "port/wrap/fault.h"
+#include "rules.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
 
@@ -13,7 +14,7 @@ static struct vb_fault *made(const char *text)
     struct vb_fault *fault;
     char error[256];
 
-    CHECK_EQ(vb_fault_parse(text, &rules, error, sizeof(error)), 0);
+    CHECK_EQ(vb_fault_read(rules_records(text), &rules, error, sizeof(error)), 0);
     CHECK_EQ(vb_fault_create(&rules, &fault), 0);
     return fault;
 }

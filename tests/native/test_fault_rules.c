@@ -1,47 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text of fault rules: what it means, and which word an error points at. */
+/* Records of fault rules: what they mean, that damage is refused, and which packets opcodes choose.
+ */
 #include "check.h"
 #include "port/wrap/fault_rules.h"
+#include "rules.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
 
 #include <stdio.h>
 
-static struct vb_fault_rules parsed(const char *text)
+enum { RECORDS_MOST = 4096 };
+
+static const char ALL[] =
+    "seed 0x2a; hold 64;drop 0.5% dir=in qp=0x12 psn=10-20 nth=3 every=4 limit=5;"
+    "delay 1.5ms-2ms dir=both;reorder by=3 within=20us; duplicate copies=2;"
+    "corrupt at=12 icrc=good; truncate to=28";
+
+static struct vb_fault_rules rules_of(const char *words)
 {
     struct vb_fault_rules rules;
     char error[256] = "";
 
-    if (vb_fault_parse(text, &rules, error, sizeof(error))) {
-        fprintf(stderr, "%s: %s\n", text, error);
+    if (vb_fault_read(rules_records(words), &rules, error, sizeof(error))) {
+        fprintf(stderr, "%s: %s\n", words, error);
         exit(1);
     }
     return rules;
 }
 
-static void expect_error(const char *text, const char *word, const char *advice)
+static void expect_error(const char *records, const char *advice)
 {
     struct vb_fault_rules rules;
-    char error[512] = "", quoted[128];
+    char error[512] = "";
 
-    snprintf(quoted, sizeof(quoted), "\"%s\": ", word);
-    CHECK_EQ(vb_fault_parse(text, &rules, error, sizeof(error)), -EINVAL);
-    if (strncmp(error, quoted, strlen(quoted)) != 0 || !strstr(error, advice)) {
-        fprintf(stderr, "%s gives: %s\nexpected: %s… %s\n", text, error, quoted, advice);
+    CHECK_EQ(vb_fault_read(records, &rules, error, sizeof(error)), -EINVAL);
+    if (!strstr(error, advice)) {
+        fprintf(stderr, "%s gives: %s\nexpected: %s\n", records, error, advice);
         exit(1);
     }
 }
 
 static void test_no_rules(void)
 {
-    CHECK_EQ(parsed(NULL).count, 0);
-    CHECK_EQ(parsed("").count, 0);
-    CHECK_EQ(parsed(" ; ;; ").count, 0);
+    struct vb_fault_rules rules;
+
+    CHECK_EQ(vb_fault_read(NULL, &rules, NULL, 0), 0);
+    CHECK(rules.count == 0 && rules.seed == 1 && rules.hold == VB_FAULT_HOLD);
+    CHECK_EQ(vb_fault_read("", &rules, NULL, 0), 0);
+    CHECK_EQ(rules.count, 0);
+    CHECK_EQ(rules_of(" ; ;; ").count, 0);
 }
 
 static void test_a_rule_and_what_is_left_out(void)
 {
-    struct vb_fault_rules rules = parsed("drop");
+    struct vb_fault_rules rules = rules_of("drop");
     const struct vb_fault_rule *rule = &rules.rule[0];
 
     CHECK_EQ(rules.count, 1);
@@ -55,10 +67,7 @@ static void test_a_rule_and_what_is_left_out(void)
 
 static void test_all_that_can_be_said(void)
 {
-    struct vb_fault_rules rules =
-        parsed("seed 0x2a; hold 64;drop 0.5% dir=in qp=0x12 psn=10-20 nth=3 every=4 limit=5;"
-               "delay 1.5ms-2ms dir=both;reorder by=3 within=20us; duplicate copies=2;"
-               "corrupt at=12 icrc=good; truncate to=28");
+    struct vb_fault_rules rules = rules_of(ALL);
     const struct vb_fault_rule *rule = rules.rule;
 
     CHECK_EQ(rules.count, 6);
@@ -79,7 +88,7 @@ static void test_all_that_can_be_said(void)
 
 static void test_words_of_a_rule_are_kept(void)
 {
-    struct vb_fault_rules rules = parsed("drop 1% ;  delay 2ms  opcode=read ");
+    struct vb_fault_rules rules = rules_of("drop 1% ;  delay 2ms  opcode=read ");
 
     CHECK(strncmp(rules.text + rules.rule[1].text, "delay 2ms  opcode=read;",
                   rules.rule[1].text_length) == 0);
@@ -87,53 +96,147 @@ static void test_words_of_a_rule_are_kept(void)
     CHECK_EQ(rules.rule[0].text_length, strlen("drop 1%"));
 }
 
-static void test_an_error_points_at_the_word(void)
+/* ---- damage ---- */
+
+static void test_words_are_no_records(void)
 {
-    expect_error("drp 1%", "drp", "a rule begins with drop");
-    expect_error("drop 1%; drop 101%", "101%", "from 0% to 100%");
-    expect_error("drop 1 %", "1", "neither a chance (1%)");
-    expect_error("drop %", "%", "chance");
-    expect_error("drop opcod=ack", "opcod=ack", "drop takes dir, qp, psn, opcode");
-    expect_error("drop opcode=ack,sned", "opcode=ack,sned", "\"sned\" is no opcode");
-    expect_error("drop opcode=", "opcode=", "is no opcode");
-    expect_error("drop opcode=256", "opcode=256", "is no opcode");
-    expect_error("drop by=3", "by=3", "drop takes");
-    expect_error("reorder by=0", "by=0", "from 1 to");
-    expect_error("drop qp=0x1000000", "qp=0x1000000", "24 bits");
-    expect_error("drop psn=5-", "psn=5-", "24 bits");
-    expect_error("drop psn=-5", "psn=-5", "24 bits");
-    expect_error("drop dir=up", "dir=up", "out, in or both");
-    expect_error("delay", "delay", "how long?");
-    expect_error("delay 2", "2", "as in 2ms");
-    expect_error("delay 61s", "61s", "up to 60s");
-    expect_error("delay 5ms-1ms", "5ms-1ms", "range");
-    expect_error("delay 2ms 3ms", "3ms", "neither");
-    expect_error("delay 0ms", "0ms", "a delay is");
-    expect_error("truncate to=11", "to=11", "12 or more");
-    expect_error("corrupt icrc=bad", "icrc=bad", "icrc=good");
-    expect_error("seed", "seed", "a number is missing");
-    expect_error("seed x", "x", "seed is a number");
-    expect_error("seed 99999999999999999999", "99999999999999999999", "seed is a number");
-    expect_error("seed 1 drop 1%", "drop", "\";\"");
-    expect_error("hold 0", "0", "from 1 to 65536");
+    expect_error("drop 1%", "character 0 of 7");
+    expect_error("|", "damaged at character 0");
+    expect_error("1 1 400 0 ", "damaged"); /* no words */
+    expect_error("!\"dorp\": a rule begins with…|dorp", "damaged");
 }
 
-static void test_too_many_rules_and_too_long_a_text(void)
+static void test_another_version_is_named(void)
+{
+    expect_error("2 1 400 0 |", "another version of Verbena");
+    expect_error("ffffffffffffffff |", "another version");
+    expect_error("10000000000000001 1 400 0 |", "damaged"); /* of 17 digits */
+}
+
+static void test_each_missing_end_is_noticed(void)
+{
+    const char *records = rules_records(ALL);
+    size_t numbers = (size_t)(strchr(records, '|') - records);
+    char damaged[RECORDS_MOST];
+
+    for (size_t length = 0; length < numbers; ++length) {
+        snprintf(damaged, sizeof(damaged), "%.*s%s", (int)length, records, records + numbers);
+        expect_error(damaged, "damaged at character");
+    }
+    for (const char *end = records; (end = strchr(end, ' ')) && end < records + numbers; ++end) {
+        snprintf(damaged, sizeof(damaged), "%.*s 0%s", (int)(end - records), records, end);
+        expect_error(damaged, "damaged at character"); /* a number too many */
+    }
+}
+
+/* "drop" with one of its numbers, counted from the version's, 0, replaced. */
+static void expect_refused(int place, const char *number)
+{
+    const char *records = rules_records("drop"), *at = records;
+    char changed[RECORDS_MOST];
+
+    for (int i = 0; i < place; ++i)
+        at = strchr(at, ' ') + 1;
+    snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - records), records, number,
+             strchr(at, ' '));
+    expect_error(changed, "damaged");
+}
+
+static void test_each_number_has_bounds(void)
+{
+    static const struct {
+        int place;
+        const char *number;
+    } wrong[] = {
+        {1, "10000000000000000"},
+        {1, "-1"},
+        {1, "0x1"},
+        {1, "A"},
+        {2, "0"},
+        {2, "10001"},
+        {3, "21"},
+        {3, "2"}, /* rules */
+        {4, "6"},
+        {5, "5"},
+        {5, "1"},
+        {6, "5"}, /* words */
+        {7, "0"},
+        {7, "4"},
+        {8, "2"},
+        {9, "1000000"},
+        {10, "2"},
+        {11, "1000000"},
+        {12, "1000000"},
+        {13, "2"},
+        {18, "8"},
+        {19, "100000001"},
+        {20, "100000000"},
+        {21, "100000000"},
+        {22, "100000000"},
+        {23, "1"}, /* above most */
+        {24, "df8475801"},
+        {25, "0"},
+        {25, "10001"},
+        {26, "df8475801"},
+        {27, "0"},
+        {27, "11"},
+        {28, "2"},
+        {29, "1043"},
+        {30, "2"},
+        {30, "1"},
+        {31, "1044"},
+        {32, "2"},
+    };
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); ++i)
+        expect_refused(wrong[i].place, wrong[i].number);
+}
+
+static void test_numbers_stand_between_single_spaces(void)
+{
+    const char *records = rules_records("drop");
+    char changed[RECORDS_MOST];
+
+    expect_refused(20, "");
+    expect_refused(20, "g");
+    for (const char *at = records; (at = strchr(at, ' ')); ++at) {
+        snprintf(changed, sizeof(changed), "%s", records);
+        changed[at - records] = '\t';
+        expect_error(changed, "damaged");
+    }
+}
+
+/* The text, and with it the words of each rule, are those of the first. */
+static void test_more_rules_than_there_is_room_for(void)
+{
+    const char *records = rules_records("drop"), *rule = strstr(records, " 1 0 0 ") + 3;
+    int length = (int)(strchr(records, '|') - rule);
+    struct vb_fault_rules rules;
+    char many[RECORDS_MOST];
+
+    for (unsigned count = VB_FAULT_RULES; count <= VB_FAULT_RULES + 1; ++count) {
+        size_t used = (size_t)snprintf(many, sizeof(many), "1 1 400 %x ", count);
+
+        for (unsigned i = 0; i < count; ++i)
+            used += (size_t)snprintf(many + used, sizeof(many) - used, "%.*s", length, rule);
+        snprintf(many + used, sizeof(many) - used, "|drop");
+        if (count == VB_FAULT_RULES)
+            CHECK_EQ(vb_fault_read(many, &rules, NULL, 0), 0);
+        else
+            expect_error(many, "damaged at character 8");
+    }
+}
+
+static void test_words_that_are_too_long(void)
 {
     struct vb_fault_rules rules;
-    char text[2 * VB_FAULT_TEXT] = "", error[128];
+    char records[2 * VB_FAULT_TEXT] = "1 1 400 0 |";
+    size_t begin = strlen(records);
 
-    for (int i = 0; i < VB_FAULT_RULES; ++i)
-        strcat(text, "drop;");
-    CHECK_EQ(parsed(text).count, VB_FAULT_RULES);
-    strcat(text, "drop");
-    expect_error(text, "drop", "more than 32 rules");
-    memset(text, ' ', VB_FAULT_TEXT);
-    text[VB_FAULT_TEXT] = '\0';
-    CHECK_EQ(vb_fault_parse(text, &rules, error, sizeof(error)), -EINVAL);
-    CHECK(strstr(error, "more than 2047 characters"));
-    text[VB_FAULT_TEXT - 1] = '\0';
-    CHECK_EQ(vb_fault_parse(text, &rules, error, sizeof(error)), 0);
+    memset(records + begin, ' ', VB_FAULT_TEXT - 1);
+    CHECK_EQ(vb_fault_read(records, &rules, NULL, 0), 0);
+    records[begin + VB_FAULT_TEXT - 1] = ' ';
+    expect_error(records, "damaged at character 0");
 }
 
 static void test_an_error_fits_any_buffer(void)
@@ -143,7 +246,7 @@ static void test_an_error_fits_any_buffer(void)
 
     for (size_t size = 0; size < 200; ++size) {
         memset(error, 'x', sizeof(error));
-        CHECK_EQ(vb_fault_parse("drop opcode=nonsense", &rules, error, size), -EINVAL);
+        CHECK_EQ(vb_fault_read("drop", &rules, error, size), -EINVAL);
         CHECK_EQ(error[size], 'x');
         CHECK(size == 0 || memchr(error, '\0', size));
     }
@@ -153,12 +256,14 @@ static void test_an_error_fits_any_buffer(void)
 
 static bool has(const char *name, uint8_t opcode, uint8_t syndrome)
 {
-    struct vb_fault_opcodes opcodes = {0};
     uint8_t header[VB_HEADERS_MAX] = {opcode};
+    struct vb_fault_rules rules;
+    char words[64];
 
-    CHECK(vb_fault_add_opcode(&opcodes, name, strlen(name)));
+    snprintf(words, sizeof(words), "drop opcode=%s", name);
+    rules = rules_of(words);
     header[VB_BTH] = syndrome;
-    return vb_fault_has_opcode(&opcodes, header, vb_opcodes[opcode].header_length);
+    return vb_fault_has_opcode(&rules.rule[0].opcodes, header, vb_opcodes[opcode].header_length);
 }
 
 enum { RC = VB_TRANSPORT_RC, UD = VB_TRANSPORT_UD, XRC = VB_TRANSPORT_XRC };
@@ -213,8 +318,13 @@ int main(void)
     RUN(test_a_rule_and_what_is_left_out);
     RUN(test_all_that_can_be_said);
     RUN(test_words_of_a_rule_are_kept);
-    RUN(test_an_error_points_at_the_word);
-    RUN(test_too_many_rules_and_too_long_a_text);
+    RUN(test_words_are_no_records);
+    RUN(test_another_version_is_named);
+    RUN(test_each_missing_end_is_noticed);
+    RUN(test_each_number_has_bounds);
+    RUN(test_numbers_stand_between_single_spaces);
+    RUN(test_more_rules_than_there_is_room_for);
+    RUN(test_words_that_are_too_long);
     RUN(test_an_error_fits_any_buffer);
     RUN(test_classes_of_requests);
     RUN(test_classes_of_responses);

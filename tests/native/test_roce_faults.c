@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "port/wrap/wrap.h"
+#include "rules.h"
 #include "station.h"
 
 #define FILE_NAME "faults.pcapng"
@@ -17,8 +18,9 @@ static struct station_card cards[2];
 static void open_pair(const char *rules, const char *file)
 {
     struct vb_capture_config capture = {.path = file, .epoch = vb_capture_epoch_of_monotonic()};
-    struct vb_host_config config = {.packets_only = true,
-                                    .roce = {.fault = rules, .capture = file ? &capture : NULL}};
+    struct vb_host_config config = {
+        .packets_only = true,
+        .roce = {.fault = rules_records(rules), .capture = file ? &capture : NULL}};
 
     station_open(&here, &config);
     for (int i = 0; i < 2; ++i) {

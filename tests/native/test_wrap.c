@@ -3,6 +3,7 @@
 #include "check.h"
 #include "port/wrap/frame.h"
 #include "port/wrap/wrap.h"
+#include "rules.h"
 #include "wire/opcode.h"
 
 enum { PAYLOAD = 100, MS = 1000000 };
@@ -22,7 +23,7 @@ static void setup(struct vb_wrap *wrap, const char *rules)
     for (int i = 0; i < PAYLOAD; ++i)
         payload[i] = (uint8_t)i;
     vb_wrap_init(wrap);
-    if (vb_wrap_set_fault(wrap, rules, error, sizeof(error))) {
+    if (vb_wrap_set_fault(wrap, rules_records(rules), error, sizeof(error))) {
         fprintf(stderr, "%s: %s\n", rules, error);
         exit(1);
     }
@@ -476,7 +477,7 @@ static void test_new_rules_release_what_is_held(void)
     setup(&wrap, "delay 1s");
     for (uint32_t psn = 0; psn < 3; ++psn)
         CHECK_EQ(offer(&wrap, 1, psn, 0, psns), 0);
-    CHECK_EQ(vb_wrap_set_fault(&wrap, "drop", NULL, 0), 0);
+    CHECK_EQ(vb_wrap_set_fault(&wrap, rules_records("drop"), NULL, 0), 0);
     CHECK_EQ(vb_wrap_deadline(&wrap), 0);
     CHECK_EQ(offer(&wrap, 1, 3, 0, psns), 3);
     CHECK(psns[0] == 0 && psns[1] == 1 && psns[2] == 2);
@@ -509,8 +510,8 @@ static void test_wrong_rules_change_nothing(void)
     char error[128];
 
     setup(&wrap, "drop every=2");
-    CHECK_EQ(vb_wrap_set_fault(&wrap, "drop evry=3", error, sizeof(error)), -EINVAL);
-    CHECK(strstr(error, "evry=3"));
+    CHECK_EQ(vb_wrap_set_fault(&wrap, "drop every=3", error, sizeof(error)), -EINVAL);
+    CHECK(strstr(error, "damaged"));
     CHECK(strcmp(order_of(&wrap, 4), "0 2 ") == 0);
     vb_wrap_fini(&wrap);
 }
@@ -572,7 +573,7 @@ static void test_threads_and_new_rules(void)
         CHECK_EQ(pthread_create(&senders[i].thread, NULL, send_many, &senders[i]), 0);
     }
     for (int i = 0; i < 400; ++i)
-        CHECK_EQ(vb_wrap_set_fault(&wrap, rules[i % 4], NULL, 0), 0);
+        CHECK_EQ(vb_wrap_set_fault(&wrap, rules_records(rules[i % 4]), NULL, 0), 0);
     for (int i = 0; i < THREADS; ++i)
         pthread_join(senders[i].thread, NULL);
     CHECK_EQ(vb_wrap_set_fault(&wrap, NULL, NULL, 0), 0);

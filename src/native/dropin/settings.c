@@ -106,15 +106,40 @@ static const char *interface(void)
     return name;
 }
 
+/* The part of VERBENA_FAULT_RECORDS before "|" and these words; 0: it was not made of them. */
+static int length_of_records(const char *records, const char *words)
+{
+    size_t behind = strlen(words) + 1, length = records ? strlen(records) : 0;
+
+    if (length < behind || records[length - behind] != '|' ||
+        strcmp(records + length - behind + 1, words) != 0)
+        return 0;
+    return (int)(length - behind);
+}
+
+/*
+ * Python has read the words (src/verbena/_fault_rules.py): the records are beside them, or what is
+ * wrong with a word, behind "!".
+ */
 static const char *fault_rules(void)
 {
-    const char *value = text("VERBENA_FAULT");
+    const char *words = getenv("VERBENA_FAULT"), *records = getenv("VERBENA_FAULT_RECORDS");
     struct vb_fault_rules rules;
     char error[256];
+    int length;
 
-    if (!vb_fault_parse(value, &rules, error, sizeof(error)))
-        return value;
-    complain("VERBENA_FAULT is ignored: %s", error);
+    if (!words || !*words)
+        return NULL;
+    length = length_of_records(records, words);
+    if (!length)
+        complain("VERBENA_FAULT is ignored: this program does not read its words itself; start it "
+                 "with `verbena run`, or set them by `verbena env --fault RULES`");
+    else if (*records == '!')
+        complain("VERBENA_FAULT is ignored: %.*s", length - 1, records + 1);
+    else if (vb_fault_read(records, &rules, error, sizeof(error)))
+        complain("VERBENA_FAULT is ignored: VERBENA_FAULT_RECORDS %s", error);
+    else
+        return strdup(records);
     return NULL;
 }
 

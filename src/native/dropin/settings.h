@@ -20,7 +20,7 @@ struct vb_settings {
     const char *netdev;      /* VERBENA_NETDEV: an interface; or NULL */
     unsigned spin_us;        /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
     unsigned part_id;        /* VERBENA_PART_ID: what query_device says */
-    const char *fault;       /* VERBENA_FAULT: rules, which are right (docs/faults.md); or NULL */
+    const char *fault;       /* VERBENA_FAULT: rules as records, which are right; or NULL */
     const char *capture;     /* VERBENA_CAPTURE: a file; or NULL */
     unsigned capture_bytes;  /* VERBENA_CAPTURE_BYTES: of each packet; 0: all */
     bool capture_direct;     /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */

@@ -62,14 +62,12 @@ int verbena_describe(struct ibv_context *context, char *json, size_t size);
  */
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 
-/* Are these fault rules right? 0, or -EINVAL and `error` says which word is not. */
-int verbena_check_fault(const char *text, char *error, size_t size);
-
 /*
- * Rules in place of the device's present ones; NULL or "": none. 0, -EINVAL and `error` as above,
- * -EOPNOTSUPP: the device sends no packets, -ENOMEM, -ENODEV: a forked child.
+ * Rules in place of the device's present ones, as records (port/wrap/fault_rules.h), which Python
+ * makes of their words; NULL or "": none. 0, -EINVAL and `error` says what is wrong, -EOPNOTSUPP:
+ * the device sends no packets, -ENOMEM, -ENODEV: a forked child.
  */
-int verbena_set_fault(struct ibv_context *context, const char *text, char *error, size_t size);
+int verbena_set_fault(struct ibv_context *context, const char *records, char *error, size_t size);
 
 /*
  * What the watching library tells (preload/paths/watch), see memory/watch.h and vb_guard_action: it

@@ -38,12 +38,12 @@ static void say_rules_unheard(void)
 }
 
 /* Who gave rules must not go without in silence; what the environment asked for was said. */
-static void tell_unheard(struct vb_open *open, const char *text)
+static void tell_unheard(struct vb_open *open, const char *records)
 {
     struct vb_fault_rules rules;
     char error[64];
 
-    if (open->simulated || vb_fault_parse(text, &rules, error, sizeof(error)))
+    if (open->simulated || vb_fault_read(records, &rules, error, sizeof(error)))
         return;
     if (rules.count)
         vb_host_tell_direct(open->host, say_rules_unheard);
@@ -51,14 +51,7 @@ static void tell_unheard(struct vb_open *open, const char *text)
         vb_host_tell_direct(open->host, NULL);
 }
 
-VB_EXPORT int verbena_check_fault(const char *text, char *error, size_t size)
-{
-    struct vb_fault_rules rules;
-
-    return vb_fault_parse(text, &rules, error, size);
-}
-
-VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *text, char *error,
+VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *records, char *error,
                                 size_t size)
 {
     struct vb_wrap *wrap;
@@ -67,11 +60,11 @@ VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *text, c
         return -VB_ERROR_FORKED;
     wrap = wrap_of(context);
     if (wrap) {
-        int result = vb_wrap_set_fault(wrap, text, error, size);
+        int result = vb_wrap_set_fault(wrap, records, error, size);
 
         changed(vb_open_of(context));
         if (!result)
-            tell_unheard(vb_open_of(context), text);
+            tell_unheard(vb_open_of(context), records);
         return result;
     }
     snprintf(error, size, "the device sends no packets that faults could meet");

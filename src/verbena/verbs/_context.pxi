@@ -464,11 +464,12 @@ cdef class Context:
         if self.library.call.set_fault is NULL:
             raise _no_packets(self, "set_fault")
         cdef char error[256]
-        cdef bytes rules = text.encode()
+        cdef bytes records = _fault_records(text).encode()
         error[0] = 0
-        cdef int code = self.library.call.set_fault(self.context, rules, error, sizeof(error))
+        cdef int code = self.library.call.set_fault(self.context, records, error, sizeof(error))
         if code == -EINVAL:
-            raise ValueError((<bytes>error).decode("utf-8", "replace"))
+            why = (<bytes>error).decode("utf-8", "replace")
+            raise ValueError(f"the records of the rules {why}")
         if code == -EOPNOTSUPP:
             raise _no_packets(self, "set_fault")
         if code:

@@ -55,6 +55,7 @@ import os
 import weakref
 from operator import index
 
+from verbena._fault_rules import records as _fault_records
 from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
 from verbena.verbs.errors import RangeError, VerbsError, closed as _closed_error, completion_failed

@@ -15,7 +15,7 @@ import errno
 import os
 import subprocess
 
-from verbena import _native
+from verbena import _fault_rules, _native
 
 from ._verbs import Library, library_in_front
 from .errors import VerbsError
@@ -28,6 +28,7 @@ SONAME = "libibverbs.so.1"
 def load(library: str | None = None) -> Library:
     """Load the libibverbs that ``library`` names (see this module); the same one gives the same
     object."""
+    _fault_rules.put_beside(os.environ)
     return Library.open(find(library))
 
 

@@ -8,6 +8,9 @@
 
 #include "wire/headers.h"
 
+static const char *const participles[VB_FAULT_ACTIONS] = {"dropped", "duplicated", "reordered",
+                                                          "delayed", "corrupted",  "truncated"};
+
 struct state {
     uint64_t random;
     struct vb_fault_count count;
@@ -192,6 +195,6 @@ int vb_fault_text(const struct vb_fault *fault, char *text, size_t size)
 int vb_fault_note(const struct vb_fault *fault, const struct vb_fault_rule *rule, char *text,
                   size_t size)
 {
-    return snprintf(text, size, "%s by the fault rule: %.*s", vb_fault_participle(rule->action),
+    return snprintf(text, size, "%s by the fault rule: %.*s", participles[rule->action],
                     rule->text_length, fault->rules.text + rule->text);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rules that harm packets, and their text: "drop 1%; seed 7; delay 2ms opcode=read-response".
- * docs/faults.md has the grammar.
+ * Rules that harm packets ("drop 1%; seed 7", docs/faults.md), as records: what src/verbena/
+ * _fault_rules.py makes of their words. Who takes rules (dropin, wrap) reads records here; there is
+ * no parser of words.
  */
 #ifndef VB_PORT_WRAP_FAULT_RULES_H
 #define VB_PORT_WRAP_FAULT_RULES_H
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 enum {
+    VB_FAULT_VERSION = 1, /* of the records, with the order of their fields */
     VB_FAULT_RULES = 32,
     VB_FAULT_TEXT = 2048, /* of all rules, with the final zero */
     VB_FAULT_HOLD = 1024, /* packets held at once, unless "hold" says another number */
@@ -68,19 +70,14 @@ struct vb_fault_rules {
 };
 
 /*
- * 0, or -EINVAL and `error` says which word is wrong and what is right. NULL or an empty text: no
- * rules.
+ * Records are hexadecimal numbers of digits and small letters, each with a space behind it, then
+ * "|" and the text that they were made of: version, seed, hold, count, and the fields of each rule
+ * in the order of read_rule. 0, or -EINVAL and `error` says what is wrong. NULL or "": no rules.
  */
-int vb_fault_parse(const char *text, struct vb_fault_rules *rules, char *error, size_t size);
+int vb_fault_read(const char *records, struct vb_fault_rules *rules, char *error, size_t size);
 
-/* Adds one name ("read-response"), opcode number or opcode's own name. False: there is none. */
-bool vb_fault_add_opcode(struct vb_fault_opcodes *opcodes, const char *name, size_t length);
 /* `header`: from the BTH. */
 bool vb_fault_has_opcode(const struct vb_fault_opcodes *opcodes, const uint8_t *header,
                          uint32_t length);
-
-/* "corrupt", …; and what is said of a packet that met it: "corrupted", … */
-const char *vb_fault_verb(enum vb_fault_action action);
-const char *vb_fault_participle(enum vb_fault_action action);
 
 #endif

@@ -97,11 +97,11 @@ static void sweep(struct vb_wrap *wrap)
     update_active(wrap);
 }
 
-int vb_wrap_set_fault(struct vb_wrap *wrap, const char *text, char *error, size_t size)
+int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, size_t size)
 {
     struct vb_wrap_faults *made = NULL;
     struct vb_fault_rules rules;
-    int result = vb_fault_parse(text, &rules, error, size);
+    int result = vb_fault_read(records, &rules, error, size);
 
     if (!result && rules.count)
         result = create_faults(&rules, &made);

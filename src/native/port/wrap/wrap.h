@@ -59,11 +59,11 @@ void vb_wrap_fini(struct vb_wrap *wrap);
 /* Before the first packet. Errors as vb_capture_open. */
 int vb_wrap_set_capture(struct vb_wrap *wrap, const struct vb_capture_config *config);
 /*
- * Rules in place of the present ones, at any time; NULL or "": none. Packets that are held are due
- * at once: the caller wakes whoever waits for vb_wrap_deadline. -EINVAL: `error` says which word is
- * wrong, and the present rules stay. -ENOMEM.
+ * Rules (vb_fault_read) in place of the present ones, at any time; NULL or "": none. Packets that
+ * are held are due at once: the caller wakes whoever waits for vb_wrap_deadline. -EINVAL: `error`
+ * says what is wrong, and the present rules stay. -ENOMEM.
  */
-int vb_wrap_set_fault(struct vb_wrap *wrap, const char *text, char *error, size_t size);
+int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, size_t size);
 /* Each rule and how often it matched and acted, a line each; length as snprintf. */
 int vb_wrap_fault_text(struct vb_wrap *wrap, char *text, size_t size);
 
