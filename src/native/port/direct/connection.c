@@ -70,7 +70,7 @@ void vb_connection_close(struct vb_qp *qp)
     vb_retry_leave(direct, qp);
     if (!to)
         return;
-    vb_direct_counts_retire(direct, &to->counts);
+    vb_direct_counts_move(&to->counts, &direct->counts);
     peer = to->peer;
     __atomic_store_n(&to->peer, NULL, __ATOMIC_RELAXED);
     to->remote = NULL;

@@ -1,94 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "port/direct/counters.h"
 
-#include <inttypes.h>
-#include <pthread.h>
-#include <time.h>
-
-#include "hca/qp.h"
-#include "port/direct/connection.h"
-#include "port/direct/direct.h"
-
-enum { COUNTS = sizeof(struct vb_direct_counts) / sizeof(uint64_t), PATIENCE_S = 1 };
-
-static const char *const names[COUNTS] = {
+const char *const vb_direct_counter_names[VB_DIRECT_COUNTER_COUNT] = {
 #define X(name, meaning) #name,
     VB_DIRECT_COUNTERS(X)
 #undef X
 };
 
-static void add(const struct vb_direct_counts *from, struct vb_direct_counts *to)
+void vb_direct_counts_add(const struct vb_direct_counts *from, struct vb_direct_counts *to)
 {
     const uint64_t *source = (const uint64_t *)from;
     uint64_t *sum = (uint64_t *)to;
 
-    for (int i = 0; i < COUNTS; ++i)
+    for (int i = 0; i < VB_DIRECT_COUNTER_COUNT; ++i)
         __atomic_fetch_add(&sum[i], __atomic_load_n(&source[i], __ATOMIC_RELAXED),
                            __ATOMIC_RELAXED);
 }
 
 void vb_direct_counts_move(struct vb_direct_counts *from, struct vb_direct_counts *to)
 {
-    add(from, to);
+    vb_direct_counts_add(from, to);
     *from = (struct vb_direct_counts){0};
-}
-
-void vb_direct_counts_retire(struct vb_direct *direct, struct vb_direct_counts *counts)
-{
-    vb_direct_counts_move(counts, &direct->counts);
-}
-
-/* No queue pair ends while this is held. A program that exits may have left it held for good. */
-static bool hold_queue_pairs(struct vb_adapter *adapter)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    return pthread_mutex_timedlock(&adapter->lifetime, &until) == 0;
-}
-
-static void add_queue_pairs(const struct vb_adapter *adapter, struct vb_direct_counts *sum)
-{
-    for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
-        const struct vb_qp *qp = __atomic_load_n(&adapter->qps[i], __ATOMIC_ACQUIRE);
-        const struct vb_connection *to = qp ? vb_connection_of(qp) : NULL;
-
-        if (to)
-            add(&to->counts, sum);
-    }
-}
-
-static void sum_up(struct vb_direct *direct, struct vb_direct_counts *sum)
-{
-    bool held = hold_queue_pairs(direct->adapter);
-
-    *sum = (struct vb_direct_counts){0};
-    add(&direct->counts, sum);
-    if (!held)
-        return;
-    add_queue_pairs(direct->adapter, sum);
-    pthread_mutex_unlock(&direct->adapter->lifetime);
-}
-
-void vb_direct_counters_describe(struct vb_direct *direct, struct vb_text *text)
-{
-    struct vb_direct_counts sum;
-
-    sum_up(direct, &sum);
-    vb_text_add(text, "\"direct\":{");
-    for (int i = 0; i < COUNTS; ++i)
-        vb_text_add(text, "%s\"%s\":%" PRIu64, i ? "," : "", names[i], ((uint64_t *)&sum)[i]);
-    vb_text_add(text, "}");
-}
-
-void vb_direct_tell_counters(struct vb_direct *direct,
-                             void (*tell)(const char *part, const char *name, uint64_t value))
-{
-    struct vb_direct_counts sum;
-
-    sum_up(direct, &sum);
-    for (int i = 0; i < COUNTS; ++i)
-        if (((uint64_t *)&sum)[i])
-            tell("direct", names[i], ((uint64_t *)&sum)[i]);
 }

@@ -2,18 +2,13 @@
 /*
  * What the direct carrier counts: the requests that posters have carried out, and what they waited
  * for. Each queue pair counts for itself, under its sq_lock (requester.c, waiting.c, datagram.c);
- * what a queue pair has counted is added to its device's counts when it is reset or destroyed
- * (connection.c).
+ * what it has counted is moved to its device's counts when it is reset or destroyed (connection.c).
+ * tally.h has the sums.
  */
 #ifndef VB_PORT_DIRECT_COUNTERS_H
 #define VB_PORT_DIRECT_COUNTERS_H
 
-#include <stddef.h>
 #include <stdint.h>
-
-#include "hca/text.h"
-
-struct vb_direct;
 
 /* name, what it means */
 #define VB_DIRECT_COUNTERS(X)                                                                      \
@@ -35,6 +30,8 @@ struct vb_direct_counts {
 #undef X
 };
 
+enum { VB_DIRECT_COUNTER_COUNT = sizeof(struct vb_direct_counts) / sizeof(uint64_t) };
+
 /* Under the sq_lock of the queue pair that counts here; others may read at the same time. */
 static inline void vb_direct_count(uint64_t *count, uint64_t by)
 {
@@ -43,13 +40,11 @@ static inline void vb_direct_count(uint64_t *count, uint64_t by)
 
 /* Moves them: `from` is 0 after it. */
 void vb_direct_counts_move(struct vb_direct_counts *from, struct vb_direct_counts *to);
-/* To the device's, which another thread may add to as well. */
-void vb_direct_counts_retire(struct vb_direct *direct, struct vb_direct_counts *counts);
 
-/* A member `"direct":{...}` of a JSON object: the device's counts, with its queue pairs'. */
-void vb_direct_counters_describe(struct vb_direct *direct, struct vb_text *text);
-/* Calls `tell` with each that is not 0. */
-void vb_direct_tell_counters(struct vb_direct *direct,
-                             void (*tell)(const char *part, const char *name, uint64_t value));
+/* Adds them; other threads may add to the same. */
+void vb_direct_counts_add(const struct vb_direct_counts *from, struct vb_direct_counts *to);
+
+/* By their order. */
+extern const char *const vb_direct_counter_names[VB_DIRECT_COUNTER_COUNT];
 
 #endif

@@ -12,6 +12,7 @@
 #include "memory/heap.h"
 #include "port/direct/later.h"
 #include "port/direct/retry.h"
+#include "port/direct/tally.h"
 #include "port/host/capture_direct.h"
 #include "port/host/carriers.h"
 
