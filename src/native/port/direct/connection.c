@@ -27,12 +27,11 @@ struct vb_connection *vb_connection_have(struct vb_qp *qp)
 
     if (to)
         return to;
-    to = calloc(1, sizeof(*to));
+    to = aligned_alloc(VB_LINE, sizeof(*to));
     if (!to)
         return NULL;
-    to->qp = qp;
-    to->target = to;
-    to->remote_type = (uint8_t)vb_qp_peer_type(qp->type);
+    *to = (struct vb_connection){
+        .qp = qp, .target = to, .remote_type = (uint8_t)vb_qp_peer_type(qp->type)};
     __atomic_store_n(&qp->connection, to, __ATOMIC_RELEASE);
     return to;
 }

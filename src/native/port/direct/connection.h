@@ -15,8 +15,8 @@
 
 /* Where requests of a QP go. */
 struct vb_connection {
-    struct vb_qp *qp;
-    struct vb_peer *peer; /* NULL: not met yet */
+    _Alignas(VB_LINE) struct vb_qp *qp; /* to `unplaced_high`, each request looks at this line */
+    struct vb_peer *peer;               /* NULL: not met yet */
     struct vb_qp_shared *remote;
     struct vb_connection *target; /* itself; at an SRQ's door (door.h) the one to the target QP */
     uint32_t rq_seen;             /* remote->rq_posted as last read */
