@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of `verbena bench`."""
+"""The command line of `python -m benchmarks`, which `make bench` calls too."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from benchmarks import goals, machine, report, runner
 from verbena import _native
-from verbena.bench import cores, goals, machine, report, runner
-from verbena.bench.case import Case
+from verbena.measure import cores
+from verbena.measure.case import Case
 
 FULL = runner.Plan(rounds=5, seconds=0.4, limit=510.0)
 QUICK = runner.Plan(rounds=1, seconds=0.1, limit=50.0)
@@ -21,7 +22,7 @@ FAILED = 1
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="verbena bench",
+        prog="python -m benchmarks",
         description="Measure Verbena beside UCX, TCP, libc and SimPy on two pinned cores, and "
         "print medians and ratios. Takes up to 9 minutes; leave the machine alone meanwhile.",
         epilog="Exit status 1: something could not be measured. A missed goal is no failure.",
@@ -49,7 +50,7 @@ def positive(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `verbena bench`. Raises FileNotFoundError when Verbena is not built, ValueError."""
+    """Run the benchmarks. Raises FileNotFoundError when Verbena is not built, ValueError."""
     options = parser().parse_args(arguments)
     _native.library_dir()
     signal.signal(signal.SIGTERM, terminate)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import ucx
 from verbena import __version__
-from verbena.bench import ucx
-from verbena.bench.cores import Cores
+from verbena.measure.cores import Cores
 
 BUSY = 0.5
 

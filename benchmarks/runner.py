@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from verbena.bench.case import Case, Effort
-from verbena.bench.cores import Cores
-from verbena.bench.processes import MeasureError, SkipError
+from verbena.measure.case import Case, Effort
+from verbena.measure.cores import Cores
+from verbena.measure.processes import MeasureError, SkipError
 
 MAX_FAILURES = 2
 
