@@ -7,13 +7,13 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import goals, machine, report, runner
+from benchmarks import goals, line, machine, report, runner
 from verbena import _native
 from verbena.measure import cores
-from verbena.measure.case import Case
 
 FULL = runner.Plan(rounds=5, seconds=0.4, limit=510.0)
 QUICK = runner.Plan(rounds=1, seconds=0.1, limit=50.0)
@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure Verbena beside UCX, TCP, libc and SimPy on two pinned cores, and "
-        "print medians and ratios. Takes up to 9 minutes; leave the machine alone meanwhile.",
+        "print medians and ratios. The line is a bare ping-pong of one cache line, measured before "
+        "and after each value: it tells whether the two processors are threads of one core at the "
+        "time. Takes about 10 minutes; leave the machine alone meanwhile.",
         epilog="Exit status 1: something could not be measured. A missed goal is no failure.",
     )
     made.add_argument(
@@ -60,8 +62,10 @@ def main(arguments: list[str]) -> int:
     here = machine.look(where)
     if not where.distinct:
         print(f"Only one core: {where}.", file=sys.stderr)
-    cases = interleaved(chosen)
-    series = runner.measure(cases, where, plan, progress_to(sys.stderr.isatty()))
+    groups = [tuple(goal.cases()) for goal in chosen]
+    with line.prepared(where) as probe:
+        series = runner.measure(groups, where, plan, progress_to(sys.stderr.isatty()), probe)
+    here = replace(here, line=line.text(probe))
     found = report.rows(chosen, series)
     print(report.text(found, here))
     rounds = max((len(one.values) for one in series.values()), default=0)
@@ -76,11 +80,6 @@ def plan_of(options: argparse.Namespace) -> runner.Plan:
     plan = QUICK if options.quick else FULL
     rounds = options.rounds or plan.rounds
     return runner.Plan(rounds, plan.seconds, plan.limit)
-
-
-def interleaved(chosen: list[goals.Goal]) -> list[Case]:
-    """Every case once, ours beside its peer."""
-    return list(dict.fromkeys(case for goal in chosen for case in goal.cases()))
 
 
 def terminate(number: int, frame: FrameType | None) -> None:

@@ -66,6 +66,12 @@ class Goal:
         if self.peer:
             yield self.peer
 
+    @property
+    def latency(self) -> bool:
+        """Whether the row is the time of a message, so that the line is a measure of it."""
+        named = "latency" in self.name or "half round trip" in self.name
+        return named and self.ours.unit is Unit.MICROSECONDS
+
     def met(self, ours: float, peer: float | None) -> bool | None:
         """Whether the goal is met; None when there is none.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ from benchmarks import engine, goals, report, runner, ucx
 from benchmarks.crowded import Crowded, busy
 from benchmarks.goals import Better, Goal, Section
 from benchmarks.machine import Machine
-from benchmarks.runner import Plan, Series
+from benchmarks.runner import Plan, Reading, Series
 from tests.support import ROOT, benchmarks_command, ends
 from verbena.measure import cores
 from verbena.measure.case import Effort, Sample, Unit
@@ -55,7 +56,12 @@ def failing(error: Exception) -> Callable[[Effort], Sample]:
 
 
 def series_of(case: Fake, rounds: int = 3, limit: float = 60.0) -> Series:
-    return runner.measure([case], HERE, Plan(rounds, 0.1, limit), lambda line: None)[case]
+    return runner.measure([(case,)], HERE, Plan(rounds, 0.1, limit), lambda line: None)[case]
+
+
+def read(values: list[float]) -> Series:
+    """What a case gave on a machine whose line is not measured."""
+    return Series([Reading(value) for value in values])
 
 
 # ---- reading results -----------------------------------------------------------------------------
@@ -113,7 +119,7 @@ def test_goal_without_a_peer() -> None:
 def test_row_without_its_peer_is_not_judged() -> None:
     here = goal(Better.LOWER, 1.0)
     gone = Series(problem="not installed", skipped=True)
-    row = report.row(here, {here.ours: Series([1.0]), here.peer: gone})
+    row = report.row(here, {here.ours: read([1.0]), here.peer: gone})
     assert (row.ours, row.peer, row.met, row.failed) == (1.0, None, None, False)
     assert row.verdict == "skipped: not installed"
 
@@ -121,13 +127,13 @@ def test_row_without_its_peer_is_not_judged() -> None:
 def test_row_that_failed() -> None:
     here = goal(Better.LOWER, 1.0)
     broken = Series(problem="exit status 1", failures=2)
-    row = report.row(here, {here.ours: broken, here.peer: Series([1.0])})
+    row = report.row(here, {here.ours: broken, here.peer: read([1.0])})
     assert (row.met, row.failed, row.verdict) == (None, True, "failed: exit status 1")
 
 
 def test_page_has_table_and_notes(tmp_path: Path) -> None:
     here = goal(Better.LOWER, 1.0)
-    row = report.row(here, {here.ours: Series([3.0, 1.0, 2.0]), here.peer: Series([1.0])})
+    row = report.row(here, {here.ours: read([3.0, 1.0, 2.0]), here.peer: read([1.0])})
     (tmp_path / report.NOTES).write_text("## Why\n\nBecause.\n")
     report.write_markdown(tmp_path / "performance.md", [row], MACHINE, 3)
     page = (tmp_path / "performance.md").read_text()
@@ -205,6 +211,10 @@ def test_quick_run(tmp_path: Path) -> None:
     assert row["ours"]["median"] > 0
     assert f"| {row['name']} |" in page.read_text()
     assert row["name"] in done.stdout
+    if cores.choose().distinct and shutil.which("cc"):
+        assert row["phase"] in ("one core", "two cores")
+        assert row["lines"][0] == pytest.approx(row["ours"]["median"] / row["ours"]["lines"][-1])
+        assert "Line, half a round trip: " in done.stdout
     if ucx.version():
         assert row["peer"]["median"] > 0
     else:

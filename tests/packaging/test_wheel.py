@@ -74,8 +74,8 @@ def test_the_benchmarks_are_in_the_source_archive_alone(wheel: Path, tmp_path: P
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         sources = {name.partition("/")[2] for name in opened.getnames()}
-    wanted = {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.py")}
-    assert "benchmarks/__main__.py" in wanted
+    wanted = {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.*")}
+    assert {"benchmarks/__main__.py", "benchmarks/line.c"} < wanted
     assert wanted - sources == set()
 
 
