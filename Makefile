@@ -24,7 +24,7 @@ SOAK ?=
 VALIDATE ?=
 # Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
 MODEL ?=
-# Arguments for verbena bench: make bench BENCH="--quick"
+# Arguments for python -m benchmarks: make bench BENCH="--quick"
 BENCH ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 PYTEST := timeout --kill-after=30 1500 env -u LD_PRELOAD $(VENV)/bin/python -m pytest
@@ -62,14 +62,14 @@ validate: build/stamps/installed ## Laws and published results beside what the s
 bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
 	@$(VENV)/bin/cmake -S . -B build/bench -G Ninja -DVERBENA_NATIVE_TESTS=ON >/dev/null
 	@$(VENV)/bin/cmake --build build/bench --target bench_engine >/dev/null
-	VERBENA_BENCH_ENGINE=build/bench/bench/bench_engine $(VENV)/bin/verbena bench $(BENCH)
+	VERBENA_BENCH_ENGINE=build/bench/bench/bench_engine $(VENV)/bin/python -m benchmarks $(BENCH)
 
 lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, workflows, stubs, sizes, layers, skips
 	@scripts/lint.sh $(VENV)
 
 format: build/stamps/extra-lint ## Format Python and C as lint wants them
-	$(VENV)/bin/ruff format src tests scripts docs examples
-	find src tests docs examples -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
+	$(VENV)/bin/ruff format src tests benchmarks scripts docs examples
+	find src tests benchmarks docs examples -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
 generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, make the errors and the goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null

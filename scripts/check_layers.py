@@ -2,8 +2,9 @@
 """Fail when a room of the house includes or imports a room above it, or has a circle inside.
 
 C rooms are the folders of src/native, and those of src/native/port; Python rooms are the modules
-and packages of src/verbena. A room that is missing from the tables below is an error: say where it
-belongs. Circles within a room are an error unless scripts/circles.py has their reason.
+and packages of src/verbena, and above them all the package benchmarks, which no wheel has. A room
+that is missing from the tables below is an error: say where it belongs. Circles within a room are
+an error unless scripts/circles.py has their reason.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import circles
 ROOT = Path(__file__).parent.parent
 NATIVE = ROOT / "src" / "native"
 PACKAGE = ROOT / "src" / "verbena"
+BENCHMARKS = ROOT / "benchmarks"
 
 # Bottom to top; rooms on one line may use each other.
 C_ROOMS = [
@@ -47,13 +49,15 @@ PYTHON_ROOMS = [
     {"fabrics"},
     {"sim"},
     {"__init__"},
-    {"bench", "demo"},
+    {"measure"},
+    {"demo"},
     {"cli"},
     {"__main__"},
+    {"benchmarks"},
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-CIMPORT = re.compile(r"^\s*(?:from|c?import)\s+(verbena[\w.]*)", re.MULTILINE)
+CIMPORT = re.compile(r"^\s*(?:from|c?import)\s+((?:verbena|benchmarks)[\w.]*)", re.MULTILINE)
 
 
 def levels(rooms: list[set[str]]) -> dict[str, int]:
@@ -74,12 +78,23 @@ def included_rooms(path: Path) -> Iterator[str]:
 
 
 def imported_rooms(path: Path) -> Iterator[str]:
-    """Rooms of the package that a Python or Cython file imports."""
-    package = ("verbena", *path.relative_to(PACKAGE).parts[:-1])
-    for module in imported_modules(path, package):
+    """Rooms that a Python or Cython file imports."""
+    for module in imported_modules(path, package_of(path)):
         parts = module.split(".")
-        if parts[0] == "verbena":
+        if parts[0] == "benchmarks":
+            yield "benchmarks"
+        elif parts[0] == "verbena":
             yield parts[1] if len(parts) > 1 else "__init__"
+
+
+def top_of(path: Path) -> Path:
+    """The folder of the top package that a Python file belongs to."""
+    return BENCHMARKS if path.is_relative_to(BENCHMARKS) else PACKAGE
+
+
+def package_of(path: Path) -> tuple[str, ...]:
+    top = top_of(path)
+    return (top.name, *path.relative_to(top).parts[:-1])
 
 
 def imported_modules(path: Path, package: tuple[str, ...]) -> Iterator[str]:
@@ -111,6 +126,8 @@ def is_room(name: str) -> bool:
 def room_of(path: Path) -> str:
     if path.is_relative_to(NATIVE):
         return c_room(path.relative_to(NATIVE))
+    if top_of(path) == BENCHMARKS:
+        return "benchmarks"
     return path.relative_to(PACKAGE).parts[0].split(".")[0]
 
 
@@ -158,7 +175,7 @@ def python_arrows(paths: list[Path]) -> dict[str, dict[str, set[str]]]:
     known = set(names.values())
     arrows: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for path, name in names.items():
-        package = ("verbena", *path.relative_to(PACKAGE).parts[:-1])
+        package = package_of(path)
         room = ".".join(package)
         inside = {module for module in known if module.startswith(f"{room}.") or module == room}
         arrows[room][name] |= (inside & set(imported_when_loaded(path, package))) - {name}
@@ -166,7 +183,7 @@ def python_arrows(paths: list[Path]) -> dict[str, dict[str, set[str]]]:
 
 
 def module_name(path: Path) -> str:
-    parts = ("verbena", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = (*package_of(path), path.stem)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -180,8 +197,9 @@ def main() -> int:
     c_files = [path for suffix in ("*.c", "*.h") for path in sorted(NATIVE.rglob(suffix))]
     python_files = [
         path
+        for top in (PACKAGE, BENCHMARKS)
         for suffix in ("*.py", "*.pyx", "*.pxd", "*.pxi")
-        for path in sorted(PACKAGE.rglob(suffix))
+        for path in sorted(top.rglob(suffix))
     ]
     c_uses = {path: list(included_rooms(path)) for path in c_files}
     python_uses = {path: list(imported_rooms(path)) for path in python_files}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("src", "tests", "scripts", "docs")
+FOLDERS = ("src", "tests", "benchmarks", "scripts", "docs")
 MAX_FUNCTION = 100
 MAX_FILE = 900
 CYTHON_DEF = re.compile(r"( *)(?:async )?(?:def|cdef|cpdef)\b(?! class\b)[^=]*?(\w+)\s*\(")

@@ -14,11 +14,11 @@ check() {
     "$@" || failed+=("$name")
 }
 
-mapfile -t c_files < <(find src tests docs examples -name '*.[ch]' | sort)
+mapfile -t c_files < <(find src tests benchmarks docs examples -name '*.[ch]' | sort)
 mapfile -t pyx_files < <(find src -name '*.pyx' -o -name '*.px[di]' | sort)
 
-check ruff "$bin/ruff" check --quiet src tests scripts docs
-check "ruff format" "$bin/ruff" format --quiet --check src tests scripts docs examples
+check ruff "$bin/ruff" check --quiet src tests benchmarks scripts docs
+check "ruff format" "$bin/ruff" format --quiet --check src tests benchmarks scripts docs examples
 check mypy "$bin/mypy" --no-error-summary
 [ ${#c_files[@]} -eq 0 ] || check clang-format "$bin/clang-format" --dry-run --Werror "${c_files[@]}"
 [ ${#pyx_files[@]} -eq 0 ] || check cython-lint "$bin/cython-lint" "${pyx_files[@]}"

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,27 @@ def clean_environment() -> dict[str, str]:
     that the build is sanitized; then its runtime stays, without which nothing of it starts."""
     kept = ("LD_PRELOAD", "VERBENA_SANITIZE") if SANITIZED else ()
     return plain_environment() | {name: os.environ[name] for name in kept}
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that only waits for its parent's wait does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ends(pid: int) -> bool:
+    """Whether a process is gone within ten seconds."""
+    deadline = time.monotonic() + 10
+    while runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not runs(pid)
+
+
+def benchmarks_command(*arguments: str) -> list[str]:
+    """The command line of the benchmarks; the working directory has to be ROOT."""
+    return [sys.executable, "-m", "benchmarks", *arguments]
 
 
 def verbena_command(*arguments: str) -> list[str]:

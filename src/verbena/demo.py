@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from verbena import _native, launch
-from verbena.bench import cores, perftest, scripts
-from verbena.bench.case import MIB, Case, Effort, Unit
-from verbena.bench.cores import Cores
-from verbena.bench.processes import MeasureError
+from verbena.measure import arrays, cores, perftest, scripts, tcp
+from verbena.measure.case import MIB, Case, Effort, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import MeasureError
 
 SECONDS = 0.3
 # On one core each message of the pingpong waits until the other process has the core.
@@ -108,7 +108,7 @@ def numpy_array(where: Cores) -> None:
     """The other process only waits for the word that the array is there, and verifies it."""
     title("3. A NumPy array into another process's memory, from Python")
     show("mr = pd.reg_mr(array)\nqp.write(mr, remote_addr, rkey)")
-    found = scripts.run("array", where, seconds=0, count=ARRAY_LENGTH)
+    found = scripts.run(arrays.array, where, seconds=0, count=ARRAY_LENGTH)
     writer, target = found["pids"]
     if not found["equal"]:
         raise MeasureError(f"process {target} found other numbers than process {writer} wrote")
@@ -140,11 +140,11 @@ def table(where: Cores) -> None:
 
 
 def tcp_latency(polling: bool) -> Case:
-    return scripts.Script("tcp_latency", "TCP", Unit.MICROSECONDS, (("polling", polling),))
+    return scripts.Script(tcp.tcp_latency, "TCP", Unit.MICROSECONDS, (("polling", polling),))
 
 
 def tcp_bandwidth() -> Case:
-    return scripts.Script("tcp_bandwidth", "TCP", Unit.BANDWIDTH, (("size", MIB),))
+    return scripts.Script(tcp.tcp_bandwidth, "TCP", Unit.BANDWIDTH, (("size", MIB),))
 
 
 def measured(case: Case | None, where: Cores) -> str:

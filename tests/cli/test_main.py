@@ -23,8 +23,9 @@ def verbena(*words: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands() -> None:
     done = verbena("--help")
     assert done.returncode == 0
-    for command in ("run", "devices", "info", "doctor", "demo", "bench"):
+    for command in ("run", "devices", "info", "doctor", "demo"):
         assert f"\n  {command} " in done.stdout
+    assert "bench" not in done.stdout
 
 
 def test_no_command_is_wrong_usage() -> None:
@@ -37,6 +38,15 @@ def test_unknown_command_is_wrong_usage() -> None:
     done = verbena("fly")
     assert done.returncode == 2
     assert "no command 'fly'" in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--quick",), ("--help",)])
+def test_bench_says_where_it_went(words: tuple[str, ...]) -> None:
+    done = verbena("bench", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "`make bench`" in done.stderr
+    assert "`python -m benchmarks`" in done.stderr
+    assert "no command" not in done.stderr
 
 
 def test_python_runs_the_package() -> None:

@@ -24,6 +24,7 @@ def check_layers(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "NATIVE", tmp_path / "native")
     monkeypatch.setattr(module, "PACKAGE", tmp_path / "verbena")
+    monkeypatch.setattr(module, "BENCHMARKS", tmp_path / "benchmarks")
     monkeypatch.setattr(module.circles, "ALLOWED", {})
     return module
 
@@ -91,3 +92,27 @@ def test_a_room_that_includes_one_above_it_is_named(check_layers, tmp_path, caps
 
     assert check_layers.main() == 1
     assert f"{lower} uses {upper}, which is above it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["from benchmarks import a\n", "def f():\n    import benchmarks.a\n"]
+)
+def test_the_package_that_uses_the_benchmarks_is_named(check_layers, tmp_path, capsys, text):
+    """A wheel has no benchmarks."""
+    (tmp_path / "native").mkdir()
+    write(tmp_path / "benchmarks", a_dot_py="from verbena.measure import b\n")
+    write(tmp_path / "verbena" / "measure", b_dot_py="")
+    assert check_layers.main() == 0
+
+    write(tmp_path / "verbena", demo_dot_py=text)
+    assert check_layers.main() == 1
+    assert "demo uses benchmarks, which is above it" in capsys.readouterr().out
+
+
+def test_a_circle_in_the_benchmarks_is_named(check_layers, tmp_path, capsys):
+    (tmp_path / "native").mkdir()
+    write(tmp_path / "benchmarks", a_dot_py="from benchmarks import b\n")
+    write(tmp_path / "benchmarks", b_dot_py="from benchmarks.a import x\n")
+
+    assert check_layers.main() == 1
+    assert "benchmarks.a, benchmarks.b use each other" in capsys.readouterr().out

@@ -6,6 +6,7 @@ from __future__ import annotations
 import email
 import re
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email.message import Message
@@ -62,6 +63,20 @@ def test_wheel_contains_all_parts_and_no_sources(wheel: Path) -> None:
     assert [
         name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi", ".pxd", ".a", ".o"))
     ] == []
+
+
+def test_the_benchmarks_are_in_the_source_archive_alone(wheel: Path, tmp_path: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "verbena/measure/worker.py" in names
+    assert [name for name in names if "bench" in name.lower()] == []
+    build = f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"
+    run_tool(sys.executable, "-c", build)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        sources = {name.partition("/")[2] for name in opened.getnames()}
+    wanted = {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.*")}
+    assert {"benchmarks/__main__.py", "benchmarks/line.c"} < wanted
+    assert wanted - sources == set()
 
 
 def metadata(wheel: Path) -> Message:

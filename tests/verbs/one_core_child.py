@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-from verbena.bench.side import PATIENCE, Endpoint, Side, endpoint
+from verbena.measure.side import PATIENCE, Endpoint, Side, endpoint
 
 SECONDS = 1.0
 CHUNK = 16  # round trips, after which the first one says whether there are more

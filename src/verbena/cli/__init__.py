@@ -53,8 +53,12 @@ COMMANDS = (
     Command(
         "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")
     ),
-    Command("bench", "measure it against UCX and TCP", ("verbena.cli.bench", "verbena.bench")),
 )
+# What is a command no more, and where it went.
+GONE = {
+    "bench": "the benchmarks are not installed with Verbena: in a checkout of its sources run "
+    "`make bench`, or `python -m benchmarks` with the same arguments",
+}
 
 
 def exists(module: str) -> bool:
@@ -109,14 +113,24 @@ def help_text() -> str:
 
 
 def run_command(name: str, arguments: list[str]) -> int:
-    """Import a command and run it; what a user can repair is printed without a traceback."""
+    """Import a command and run it, or say which commands there are."""
     command = next((c for c in COMMANDS if c.name == name), None)
     module = command.module() if command else None
+    if name in GONE:
+        print(f"verbena {name}: {GONE[name]}.", file=sys.stderr)
+        return USAGE_ERROR
     if module is None:
         print(f"verbena: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
         return USAGE_ERROR
+    return guarded(
+        f"verbena {name}", lambda: cast(Main, importlib.import_module(module).main)(arguments)
+    )
+
+
+def guarded(program: str, main: Callable[[], int]) -> int:
+    """The exit status of `main()`; what a user can repair is printed without a traceback."""
     try:
-        status = cast(Main, importlib.import_module(module).main)(arguments)
+        status = main()
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
@@ -125,7 +139,7 @@ def run_command(name: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (OSError, ValueError) as error:
-        print(f"verbena {name}: {explained(error)}", file=sys.stderr)
+        print(f"{program}: {explained(error)}", file=sys.stderr)
         give_up_stdout()
         return 1
 

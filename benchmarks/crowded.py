@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from verbena.bench.case import Case, Effort, Sample, Unit
-from verbena.bench.cores import Cores
-from verbena.bench.processes import Program, running
+from verbena.measure.case import Case, Effort, Sample, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import Program, running
 
 COMPUTES = Program([sys.executable, "-c", "while True: pass"], os.environ)
 # The first run is to end also where each message waits for somebody's time slice.

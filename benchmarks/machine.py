@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import ucx
 from verbena import __version__
-from verbena.bench import ucx
-from verbena.bench.cores import Cores
+from verbena.measure.cores import Cores
 
 BUSY = 0.5
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The run's circumstances; `load` is the average number of running threads before it."""
+    """The run's circumstances; `load` is the average number of running threads before it,
+    `line` what line.py found."""
 
     date: str
     cpu: str
@@ -28,16 +29,19 @@ class Machine:
     system: str
     versions: dict[str, str]
     load: float
+    line: str = ""
 
     def lines(self) -> list[str]:
         """The facts, one a line."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        line = [f"Line, half a round trip: {self.line}"] if self.line else []
         busy = [f"Busy before the run: load {self.load:.1f}"] if self.load > BUSY else []
         return [
             f"Date: {self.date}",
             f"CPU: {self.cpu}; {self.cores}",
             f"System: {self.system}, Linux {self.kernel}",
             f"Versions: {versions}",
+            *line,
             *busy,
         ]
 

@@ -7,11 +7,11 @@ import os
 import re
 from dataclasses import dataclass
 
-from verbena.bench.case import Effort, Sample, Unit
-from verbena.bench.cores import Cores
-from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
+from verbena.measure.case import Effort, Sample, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import MeasureError, Program, SkipError, run_alone
 
-# tests/native/bench/bench_engine.c; an installed package does not have it.
+# tests/native/bench/bench_engine.c; `make bench` builds it.
 PROGRAM = "VERBENA_BENCH_ENGINE"
 TIMEOUT = 30.0
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from verbena.bench.case import KIB, MIB, Case, Memory, Unit, size_text
-from verbena.bench.crowded import Crowded
-from verbena.bench.engine import EngineAlone
-from verbena.bench.fabric import FabricRun
-from verbena.bench.iperf import Iperf
-from verbena.bench.perftest import PACKETS_ONLY, Perftest
-from verbena.bench.scripts import OpenDevice, Script, Wakeup, Walk
-from verbena.bench.ucx import Ucx
+from benchmarks import plain_scripts, verbs_scripts
+from benchmarks.crowded import Crowded
+from benchmarks.engine import EngineAlone
+from benchmarks.fabric import FabricRun
+from benchmarks.iperf import Iperf
+from benchmarks.python_cases import OpenDevice, Wakeup, Walk
+from benchmarks.ucx import Ucx
+from verbena.measure import tcp
+from verbena.measure.case import KIB, MIB, Case, Memory, Unit, size_text
+from verbena.measure.perftest import PACKETS_ONLY, Perftest
+from verbena.measure.scripts import Script
 
 SIZES = (4 * KIB, 64 * KIB, MIB, 64 * MIB)
 # Where a goal is "as" the peer, this much is measurement.
@@ -62,6 +65,12 @@ class Goal:
         yield self.ours
         if self.peer:
             yield self.peer
+
+    @property
+    def latency(self) -> bool:
+        """Whether the row is the time of a message, so that the line is a measure of it."""
+        named = "latency" in self.name or "half round trip" in self.name
+        return named and self.ours.unit is Unit.MICROSECONDS
 
     def met(self, ours: float, peer: float | None) -> bool | None:
         """Whether the goal is met; None when there is none.
@@ -166,28 +175,28 @@ def bandwidth(
 
 
 def cold(section: Section, own: bool, bound: float | None) -> Goal:
-    ours = Walk("write_cold", "verbs, 1 MiB WRITEs", arguments=(("own", own),))
-    peer = Walk("memcpy_cold", "libc memcpy")
+    ours = Walk(verbs_scripts.write_cold, "verbs, 1 MiB WRITEs", arguments=(("own", own),))
+    peer = Walk(plain_scripts.memcpy_cold, "libc memcpy")
     return Goal(section, "WRITE bandwidth, cold: 1 MiB each, walking 1 GiB", ours, peer, bound)
 
 
 def python() -> Iterator[Goal]:
     section = Section.PYTHON
-    ours = Script("write_latency", "qp.write, mr.wait_u64", Unit.MICROSECONDS)
+    ours = Script(verbs_scripts.write_latency, "qp.write, mr.wait_u64", Unit.MICROSECONDS)
     yield Goal(section, "WRITE latency, 8 B, half round trip", ours, None, 0.3, Better.LOWER, True)
-    ours = Script("write_batches", "qp.post_many, cq.poll", Unit.MICROSECONDS)
+    ours = Script(verbs_scripts.write_batches, "qp.post_many, cq.poll", Unit.MICROSECONDS)
     yield Goal(section, "WRITE, 8 B, each of a batch of 64", ours, None, 0.03, Better.LOWER, True)
     for memory in Memory:
         for size in (64 * KIB, MIB):
             yield python_bandwidth(size, memory)
     yield Goal(section, "import and open the device", OpenDevice(), None, 0.15, Better.LOWER, True)
-    ours = Script("connect", "create_qp, bring_up", Unit.MICROSECONDS)
+    ours = Script(verbs_scripts.connect, "create_qp, bring_up", Unit.MICROSECONDS)
     yield Goal(section, "QP from create to RTS", ours, None, 50.0, Better.LOWER, True)
 
 
 def python_bandwidth(size: int, memory: Memory) -> Goal:
     arguments = (("size", size), ("own", memory is Memory.OWN))
-    ours = Script("write_bandwidth", "qp.post_many, cq.wait", Unit.BANDWIDTH, arguments)
+    ours = Script(verbs_scripts.write_bandwidth, "qp.post_many, cq.wait", Unit.BANDWIDTH, arguments)
     where = "own memory" if memory is Memory.OWN else "pd.alloc"
     peer = Perftest("write_bw", size, memory)
     return Goal(Section.PYTHON, f"WRITE bandwidth, {size_text(size)}, {where}", ours, peer, ALIKE)
@@ -225,7 +234,7 @@ COLD_BOUND = round(4.5e9 / MIB)
 
 def cold_packets() -> Walk:
     return Walk(
-        "write_cold",
+        verbs_scripts.write_cold,
         "verbs, 1 MiB WRITEs",
         arguments=(("own", True), ("path_mtu", 4096)),
         environment=tuple(PACKETS_ONLY.items()),
@@ -234,7 +243,7 @@ def cold_packets() -> Walk:
 
 def waiting() -> Iterator[Goal]:
     section = Section.WAITING
-    idle = Script("idle", "open, connected, armed", Unit.PERCENT)
+    idle = Script(verbs_scripts.idle, "open, connected, armed", Unit.PERCENT)
     yield Goal(section, "CPU of an idle device", idle, None, IDLE_BOUND, Better.LOWER)
     asleep = Perftest("send_lat", events=True)
     name = "wake-up on a completion channel, half round trip"
@@ -249,13 +258,13 @@ def waiting() -> Iterator[Goal]:
 def crowded(section: Section) -> Iterator[Goal]:
     """Both sides poll, and share processors; averages, since a median hides the time slices."""
     how = (("polling", False), ("average", True))
-    tcp = Script("tcp_latency", "TCP, sleeping", Unit.MICROSECONDS, how)
+    asleep = Script(tcp.tcp_latency, "TCP, sleeping", Unit.MICROSECONDS, how)
     for mtu, way in ((0, "direct"), (1024, "packets")):
         ours = Perftest("send_lat", average=True, path_mtu=mtu)
         for neighbours, where in ((False, "on one core"), (True, "on two cores with load")):
             name = f"polling {where}, {way}: SEND, 8 B, half round trip, average"
             bound = None if neighbours or mtu else 1.0
-            yield Goal(section, name, Crowded(ours, neighbours), Crowded(tcp, neighbours), bound,
+            yield Goal(section, name, Crowded(ours, neighbours), Crowded(asleep, neighbours), bound,
                        Better.LOWER)  # fmt: skip
 
 
@@ -314,8 +323,9 @@ def reference() -> Iterator[Goal]:
         yield Goal(section, name, ours, Ucx(peer, average=True), None, Better.LOWER)
     for polling in (False, True):
         how = "polling" if polling else "sleeping"
-        tcp = Script("tcp_latency", f"TCP, {how}", Unit.MICROSECONDS, (("polling", polling),))
+        arguments = (("polling", polling),)
+        socket = Script(tcp.tcp_latency, f"TCP, {how}", Unit.MICROSECONDS, arguments)
         name = f"WRITE latency, 8 B, against TCP, {how}"
-        yield Goal(section, name, Perftest("write_lat"), tcp, None, Better.LOWER)
-    tcp = Script("tcp_bandwidth", "TCP", Unit.BANDWIDTH, (("size", MIB),))
-    yield Goal(section, "WRITE bandwidth, 1 MiB, against TCP", Perftest("write_bw", MIB), tcp)
+        yield Goal(section, name, Perftest("write_lat"), socket, None, Better.LOWER)
+    socket = Script(tcp.tcp_bandwidth, "TCP", Unit.BANDWIDTH, (("size", MIB),))
+    yield Goal(section, "WRITE bandwidth, 1 MiB, against TCP", Perftest("write_bw", MIB), socket)

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-from verbena.bench.case import Effort, Sample, Unit
-from verbena.bench.cores import Cores
-from verbena.bench.processes import MeasureError, Program, SkipError, run_alone
+from verbena.measure.case import Effort, Sample, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import (
+    MeasureError,
+    Program,
+    SkipError,
+    python_environment,
+    run_alone,
+)
 
 TIMEOUT = 180.0
 
@@ -48,8 +53,8 @@ _LEFT: dict[tuple[str, tuple[tuple[str, Any], ...]], dict[str, float]] = {}
 
 def run(script: str, cores: Cores, **arguments: Any) -> dict[str, float]:
     """The values of a function of fabric_scripts. Raises MeasureError."""
-    words = [sys.executable, "-m", "verbena.bench.fabric_scripts", script, json.dumps(arguments)]
-    said = run_alone(Program(words, os.environ), cores.first, TIMEOUT)
+    words = [sys.executable, "-m", "benchmarks.fabric_scripts", script, json.dumps(arguments)]
+    said = run_alone(Program(words, python_environment()), cores.first, TIMEOUT)
     try:
         made: dict[str, float] = json.loads(said.splitlines()[-1])
     except (IndexError, ValueError) as error:

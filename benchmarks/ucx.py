@@ -10,9 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from verbena.bench.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, unit_of
-from verbena.bench.cores import Cores
-from verbena.bench.processes import (
+from verbena.measure.case import SMALL, Effort, Memory, Sample, Unit, expected_rate, unit_of
+from verbena.measure.cores import Cores
+from verbena.measure.processes import (
     MeasureError,
     Program,
     SkipError,

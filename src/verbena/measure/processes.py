@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from verbena.bench.cores import Cores, pinned
+from verbena.measure.cores import Cores, pinned
 
 SERVER_START = 15.0
 SERVER_END = 10.0
@@ -97,7 +98,7 @@ def ending(status: int) -> str:
 @contextmanager
 def running(program: Program, core: int) -> Iterator[Process]:
     """Start a program; kill what is left of it at the end."""
-    with tempfile.NamedTemporaryFile("w+", prefix="verbena-bench-") as output:
+    with tempfile.NamedTemporaryFile("w+", prefix="verbena-measure-") as output:
         process = Process(program, core, output)
         try:
             yield process
@@ -146,6 +147,15 @@ def run_alone(program: Program, core: int, timeout: float) -> str:
     """Run one program; what it said. Raises MeasureError."""
     with running(program, core) as process:
         return process.wait(timeout)
+
+
+def python_environment() -> dict[str, str]:
+    """The environment in which a new Python finds every module that this one finds.
+
+    A module may come from a folder that only this process searches: the working directory, or one
+    that pytest added.
+    """
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def wait_until(ready: Callable[[], bool], process: Process, timeout: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads of the simulated fabric: python -m verbena.bench.fabric_scripts NAME ARGUMENTS
+"""Workloads of the simulated fabric: python -m benchmarks.fabric_scripts NAME ARGUMENTS
 
 W1: 64 hosts send to one through one switch. W2, W3, W4: a random permutation on a k-ary fat-tree,
 k = 8, 16, 32, with d-mod-k routes. 1 MiB for each flow, 100 Gb/s, 1 µs a link, MTU 4096. A hop is
@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks import fabric_programs
 from verbena import fabrics, sim
-from verbena.bench import fabric_programs
-from verbena.bench.case import MIB
+from verbena.measure.case import MIB
 
 ARITY = {"W2": 8, "W3": 16, "W4": 32}
 # What W1 takes by arithmetic: 64 MiB, a packet more, four delays and two acknowledgements.
@@ -86,7 +86,7 @@ def must_be_right(name: str, world: sim.World, end: str) -> None:
 
 def simpy(seconds: float, name: str) -> dict[str, float]:
     """Hops a second of the same workload in SimPy."""
-    from verbena.bench import simpy_model
+    from benchmarks import simpy_model
 
     del seconds  # one run takes longer than that
     routes, work = prepared(name)

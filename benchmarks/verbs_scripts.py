@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements of verbena.verbs; each runs in both processes, and the first returns the value."""
+"""Measurements of verbena.verbs; each runs in both processes, and the first returns the value.
+
+goals.py names these functions, and verbena.measure.worker calls them.
+"""
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verbena import verbs
-from verbena.bench.case import MIB
-from verbena.bench.side import PATIENCE, Endpoint, Side, endpoint, take
+from verbena.measure.case import MIB
+from verbena.measure.side import PATIENCE, Endpoint, Side, endpoint, take
 
 SIGNALED = int(verbs.SendFlags.SIGNALED)
 WRITE = int(verbs.WROpcode.RDMA_WRITE)
@@ -207,25 +208,3 @@ def idle(side: Side, seconds: float) -> float | None:
         waiter.join()
         worst = max(used, side.exchange(used))
         return worst if side.first else None
-
-
-def array(side: Side, seconds: float, count: int) -> dict[str, Any] | None:
-    """A NumPy array of `count` floats, written into the other process, which verifies it."""
-    del seconds
-    expected = np.sqrt(np.arange(count, dtype="f8"))
-    with endpoint(side, 8 * count) as end:
-        here = end.mr.array("f8")
-        here.fill(-1)
-        their_pid = side.exchange(os.getpid())
-        if not side.first:
-            side.receive()  # the array is there now, and this process did nothing for it
-            side.send(bool(np.array_equal(here, expected)))
-            return None
-        source = end.pd.reg_mr(expected.data)
-        start = time.perf_counter()
-        end.qp.write(source, end.remote_addr, end.rkey)
-        take(end.cq, 1)
-        elapsed = time.perf_counter() - start
-        side.send("written")
-        pids = [os.getpid(), their_pid]
-        return {"equal": side.receive(), "seconds": elapsed, "pids": pids}

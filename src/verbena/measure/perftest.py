@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from verbena import launch, verbs
-from verbena.bench.case import (
+from verbena.measure.case import (
     SMALL,
     Effort,
     Memory,
@@ -24,8 +24,8 @@ from verbena.bench.case import (
     size_text,
     unit_of,
 )
-from verbena.bench.cores import Cores
-from verbena.bench.processes import (
+from verbena.measure.cores import Cores
+from verbena.measure.processes import (
     MeasureError,
     Program,
     SkipError,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of `verbena bench`."""
+"""The command line of `python -m benchmarks`, which `make bench` calls too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from benchmarks import goals, line, machine, report, runner
 from verbena import _native
-from verbena.bench import cores, goals, machine, report, runner
-from verbena.bench.case import Case
+from verbena.measure import cores
 
 FULL = runner.Plan(rounds=5, seconds=0.4, limit=510.0)
 QUICK = runner.Plan(rounds=1, seconds=0.1, limit=50.0)
@@ -21,9 +22,11 @@ FAILED = 1
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="verbena bench",
+        prog="python -m benchmarks",
         description="Measure Verbena beside UCX, TCP, libc and SimPy on two pinned cores, and "
-        "print medians and ratios. Takes up to 9 minutes; leave the machine alone meanwhile.",
+        "print medians and ratios. The line is a bare ping-pong of one cache line, measured before "
+        "and after each value: it tells whether the two processors are threads of one core at the "
+        "time. Takes about 10 minutes; leave the machine alone meanwhile.",
         epilog="Exit status 1: something could not be measured. A missed goal is no failure.",
     )
     made.add_argument(
@@ -49,7 +52,7 @@ def positive(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `verbena bench`. Raises FileNotFoundError when Verbena is not built, ValueError."""
+    """Run the benchmarks. Raises FileNotFoundError when Verbena is not built, ValueError."""
     options = parser().parse_args(arguments)
     _native.library_dir()
     signal.signal(signal.SIGTERM, terminate)
@@ -59,8 +62,10 @@ def main(arguments: list[str]) -> int:
     here = machine.look(where)
     if not where.distinct:
         print(f"Only one core: {where}.", file=sys.stderr)
-    cases = interleaved(chosen)
-    series = runner.measure(cases, where, plan, progress_to(sys.stderr.isatty()))
+    groups = [tuple(goal.cases()) for goal in chosen]
+    with line.prepared(where) as probe:
+        series = runner.measure(groups, where, plan, progress_to(sys.stderr.isatty()), probe)
+    here = replace(here, line=line.text(probe))
     found = report.rows(chosen, series)
     print(report.text(found, here))
     rounds = max((len(one.values) for one in series.values()), default=0)
@@ -75,11 +80,6 @@ def plan_of(options: argparse.Namespace) -> runner.Plan:
     plan = QUICK if options.quick else FULL
     rounds = options.rounds or plan.rounds
     return runner.Plan(rounds, plan.seconds, plan.limit)
-
-
-def interleaved(chosen: list[goals.Goal]) -> list[Case]:
-    """Every case once, ours beside its peer."""
-    return list(dict.fromkeys(case for goal in chosen for case in goal.cases()))
 
 
 def terminate(number: int, frame: FrameType | None) -> None:

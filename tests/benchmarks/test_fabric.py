@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of `verbena bench` about simulated fabrics: the workloads, SimPy's model of them."""
+"""The benchmarks' rows about simulated fabrics: the workloads, SimPy's model of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks import fabric, fabric_scripts, goals, simpy_model
+from benchmarks.goals import Section
 from verbena import fabrics
-from verbena.bench import cores, fabric, fabric_scripts, goals, simpy_model
-from verbena.bench.case import Effort, Unit
-from verbena.bench.goals import Section
-from verbena.bench.processes import SkipError
+from verbena.measure import cores
+from verbena.measure.case import Effort, Unit
+from verbena.measure.processes import SkipError
 
 
 def case(script: str, value: str, scale: float = 1.0, **arguments: Any) -> fabric.FabricRun:

@@ -8,9 +8,9 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from verbena.bench.case import Effort, Sample, Unit
-from verbena.bench.cores import Cores
-from verbena.bench.processes import (
+from verbena.measure.case import Effort, Sample, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import (
     MeasureError,
     Program,
     SkipError,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from verbena.bench.cores import Cores
+from verbena.measure.cores import Cores
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SMALL = 8
