@@ -103,54 +103,22 @@ static int carry(struct vb_qp *qp)
     return error;
 }
 
-static const struct vb_carrier packets = {
-    .kick = carrier_kick,
-    .settle = carrier_settle,
-    .quiet = vb_always_quiet,
-    .move = carry,
-};
-
-static const struct vb_carrier datagrams = {
-    .execute = carrier_execute,
-    .settle = carrier_settle,
-    .quiet = vb_always_quiet,
-};
-
-static int port_connect(struct vb_qp *qp)
-{
-    int error = carry(qp);
-
-    if (!error)
-        vb_qp_set_carrier(qp, vb_qp_connected_type(qp->type) ? &packets : &datagrams);
-    return error;
-}
-
-static void port_disconnect(struct vb_qp *qp)
+static void forget(struct vb_qp *qp)
 {
     struct side *side = side_of(qp->context->adapter);
 
     pthread_mutex_lock(&side->fabric->lock);
     vb_engine_disconnect(side->engine, qp);
     pthread_mutex_unlock(&side->fabric->lock);
-    vb_qp_set_carrier(qp, &vb_uncarried);
 }
 
-static void port_nothing(struct vb_qp *qp)
-{
-    (void)qp;
-}
-
-static void port_progress(struct vb_cq *cq)
-{
-    (void)cq;
-}
-
-static const struct vb_port port = {
+static const struct hand_calls calls = {
     .number = port_number,
-    .connect = port_connect,
-    .disconnect = port_disconnect,
-    .attend = port_nothing,
-    .progress = port_progress,
+    .execute = carrier_execute,
+    .kick = carrier_kick,
+    .settle = carrier_settle,
+    .carry = carry,
+    .forget = forget,
 };
 
 /* ---- the channel --------------------------------------------------------------------------- */
@@ -491,7 +459,8 @@ static void open_side(struct fabric *fabric, int index)
     side->gid[15] = (uint8_t)(index + 1);
     CHECK_EQ(vb_heap_create(SEGMENT_SIZE, &side->segment), 0);
     CHECK_EQ(vb_heap_create(64 << 20, &side->heap), 0);
-    CHECK_EQ(vb_adapter_create(side->segment, side->heap, &port, 1000 + (uint32_t)index,
+    hand_port_make(&side->port, &calls);
+    CHECK_EQ(vb_adapter_create(side->segment, side->heap, &side->port.port, 1000 + (uint32_t)index,
                                77 + (uint64_t)index, &side->adapter),
              0);
     CHECK_EQ(vb_engine_create(&side->adapter, &engine, &side->engine), 0);

@@ -6,6 +6,7 @@
 #ifndef VB_TESTS_FABRIC_H
 #define VB_TESTS_FABRIC_H
 
+#include "hand_port.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
 #include "hca/hca.h"
@@ -64,6 +65,7 @@ struct side {
     struct fabric *fabric;
     int index;
     struct vb_heap *segment, *heap;
+    struct hand_port port;
     struct vb_adapter adapter;
     struct vb_engine *engine;
     struct ibv_context ibv;

@@ -101,50 +101,18 @@ static int carry(struct vb_qp *qp)
     return vb_engine_connect(subject->engine, qp, &path);
 }
 
-static const struct vb_carrier packets = {
-    .kick = carrier_kick,
-    .settle = vb_settled_at_once,
-    .quiet = vb_always_quiet,
-    .move = carry,
-};
-
-static const struct vb_carrier datagrams = {
-    .execute = carrier_execute,
-    .settle = vb_settled_at_once,
-    .quiet = vb_always_quiet,
-};
-
-static int port_connect(struct vb_qp *qp)
-{
-    int error = carry(qp);
-
-    if (!error)
-        vb_qp_set_carrier(qp, vb_qp_connected_type(qp->type) ? &packets : &datagrams);
-    return error;
-}
-
-static void port_disconnect(struct vb_qp *qp)
+static void forget(struct vb_qp *qp)
 {
     vb_engine_disconnect(subject_of(qp->context->adapter)->engine, qp);
-    vb_qp_set_carrier(qp, &vb_uncarried);
 }
 
-static void port_nothing(struct vb_qp *qp)
-{
-    (void)qp;
-}
-
-static void port_progress(struct vb_cq *cq)
-{
-    (void)cq;
-}
-
-static const struct vb_port port = {
+static const struct hand_calls calls = {
     .number = port_number,
-    .connect = port_connect,
-    .disconnect = port_disconnect,
-    .attend = port_nothing,
-    .progress = port_progress,
+    .execute = carrier_execute,
+    .kick = carrier_kick,
+    .settle = vb_settled_at_once,
+    .carry = carry,
+    .forget = forget,
 };
 
 void subject_drain(struct subject *subject)
@@ -331,7 +299,10 @@ void subject_open(struct subject *subject, const struct captured *captured, int 
     subject->captured = captured;
     subject->side = side;
     CHECK_EQ(vb_heap_create(SEGMENT_SIZE, &subject->segment), 0);
-    CHECK_EQ(vb_adapter_create(subject->segment, NULL, &port, 4711, 99, &subject->adapter), 0);
+    hand_port_make(&subject->port, &calls);
+    CHECK_EQ(
+        vb_adapter_create(subject->segment, NULL, &subject->port.port, 4711, 99, &subject->adapter),
+        0);
     CHECK_EQ(vb_engine_create(&subject->adapter, &config, &subject->engine), 0);
     CHECK_EQ(vb_context_open(&subject->adapter, &subject->ibv, &subject->context), 0);
     CHECK_EQ(vb_pd_alloc(subject->context, &subject->pd), 0);

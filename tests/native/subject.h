@@ -7,6 +7,7 @@
 #define VB_TESTS_SUBJECT_H
 
 #include "captured.h"
+#include "hand_port.h"
 #include "hca/engine.h"
 #include "hca/hca.h"
 
@@ -31,6 +32,7 @@ struct subject {
     const struct captured *captured;
     int side;
     struct vb_heap *segment;
+    struct hand_port port;
     struct vb_adapter adapter;
     struct vb_engine *engine;
     struct ibv_context ibv;

@@ -342,6 +342,32 @@ static void *stream(void *argument)
     return NULL;
 }
 
+/* A stream to a process that reads it, and the thread that sends it. */
+struct streaming {
+    pid_t reader;
+    pthread_t sender;
+    uint32_t lost;
+};
+
+static void begin_stream(struct streaming *streaming)
+{
+    atomic_store(&ledger->sends, true);
+    CHECK_EQ(pthread_create(&streaming->sender, NULL, stream, &streaming->lost), 0);
+}
+
+/* Every packet came, and the reader ends well. */
+static void end_stream(struct streaming *streaming)
+{
+    atomic_store(&ledger->sends, false);
+    CHECK_EQ(pthread_join(streaming->sender, NULL), 0);
+    printf("%u of %u packets are missing\n", streaming->lost,
+           atomic_load(&ledger->came) + streaming->lost);
+    CHECK_EQ(streaming->lost, 0);
+    atomic_store(&ledger->ends, true);
+    end_well(streaming->reader);
+    munmap(ledger, sizeof(*ledger));
+}
+
 static struct vb_udp *open_udp(void)
 {
     struct vb_udp_config config = {.prepare = vb_steer_prepare};
@@ -409,24 +435,15 @@ static void make_the_program(void)
 /* All packets of a stream go through processes that have nothing to do with it, and end. */
 static void test_a_stream_beside_processes_that_come_and_go(void)
 {
-    pthread_t sender;
-    uint32_t lost = 0;
-    pid_t reader;
+    struct streaming streaming = {0};
 
     open_ledger();
-    reader = start_reader();
+    streaming.reader = start_reader();
     make_the_program();
-    atomic_store(&ledger->sends, true);
-    CHECK_EQ(pthread_create(&sender, NULL, stream, &lost), 0);
+    begin_stream(&streaming);
     for (int i = 0; i < PASSERS_BY; ++i)
         vb_host_close(open_host());
-    atomic_store(&ledger->sends, false);
-    CHECK_EQ(pthread_join(sender, NULL), 0);
-    printf("%u of %u packets are missing\n", lost, atomic_load(&ledger->came) + lost);
-    CHECK_EQ(lost, 0);
-    atomic_store(&ledger->ends, true);
-    end_well(reader);
-    munmap(ledger, sizeof(*ledger));
+    end_stream(&streaming);
 }
 
 static int next_descriptor(void)
@@ -464,27 +481,19 @@ static void be_one_that_fails(void)
 /* The same with processes that fail to open the device, each a step later than the one before. */
 static void test_a_stream_beside_devices_that_fail_to_open(void)
 {
-    pthread_t sender;
-    uint32_t lost = 0;
-    pid_t reader, failing;
+    struct streaming streaming = {0};
+    pid_t failing;
 
     open_ledger();
-    reader = start_reader();
+    streaming.reader = start_reader();
     make_the_program();
     failing = fork();
     CHECK(failing >= 0);
     if (failing == 0)
         be_one_that_fails();
-    atomic_store(&ledger->sends, true);
-    CHECK_EQ(pthread_create(&sender, NULL, stream, &lost), 0);
+    begin_stream(&streaming);
     end_well(failing);
-    atomic_store(&ledger->sends, false);
-    CHECK_EQ(pthread_join(sender, NULL), 0);
-    printf("%u of %u packets are missing\n", lost, atomic_load(&ledger->came) + lost);
-    CHECK_EQ(lost, 0);
-    atomic_store(&ledger->ends, true);
-    end_well(reader);
-    munmap(ledger, sizeof(*ledger));
+    end_stream(&streaming);
 }
 
 int main(void)

@@ -65,6 +65,18 @@ static void open_owner(void)
     CHECK_EQ(vb_forward_open(PORT, note, &owner, &owner.forward), 0);
 }
 
+static void open_owner_of_slot(void)
+{
+    open_owner();
+    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+}
+
+static void close_both(struct vb_forward *sender)
+{
+    vb_forward_close(sender);
+    vb_forward_close(owner.forward);
+}
+
 static int send_one(struct vb_forward *sender, uint32_t slot, uint32_t psn, uint64_t now)
 {
     struct vb_bth bth = {.opcode = 4, .dest_qp = slot << VB_SLOT_BITS, .psn = psn};
@@ -91,14 +103,12 @@ static void test_an_owner_that_is_busy(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX); /* it is woken by the owner, not by time */
     serve_until(sender, MANY, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* The bound is for who never takes anything; others do not pay for it. */
@@ -123,8 +133,7 @@ static void test_an_owner_that_is_stopped(void)
         vb_forward_serve(sender, now);
     CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX);
     CHECK_EQ(send_one(sender, SLOT, 0, MOST), -ENOENT);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 static bool is_ready(struct vb_forward *forward)
@@ -145,8 +154,7 @@ static void test_sleep_beside_an_owner_that_is_busy(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     CHECK(!is_ready(sender));
@@ -155,8 +163,7 @@ static void test_sleep_beside_an_owner_that_is_busy(void)
     CHECK(is_ready(sender));
     serve_until(sender, MANY, 0);
     CHECK(!is_ready(sender));
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* Before a process ends. */
@@ -165,8 +172,7 @@ static void test_push(void)
     struct vb_forward *sender = open_sender();
     int turns = 0;
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     for (; vb_forward_push(sender, 0); ++turns) {
@@ -194,12 +200,10 @@ static void test_an_owner_that_has_just_come(void)
     /* Another process has the slot after it. */
     vb_forward_close(owner.forward);
     CHECK_EQ(send_one(sender, SLOT, 0, 0), -ENOENT);
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     CHECK_EQ(send_one(sender, SLOT, 0, 0), 0);
     serve_until(sender, 1, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* In one instant, and each comes again when others have taken its place. */
@@ -214,8 +218,7 @@ static void test_many_owners(void)
         for (uint32_t i = 0; i < OWNERS; ++i)
             CHECK_EQ(send_one(sender, SLOT + i, psn, 0), 0);
     serve_until(sender, 3 * OWNERS, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* Behind packets for all slots, of which nobody has any. */
@@ -223,15 +226,13 @@ static void test_an_owner_among_forged_slots(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t slot = 1; slot < VB_SLOTS; ++slot)
         if (slot != SLOT)
             CHECK_EQ(send_one(sender, slot, 0, 0), -ENOENT);
     CHECK_EQ(send_one(sender, SLOT, 0, 0), 0);
     serve_until(sender, 1, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* Two whose slots have one remainder by any power of two up to 2048, in turn. */
@@ -239,15 +240,13 @@ static void test_owners_in_turn(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     CHECK_EQ(vb_forward_accept(owner.forward, SLOT + 2048), 0);
     for (uint32_t psn = 0; psn < 1000; ++psn)
         for (uint32_t i = 0; i < 2; ++i)
             CHECK_EQ(send_one(sender, SLOT + i * 2048, psn, 0), 0);
     serve_until(sender, 2000, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* An owner that is stopped accepts no connection, and the kernel keeps 129 of them. */
@@ -256,8 +255,7 @@ static void test_many_that_forward(void)
     static struct vb_forward *senders[WAYS];
     uint64_t now = 0;
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t i = 0; i < WAYS; ++i) {
         senders[i] = open_sender();
         CHECK_EQ(send_one(senders[i], SLOT, 0, 0), 0);
@@ -303,8 +301,7 @@ static void test_a_sender_without_descriptors(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     CHECK_EQ(vb_forward_accept(owner.forward, SLOT + 1), 0);
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
@@ -315,8 +312,7 @@ static void test_a_sender_without_descriptors(void)
     CHECK(vb_forward_deadline(sender) < 100000000);
     leave_descriptors();
     serve_until(sender, MANY + 100, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* It has one, which serves one owner after the other. */
@@ -335,8 +331,7 @@ static void test_a_sender_with_one_descriptor(void)
     CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX); /* nothing is kept */
     leave_descriptors();
     serve_until(sender, 61, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 /* What it was sent by then is taken, and what comes later comes by another connection. */
@@ -344,8 +339,7 @@ static void test_an_owner_without_descriptors(void)
 {
     struct vb_forward *sender = open_sender();
 
-    open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    open_owner_of_slot();
     for (uint32_t psn = 0; psn < 100; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     leave_no_descriptors();
@@ -356,8 +350,7 @@ static void test_an_owner_without_descriptors(void)
     for (uint32_t psn = 100; psn < 200; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     serve_until(sender, 200, 0);
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    close_both(sender);
 }
 
 int main(void)

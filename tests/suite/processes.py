@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from typing import Any
 
 from tests.support import verbena_command
 
@@ -17,13 +18,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end; stdout and stderr are one text."""
     return subprocess.run(
-        verbena_command("run", *options, "--", *program),
-        env=os.environ | (env or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
+        verbena_command("run", *options, "--", *program), timeout=timeout, **surroundings(env)
     )
 
 
@@ -32,11 +27,16 @@ def start(
 ) -> subprocess.Popen[str]:
     """Starts it in a group of its own, which whoever calls this ends (end_group)."""
     return subprocess.Popen(
-        verbena_command("run", *options, "--", *program),
-        env=os.environ | (env or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        verbena_command("run", *options, "--", *program), start_new_session=True, **surroundings(env)
     )
+
+
+def surroundings(env: dict[str, str] | None) -> dict[str, Any]:
+    """What a program meets: `env` on top of this environment, no input, one text for its output."""
+    return {
+        "env": os.environ | (env or {}),
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }

@@ -208,20 +208,29 @@ static void the_heap_becomes_shorter(void)
     is_left_alone(&pair, mr, there + 6 * PAGE);
 }
 
+/* A region of the heap's last eight pages, which libc keeps until it is told to trim. */
+static struct ibv_mr *region_at_the_end(struct pair *pair)
+{
+    pair_open(pair);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    return region(pair, make_last(8 * PAGE), 8 * PAGE);
+}
+
+static void trim(const struct ibv_mr *mr)
+{
+    CHECK_EQ(malloc_trim(0), 1);
+    CHECK((uint8_t *)sbrk(0) < (uint8_t *)mr->addr + 6 * PAGE);
+}
+
 static void it_is_trimmed(void)
 {
     struct pair pair;
-    struct ibv_mr *mr;
-    uint8_t *there;
+    struct ibv_mr *mr = region_at_the_end(&pair);
+    uint8_t *there = mr->addr;
 
-    pair_open(&pair);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    there = make_last(8 * PAGE);
-    mr = region(&pair, there, 8 * PAGE);
     free(block);
     is_reached(&pair, mr, there + 6 * PAGE);
-    CHECK_EQ(malloc_trim(0), 1);
-    CHECK((uint8_t *)sbrk(0) < there + 6 * PAGE);
+    trim(mr);
     CHECK(sbrk(BYTES) != (void *)-1);
     is_left_alone(&pair, mr, there + 6 * PAGE);
 }
@@ -257,20 +266,14 @@ static void both_succeed(struct pair *pair)
 static void what_has_arrived_before_the_heap_shrinks(void)
 {
     struct pair pair;
-    struct ibv_mr *mr;
-    uint8_t *there;
+    struct ibv_mr *mr = region_at_the_end(&pair);
 
-    pair_open(&pair);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    there = make_last(8 * PAGE);
-    mr = region(&pair, there, 8 * PAGE);
     post_receive(&pair, mr);
     send(&pair);
     if (pair_is_by_packets())
         both_succeed(&pair);
     free(block);
-    CHECK_EQ(malloc_trim(0), 1);
-    CHECK((uint8_t *)sbrk(0) < there + 6 * PAGE);
+    trim(mr);
     if (!pair_is_by_packets())
         both_succeed(&pair);
 }
