@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The port's own thread. */
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,12 +16,13 @@
 enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
 
 enum {
-    LOOK_MS = 1, /* between looks at whether somebody polls… */
-    LOOK_NS = LOOK_MS * 1000000,
-    POLLS_AFTER_ARMING = 64, /* a program that polls on has not gone to sleep after all */
-    BATCHES = 64,            /* in one turn with the lock */
-    BULK = 8,                /* packets in one turn: more will follow… */
-    LINGER_NS = 50000,       /* …sooner than a thread wakes up */
+    FIRST_PAUSE_NS = 50000,     /* until the next look at whether somebody polls… */
+    LONGEST_PAUSE_NS = 1000000, /* …and as long as somebody does */
+    DOUBT_NS = 1000000,         /* from when a datagram was found that nobody had received */
+    POLLS_AFTER_ARMING = 64,    /* a program that polls on has not gone to sleep after all */
+    BATCHES = 64,               /* in one turn with the lock */
+    BULK = 8,                   /* packets in one turn: more will follow… */
+    LINGER_NS = 50000,          /* …sooner than a thread wakes up */
 };
 
 static int watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
@@ -127,9 +129,26 @@ static void serve_steer(struct vb_roce *roce)
 /* What this thread last saw of those who poll. */
 struct looks {
     uint32_t polls;
+    uint64_t received;
     bool polled;
+    uint64_t pause; /* ns, from one look to the next */
     uint64_t valid_until;
+    uint64_t doubted_until; /* those who poll do not receive */
 };
+
+static bool has_datagram(const struct vb_roce *roce)
+{
+    struct pollfd udp = {.fd = vb_udp_fd(roce->udp), .events = POLLIN};
+
+    return poll(&udp, 1, 0) > 0;
+}
+
+/* A program that polls its memory for what a WRITE brings also polls its CQ, now and then: then a
+ * datagram waits from one look to the next. */
+static bool is_left_lying(const struct vb_roce *roce, const struct looks *looks, uint64_t received)
+{
+    return looks->polled && received == looks->received && has_datagram(roce);
+}
 
 /* On one processor nobody polls between two wake-ups of this thread, so one look holds for a while:
  * a program that polls would be interrupted for what it does itself. */
@@ -137,15 +156,20 @@ static bool is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
 {
     uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
     uint32_t since_armed = polls - atomic_load(&roce->armed_at);
+    uint64_t received = vb_udp_counter(roce->udp, VB_UDP_RECEIVED);
 
-    if (since_armed <= POLLS_AFTER_ARMING)
-        looks->polled = false;
-    else if (!looks->polled || now >= looks->valid_until)
-        looks->polled = polls != looks->polls;
-    else
+    if (since_armed > POLLS_AFTER_ARMING && looks->polled && now < looks->valid_until)
         return true;
+    if (is_left_lying(roce, looks, received))
+        looks->doubted_until = now + DOUBT_NS;
+    looks->polled =
+        since_armed > POLLS_AFTER_ARMING && now >= looks->doubted_until && polls != looks->polls;
+    looks->pause = !looks->polled                        ? FIRST_PAUSE_NS
+                   : looks->pause * 2 < LONGEST_PAUSE_NS ? looks->pause * 2
+                                                         : LONGEST_PAUSE_NS;
     looks->polls = polls;
-    looks->valid_until = now + LOOK_NS;
+    looks->received = received;
+    looks->valid_until = now + looks->pause;
     return looks->polled;
 }
 
@@ -228,15 +252,27 @@ static void handle(struct vb_roce *roce, enum source source, struct looks *looks
     }
 }
 
+/* As epoll_wait, but while nobody watches for datagrams only until the next look. */
+static int wait_for_events(struct vb_roce *roce, const struct looks *looks,
+                           struct epoll_event *events, int room)
+{
+    struct pollfd any = {.fd = roce->epoll_fd, .events = POLLIN};
+    struct timespec pause = {.tv_nsec = (long)looks->pause};
+
+    if (!atomic_load(&roce->unwatched))
+        return epoll_wait(roce->epoll_fd, events, room, -1);
+    ppoll(&any, 1, &pause, NULL);
+    return epoll_wait(roce->epoll_fd, events, room, 0);
+}
+
 static void *run(void *argument)
 {
     struct vb_roce *roce = argument;
-    struct looks looks = {0};
+    struct looks looks = {.pause = FIRST_PAUSE_NS};
     struct epoll_event events[8];
 
     while (!atomic_load(&roce->stopping)) {
-        int patience = atomic_load(&roce->unwatched) ? LOOK_MS : -1;
-        int count = epoll_wait(roce->epoll_fd, events, 8, patience);
+        int count = wait_for_events(roce, &looks, events, 8);
 
         atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
         for (int i = 0; i < count; ++i)
