@@ -191,16 +191,14 @@ void vb_open_remedy(int error, struct vb_space_text *to)
         snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
 }
 
-enum { PORT_NUMBER = 1 };
-
 /* From the port's thread: the port's state or its GIDs have changed. */
-static void tell_contexts(void *argument, enum ibv_event_type type)
+static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
     (void)argument;
     pthread_mutex_lock(&opened_mutex);
     for (struct vb_open *each = opened; each; each = each->next)
         if (each->core && each->host)
-            vb_event_raise_port(each->core, type, PORT_NUMBER);
+            vb_event_raise_port(each->core, type, port_num);
     pthread_mutex_unlock(&opened_mutex);
 }
 
@@ -361,7 +359,6 @@ static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
     if (error)
         return error;
     made->host = simulated ? NULL : host;
-    made->addresses = simulated ? made->simulated->addresses : host->addresses;
     *adapter = simulated ? &made->simulated->adapter : &host->adapter;
     return 0;
 }

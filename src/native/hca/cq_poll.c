@@ -175,7 +175,7 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
             error = place(qp, entry);
     }
     to_wc(entry, qp->number, wc);
-    wc->slid = adapter->lid; /* who is addressed by a LID is on this host */
+    wc->slid = vb_qp_port(qp)->lid; /* who is addressed by a LID is on this host */
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
     if (kind != VB_CQE_SEND)

@@ -19,6 +19,7 @@ struct vb_path {
     uint8_t traffic_class;
     uint8_t hop_limit;
     uint8_t sl;
+    uint8_t port; /* the number of the port that it leaves by */
 };
 
 /* Why a packet leaves: what captures and traces say about it. */

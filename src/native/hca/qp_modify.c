@@ -11,6 +11,20 @@
 static const char path_mtu_wanted[] =
     "{0n} is {1} and must be a code from {2} (MTU_256) to {3} (MTU_4096): MTU_1024 is 3";
 
+/* The address that a QP is connected to is behind the QP's own port (IBA 11.2.5.2). */
+static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->attr.port_num;
+    int error = vb_ah_check(qp->context, &attr->ah_attr);
+
+    if (error || attr->ah_attr.port_num == own)
+        return error;
+    return vb_decline(qp->context, -EINVAL,
+                      "the address's port_num (ah_attr.port_num) is {0}, and the QP was given port "
+                      "{1} in INIT: name the same port",
+                      attr->ah_attr.port_num, own);
+}
+
 /* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
 static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
@@ -19,7 +33,7 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
         const char *name;
         uint32_t value, least, most;
     } numbers[] = {
-        {IBV_QP_PORT, "port_num", attr->port_num, 1, 1},
+        {IBV_QP_PORT, "port_num", attr->port_num, 1, qp->context->adapter->port_count},
         {IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, 0},
         {IBV_QP_PATH_MTU, "path_mtu", attr->path_mtu, IBV_MTU_256, IBV_MTU_4096},
         {IBV_QP_TIMEOUT, "timeout", attr->timeout, 0, 31},
@@ -42,7 +56,7 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
                 : numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
                                                       : "{0n} is {1} and may be {2} to {3}",
                 VB_NAME(numbers[i].name), numbers[i].value, numbers[i].least, numbers[i].most);
-    return mask & IBV_QP_AV ? vb_ah_check(qp->context, &attr->ah_attr) : 0;
+    return mask & IBV_QP_AV ? check_address(qp, attr, mask) : 0;
 }
 
 static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *transition, int mask)
@@ -176,6 +190,12 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
         shared->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 }
 
+/* What peers are to know of the path. */
+static void share_path(struct vb_qp *qp)
+{
+    qp->shared->port = (uint16_t)(vb_qp_port(qp)->number - 1);
+}
+
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
 {
     atomic_store(&qp->shared->state, state);
@@ -273,6 +293,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     error = move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
+        share_path(qp);
         if (paces)
             set_rate(qp, attr->rate_limit, 0);
         error = enter(qp, transition, attr, mask);
@@ -281,6 +302,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
         qp->attr = before;
         qp->terms = terms;
         share_responder(qp, &responder, mask);
+        share_path(qp);
         if (paces)
             set_rate(qp, before.rate_limit, 0);
     }

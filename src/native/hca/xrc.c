@@ -84,7 +84,7 @@ enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *targ
     target->srq = index + 1;
     target->srq_life = life;
     target->pd = srq->pd;
-    target->recv_cq = srq->recv_cq;
+    target->recv_cq = (uint16_t)srq->recv_cq;
     return VB_CHECK_OK;
 }
 

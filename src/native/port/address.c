@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "hca/adapter.h"
 #include "memory/descriptor.h"
 
 /* Entry 0 stands for one of those from 2 on, and 1 is made from the GUID (port/gid.h). */
@@ -302,6 +303,14 @@ bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16])
         found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0;
     pthread_mutex_unlock(&addresses->mutex);
     return found;
+}
+
+bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (vb_addresses_has(adapter->ports[i].addresses, gid))
+            return true;
+    return false;
 }
 
 bool vb_addresses_active(struct vb_addresses *addresses)

@@ -101,7 +101,7 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&to->peer->view.header->qkey_violations, 1);
+        atomic_fetch_add(&vb_port_counters(&to->peer->view, remote)->qkey_violations, 1);
     }
     vb_lost_direct(qp, &lost);
 }
@@ -346,9 +346,10 @@ static VB_COLD int leads_nowhere(struct vb_qp *qp, const struct ibv_send_wr *wr,
 }
 
 /* A datagram fits the path MTU of the port that it leaves by, as one that is a packet does. */
-static uint32_t longest(struct vb_direct *direct, const struct ibv_ah_attr *ah)
+static uint32_t longest(const struct vb_qp *qp, const struct ibv_ah_attr *ah)
 {
-    uint32_t mtu = vb_addresses_mtu(direct->addresses, ah->is_global ? ah->grh.sgid_index : 0);
+    uint32_t mtu =
+        vb_addresses_mtu(vb_qp_port(qp)->addresses, ah->is_global ? ah->grh.sgid_index : 0);
 
     return mtu ? mtu : DATAGRAM_MAX;
 }
@@ -371,11 +372,11 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
-    if (payload.total > DATAGRAM_LEAST && payload.total > longest(direct, &ah->attr))
-        return vb_refuse_length(qp, wr, payload.total, longest(direct, &ah->attr), outcome);
+    if (payload.total > DATAGRAM_LEAST && payload.total > longest(qp, &ah->attr))
+        return vb_refuse_length(qp, wr, payload.total, longest(qp, &ah->attr), outcome);
     is_local = to_group || vb_direct_is_local(direct, &ah->attr);
-    if (!is_local ||
-        (datagram.source && !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source)))
+    if (!is_local || (datagram.source && !vb_addresses_get(vb_qp_port(qp)->addresses,
+                                                           ah->attr.grh.sgid_index, &source)))
         return leads_nowhere(qp, wr, &ah->attr, is_local);
     put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)

@@ -124,8 +124,6 @@ static int open_adapter(struct vb_host *host, const struct vb_host_config *confi
         host->adapter.segment = NULL;
         return error;
     }
-    if (config->infiniband)
-        host->adapter.lid = VB_LID;
     host->adapter.self.header->watched = vb_watch_is_on();
     host->watcher.told = mapping_changes;
     vb_watch_add(&host->watcher);
@@ -143,14 +141,23 @@ static void close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_addresses(struct vb_host *host, const struct vb_host_config *config)
+static int open_port(const struct vb_host_config *config, struct vb_adapter_port *port)
 {
     struct vb_gid gid;
 
     if (!config->infiniband)
-        return vb_addresses_open(config->netdev, &host->addresses);
+        return vb_addresses_open(config->netdev, &port->addresses);
+    port->infiniband = true;
+    port->lid = VB_LID;
     gid = vb_gid_infiniband();
-    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &host->addresses);
+    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
+}
+
+static void close_ports(struct vb_adapter *adapter)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (adapter->ports[i].addresses)
+            vb_addresses_close(adapter->ports[i].addresses);
 }
 
 /* ---- open and close, one after another ---- */
@@ -162,7 +169,6 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
     if (config->direct_only)
         return 0;
     roce.adapter = &host->adapter;
-    roce.addresses = host->addresses;
     roce.loop = config->packets_only;
     host->roce_error = vb_roce_open(&roce, &host->roce);
     if (!host->roce_error)
@@ -172,8 +178,7 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
 
 static int open_direct(struct vb_host *host, const struct vb_host_config *config)
 {
-    const struct vb_direct_config direct = {
-        .adapter = &host->adapter, .addresses = host->addresses, .force = config->copies};
+    const struct vb_direct_config direct = {.adapter = &host->adapter, .force = config->copies};
 
     return vb_direct_open(&direct, &host->direct);
 }
@@ -192,18 +197,17 @@ static void close_parts(struct vb_host *host)
     if (host->direct)
         vb_direct_close(host->direct);
     vb_capture_direct_close(host->capture);
+    close_ports(&host->adapter);
     if (host->adapter.segment)
         close_adapter(host);
-    if (host->addresses)
-        vb_addresses_close(host->addresses);
 }
 
 static int open_parts(struct vb_host *host, const struct vb_host_config *config)
 {
-    int error = open_addresses(host, config);
+    int error = open_adapter(host, config);
 
     if (!error)
-        error = open_adapter(host, config);
+        error = open_port(config, &host->adapter.ports[0]);
     if (!error)
         error = open_capture(host, config);
     if (!error)
@@ -238,8 +242,8 @@ static const char *why_no_packets(const struct vb_host *host)
 {
     switch (host->roce_error) {
     case 0:
-        return host->adapter.lid ? "VERBENA_LINK_LAYER=infiniband has none"
-                                 : "VERBENA_PORT=direct asks for it";
+        return host->adapter.ports[0].infiniband ? "VERBENA_LINK_LAYER=infiniband has none"
+                                                 : "VERBENA_PORT=direct asks for it";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN;
     default:
@@ -270,7 +274,8 @@ void vb_host_abandon(struct vb_host *host)
     if (host->roce)
         vb_roce_abandon(host->roce);
     vb_direct_abandon(host->direct);
-    vb_addresses_abandon(host->addresses);
+    for (int i = 0; i < host->adapter.port_count; ++i)
+        vb_addresses_abandon(host->adapter.ports[i].addresses);
     vb_capture_direct_close(host->capture);
     host->capture = NULL;
 }

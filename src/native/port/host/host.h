@@ -40,8 +40,7 @@ struct vb_host_config {
 
 struct vb_host {
     struct vb_adapter adapter;
-    struct vb_watcher watcher;      /* of memory that the adapter's regions stand for */
-    struct vb_addresses *addresses; /* the port's GIDs */
+    struct vb_watcher watcher; /* of memory that the adapter's regions stand for */
     struct vb_direct *direct;
     struct vb_roce *roce; /* NULL: port 4791 could not be had… */
     int roce_error;       /* …because of this; only peers on this host are reached */
