@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,14 +17,15 @@ from verbena import _native, fault
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
+PKEYS_MOST = 32  # hca/layout.h
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 
 # What the options of environment() set.
 OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
-    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "FAULT", "CAPTURE",
-                 "CAPTURE_DIRECT", "CAPTURE_BYTES")
+    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "FAULT",
+                 "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
 )  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def environment(
     spin_us: int | None = None,
     netdev: str | None = None,
     link_layer: LinkLayer | str | None = None,
+    pkeys: Sequence[int] | None = None,
     part_id: int | None = None,
     faults: str | None = None,
     capture: str | os.PathLike[str] | None = None,
@@ -63,8 +65,9 @@ def environment(
     `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
     a wait for a completion event spins before it sleeps, in microseconds. `netdev` is the interface
     whose addresses are the device's GIDs. `link_layer` is what its port is: with InfiniBand it has
-    a LID and reaches only this host. `part_id` is the vendor_part_id that the device reports, by
-    which some programs decide what it can do. `faults`
+    a LID and reaches only this host. `pkeys` is the port's P_Key table, which a QP's pkey_index
+    names: 0x8000 in an entry makes a full member of the partition. `part_id` is the vendor_part_id
+    that the device reports, by which some programs decide what it can do. `faults`
     are rules that harm packets (verbena.fault). `capture` is a file for the packets: an earlier
     capture in it is continued, see verbena.capture.begin; `capture_direct` adds what travels
     without packets, `capture_bytes` is how much of each packet is kept. Applied to its own result
@@ -82,7 +85,7 @@ def environment(
     prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
     prepend(changed, "PATH", [str(programs_dir(folder))], ":")
     changed.update(settings(log, spin_us, part_id))
-    changed.update(port_settings(netdev, link_layer))
+    changed.update(port_settings(netdev, link_layer, pkeys))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     return changed
 
@@ -127,7 +130,20 @@ def settings(
     return found
 
 
-def port_settings(netdev: str | None, link_layer: LinkLayer | str | None) -> dict[str, str]:
+def check_pkeys(pkeys: Sequence[int]) -> None:
+    """Raises ValueError when this is no P_Key table."""
+    if not 1 <= len(pkeys) <= PKEYS_MOST:
+        raise ValueError(f"a P_Key table has 1 to {PKEYS_MOST} entries, not {len(pkeys)}")
+    for pkey in pkeys:
+        if not 0 < pkey <= 0xFFFF or pkey == 0x8000:
+            raise ValueError(
+                f"{pkey:#06x} is no P_Key: it is from 0x0001 to 0xffff, and 0x8000 alone is none"
+            )
+
+
+def port_settings(
+    netdev: str | None, link_layer: LinkLayer | str | None, pkeys: Sequence[int] | None
+) -> dict[str, str]:
     """The variables about what the port stands for."""
     found: dict[str, str] = {}
     if netdev is not None:
@@ -136,6 +152,9 @@ def port_settings(netdev: str | None, link_layer: LinkLayer | str | None) -> dic
         found["VERBENA_NETDEV"] = netdev
     if link_layer is not None:
         found["VERBENA_LINK_LAYER"] = str(LinkLayer(link_layer))
+    if pkeys is not None:
+        check_pkeys(pkeys)
+        found["VERBENA_PKEYS"] = ",".join(f"{pkey:#06x}" for pkey in pkeys)
     return found
 
 

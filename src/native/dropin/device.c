@@ -330,6 +330,7 @@ static int open_adapter(void)
 
     if (host)
         return 0;
+    memcpy(config.pkeys, settings->pkeys, sizeof(config.pkeys));
     if (settings->capture && can_capture(&capture)) {
         config.roce.capture = &capture;
         config.capture_direct = settings->capture_direct ? &capture : NULL;

@@ -79,7 +79,7 @@ static void fill_device(struct ibv_context *context, struct ibv_device_attr *att
         .max_srq = VB_MAX_SRQ,
         .max_srq_wr = VB_MAX_WR,
         .max_srq_sge = VB_MAX_SGE,
-        .max_pkeys = 1,
+        .max_pkeys = VB_MAX_PKEYS,
         .local_ca_ack_delay = ACK_DELAY,
         .phys_port_cnt = port_count(context),
     };
@@ -153,7 +153,8 @@ static void fill_port(const struct vb_adapter *adapter, const struct vb_adapter_
         .port_cap_flags = IBV_PORT_CM_SUP,                /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
         .qkey_viol_cntr = atomic_load(&counters->qkey_violations),
-        .pkey_tbl_len = 1,
+        .bad_pkey_cntr = atomic_load(&counters->pkey_violations),
+        .pkey_tbl_len = VB_MAX_PKEYS,
         .max_vl_num = 1,
         .active_width = WIDTH_4X,
         .active_speed = SPEED_EDR,
@@ -368,26 +369,35 @@ VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_g
     return sum;
 }
 
-/* ---- partition keys: one, the default partition with full membership ---- */
+/* ---- partition keys ---- */
 
 VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
+    const struct vb_adapter_port *port;
+
     if (!vb_core(context))
         return vb_failed_minus_one(context, "ibv_query_pkey", -VB_ERROR_FORKED);
-    if (!vb_port_of(context, port_num) || index != 0)
-        return vb_failed_minus_one(context, "ibv_query_pkey",
-                                   vb_decline(vb_core(context), -EINVAL,
-                                              "port {0} has no P_Key index {1}: port 1 has one, 0",
-                                              port_num, (unsigned)index));
-    *pkey = htobe16(0xffff);
+    port = vb_port_of(context, port_num);
+    if (!port || index < 0 || index >= VB_MAX_PKEYS)
+        return vb_failed_minus_one(
+            context, "ibv_query_pkey",
+            vb_decline(vb_core(context), -EINVAL,
+                       "port {0} has no P_Key index {1}: ports count from 1 to {2}, and each has 0 "
+                       "to {3} (pkey_tbl_len)",
+                       port_num, (unsigned)index, port_count(context), VB_MAX_PKEYS - 1u));
+    *pkey = htobe16(port->pkeys[index]); /* of an empty entry 0, as the kernel has it */
     return 0;
 }
 
 VB_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-    __be16 only;
+    __be16 entry;
 
-    if (ibv_query_pkey(context, port_num, 0, &only))
-        return -1;
-    return pkey == only ? 0 : minus_one(ENOENT);
+    for (int i = 0; i < VB_MAX_PKEYS; ++i) {
+        if (ibv_query_pkey(context, port_num, i, &entry))
+            return -1;
+        if (entry == pkey)
+            return i;
+    }
+    return minus_one(ENOENT);
 }

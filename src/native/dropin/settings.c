@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "memory/number.h"
+#include "port/pkeys.h"
 #include "port/wrap/capture.h"
 
 enum { NAME_MOST = 15 }; /* as in /proc/PID/comm */
@@ -106,6 +107,14 @@ static const char *interface(void)
     return name;
 }
 
+static void read_pkeys(void)
+{
+    const char *value = getenv("VERBENA_PKEYS");
+
+    if (vb_pkeys_parse(value, settings.pkeys))
+        complain("VERBENA_PKEYS=%s is not understood and ignored; " VB_PKEYS_WANTED, value);
+}
+
 static const char *fault_rules(void)
 {
     const char *value = text("VERBENA_FAULT");
@@ -151,6 +160,7 @@ static void read_settings(void)
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
     settings.infiniband = choice("VERBENA_LINK_LAYER", layers, 0);
     settings.netdev = interface();
+    read_pkeys();
     settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
     settings.fault = fault_rules();

@@ -55,6 +55,7 @@ enum {
     VB_MAX_GROUPS = 512,
     VB_GROUP_QPS = 56,
     VB_MAX_PORTS = 2,
+    VB_MAX_PKEYS = 32,
 };
 
 /*
@@ -167,7 +168,8 @@ struct vb_qp_shared {
     uint32_t qkey;
     uint16_t recv_cq;
     uint16_t port; /* index of the port that it uses */
-    uint32_t srq;  /* index + 1 */
+    uint16_t srq;  /* index + 1 */
+    uint16_t pkey; /* the entry of that port's P_Key table that it was given */
     uint64_t rq_ring;
     uint32_t rq_mask;
     uint8_t rq_stride_log2;
@@ -269,6 +271,7 @@ struct vb_evidence {
 /* Of one port: what peers of this host count, too. */
 struct vb_port_counters {
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
+    _Atomic uint32_t pkey_violations; /* packets, for their P_Key (bad_pkey_cntr) */
 };
 
 struct vb_segment_header {

@@ -12,6 +12,7 @@
 
 enum vb_lost_cause {
     VB_LOST_QKEY,       /* `value` is the datagram's, `wanted` the receiver's */
+    VB_LOST_PKEY,       /* `value` is the datagram's, `wanted` the receiver's */
     VB_LOST_NO_PROCESS, /* no process of the host has the number */
     VB_LOST_UNREACHED,  /* its process does not let itself be met */
     VB_LOST_NO_QP,

@@ -135,6 +135,9 @@ static enum vb_silence silence_of_qp(const struct vb_qp *qp, uint32_t *value)
         return VB_SILENCE_OTHER_QP;
     if (qp->remote_epoch && qp->remote_epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
+    *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
+    if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
+        return VB_SILENCE_PKEY;
     return VB_SILENCE_NO_HELP;
 }
 
@@ -145,6 +148,14 @@ enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value)
     if (!is_reachable(qp))
         return VB_SILENCE_NOT_HERE;
     return qp->peer ? silence_of_qp(qp, value) : silence_of_process(qp);
+}
+
+void vb_connection_count_refused(const struct vb_qp *qp)
+{
+    uint32_t value;
+
+    if (!qp->origin && qp->peer && silence_of_qp(qp, &value) == VB_SILENCE_PKEY)
+        atomic_fetch_add(&vb_port_counters(&qp->peer->view, qp->remote)->pkey_violations, 1);
 }
 
 /* ---- who waits in vain ---- */

@@ -28,7 +28,7 @@ static inline bool vb_connection_answers(const struct vb_qp *qp)
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
            remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->number &&
-           remote->type == qp->remote_type &&
+           remote->type == qp->remote_type && vb_pkeys_match(qp->shared->pkey, remote->pkey) &&
            !atomic_load_explicit(&qp->peer->gone, memory_order_relaxed);
 }
 
@@ -49,6 +49,9 @@ static inline bool vb_connection_ready(struct vb_qp *qp)
  * some reasons have.
  */
 enum vb_silence vb_connection_silence(struct vb_qp *qp, uint32_t *value);
+
+/* The peer would have dropped a packet of this QP's for its P_Key: that is counted there. */
+void vb_connection_count_refused(const struct vb_qp *qp);
 
 /* A member `"deserted":[...]` of a JSON object, with a sentence for each QP that has requests or
  * receives and whose peer, on this host, is in no state to serve them: reset, destroyed, in ERR.

@@ -97,6 +97,11 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
     } else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         lost.cause = VB_LOST_STATE;
         lost.value = state;
+    } else if (!vb_pkeys_match(qp->shared->pkey, remote->pkey)) {
+        lost.cause = VB_LOST_PKEY;
+        lost.value = qp->shared->pkey;
+        lost.wanted = remote->pkey;
+        atomic_fetch_add(&vb_port_counters(&to->peer->view, remote)->pkey_violations, 1);
     } else {
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
@@ -111,7 +116,8 @@ static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qke
     uint32_t state = atomic_load(&to->remote->state);
 
     if (VB_LIKELY(to->remote->type == IBV_QPT_UD && to->remote->qp_num == to->qp_num &&
-                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey))
+                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->remote->qkey == qkey &&
+                  vb_pkeys_match(qp->shared->pkey, to->remote->pkey)))
         return true;
     refused(qp, to, qkey);
     return false;

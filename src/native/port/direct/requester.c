@@ -722,6 +722,8 @@ static VB_COLD int lose(const struct vb_qp *qp)
 {
     if (!qp->peer)
         vb_stranger_tell(qp, vb_qp_dest(qp->shared));
+    else
+        vb_connection_count_refused(qp);
     return 0;
 }
 

@@ -94,7 +94,10 @@ int vb_wait_for_receive(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 /* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */
 int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
+    bool is_first = qp->wait.reason != VB_WAIT_PEER;
     uint64_t since = waited(qp, VB_WAIT_PEER);
+    uint8_t turns = qp->wait.turns;
+    bool goes_on;
 
     if (qp->peer && atomic_load(&qp->peer->gone))
         return give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome);
@@ -102,8 +105,11 @@ int vb_wait_for_peer(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_o
         return 0;
     vb_overdue_note(qp, VB_WAIT_PEER, qp->peer ? qp->peer->pid : 0, qp->wait.since,
                     qp->wait.since + since);
-    if (qp->terms.timeout == 0 ||
-        has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt))
+    goes_on = qp->terms.timeout == 0 ||
+              has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt);
+    if (is_first || (goes_on && qp->wait.turns != turns)) /* a packet would leave now */
+        vb_connection_count_refused(qp);
+    if (goes_on)
         return -EAGAIN;
     return qp->peer && has_ended(qp->peer)
                ? give_up(qp, wr, VB_CHECK_PEER_DIED, qp->terms.retry_cnt, since, outcome)

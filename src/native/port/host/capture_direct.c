@@ -255,6 +255,7 @@ static void write_request(struct vb_capture_direct *capture, const struct vb_qp 
     struct vb_piece piece = {payload->bytes, (uint32_t)payload->length};
     struct vb_capture_message message = {
         .opcode = wr->opcode,
+        .pkey = qp->shared->pkey,
         .solicited = wr->send_flags & IBV_SEND_SOLICITED,
         .imm = wr->imm_data,
         .invalidate_rkey = wr->invalidate_rkey,

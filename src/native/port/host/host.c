@@ -143,8 +143,11 @@ enum { LARGEST_MTU = 4096 };
 
 static int open_port(const struct vb_host_config *config, struct vb_adapter_port *port)
 {
+    static const uint16_t none[VB_MAX_PKEYS];
     struct vb_gid gid;
 
+    if (memcmp(config->pkeys, none, sizeof(none)) != 0)
+        memcpy(port->pkeys, config->pkeys, sizeof(port->pkeys));
     if (!config->infiniband)
         return vb_addresses_open(config->netdev, &port->addresses);
     port->infiniband = true;

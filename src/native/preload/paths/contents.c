@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "port/gid.h"
+#include "port/pkeys.h"
 #include "preload/paths/cpus.h"
 #include "preload/paths/tree.h"
 
@@ -54,7 +55,6 @@ static const struct entry constants[] = {
     {PORT "lid_mask_count", VB_NODE_FILE, "0\n"},
     {PORT "sm_sl", VB_NODE_FILE, "0\n"},
     {PORT "cap_mask", VB_NODE_FILE, VB_PORT_CAP_MASK "\n"},
-    {PORT "pkeys/0", VB_NODE_FILE, "0xffff\n"},
     {PORT "hw_counters/lifespan", VB_NODE_FILE, "10\n"},
 
     {UVERBS "ibdev", VB_NODE_FILE, VB_DEVICE_NAME "\n"},
@@ -236,8 +236,23 @@ static bool add_gids(struct vb_tree *tree)
     return added;
 }
 
+/* VERBENA_PKEYS, as the library has it. */
+static bool add_pkeys(struct vb_tree *tree)
+{
+    uint16_t pkeys[VB_MAX_PKEYS];
+    char path[128];
+    bool added = true;
+    if (vb_pkeys_parse(getenv("VERBENA_PKEYS"), pkeys))
+        vb_pkeys_parse(NULL, pkeys);
+    for (int i = 0; added && i < VB_MAX_PKEYS; i++) {
+        snprintf(path, sizeof path, PORT "pkeys/%d", i);
+        added = add_file(tree, path, "0x%04x\n", pkeys[i]);
+    }
+    return added;
+}
+
 bool vb_contents_add(struct vb_tree *tree)
 {
     return add_constants(tree) && add_counters(tree) && add_identity(tree) && add_cpus(tree) &&
-           add_state(tree) && add_link_layer(tree) && add_gids(tree);
+           add_state(tree) && add_link_layer(tree) && add_pkeys(tree) && add_gids(tree);
 }
