@@ -312,8 +312,7 @@ static int open_adapter(void)
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
         .heap = vb_process_heap(),
-        .netdev = settings->netdev,
-        .infiniband = settings->infiniband,
+        .ports = &settings->ports,
         .copies = settings->copy,
         .roce = {.event = tell_contexts,
                  .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
@@ -330,7 +329,6 @@ static int open_adapter(void)
 
     if (host)
         return 0;
-    memcpy(config.pkeys, settings->pkeys, sizeof(config.pkeys));
     if (settings->capture && can_capture(&capture)) {
         config.roce.capture = &capture;
         config.capture_direct = settings->capture_direct ? &capture : NULL;

@@ -142,7 +142,7 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
 static void fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
                       struct ibv_port_attr *attr)
 {
-    const struct vb_port_counters *counters = &adapter->self.header->port[port->number - 1];
+    const struct vb_port_shared *counters = &adapter->self.header->port[port->number - 1];
     bool active = vb_addresses_active(port->addresses);
 
     *attr = (struct ibv_port_attr){

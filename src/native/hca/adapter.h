@@ -50,7 +50,7 @@ struct vb_pool {
 int vb_pool_take(struct vb_pool *pool, uint32_t *number);
 void vb_pool_return(struct vb_pool *pool, uint32_t number);
 
-enum { VB_LOST_KINDS = 10 };
+enum { VB_LOST_KINDS = 11 };
 
 struct vb_adapter {
     struct vb_view self;

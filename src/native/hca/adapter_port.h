@@ -53,7 +53,7 @@ static inline const char *vb_pkeys_differ(uint16_t one, uint16_t other)
 /* Is this LID one of the port's? */
 static inline bool vb_adapter_port_has_lid(const struct vb_adapter_port *port, uint16_t lid)
 {
-    return port->infiniband && lid && (lid ^ port->lid) >> port->lmc == 0;
+    return port->infiniband && vb_lid_is_of(port->lid, port->lmc, lid);
 }
 
 #endif

@@ -110,6 +110,15 @@ struct vb_cqe {
     _Atomic uint32_t seq;
 };
 
+/* Of a datagram, whose payload is never inside: the LID that it came from, and the path bits of the
+ * one that it came to. */
+static inline void vb_cqe_name_lids(struct vb_cqe *entry, uint32_t slid, uint32_t path_bits)
+{
+    entry->data[1] = (uint8_t)path_bits;
+    entry->data[2] = (uint8_t)(slid >> 8);
+    entry->data[3] = (uint8_t)slid;
+}
+
 enum vb_cqe_kind {
     VB_CQE_SEND = 0,
     VB_CQE_RECV = 1,
@@ -268,8 +277,10 @@ struct vb_evidence {
     uint8_t reserved[11];
 };
 
-/* Of one port: what peers of this host count, too. */
-struct vb_port_counters {
+/* Of one port: what peers of this host look at, and what they count. */
+struct vb_port_shared {
+    uint32_t infiniband; /* the link layer; this and the next two are written before it is met */
+    uint16_t lid, lmc;
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t pkey_violations; /* packets, for their P_Key (bad_pkey_cntr) */
 };
@@ -283,7 +294,7 @@ struct vb_segment_header {
     uint64_t mr, qp, cq, srq, evidence, group; /* offsets of the tables */
     uint32_t mr_entries;                       /* a power of two */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
-    struct vb_port_counters port[VB_MAX_PORTS];
+    struct vb_port_shared port[VB_MAX_PORTS];
     _Atomic uint32_t notices_missed; /* a peer could not say at which object to look */
     _Atomic uint32_t events_missed;  /* a CQ's event found its channel full: it is in `notices` */
     _Atomic uint32_t mr_mask;        /* no region's entry was ever beyond this: vb_mr_entry */
@@ -338,11 +349,17 @@ static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint3
                                                              : vb_mr_entry_before(view, key, mask);
 }
 
-/* The counters of the port that a QP uses; of a peer's, whatever it wrote. */
-static inline struct vb_port_counters *vb_port_counters(const struct vb_view *view,
-                                                        const struct vb_qp_shared *qp)
+/* The port that a QP uses; of a peer's, whatever it wrote. */
+static inline struct vb_port_shared *vb_shared_port(const struct vb_view *view,
+                                                    const struct vb_qp_shared *qp)
 {
     return &view->header->port[qp->port % VB_MAX_PORTS];
+}
+
+/* Does a port's first LID, with its LMC, stand for this one, too? */
+static inline bool vb_lid_is_of(uint32_t lid, uint32_t lmc, uint32_t wanted)
+{
+    return wanted && (lid ^ wanted) >> (lmc & 7) == 0;
 }
 
 /* To whom it is connected, for those who do not hold its sq_lock. */

@@ -36,6 +36,9 @@ static const struct {
                                     "packets (VERBENA_PORT)"},
     [VB_LOST_SOURCE] = {UNCOUNTED, "Create the address handle with sgid_index 0 or another of "
                                    "`verbena devices`, but not 1, which never leaves the host"},
+    [VB_LOST_PORT] = {AT(drop_no_qp),
+                      "Compare the address handle (dlid) with the LID and the link layer of the "
+                      "port that the receiver's program gave its QP in INIT (port_num)"},
     [VB_LOST_NO_RECEIVE] = {AT(drop_no_receive), ""},
 };
 
@@ -63,6 +66,9 @@ static void say_cause(struct vb_text *text, const struct vb_lost *lost)
         break;
     case VB_LOST_STATE:
         vb_text_add(text, "that is in %s", vb_state_name(lost->value));
+        break;
+    case VB_LOST_PORT:
+        vb_text_add(text, "that uses another port than the address leads to");
         break;
     case VB_LOST_ADDRESS:
         vb_text_add(text, "its address is none of this host's, and no packets are sent");

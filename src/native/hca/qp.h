@@ -196,6 +196,14 @@ static inline struct vb_adapter_port *vb_qp_port(const struct vb_qp *qp)
     return &qp->context->adapter->ports[qp->attr.port_num ? qp->attr.port_num - 1 : 0];
 }
 
+/* From which of its port's LIDs it sends to this address; 0: Ethernet. */
+static inline uint16_t vb_qp_lid(const struct vb_qp *qp, const struct ibv_ah_attr *ah)
+{
+    const struct vb_adapter_port *port = vb_qp_port(qp);
+
+    return (uint16_t)(port->lid | (ah->src_path_bits & ((1u << port->lmc) - 1)));
+}
+
 static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)
 {
     return atomic_load_explicit(&qp->shared->state, memory_order_acquire);

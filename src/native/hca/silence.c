@@ -157,6 +157,9 @@ static const struct silence silences[] = {
     [VB_SILENCE_TYPE] = {": its type is ", "Make both ends of types that go together."},
     [VB_SILENCE_OTHER_LIFE] = {": it was reset and connected again since this QP's first request",
                                "Reset this QP too, and connect both again."},
+    [VB_SILENCE_PORT] = {": it uses another port than the one that the address leads to",
+                         "Compare ah_attr (dlid) with the LID and the link layer of the port that "
+                         "the peer's program gave its QP in INIT (port_num)."},
     [VB_SILENCE_PKEY] = {": it drops this QP's packets for their P_Key, ",
                          "Give both QPs a pkey_index of one partition (the low 15 bits are equal) "
                          "in INIT, and one of them full membership (0x8000)."},

@@ -26,6 +26,8 @@ int vb_addresses_open(const char *netdev, struct vb_addresses **addresses);
  * -ENOMEM. */
 int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
                        struct vb_addresses **addresses);
+/* The table of the port with this number (vb_gid_table_of). */
+int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addresses **addresses);
 void vb_addresses_close(struct vb_addresses *addresses);
 void vb_addresses_abandon(struct vb_addresses *addresses);
 

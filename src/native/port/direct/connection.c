@@ -65,12 +65,22 @@ static void find_again(struct vb_qp *qp)
     attach(qp, peer);
 }
 
+bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
+                            const struct vb_peer *peer, const struct vb_qp_shared *remote)
+{
+    const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
+
+    if (!vb_qp_port(qp)->infiniband)
+        return !port->infiniband;
+    return port->infiniband && (ah->is_global || vb_lid_is_of(port->lid, port->lmc, ah->dlid));
+}
+
 /* The first request fixes which life of the peer's QP this one is connected to. */
 static bool adopt_epoch(struct vb_qp *qp)
 {
     if (qp->remote_epoch == qp->remote->epoch)
         return true;
-    if (qp->remote_epoch)
+    if (qp->remote_epoch || !vb_connection_leads_to(qp, &qp->attr.ah_attr, qp->peer, qp->remote))
         return false;
     qp->remote_epoch = qp->remote->epoch;
     qp->remote_rq_seen = atomic_load(&qp->remote->rq_taken);
@@ -135,6 +145,8 @@ static enum vb_silence silence_of_qp(const struct vb_qp *qp, uint32_t *value)
         return VB_SILENCE_OTHER_QP;
     if (qp->remote_epoch && qp->remote_epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
+    if (!qp->remote_epoch && !vb_connection_leads_to(qp, &qp->attr.ah_attr, qp->peer, remote))
+        return VB_SILENCE_PORT;
     *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
     if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
         return VB_SILENCE_PKEY;
@@ -155,7 +167,7 @@ void vb_connection_count_refused(const struct vb_qp *qp)
     uint32_t value;
 
     if (!qp->origin && qp->peer && silence_of_qp(qp, &value) == VB_SILENCE_PKEY)
-        atomic_fetch_add(&vb_port_counters(&qp->peer->view, qp->remote)->pkey_violations, 1);
+        atomic_fetch_add(&vb_shared_port(&qp->peer->view, qp->remote)->pkey_violations, 1);
 }
 
 /* ---- who waits in vain ---- */

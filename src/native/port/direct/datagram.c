@@ -10,6 +10,7 @@
 #include "hca/multicast.h"
 #include "hca/overdue.h"
 #include "hca/refusal.h"
+#include "port/direct/connection.h"
 #include "port/direct/datagram.h"
 #include "port/direct/requester.h"
 #include "port/direct/responder.h"
@@ -101,12 +102,12 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
         lost.cause = VB_LOST_PKEY;
         lost.value = qp->shared->pkey;
         lost.wanted = remote->pkey;
-        atomic_fetch_add(&vb_port_counters(&to->peer->view, remote)->pkey_violations, 1);
+        atomic_fetch_add(&vb_shared_port(&to->peer->view, remote)->pkey_violations, 1);
     } else {
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&vb_port_counters(&to->peer->view, remote)->qkey_violations, 1);
+        atomic_fetch_add(&vb_shared_port(&to->peer->view, remote)->qkey_violations, 1);
     }
     vb_lost_direct(qp, &lost);
 }
@@ -230,7 +231,10 @@ static void deliver(const struct datagram *datagram, const struct destination *t
         .extra = qp->number,
         .data = {datagram->source ? header_type(datagram->source) : 0},
     };
+    const struct vb_port_shared *port = vb_shared_port(&to->peer->view, to->remote);
+    const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
 
+    vb_cqe_name_lids(&entry, vb_qp_lid(qp, ah), ah->dlid & ((1u << (port->lmc & 7)) - 1));
     as_connected.remote_rq_seen = atomic_load(&to->remote->rq_taken);
     if (vb_take_recv(&as_connected, &taken)) {
         vb_lost_direct(qp, &(struct vb_lost){.cause = VB_LOST_NO_RECEIVE});
@@ -296,7 +300,8 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
         struct vb_qp_shared *remote = &peer->view.qp[members[i]];
         struct destination to = {remote->qp_num, peer, remote};
 
-        if (!datagram->qp->blocks_self || remote != datagram->qp->shared)
+        if ((!datagram->qp->blocks_self || remote != datagram->qp->shared) &&
+            vb_shared_port(&peer->view, remote)->infiniband == vb_qp_port(datagram->qp)->infiniband)
             pass_to(datagram, &to);
     }
 }
@@ -328,6 +333,18 @@ static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_c
         vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
 }
 
+static void pass_to_port(const struct datagram *datagram, const struct destination *to)
+{
+    struct vb_qp *qp = datagram->qp;
+    const struct ibv_ah_attr *ah = &((const struct vb_ah *)datagram->wr->wr.ud.ah)->attr;
+
+    if (VB_LIKELY(vb_connection_leads_to(qp, ah, to->peer, to->remote)))
+        pass_to(datagram, to);
+    else
+        vb_lost_direct(
+            qp, &(struct vb_lost){.cause = VB_LOST_PORT, .from = qp->number, .to = to->qp_num});
+}
+
 static void pass_to_one(const struct datagram *datagram)
 {
     uint32_t qp_num = datagram->wr->wr.ud.remote_qpn;
@@ -335,7 +352,7 @@ static void pass_to_one(const struct datagram *datagram)
     const struct destination *to = find(datagram->qp, qp_num, &cause);
 
     if (VB_LIKELY(to != NULL))
-        pass_to(datagram, to);
+        pass_to_port(datagram, to);
     else
         is_nowhere(datagram->qp, qp_num, cause);
 }

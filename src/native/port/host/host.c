@@ -141,19 +141,44 @@ static void close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_port(const struct vb_host_config *config, struct vb_adapter_port *port)
+static int open_port(const struct vb_port_setting *setting, struct vb_adapter_port *port)
 {
-    static const uint16_t none[VB_MAX_PKEYS];
     struct vb_gid gid;
 
-    if (memcmp(config->pkeys, none, sizeof(none)) != 0)
-        memcpy(port->pkeys, config->pkeys, sizeof(port->pkeys));
-    if (!config->infiniband)
-        return vb_addresses_open(config->netdev, &port->addresses);
-    port->infiniband = true;
-    port->lid = VB_LID;
-    gid = vb_gid_infiniband();
+    memcpy(port->pkeys, setting->pkeys, sizeof(port->pkeys));
+    port->infiniband = setting->infiniband;
+    port->lid = setting->lid;
+    port->lmc = setting->lmc;
+    if (!port->infiniband)
+        return vb_addresses_open_port(setting->netdev[0] ? setting->netdev : NULL, port->number,
+                                      &port->addresses);
+    gid = vb_gid_infiniband(port->number);
     return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
+}
+
+/* Before any peer is met. */
+static void share_port(struct vb_adapter *adapter, const struct vb_adapter_port *port)
+{
+    struct vb_port_shared *shared = &adapter->self.header->port[port->number - 1];
+
+    shared->infiniband = port->infiniband;
+    shared->lid = port->lid;
+    shared->lmc = port->lmc;
+}
+
+static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *config)
+{
+    struct vb_port_settings usual;
+    const struct vb_port_settings *settings = config->ports ? config->ports : &usual;
+    int error = 0;
+
+    vb_ports_usual(&usual);
+    adapter->port_count = settings->count;
+    for (int i = 0; i < adapter->port_count && !error; ++i) {
+        error = open_port(&settings->port[i], &adapter->ports[i]);
+        share_port(adapter, &adapter->ports[i]);
+    }
+    return error;
 }
 
 static void close_ports(struct vb_adapter *adapter)
@@ -210,7 +235,7 @@ static int open_parts(struct vb_host *host, const struct vb_host_config *config)
     int error = open_adapter(host, config);
 
     if (!error)
-        error = open_port(config, &host->adapter.ports[0]);
+        error = open_ports(&host->adapter, config);
     if (!error)
         error = open_capture(host, config);
     if (!error)
@@ -241,12 +266,21 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
 
 enum { ROCE_JSON = 8192 }; /* about 80 counters, each with its name and 20 digits at most */
 
+static bool is_infiniband(const struct vb_adapter *adapter)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (!adapter->ports[i].infiniband)
+            return false;
+    return true;
+}
+
 static const char *why_no_packets(const struct vb_host *host)
 {
     switch (host->roce_error) {
     case 0:
-        return host->adapter.ports[0].infiniband ? "VERBENA_LINK_LAYER=infiniband has none"
-                                                 : "VERBENA_PORT=direct asks for it";
+        return is_infiniband(&host->adapter)
+                   ? "an InfiniBand port has none (VERBENA_LINK_LAYER, VERBENA_PORTS)"
+                   : "VERBENA_PORT=direct asks for it";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN;
     default:

@@ -8,6 +8,7 @@
 
 #include "memory/watch.h"
 #include "port/direct/direct.h"
+#include "port/ports.h"
 #include "port/roce/roce.h"
 
 /* Of -EADDRINUSE. */
@@ -28,13 +29,13 @@ enum { VB_SEGMENT_PARTS = 6 };
 
 struct vb_host_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
-    bool infiniband;      /* a port with a LID, and with one GID that no interface stands behind */
-    uint16_t pkeys[VB_MAX_PKEYS]; /* the P_Key table; all 0: the default partition alone */
-    enum vb_way copies;           /* how a peer's own memory is reached; VB_WAY_ANY: probe */
-    struct vb_roce_config roce;   /* `adapter`, `addresses` and `loop` are filled in */
-    bool packets_only;            /* peers on this host are reached by packets too */
-    bool direct_only;             /* and no others */
+    /* Stay the caller's; NULL: one Ethernet port. An InfiniBand port has one GID, which no
+     * interface stands behind, and reaches this host alone. */
+    const struct vb_port_settings *ports;
+    enum vb_way copies;         /* how a peer's own memory is reached; VB_WAY_ANY: probe */
+    struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
+    bool packets_only;          /* peers on this host are reached by packets too */
+    bool direct_only;           /* and no others */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
     void (*went_direct)(void); /* called when the first request or connection does; may be NULL */
 };
