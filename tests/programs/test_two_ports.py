@@ -174,6 +174,22 @@ qp.to_rtr(dest_qp_num=1, ah_attr=verbs.AHAttr(dgid=ctx.query_gid(1, 0)))
     assert "port_num (ah_attr.port_num) is 1, and the QP was given port 2" in done.stderr
 
 
+def test_an_address_handle_of_another_port_is_refused() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+pd = ctx.alloc_pd()
+qp = pd.create_qp(send_cq=ctx.create_cq(8), qp_type=verbs.QPType.UD)
+qp.to_init(1)
+qp.to_rtr()
+qp.to_rts()
+ah = pd.create_ah(dlid=2, is_global=False, port_num=2)
+qp.send(pd.alloc(64, 1), 0, 8, ah=ah, remote_qpn=1, remote_qkey=1)
+"""
+    done = child(program, VERBENA_PORTS="ethernet;infiniband")
+    assert "(wr.ud.ah) is of port 2, and the QP was given port 1 in INIT" in done.stderr
+
+
 def test_the_gid_table_has_entries_of_both_ports() -> None:
     program = """
 from verbena import verbs
