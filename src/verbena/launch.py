@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from verbena import _fault_rules, _native, fault
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
+PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 
 # What the options of environment() set.
 OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
-    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "FAULT",
+    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "FAULT",
                  "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
 )  # fmt: skip
 
@@ -52,6 +53,8 @@ def environment(
     spin_us: int | None = None,
     netdev: str | None = None,
     link_layer: LinkLayer | str | None = None,
+    pkeys: Sequence[int] | None = None,
+    ports: Sequence[str] | None = None,
     part_id: int | None = None,
     faults: str | None = None,
     capture: str | os.PathLike[str] | None = None,
@@ -63,8 +66,12 @@ def environment(
     `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
     a wait for a completion event spins before it sleeps, in microseconds. `netdev` is the interface
     whose addresses are the device's GIDs. `link_layer` is what its port is: with InfiniBand it has
-    a LID and reaches only this host. `part_id` is the vendor_part_id that the device reports, by
-    which some programs decide what it can do. `faults`
+    a LID and reaches only this host. `pkeys` is the port's P_Key table, which a QP's pkey_index
+    names: 0x8000 in an entry makes a full member of the partition. `ports` are
+    one or two ports in place of one of `link_layer`: "ethernet" or "infiniband", with settings of
+    their own behind it, as "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001" or "ethernet,netdev=eth0".
+    `part_id` is the vendor_part_id
+    that the device reports, by which some programs decide what it can do. `faults`
     are rules that harm packets (verbena.fault). `capture` is a file for the packets: an earlier
     capture in it is continued, see verbena.capture.begin; `capture_direct` adds what travels
     without packets, `capture_bytes` is how much of each packet is kept. Applied to its own result
@@ -82,7 +89,7 @@ def environment(
     prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
     prepend(changed, "PATH", [str(programs_dir(folder))], ":")
     changed.update(settings(log, spin_us, part_id))
-    changed.update(port_settings(netdev, link_layer))
+    changed.update(port_settings(netdev, link_layer, pkeys, ports))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     _fault_rules.put_beside(changed)
     return changed
@@ -128,7 +135,71 @@ def settings(
     return found
 
 
-def port_settings(netdev: str | None, link_layer: LinkLayer | str | None) -> dict[str, str]:
+def check_pkeys(pkeys: Sequence[int]) -> None:
+    """Raises ValueError when this is no P_Key table."""
+    if not 1 <= len(pkeys) <= PKEYS_MOST:
+        raise ValueError(f"a P_Key table has 1 to {PKEYS_MOST} entries, not {len(pkeys)}")
+    for pkey in pkeys:
+        if not 0 < pkey <= 0xFFFF or pkey == 0x8000:
+            raise ValueError(
+                f"{pkey:#06x} is no P_Key: it is from 0x0001 to 0xffff, and 0x8000 alone is none"
+            )
+
+
+def check_port(port: str) -> None:
+    """Raises ValueError when this describes no port (src/native/port/ports.h)."""
+    layer, *words = port.split(",")
+    if layer not in {each.value for each in LinkLayer}:
+        raise ValueError(f"a port is ethernet or infiniband, not {layer!r}")
+    known = {"pkeys"} | ({"lid", "lmc"} if layer == LinkLayer.INFINIBAND else {"netdev"})
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in known:
+            raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")
+        check_port_value(name, value)
+    numbers = {name: int(value, 0) for name, _, value in (word.partition("=") for word in words)
+               if name in ("lid", "lmc")}  # fmt: skip
+    if numbers.get("lid", 0) % (1 << numbers.get("lmc", 0)):
+        raise ValueError(
+            f"lid={numbers['lid']}: with lmc={numbers['lmc']} it is a multiple of "
+            f"{1 << numbers['lmc']}"
+        )
+
+
+def check_port_value(name: str, value: str) -> None:
+    """Raises ValueError when a setting of a port cannot have this value."""
+    ranges = {"lid": range(1, 0xBFFF + 1), "lmc": range(8)}
+    if name == "netdev" and not (0 < len(value) <= 15 and ";" not in value):
+        raise ValueError(f"netdev={value!r} is the name of no interface")
+    if name == "pkeys":
+        check_pkeys([number(name, word) for word in value.split("+")])
+    if name in ranges and number(name, value) not in ranges[name]:
+        raise ValueError(f"{name} is from {ranges[name][0]} to {ranges[name][-1]}, not {value}")
+
+
+def number(name: str, value: str) -> int:
+    try:
+        return int(value, 0)
+    except ValueError:
+        raise ValueError(f"{name}={value}: {value!r} is not a number") from None
+
+
+def check_ports(ports: Sequence[str], link_layer: LinkLayer | str | None) -> None:
+    """Raises ValueError when an adapter cannot have these ports."""
+    if link_layer is not None:
+        raise ValueError("ports have link layers of their own: leave link_layer out")
+    if not 1 <= len(ports) <= PORTS_MOST:
+        raise ValueError(f"an adapter has 1 to {PORTS_MOST} ports, not {len(ports)}")
+    for port in ports:
+        check_port(port)
+
+
+def port_settings(
+    netdev: str | None,
+    link_layer: LinkLayer | str | None,
+    pkeys: Sequence[int] | None,
+    ports: Sequence[str] | None,
+) -> dict[str, str]:
     """The variables about what the port stands for."""
     found: dict[str, str] = {}
     if netdev is not None:
@@ -137,6 +208,12 @@ def port_settings(netdev: str | None, link_layer: LinkLayer | str | None) -> dic
         found["VERBENA_NETDEV"] = netdev
     if link_layer is not None:
         found["VERBENA_LINK_LAYER"] = str(LinkLayer(link_layer))
+    if ports is not None:
+        check_ports(ports, link_layer)
+        found["VERBENA_PORTS"] = ";".join(ports)
+    if pkeys is not None:
+        check_pkeys(pkeys)
+        found["VERBENA_PKEYS"] = ",".join(f"{pkey:#06x}" for pkey in pkeys)
     return found
 
 

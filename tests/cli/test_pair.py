@@ -437,7 +437,7 @@ verbs = ctypes.CDLL("libibverbs.so.1")
 verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
 verbs.ibv_open_device.restype = ctypes.c_void_p
 device = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
-assert verbs.ibv_query_pkey(device, 1, 9, ctypes.create_string_buffer(32)) == -1
+assert verbs.ibv_query_pkey(device, 1, 99, ctypes.create_string_buffer(32)) == -1
 sys.exit(3)
 """
 

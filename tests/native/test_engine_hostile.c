@@ -128,15 +128,18 @@ static void what_is_not_for_this_connection_is_counted_and_dropped(void)
 
 static void limited_members_do_not_talk_to_each_other(void)
 {
-    struct fabric_options options = {.engine = {.pkey = 0x7fff}};
+    struct fabric_options options = {0};
     struct forged forged;
 
     fabric_open(&fabric, options);
+    for (int side = 0; side < 2; ++side)
+        fabric.side[side].adapter.ports[0].pkeys[0] = 0x7fff;
     fabric_pair(&fabric, fabric_defaults(), qp);
     forged = good_write();
     forged.bth.pkey = 0x7fff;
     forge(&forged);
     CHECK_EQ(fabric_counters(&fabric, 1)->drop_pkey, 1);
+    CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->port[0].pkey_violations), 1);
     forged.bth.pkey = 0xffff;
     forge(&forged);
     CHECK_EQ(fabric.side[1].memory[0], 0xdd);

@@ -199,7 +199,7 @@ static void datagrams_that_are_not_delivered(void)
     post_datagram(ah, QKEY + 1, 8, false);
     fabric_run(&fabric, 100000);
     CHECK_EQ(fabric_counters(&fabric, 1)->drop_qkey, 1);
-    CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->qkey_violations), 1);
+    CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->port[0].qkey_violations), 1);
     CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
     post_datagram(ah, QKEY, 8, false);
     CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_LOC_LEN_ERR);

@@ -386,7 +386,7 @@ static void a_group_is_joined_on_interfaces_that_come_later(void)
     CHECK_EQ(vb_multicast_attach(qp, group), 0);
     CHECK(network_run("ip link add vc type veth peer name vd && ip link set vc up && "
                       "ip link set vd up && ip addr add 10.6.0.1/24 dev vc"));
-    while (vb_addresses_find(station.host->direct->addresses, address) < 0)
+    while (vb_addresses_find(station.host->adapter.ports[0].addresses, address) < 0)
         CHECK(vb_roce_now() < end);
     station_post_recv(&station, qp, 8192, 4096);
     do { /* until the thread that has read the addresses has joined */

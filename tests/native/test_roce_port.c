@@ -436,9 +436,9 @@ static void test_refusals(void)
 
 static _Atomic unsigned raised[64];
 
-static void count_event(void *argument, enum ibv_event_type type)
+static void count_event(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
-    (void)argument;
+    (void)argument, (void)port_num;
     ++raised[type];
 }
 
@@ -466,9 +466,9 @@ static void test_events(void)
 
 static sem_t stands, goes_on;
 
-static void stand_still(void *argument, enum ibv_event_type type)
+static void stand_still(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
-    (void)argument, (void)type;
+    (void)argument, (void)port_num, (void)type;
     sem_post(&stands);
     sem_wait(&goes_on);
 }

@@ -605,9 +605,9 @@ static void test_nobody_has_the_slot(void)
 
 static sem_t stands, goes_on;
 
-static void stand_still(void *argument, enum ibv_event_type type)
+static void stand_still(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
-    (void)argument, (void)type;
+    (void)argument, (void)port_num, (void)type;
     sem_post(&stands);
     sem_wait(&goes_on);
 }

@@ -31,9 +31,9 @@ static void take_fault(void *argument, uint32_t qp_num, uint32_t psn)
 
 static uint32_t outgoing; /* of link-local and multicast packets */
 
-static uint32_t interface_of(void *argument, uint8_t sgid_index)
+static uint32_t interface_of(void *argument, const struct vb_path *path)
 {
-    (void)argument, (void)sgid_index;
+    (void)argument, (void)path;
     return outgoing;
 }
 

@@ -137,7 +137,7 @@ entry = ctypes.create_string_buffer(32)
 """
 FAIL = f"""{OPEN}
 for _ in range(30):
-    assert verbs.ibv_query_pkey(device, 1, 9, entry) == -1
+    assert verbs.ibv_query_pkey(device, 1, 99, entry) == -1
 sys.exit(int(sys.argv[1]))
 """
 
@@ -167,7 +167,7 @@ child = os.fork()
 if not child:
     listed = ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])
     device = ctypes.c_void_p(verbs.ibv_open_device(listed))
-assert verbs.ibv_query_pkey(device, 1, 9, entry) == -1
+assert verbs.ibv_query_pkey(device, 1, 99, entry) == -1
 if child:
     os.waitpid(child, 0)
     print("pids", os.getpid(), child)

@@ -12,9 +12,11 @@
 
 int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr)
 {
+    const struct vb_adapter_port *port = vb_port_of(context, attr->port_num);
     struct vb_gid source;
 
-    if (!attr->is_global || vb_addresses_get(vb_gids(context), attr->grh.sgid_index, &source))
+    if (!port || !attr->is_global || /* vb_ah_check says it */
+        vb_addresses_get(port->addresses, attr->grh.sgid_index, &source))
         return 0;
     return vb_decline(vb_core(context), -ENODATA,
                       "sgid_index is {0}, and that entry of the port's GID table is empty: "
@@ -130,12 +132,16 @@ static bool is_ipv6(const struct ibv_grh *grh)
 VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
                                   struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
+    const struct vb_adapter_port *port;
     struct vb_addresses *addresses;
     int error;
 
     if (!vb_core(context))
         return vb_failed_minus_one(context, "ibv_init_ah_from_wc", -VB_ERROR_FORKED);
-    addresses = vb_gids(context);
+    port = vb_port_of(context, port_num);
+    if (!port)
+        return vb_failed_minus_one(context, "ibv_init_ah_from_wc", vb_no_port(context, port_num));
+    addresses = port->addresses;
     *attr = (struct ibv_ah_attr){
         .dlid = wc->slid,
         .sl = wc->sl,

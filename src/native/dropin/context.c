@@ -258,5 +258,4 @@ void vb_open_kill(struct vb_open *opened)
     opened->core = NULL;
     opened->host = NULL;
     opened->simulated = NULL;
-    opened->addresses = NULL;
 }

@@ -18,8 +18,7 @@ struct vb_open {
     struct vb_context *ended; /* closed: what explains why it fails */
     _Atomic uint32_t held;    /* closed: the objects that the program has not destroyed yet */
     struct vb_host *host;     /* NULL: of a simulated host, … */
-    struct vb_connect *simulated;   /* …whose adapter this is */
-    struct vb_addresses *addresses; /* the port's GIDs */
+    struct vb_connect *simulated; /* …whose adapter this is */
     struct vb_lines lines;
     struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
     struct verbs_context verbs;
@@ -33,10 +32,11 @@ static inline struct vb_open *vb_open_of(const struct ibv_context *context)
 /* The error of every verb on what is closed or, in a forked child, the parent's. */
 enum { VB_ERROR_FORKED = ENODEV };
 
-/* The port's GIDs; only where there is a core. */
-static inline struct vb_addresses *vb_gids(const struct ibv_context *context)
+/* The port with this number, or NULL; only where there is a core. */
+static inline struct vb_adapter_port *vb_port_of(const struct ibv_context *context,
+                                                 uint32_t port_num)
 {
-    return vb_open_of(context)->addresses;
+    return vb_adapter_port(vb_open_of(context)->core->adapter, port_num);
 }
 
 /* NULL and errno when it is closed, and in a forked child. */
@@ -75,6 +75,9 @@ void vb_open_kill(struct vb_open *opened);
 
 /* Is there a GID behind an address' sgid_index? 0, or -ENODATA as the kernel has it. */
 int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr);
+
+/* A port number that leads to none: -EINVAL, with the text. */
+int vb_no_port(struct ibv_context *context, uint32_t port_num);
 
 /* The calls that only the tables lead to. */
 int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,

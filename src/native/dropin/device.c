@@ -191,16 +191,14 @@ void vb_open_remedy(int error, struct vb_space_text *to)
         snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
 }
 
-enum { PORT_NUMBER = 1 };
-
 /* From the port's thread: the port's state or its GIDs have changed. */
-static void tell_contexts(void *argument, enum ibv_event_type type)
+static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
     (void)argument;
     pthread_mutex_lock(&opened_mutex);
     for (struct vb_open *each = opened; each; each = each->next)
         if (each->core && each->host)
-            vb_event_raise_port(each->core, type, PORT_NUMBER);
+            vb_event_raise_port(each->core, type, port_num);
     pthread_mutex_unlock(&opened_mutex);
 }
 
@@ -314,8 +312,7 @@ static int open_adapter(void)
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
         .heap = vb_process_heap(),
-        .netdev = settings->netdev,
-        .infiniband = settings->infiniband,
+        .ports = &settings->ports,
         .copies = settings->copy,
         .roce = {.event = tell_contexts,
                  .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
@@ -361,7 +358,6 @@ static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
     if (error)
         return error;
     made->host = simulated ? NULL : host;
-    made->addresses = simulated ? made->simulated->addresses : host->addresses;
     *adapter = simulated ? &made->simulated->adapter : &host->adapter;
     return 0;
 }

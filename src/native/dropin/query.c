@@ -12,7 +12,6 @@
 #include "port/gid.h"
 
 enum {
-    PORT = 1,
     WIDTH_4X = 2, /* VB_PORT_RATE */
     SPEED_EDR = 32,
     RATE_100MBPS = 1000,
@@ -38,6 +37,13 @@ static int regions_most(struct ibv_context *context)
     const struct vb_context *core = vb_core(context);
 
     return core ? (int)core->adapter->keys.entries / 2 : VB_MAX_MR;
+}
+
+static uint8_t port_count(struct ibv_context *context)
+{
+    const struct vb_context *core = vb_core(context);
+
+    return core ? core->adapter->port_count : 1;
 }
 
 static void fill_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -73,9 +79,9 @@ static void fill_device(struct ibv_context *context, struct ibv_device_attr *att
         .max_srq = VB_MAX_SRQ,
         .max_srq_wr = VB_MAX_WR,
         .max_srq_sge = VB_MAX_SGE,
-        .max_pkeys = 1,
+        .max_pkeys = VB_MAX_PKEYS,
         .local_ca_ack_delay = ACK_DELAY,
-        .phys_port_cnt = PORT,
+        .phys_port_cnt = port_count(context),
     };
 }
 
@@ -91,7 +97,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
             CAPS | IBV_DEVICE_FLUSH_GLOBAL | IBV_DEVICE_FLUSH_PERSISTENT | IBV_DEVICE_ATOMIC_WRITE,
         .packet_pacing_caps = {VB_RATE_MIN, VB_RATE_MAX, PACED},
         .cq_mod_caps = {UINT16_MAX, UINT16_MAX},
-        .phys_port_cnt_ex = PORT,
+        .phys_port_cnt_ex = port_count(context),
         .xrc_odp_caps = ODP_RC,
         .max_dm_size = VB_DM_BYTES,
     };
@@ -133,51 +139,61 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
     return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
 }
 
-static void fill_port(struct vb_open *opened, struct ibv_port_attr *attr)
+static void fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
+                      struct ibv_port_attr *attr)
 {
-    bool active = vb_addresses_active(opened->addresses);
-    uint16_t lid = opened->core->adapter->lid;
+    const struct vb_port_shared *counters = &adapter->self.header->port[port->number - 1];
+    bool active = vb_addresses_active(port->addresses);
 
     *attr = (struct ibv_port_attr){
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
-        .active_mtu = mtu_of(vb_addresses_port_mtu(opened->addresses)),
-        .gid_tbl_len = lid ? 1 : VB_GID_MAX, /* with room for addresses that come */
-        .port_cap_flags = IBV_PORT_CM_SUP,   /* VB_PORT_CAP_MASK */
+        .active_mtu = mtu_of(vb_addresses_port_mtu(port->addresses)),
+        .gid_tbl_len = port->infiniband ? 1 : VB_GID_MAX, /* with room for addresses that come */
+        .port_cap_flags = IBV_PORT_CM_SUP,                /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
-        .qkey_viol_cntr = atomic_load(&opened->core->adapter->self.header->qkey_violations),
-        .pkey_tbl_len = 1,
+        .qkey_viol_cntr = atomic_load(&counters->qkey_violations),
+        .bad_pkey_cntr = atomic_load(&counters->pkey_violations),
+        .pkey_tbl_len = VB_MAX_PKEYS,
         .max_vl_num = 1,
         .active_width = WIDTH_4X,
         .active_speed = SPEED_EDR,
         .phys_state = active ? PHYS_LINK_UP : PHYS_DISABLED,
-        .lid = lid,
-        .sm_lid = lid, /* as if a subnet manager ran here: programs look whether there is one */
-        .link_layer = lid ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
-        .flags = lid ? 0 : IBV_QPF_GRH_REQUIRED,
+        .lid = port->lid,
+        .lmc = port->lmc,
+        .sm_lid =
+            port->lid, /* as if a subnet manager ran here: programs look whether there is one */
+        .link_layer = port->infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
+        .flags = port->infiniband ? 0 : IBV_QPF_GRH_REQUIRED,
         .active_speed_ex = SPEED_EDR,
     };
 }
 
-static VB_COLD int no_port(struct ibv_context *context, const char *call, uint32_t port_num)
+VB_COLD int vb_no_port(struct ibv_context *context, uint32_t port_num)
 {
-    return vb_failed(context, call,
-                     vb_decline(vb_core(context), -EINVAL,
-                                "ports count from 1 and the device has one: {0} is none",
-                                port_num));
+    uint32_t count = port_count(context);
+
+    if (count == 1)
+        return vb_decline(vb_core(context), -EINVAL,
+                          "ports count from 1 and the device has one: {0} is none", port_num);
+    return vb_decline(vb_core(context), -EINVAL,
+                      "ports count from 1 and the device has {1}: {0} is none", port_num, count);
 }
 
 /* Callers are compiled with a struct of 52 bytes, of 56, or of whatever comes next. */
 int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
                   size_t attr_size)
 {
+    const struct vb_context *core = vb_core(context);
+    const struct vb_adapter_port *port;
     struct ibv_port_attr all;
 
-    if (!vb_core(context))
+    if (!core)
         return vb_failed(context, "ibv_query_port", -VB_ERROR_FORKED);
-    if (port_num != PORT)
-        return no_port(context, "ibv_query_port", port_num);
-    fill_port(vb_open_of(context), &all);
+    port = vb_port_of(context, port_num);
+    if (!port)
+        return vb_failed(context, "ibv_query_port", vb_no_port(context, port_num));
+    fill_port(core->adapter, port, &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;
@@ -194,8 +210,8 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 {
     if (!vb_core(context))
         return vb_failed(context, "ibv_query_port_speed", -VB_ERROR_FORKED);
-    if (port_num != PORT)
-        return no_port(context, "ibv_query_port_speed", port_num);
+    if (!vb_port_of(context, port_num))
+        return vb_failed(context, "ibv_query_port_speed", vb_no_port(context, port_num));
     *port_speed = RATE_100MBPS;
     return 0;
 }
@@ -206,24 +222,24 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
                     struct vb_gid *gid)
 {
-    struct vb_addresses *addresses;
+    const struct vb_adapter_port *port;
 
     if (!vb_core(context))
         return VB_ERROR_FORKED;
-    addresses = vb_gids(context);
-    if (port_num != PORT || index >= VB_GID_MAX) {
+    port = vb_port_of(context, port_num);
+    if (!port || index >= VB_GID_MAX) {
         vb_decline(vb_core(context), -EINVAL,
                    "port {0} has no GID index {1}: port 1 has {2} entries (gid_tbl_len), and "
                    "`verbena devices` lists those in use",
                    port_num, index, (unsigned)VB_GID_MAX);
         return EINVAL;
     }
-    return vb_addresses_get(addresses, (int)index, gid) ? 0 : ENODATA;
+    return vb_addresses_get(port->addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
 /* Programs ask for each index to find those in use: only the first empty one has a line. */
-static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uint32_t index,
-                              int error)
+static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uint32_t port_num,
+                              uint32_t index, int error)
 {
     if (error != ENODATA)
         return vb_failed(context, call, -error);
@@ -231,7 +247,7 @@ static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uin
         vb_core(context), -ENODATA,
         "GID index {0} is empty, as those beyond {1} are: the end of the table, for who looks "
         "through it; `verbena devices` lists those in use",
-        index, (unsigned)vb_addresses_count(vb_gids(context)) - 1);
+        index, (unsigned)vb_addresses_count(vb_port_of(context, port_num)->addresses) - 1);
     return vb_failed_once(context, call, -ENODATA);
 }
 
@@ -263,37 +279,37 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     int error = find_gid(context, port_num, index, &found);
 
     if (error) {
-        failed_gid(context, "ibv_query_gid_type", index, error);
+        failed_gid(context, "ibv_query_gid_type", port_num, index, error);
         return -1;
     }
     *type = found.type;
     return 0;
 }
 
-static enum ibv_gid_type type_of(const struct vb_context *context, const struct vb_gid *gid)
+static enum ibv_gid_type type_of(const struct vb_adapter_port *port, const struct vb_gid *gid)
 {
-    if (context->adapter->lid)
+    if (port->infiniband)
         return IBV_GID_TYPE_IB;
     return gid->type == VB_GID_ROCE_V1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
 }
 
-static void fill_entry(struct ibv_context *context, const struct vb_gid *gid, uint32_t index,
+static void fill_entry(const struct vb_adapter_port *port, const struct vb_gid *gid, uint32_t index,
                        struct ibv_gid_entry *entry)
 {
     memcpy(entry->gid.raw, gid->raw, sizeof(entry->gid.raw));
     entry->gid_index = index;
-    entry->port_num = PORT;
-    entry->gid_type = type_of(vb_core(context), gid);
+    entry->port_num = port->number;
+    entry->gid_type = type_of(port, gid);
     entry->ndev_ifindex = gid->ndev_ifindex;
 }
 
 /* Into a caller's array whose entries may be longer than ours one day. */
-static void put_entry(struct ibv_context *context, const struct vb_gid *gid, uint32_t index,
+static void put_entry(const struct vb_adapter_port *port, const struct vb_gid *gid, uint32_t index,
                       void *to, size_t size)
 {
     struct ibv_gid_entry entry;
 
-    fill_entry(context, gid, index, &entry);
+    fill_entry(port, gid, index, &entry);
     memset(to, 0, size);
     memcpy(to, &entry, sizeof(entry));
 }
@@ -309,55 +325,79 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
     if (entry_size < sizeof(*entry))
         return vb_failed(context, "ibv_query_gid_ex", -EINVAL);
     if (error)
-        return failed_gid(context, "ibv_query_gid_ex", gid_index, error);
-    put_entry(context, &found, gid_index, entry, entry_size);
+        return failed_gid(context, "ibv_query_gid_ex", port_num, gid_index, error);
+    put_entry(vb_port_of(context, port_num), &found, gid_index, entry, entry_size);
     return 0;
+}
+
+/* Those of one port that are in use: how many, or -EINVAL where there are more. */
+static ssize_t put_entries(const struct vb_adapter_port *port, char *to, size_t most, size_t size)
+{
+    struct vb_gid gid;
+    size_t filled = 0;
+
+    for (int i = 0; i < vb_addresses_count(port->addresses); ++i) {
+        if (!vb_addresses_get(port->addresses, i, &gid))
+            continue;
+        if (filled == most)
+            return -EINVAL;
+        put_entry(port, &gid, (uint32_t)i, to + filled++ * size, size);
+    }
+    return (ssize_t)filled;
 }
 
 VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
                                        size_t max_entries, uint32_t flags, size_t entry_size)
 {
-    struct vb_addresses *addresses;
-    struct vb_gid gid;
-    size_t filled = 0;
+    const struct vb_adapter_port *port;
+    char *at = (char *)entries;
+    ssize_t filled, sum = 0;
 
     if (!vb_core(context))
         return -VB_ERROR_FORKED;
-    addresses = vb_gids(context);
     if (flags)
         return -EOPNOTSUPP;
     if (entry_size < sizeof(*entries))
         return -EINVAL;
-    for (int i = 0; i < vb_addresses_count(addresses); ++i) {
-        if (!vb_addresses_get(addresses, i, &gid))
-            continue;
-        if (filled == max_entries)
-            return -EINVAL;
-        put_entry(context, &gid, (uint32_t)i, (char *)entries + filled++ * entry_size, entry_size);
+    for (uint32_t number = 1; (port = vb_port_of(context, number)) != NULL; ++number) {
+        filled = put_entries(port, at, max_entries - (size_t)sum, entry_size);
+        if (filled < 0)
+            return filled;
+        sum += filled;
+        at += (size_t)filled * entry_size;
     }
-    return (ssize_t)filled;
+    return sum;
 }
 
-/* ---- partition keys: one, the default partition with full membership ---- */
+/* ---- partition keys ---- */
 
 VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
+    const struct vb_adapter_port *port;
+
     if (!vb_core(context))
         return vb_failed_minus_one(context, "ibv_query_pkey", -VB_ERROR_FORKED);
-    if (port_num != PORT || index != 0)
-        return vb_failed_minus_one(context, "ibv_query_pkey",
-                                   vb_decline(vb_core(context), -EINVAL,
-                                              "port {0} has no P_Key index {1}: port 1 has one, 0",
-                                              port_num, (unsigned)index));
-    *pkey = htobe16(0xffff);
+    port = vb_port_of(context, port_num);
+    if (!port || index < 0 || index >= VB_MAX_PKEYS)
+        return vb_failed_minus_one(
+            context, "ibv_query_pkey",
+            vb_decline(vb_core(context), -EINVAL,
+                       "port {0} has no P_Key index {1}: ports count from 1 to {2}, and each has 0 "
+                       "to {3} (pkey_tbl_len)",
+                       port_num, (unsigned)index, port_count(context), VB_MAX_PKEYS - 1u));
+    *pkey = htobe16(port->pkeys[index]); /* of an empty entry 0, as the kernel has it */
     return 0;
 }
 
 VB_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-    __be16 only;
+    __be16 entry;
 
-    if (ibv_query_pkey(context, port_num, 0, &only))
-        return -1;
-    return pkey == only ? 0 : minus_one(ENOENT);
+    for (int i = 0; i < VB_MAX_PKEYS; ++i) {
+        if (ibv_query_pkey(context, port_num, i, &entry))
+            return -1;
+        if (entry == pkey)
+            return i;
+    }
+    return minus_one(ENOENT);
 }

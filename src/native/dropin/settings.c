@@ -95,15 +95,35 @@ static const char *text(const char *variable)
     return value && *value ? strdup(value) : NULL;
 }
 
-static const char *interface(void)
+static void look_for_interfaces(void)
 {
-    const char *name = text("VERBENA_NETDEV");
+    const char *asked = getenv("VERBENA_NETDEV");
 
-    if (name && !if_nametoindex(name))
-        complain("VERBENA_NETDEV=%s: there is no such interface now, so the device has no GIDs of "
-                 "addresses; `ip link` lists them",
-                 name);
-    return name;
+    for (int i = 0; i < settings.ports.count; ++i) {
+        const char *name = settings.ports.port[i].netdev;
+        bool is_own = *name && (!asked || strcmp(asked, name) != 0) && strcmp(name, "/") != 0;
+
+        if (*name && !if_nametoindex(name))
+            complain("%s=%s: there is no such interface now, so the device has no GIDs of "
+                     "addresses; `ip link` lists them",
+                     is_own ? "VERBENA_PORTS: netdev" : "VERBENA_NETDEV", is_own ? name : asked);
+    }
+}
+
+static void read_ports(void)
+{
+    static const char *const layers[] = {"ethernet", "infiniband", NULL};
+    unsigned trouble = vb_ports_read(&settings.ports);
+
+    choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_ports_read has read it */
+    if (trouble & VB_BAD_PKEYS)
+        complain("VERBENA_PKEYS=%s is not understood and ignored; " VB_PKEYS_WANTED,
+                 getenv("VERBENA_PKEYS"));
+    if (trouble & VB_BAD_PORTS)
+        complain("VERBENA_PORTS=%s is not understood and ignored; " VB_PORTS_WANTED,
+                 getenv("VERBENA_PORTS"));
+    look_for_interfaces();
+    settings.infiniband = vb_ports_are_infiniband(&settings.ports);
 }
 
 /* The part of VERBENA_FAULT_RECORDS before "|" and these words; 0: it was not made of them. */
@@ -146,13 +166,15 @@ static const char *fault_rules(void)
 /* Nothing that was asked for is left out in silence. */
 static void forgo_packets(void)
 {
+    const char *ports = getenv("VERBENA_PORTS");
     const char *unheard = settings.port == VB_PORT_ROCE                  ? "VERBENA_PORT=roce"
                           : settings.fault                               ? "VERBENA_FAULT"
                           : settings.capture && !settings.capture_direct ? "VERBENA_CAPTURE"
                                                                          : NULL;
 
     if (unheard)
-        complain("VERBENA_LINK_LAYER=infiniband: the port sends no packets, so %s has no effect%s",
+        complain("%s: the port sends no packets, so %s has no effect%s",
+                 ports ? "VERBENA_PORTS has InfiniBand alone" : "VERBENA_LINK_LAYER=infiniband",
                  unheard,
                  settings.capture ? "; VERBENA_CAPTURE_DIRECT=yes captures what goes without" : "");
     settings.port = VB_PORT_DIRECT;
@@ -160,7 +182,6 @@ static void forgo_packets(void)
 
 static void read_settings(void)
 {
-    static const char *const layers[] = {"ethernet", "infiniband", NULL};
     static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
     static const char *const ways[] = {"any", "shared", "cma", "bounce", NULL};
     static const char *const ports[] = {"auto", "direct", "roce", NULL};
@@ -174,8 +195,7 @@ static void read_settings(void)
     settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
-    settings.infiniband = choice("VERBENA_LINK_LAYER", layers, 0);
-    settings.netdev = interface();
+    read_ports();
     settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
     settings.fault = fault_rules();

@@ -11,19 +11,19 @@ enum vb_which_port { VB_PORT_AUTO, VB_PORT_DIRECT, VB_PORT_ROCE };
 enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };
 
 struct vb_settings {
-    enum vb_log_level log;   /* VERBENA_LOG=errors|info|counters|debug */
-    bool pair;               /* VERBENA_COMMAND=run|pair: which command started the program */
-    bool explain;            /* VERBENA_LOG is set: a line for each failure */
-    enum vb_way copy;        /* VERBENA_COPY=shared|cma|bounce */
-    enum vb_which_port port; /* VERBENA_PORT=direct|roce */
-    bool infiniband;         /* VERBENA_LINK_LAYER=ethernet|infiniband */
-    const char *netdev;      /* VERBENA_NETDEV: an interface; or NULL */
-    unsigned spin_us;        /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
-    unsigned part_id;        /* VERBENA_PART_ID: what query_device says */
-    const char *fault;       /* VERBENA_FAULT: rules as records, which are right; or NULL */
-    const char *capture;     /* VERBENA_CAPTURE: a file; or NULL */
-    unsigned capture_bytes;  /* VERBENA_CAPTURE_BYTES: of each packet; 0: all */
-    bool capture_direct;     /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
+    enum vb_log_level log;         /* VERBENA_LOG=errors|info|counters|debug */
+    bool pair;                     /* VERBENA_COMMAND=run|pair: which command started the program */
+    bool explain;                  /* VERBENA_LOG is set: a line for each failure */
+    enum vb_way copy;              /* VERBENA_COPY=shared|cma|bounce */
+    enum vb_which_port port;       /* VERBENA_PORT=direct|roce */
+    struct vb_port_settings ports; /* VERBENA_PORTS, or VERBENA_LINK_LAYER, _NETDEV and _PKEYS */
+    bool infiniband;               /* no port sends packets */
+    unsigned spin_us;       /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
+    unsigned part_id;       /* VERBENA_PART_ID: what query_device says */
+    const char *fault;      /* VERBENA_FAULT: rules as records, which are right; or NULL */
+    const char *capture;    /* VERBENA_CAPTURE: a file; or NULL */
+    unsigned capture_bytes; /* VERBENA_CAPTURE_BYTES: of each packet; 0: all */
+    bool capture_direct;    /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
 };
 
 /* Read once; a value that is not understood is reported and left out. */

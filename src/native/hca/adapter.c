@@ -215,6 +215,8 @@ int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struc
     adapter->heap = heap;
     adapter->port = port;
     adapter->instance = instance;
+    vb_adapter_ports_default(adapter->ports);
+    adapter->port_count = 1;
     adapter->random.key[0] = seed;
     adapter->barriers = vb_barrier_register();
     adapter->qp_pool.limit = VB_MAX_QP;

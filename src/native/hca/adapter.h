@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "abi/verbs.h"
+#include "hca/adapter_port.h"
 #include "hca/decline.h"
 #include "hca/keys.h"
 #include "hca/layout.h"
@@ -49,7 +50,7 @@ struct vb_pool {
 int vb_pool_take(struct vb_pool *pool, uint32_t *number);
 void vb_pool_return(struct vb_pool *pool, uint32_t number);
 
-enum { VB_LOST_KINDS = 9 };
+enum { VB_LOST_KINDS = 11 };
 
 struct vb_adapter {
     struct vb_view self;
@@ -74,7 +75,8 @@ struct vb_adapter {
     uint64_t *live; /* a bit for each of these that may carry requests (vb_qp_set_live) */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
-    uint16_t lid; /* of an InfiniBand port; 0: the port is RoCE's, which is addressed by GIDs */
+    struct vb_adapter_port ports[VB_MAX_PORTS];
+    uint8_t port_count;
     void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
     struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (vigil.h) */
     atomic_bool told_datagram;      /* one that found no receive request */
@@ -123,6 +125,12 @@ void vb_adapter_close_locks(struct vb_adapter *adapter);
 int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t header_offset);
 
 uint32_t vb_random(struct vb_adapter *adapter);
+
+/* The port with this number, or NULL. */
+static inline struct vb_adapter_port *vb_adapter_port(struct vb_adapter *adapter, uint32_t number)
+{
+    return number && number <= adapter->port_count ? &adapter->ports[number - 1] : NULL;
+}
 
 /* The size of a ring with room for n entries. */
 static inline uint32_t vb_round_up_pow2(uint32_t n)

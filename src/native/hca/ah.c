@@ -9,15 +9,25 @@ static void ah_release(struct vb_object *object)
     vb_ah_destroy((struct vb_ah *)((char *)object - offsetof(struct vb_ah, object)));
 }
 
+static VB_COLD int decline_port(struct vb_context *context, uint32_t port_num)
+{
+    if (context->adapter->port_count == 1)
+        return vb_decline(context, -EINVAL,
+                          "the address's port_num is {0}, and the device's port is 1", port_num);
+    return vb_decline(context, -EINVAL,
+                      "the address's port_num is {0}, and the device's ports are 1 to {1}",
+                      port_num, context->adapter->port_count);
+}
+
 int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr)
 {
-    if (attr->port_num != 1)
-        return vb_decline(context, -EINVAL,
-                          "the address's port_num is {0}, and the device's port is 1",
-                          attr->port_num);
+    const struct vb_adapter_port *port = vb_adapter_port(context->adapter, attr->port_num);
+
+    if (!port)
+        return decline_port(context, attr->port_num);
     if (attr->is_global)
         return 0;
-    if (!context->adapter->lid)
+    if (!port->infiniband)
         return vb_decline(context, -EINVAL,
                           "the address has no GID (is_global is 0), and RoCE needs a GID: set "
                           "is_global, grh.dgid and grh.sgid_index; many programs have an option "
@@ -28,7 +38,7 @@ int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr)
     return vb_decline(context, -EINVAL,
                       "the address has neither a GID (is_global is 0) nor a LID (dlid is 0, which "
                       "is reserved): the port's LID is {0}",
-                      context->adapter->lid);
+                      port->lid);
 }
 
 int vb_ah_create(struct vb_pd *pd, const struct ibv_ah_attr *attr, struct vb_ah **ah)

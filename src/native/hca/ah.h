@@ -12,8 +12,8 @@ struct vb_ah {
     struct ibv_ah_attr attr;
 };
 
-/* Is a destination named as the port needs it, through port 1? RoCE wants a GID, InfiniBand is
- * content with a LID. -EINVAL */
+/* Is a destination named as the port that the address names needs it? RoCE wants a GID, InfiniBand
+ * is content with a LID. -EINVAL */
 int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr);
 
 /* -EINVAL: what vb_ah_check refuses. */

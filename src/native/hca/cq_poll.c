@@ -158,11 +158,16 @@ static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry
     return true;
 }
 
+static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
+{
+    wc->slid = (uint16_t)(entry->data[2] << 8 | entry->data[3]);
+    wc->dlid_path_bits = entry->data[1];
+}
+
 /* False for an entry that nobody is to see. */
 static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
-    const struct vb_adapter *adapter = cq->context->adapter;
-    struct vb_qp *qp = adapter->qps[entry->qp % VB_MAX_QP];
+    struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
     uint8_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);
     int error = 0;
 
@@ -175,7 +180,8 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
             error = place(qp, entry);
     }
     to_wc(entry, qp->number, wc);
-    wc->slid = adapter->lid; /* who is addressed by a LID is on this host */
+    if (qp->type == IBV_QPT_UD && kind == VB_CQE_RECV)
+        read_lids(entry, wc);
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
     if (kind != VB_CQE_SEND)

@@ -122,9 +122,12 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
         tell_lost(qp, VB_LOST_STATE, deth.source_qp, state, 0);
+    } else if (!vb_pkeys_match(in->bth.pkey, vb_qp_pkey(qp))) {
+        vb_engine_drop_pkey(in->engine, qp);
+        tell_lost(qp, VB_LOST_PKEY, deth.source_qp, in->bth.pkey, vb_qp_pkey(qp));
     } else if (deth.qkey != qp->shared->qkey) {
         ++in->engine->counters.drop_qkey;
-        atomic_fetch_add(&adapter->self.header->qkey_violations, 1);
+        atomic_fetch_add(&vb_shared_port(&adapter->self, qp->shared)->qkey_violations, 1);
         tell_lost(qp, VB_LOST_QKEY, deth.source_qp, deth.qkey, qp->shared->qkey);
     } else {
         deliver(in, qp, deth.source_qp);
@@ -141,7 +144,7 @@ static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
         .solicited = wr->send_flags & IBV_SEND_SOLICITED,
         .migrated = true,
         .pad = packet->pad,
-        .pkey = vb_engine_pkey(qp->context->adapter->engine),
+        .pkey = vb_qp_pkey(qp),
         .dest_qp = wr->wr.ud.remote_qpn & VB_QPN_MASK,
         .psn = vb_psn_add(qp->terms.sq_psn, qp->sq_next),
     };

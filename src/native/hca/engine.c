@@ -20,7 +20,6 @@ enum {
     WINDOW_BYTES = 1 << 20,
     ACK_BYTES = 256 << 10,
     BURST = 64,
-    DEFAULT_PKEY = 0xffff,
 };
 
 int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *config,
@@ -38,8 +37,6 @@ int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *
         made->config.ack_bytes = ACK_BYTES;
     if (!config->burst)
         made->config.burst = BURST;
-    if (!config->pkey)
-        made->config.pkey = DEFAULT_PKEY;
     vb_ready_init(&made->replying);
     vb_ready_init(&made->requesting);
     vb_ready_init(&made->finishing);
@@ -339,12 +336,11 @@ struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
     return NULL;
 }
 
-/* Equal, and not both limited members (IBA 10.9.3). */
-static bool pkey_matches(const struct vb_engine *engine, uint16_t pkey)
+void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
 {
-    uint16_t ours = engine->config.pkey;
-
-    return ((pkey ^ ours) & 0x7fff) == 0 && ((pkey | ours) & 0x8000);
+    ++engine->counters.drop_pkey;
+    if (!qp->bare)
+        atomic_fetch_add(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations, 1);
 }
 
 static void count_congestion(const struct vb_incoming *in)
@@ -539,6 +535,8 @@ static void receive_connected(struct vb_incoming *in)
         ++counters->drop_source;
     else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE)
         ++counters->drop_state;
+    else if (VB_UNLIKELY(!vb_pkeys_match(in->bth.pkey, vb_qp_pkey(in->endpoint->qp))))
+        vb_engine_drop_pkey(in->engine, in->endpoint->qp);
     else if (VB_UNLIKELY(in->arrival->doubted) && !is_cnp(in))
         ask_again(in);
     else
@@ -582,9 +580,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
         return;
     }
     count_congestion(&in);
-    if (VB_UNLIKELY(!pkey_matches(engine, in.bth.pkey)))
-        ++engine->counters.drop_pkey;
-    else if (VB_UNLIKELY(in.bth.dest_qp == VB_MULTICAST_QPN))
+    if (VB_UNLIKELY(in.bth.dest_qp == VB_MULTICAST_QPN))
         receive_multicast(&in);
     else
         receive_unicast(&in);

@@ -28,7 +28,6 @@ struct vb_engine_config {
     uint32_t window_bytes; /* per QP in flight at most; 0: 1 MiB */
     uint32_t ack_bytes;    /* an acknowledgement is asked for at least this often; 0: 256 KiB */
     uint32_t burst;        /* packets of one QP before the next one's turn; 0: 64 */
-    uint16_t pkey;         /* 0: the default partition, 0xffff */
     /*
      * Go-back-0, as early RoCE adapters: after a loss a message begins anew, and its window is as
      * long as it is. No peer on a wire understands it: both ends must have it.

@@ -81,6 +81,8 @@ enum vb_silence {
     VB_SILENCE_OTHER_QP, /* is the one that it is connected to */
     VB_SILENCE_TYPE,
     VB_SILENCE_OTHER_LIFE, /* it was reset since this QP's first request */
+    VB_SILENCE_PORT,       /* it uses another port than the address leads to */
+    VB_SILENCE_PKEY, /* the P_Keys do not match: `count` has this QP's, and below the other's */
 };
 
 enum vb_bind_problem {

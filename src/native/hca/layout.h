@@ -27,7 +27,7 @@
 #define VB_SEGMENT_MAGIC 0x56455242454e4131ull
 
 #ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
-#define VB_LAYOUT_VERSION 10u
+#define VB_LAYOUT_VERSION 11u
 #endif
 
 enum {
@@ -54,6 +54,8 @@ enum {
     VB_STAGE_BYTES = 16 << 10,
     VB_MAX_GROUPS = 512,
     VB_GROUP_QPS = 56,
+    VB_MAX_PORTS = 2,
+    VB_MAX_PKEYS = 32,
 };
 
 /*
@@ -107,6 +109,15 @@ struct vb_cqe {
     uint8_t data[VB_CQE_INLINE]; /* payload that poll places; of a datagram its header type */
     _Atomic uint32_t seq;
 };
+
+/* Of a datagram, whose payload is never inside: the LID that it came from, and the path bits of the
+ * one that it came to. */
+static inline void vb_cqe_name_lids(struct vb_cqe *entry, uint32_t slid, uint32_t path_bits)
+{
+    entry->data[1] = (uint8_t)path_bits;
+    entry->data[2] = (uint8_t)(slid >> 8);
+    entry->data[3] = (uint8_t)slid;
+}
 
 enum vb_cqe_kind {
     VB_CQE_SEND = 0,
@@ -164,8 +175,10 @@ struct vb_qp_shared {
     uint32_t pd; /* this, recv_cq and srq of an XRC target QP: as the last request's SRQ has it */
     uint32_t access;
     uint32_t qkey;
-    uint32_t recv_cq;
-    uint32_t srq; /* index + 1 */
+    uint16_t recv_cq;
+    uint16_t port; /* index of the port that it uses */
+    uint16_t srq;  /* index + 1 */
+    uint16_t pkey; /* the entry of that port's P_Key table that it was given */
     uint64_t rq_ring;
     uint32_t rq_mask;
     uint8_t rq_stride_log2;
@@ -264,6 +277,14 @@ struct vb_evidence {
     uint8_t reserved[11];
 };
 
+/* Of one port: what peers of this host look at, and what they count. */
+struct vb_port_shared {
+    uint32_t infiniband; /* the link layer; this and the next two are written before it is met */
+    uint16_t lid, lmc;
+    _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
+    _Atomic uint32_t pkey_violations; /* packets, for their P_Key (bad_pkey_cntr) */
+};
+
 struct vb_segment_header {
     uint64_t magic;
     uint32_t version;
@@ -273,11 +294,11 @@ struct vb_segment_header {
     uint64_t mr, qp, cq, srq, evidence, group; /* offsets of the tables */
     uint32_t mr_entries;                       /* a power of two */
     _Alignas(VB_LINE) _Atomic uint32_t evidence_next;
-    _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
-    _Atomic uint32_t notices_missed;  /* a peer could not say at which object to look */
-    _Atomic uint32_t events_missed;   /* a CQ's event found its channel full: it is in `notices` */
-    _Atomic uint32_t mr_mask;         /* no region's entry was ever beyond this: vb_mr_entry */
-    _Atomic uint32_t group_window;    /* no group's was ever at or beyond this */
+    struct vb_port_shared port[VB_MAX_PORTS];
+    _Atomic uint32_t notices_missed; /* a peer could not say at which object to look */
+    _Atomic uint32_t events_missed;  /* a CQ's event found its channel full: it is in `notices` */
+    _Atomic uint32_t mr_mask;        /* no region's entry was ever beyond this: vb_mr_entry */
+    _Atomic uint32_t group_window;   /* no group's was ever at or beyond this */
     uint32_t watched; /* the owner hears of changes to its mappings (memory/watch.h) */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
@@ -326,6 +347,19 @@ static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint3
 
     return mask < VB_MR_WINDOW || vb_mr_is_named(entry, key) ? entry
                                                              : vb_mr_entry_before(view, key, mask);
+}
+
+/* The port that a QP uses; of a peer's, whatever it wrote. */
+static inline struct vb_port_shared *vb_shared_port(const struct vb_view *view,
+                                                    const struct vb_qp_shared *qp)
+{
+    return &view->header->port[qp->port % VB_MAX_PORTS];
+}
+
+/* Does a port's first LID, with its LMC, stand for this one, too? */
+static inline bool vb_lid_is_of(uint32_t lid, uint32_t lmc, uint32_t wanted)
+{
+    return wanted && (lid ^ wanted) >> (lmc & 7) == 0;
 }
 
 /* To whom it is connected, for those who do not hold its sq_lock. */

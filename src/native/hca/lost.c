@@ -17,6 +17,9 @@ static const struct {
     [VB_LOST_QKEY] = {AT(drop_qkey),
                       "Send with the qkey that the receiver's program gave its QP in INIT "
                       "(wr.ud.remote_qkey; one with its highest bit set stands for this QP's own)"},
+    [VB_LOST_PKEY] = {AT(drop_pkey),
+                      "Give both QPs a pkey_index of one partition (their low 15 bits are equal) "
+                      "in INIT, and one of them full membership (0x8000)"},
     [VB_LOST_NO_PROCESS] = {AT(drop_no_qp),
                             "Has the peer ended, is it in another network namespace (GID index 1 "
                             "never leaves the host: use 0, or another of `verbena devices`), or is "
@@ -33,6 +36,9 @@ static const struct {
                                     "packets (VERBENA_PORT)"},
     [VB_LOST_SOURCE] = {UNCOUNTED, "Create the address handle with sgid_index 0 or another of "
                                    "`verbena devices`, but not 1, which never leaves the host"},
+    [VB_LOST_PORT] = {AT(drop_no_qp),
+                      "Compare the address handle (dlid) with the LID and the link layer of the "
+                      "port that the receiver's program gave its QP in INIT (port_num)"},
     [VB_LOST_NO_RECEIVE] = {AT(drop_no_receive), ""},
 };
 
@@ -41,6 +47,10 @@ static void say_cause(struct vb_text *text, const struct vb_lost *lost)
     switch (lost->cause) {
     case VB_LOST_QKEY:
         vb_text_add(text, "it has the Q_Key 0x%x, and the QP's is 0x%x", lost->value, lost->wanted);
+        break;
+    case VB_LOST_PKEY:
+        vb_text_add(text, "it has the P_Key 0x%04x, and the QP's is 0x%04x: %s", lost->value,
+                    lost->wanted, vb_pkeys_differ((uint16_t)lost->value, (uint16_t)lost->wanted));
         break;
     case VB_LOST_NO_PROCESS:
         vb_text_add(text, "no process of this host has that number");
@@ -56,6 +66,9 @@ static void say_cause(struct vb_text *text, const struct vb_lost *lost)
         break;
     case VB_LOST_STATE:
         vb_text_add(text, "that is in %s", vb_state_name(lost->value));
+        break;
+    case VB_LOST_PORT:
+        vb_text_add(text, "that uses another port than the address leads to");
         break;
     case VB_LOST_ADDRESS:
         vb_text_add(text, "its address is none of this host's, and no packets are sent");

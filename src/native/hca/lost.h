@@ -12,6 +12,7 @@
 
 enum vb_lost_cause {
     VB_LOST_QKEY,       /* `value` is the datagram's, `wanted` the receiver's */
+    VB_LOST_PKEY,       /* `value` is the datagram's, `wanted` the receiver's */
     VB_LOST_NO_PROCESS, /* no process of the host has the number */
     VB_LOST_UNREACHED,  /* its process does not let itself be met */
     VB_LOST_NO_QP,
@@ -20,6 +21,7 @@ enum vb_lost_cause {
     VB_LOST_ADDRESS,    /* no address of this host, and nothing sends packets */
     VB_LOST_SOURCE,     /* `value` is a GID index from which no packet comes */
     VB_LOST_NO_RECEIVE, /* counted only: overdue.h has its line */
+    VB_LOST_PORT,       /* the QP uses another port than the address leads to */
     VB_LOST_CAUSES
 };
 

@@ -12,7 +12,8 @@
 /* Where the packets of a connection, or of an address handle, go. */
 struct vb_path {
     uint8_t sgid[16], dgid[16];
-    uint32_t flow_label;
+    uint32_t flow_label : 24;
+    uint32_t port : 8;    /* the number of the port that it leaves by */
     uint16_t source_port; /* UDP; one per flow, so that networks spread flows (entropy) */
     uint16_t mtu;         /* path MTU in bytes: 256 to 4096 */
     uint8_t sgid_index;

@@ -218,8 +218,8 @@ static void share(struct vb_qp *qp)
     shared->qp_num = qp->number;
     shared->type = (uint8_t)qp->type;
     shared->pd = qp->pd ? qp->pd->number : 0;
-    shared->recv_cq = qp->recv_cq ? qp->recv_cq->index : 0;
-    shared->srq = qp->srq ? qp->srq->index + 1 : 0;
+    shared->recv_cq = (uint16_t)(qp->recv_cq ? qp->recv_cq->index : 0);
+    shared->srq = (uint16_t)(qp->srq ? qp->srq->index + 1 : 0);
     shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
     shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);

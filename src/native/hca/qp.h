@@ -180,6 +180,20 @@ int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr);
 int vb_post_check(struct vb_qp *qp);
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* The port that it uses; the first one until modify_qp has named it. */
+static inline struct vb_adapter_port *vb_qp_port(const struct vb_qp *qp)
+{
+    return &qp->context->adapter->ports[qp->attr.port_num ? qp->attr.port_num - 1 : 0];
+}
+
+/* From which of its port's LIDs it sends to this address; 0: Ethernet. */
+static inline uint16_t vb_qp_lid(const struct vb_qp *qp, const struct ibv_ah_attr *ah)
+{
+    const struct vb_adapter_port *port = vb_qp_port(qp);
+
+    return (uint16_t)(port->lid | (ah->src_path_bits & ((1u << port->lmc) - 1)));
+}
+
 static inline enum ibv_qp_state vb_qp_state(const struct vb_qp *qp)
 {
     return atomic_load_explicit(&qp->shared->state, memory_order_acquire);

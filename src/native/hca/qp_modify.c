@@ -11,6 +11,42 @@
 static const char path_mtu_wanted[] =
     "{0n} is {1} and must be a code from {2} (MTU_256) to {3} (MTU_4096): MTU_1024 is 3";
 
+/* The port that the QP will have. */
+static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
+                                                const struct ibv_qp_attr *attr, int mask)
+{
+    return mask & IBV_QP_PORT ? vb_adapter_port(qp->context->adapter, attr->port_num)
+                              : vb_qp_port(qp);
+}
+
+/* A QP is in the partition that an entry of its port's table names (IBA 10.9.2). */
+static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+    const struct vb_adapter_port *port = port_after(qp, attr, mask);
+    uint32_t index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->attr.pkey_index;
+
+    if (vb_pkey_is_valid(port->pkeys[index]))
+        return 0;
+    return vb_decline(qp->context, -EINVAL,
+                      "pkey_index is {0}, and that entry of port {1}'s P_Key table is empty: "
+                      "ibv_query_pkey lists them, and VERBENA_PKEYS sets them",
+                      index, port->number);
+}
+
+/* The address that a QP is connected to is behind the QP's own port (IBA 11.2.5.2). */
+static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->attr.port_num;
+    int error = vb_ah_check(qp->context, &attr->ah_attr);
+
+    if (error || attr->ah_attr.port_num == own)
+        return error;
+    return vb_decline(qp->context, -EINVAL,
+                      "the address's port_num (ah_attr.port_num) is {0}, and the QP was given port "
+                      "{1} in INIT: name the same port",
+                      attr->ah_attr.port_num, own);
+}
+
 /* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
 static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
@@ -19,8 +55,8 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
         const char *name;
         uint32_t value, least, most;
     } numbers[] = {
-        {IBV_QP_PORT, "port_num", attr->port_num, 1, 1},
-        {IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, 0},
+        {IBV_QP_PORT, "port_num", attr->port_num, 1, qp->context->adapter->port_count},
+        {IBV_QP_PKEY_INDEX, "pkey_index", attr->pkey_index, 0, VB_MAX_PKEYS - 1},
         {IBV_QP_PATH_MTU, "path_mtu", attr->path_mtu, IBV_MTU_256, IBV_MTU_4096},
         {IBV_QP_TIMEOUT, "timeout", attr->timeout, 0, 31},
         {IBV_QP_RETRY_CNT, "retry_cnt", attr->retry_cnt, 0, 7},
@@ -33,6 +69,8 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
         {IBV_QP_RATE_LIMIT, "rate_limit", attr->rate_limit, 0, VB_RATE_MAX}, /* 0: none */
     };
 
+    int error = 0;
+
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i)
         if ((mask & numbers[i].bit) &&
             (numbers[i].value < numbers[i].least || numbers[i].value > numbers[i].most))
@@ -42,7 +80,9 @@ static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int ma
                 : numbers[i].least == numbers[i].most ? "{0n} is {1} and must be {2}"
                                                       : "{0n} is {1} and may be {2} to {3}",
                 VB_NAME(numbers[i].name), numbers[i].value, numbers[i].least, numbers[i].most);
-    return mask & IBV_QP_AV ? vb_ah_check(qp->context, &attr->ah_attr) : 0;
+    if (mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT))
+        error = check_partition(qp, attr, mask);
+    return !error && mask & IBV_QP_AV ? check_address(qp, attr, mask) : error;
 }
 
 static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *transition, int mask)
@@ -176,6 +216,15 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
         shared->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 }
 
+/* What peers are to know of the path. */
+static void share_path(struct vb_qp *qp)
+{
+    const struct vb_adapter_port *port = vb_qp_port(qp);
+
+    qp->shared->port = (uint16_t)(port->number - 1);
+    qp->shared->pkey = port->pkeys[qp->attr.pkey_index];
+}
+
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
 {
     atomic_store(&qp->shared->state, state);
@@ -273,6 +322,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     error = move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
+        share_path(qp);
         if (paces)
             set_rate(qp, attr->rate_limit, 0);
         error = enter(qp, transition, attr, mask);
@@ -281,6 +331,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
         qp->attr = before;
         qp->terms = terms;
         share_responder(qp, &responder, mask);
+        share_path(qp);
         if (paces)
             set_rate(qp, before.rate_limit, 0);
     }

@@ -253,7 +253,7 @@ static void write_bth(const struct vb_endpoint *ep, struct vb_packet *packet, ui
         .opcode = (uint8_t)(ep->base | operation),
         .migrated = true,
         .pad = packet->pad,
-        .pkey = vb_engine_pkey(ep->engine),
+        .pkey = vb_qp_pkey(ep->qp),
         .dest_qp = ep->qp->shared->dest_qp_num,
         .psn = psn,
     };
@@ -464,7 +464,7 @@ static void make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
     struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
                          .migrated = true,
                          .becn = true,
-                         .pkey = vb_engine_pkey(ep->engine),
+                         .pkey = vb_qp_pkey(ep->qp),
                          .dest_qp = ep->qp->shared->dest_qp_num};
 
     memset(packet->header + VB_BTH, 0, VB_CNP_RESERVED);

@@ -322,7 +322,7 @@ static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t 
         .solicited = solicited,
         .migrated = true,
         .pad = packet->pad,
-        .pkey = vb_engine_pkey(ep->engine),
+        .pkey = vb_qp_pkey(ep->qp),
         .dest_qp = ep->qp->shared->dest_qp_num,
         .ack_request = ask,
         .psn = psn,

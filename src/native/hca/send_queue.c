@@ -115,12 +115,25 @@ static VB_COLD int decline_state(const struct vb_qp *qp)
 }
 
 /* One that was never connected to anything lacks more than the address. */
-static VB_COLD int decline_address(const struct vb_qp *qp)
+static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     if (vb_qp_state(qp) < IBV_QPS_RTS)
         return decline_state(qp);
+    if (wr->wr.ud.ah)
+        return vb_decline(qp->context, -EINVAL,
+                          "the address handle (wr.ud.ah) is of port {0}, and the QP was given port "
+                          "{1} in INIT: make one with that port_num",
+                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num, qp->attr.port_num);
     return vb_decline(qp->context, -EINVAL,
                       "wr.ud.ah is NULL: a datagram needs an address handle (ibv_create_ah)");
+}
+
+/* An address handle of the port that the QP uses. */
+static inline bool address_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+
+    return ah && (ah->attr.port_num == qp->attr.port_num || !qp->attr.port_num);
 }
 
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -130,8 +143,8 @@ static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
         return decline_wr(qp, wr);
     if (VB_UNLIKELY((wr->send_flags & IBV_SEND_INLINE) && !inline_fits(qp, wr)))
         return decline_inline(qp, wr);
-    if (VB_UNLIKELY(qp->type == IBV_QPT_UD && !wr->wr.ud.ah))
-        return decline_address(qp);
+    if (VB_UNLIKELY(qp->type == IBV_QPT_UD && !address_fits(qp, wr)))
+        return decline_address(qp, wr);
     return 0;
 }
 

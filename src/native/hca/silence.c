@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "hca/adapter_port.h"
 #include "hca/names.h"
 
 enum { SMALLEST_MTU = 256 }; /* every path carries it */
@@ -156,11 +157,17 @@ static const struct silence silences[] = {
     [VB_SILENCE_TYPE] = {": its type is ", "Make both ends of types that go together."},
     [VB_SILENCE_OTHER_LIFE] = {": it was reset and connected again since this QP's first request",
                                "Reset this QP too, and connect both again."},
+    [VB_SILENCE_PORT] = {": it uses another port than the one that the address leads to",
+                         "Compare ah_attr (dlid) with the LID and the link layer of the port that "
+                         "the peer's program gave its QP in INIT (port_num)."},
+    [VB_SILENCE_PKEY] = {": it drops this QP's packets for their P_Key, ",
+                         "Give both QPs a pkey_index of one partition (the low 15 bits are equal) "
+                         "in INIT, and one of them full membership (0x8000)."},
 };
 
 static const struct silence *silence_of(unsigned silence)
 {
-    return &silences[silence <= VB_SILENCE_OTHER_LIFE ? silence : VB_SILENCE_UNKNOWN];
+    return &silences[silence <= VB_SILENCE_PKEY ? silence : VB_SILENCE_UNKNOWN];
 }
 
 void vb_silence_say_fact(struct vb_text *text, enum vb_silence silence, uint32_t value)
@@ -170,6 +177,9 @@ void vb_silence_say_fact(struct vb_text *text, enum vb_silence silence, uint32_t
         vb_text_add(text, "%s", vb_type_name(value));
     if (silence == VB_SILENCE_OTHER_QP)
         vb_text_add(text, "0x%x", value);
+    if (silence == VB_SILENCE_PKEY)
+        vb_text_add(text, "0x%04x, as its own is 0x%04x: %s", value >> 16, value & 0xffff,
+                    vb_pkeys_differ((uint16_t)(value >> 16), (uint16_t)value));
 }
 
 static void say_direct(struct vb_text *text, const struct vb_evidence *e)

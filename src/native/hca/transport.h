@@ -282,10 +282,15 @@ static inline uint32_t vb_packets_of(uint32_t length, uint32_t mtu)
     return length ? (uint32_t)(((uint64_t)length + mtu - 1) / mtu) : 1;
 }
 
-static inline uint16_t vb_engine_pkey(const struct vb_engine *engine)
+/* What its packets carry, and what those for it must match. */
+static inline uint16_t vb_qp_pkey(const struct vb_qp *qp)
 {
-    return engine->config.pkey;
+    return qp->shared->pkey;
 }
+
+/* A packet for this QP has a P_Key that does not match: it is counted (IBA 10.9.4). */
+void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
+    __attribute__((cold, noinline));
 
 static inline struct vb_sq_wqe *vb_sq_at(struct vb_qp *qp, uint32_t position)
 {

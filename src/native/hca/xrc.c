@@ -81,10 +81,10 @@ enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *targ
     if (has_in_hand(view, target))
         return VB_CHECK_XRC_BUSY;
     atomic_store(&target->srq_inflight, 0);
-    target->srq = index + 1;
+    target->srq = (uint16_t)(index + 1);
     target->srq_life = life;
     target->pd = srq->pd;
-    target->recv_cq = srq->recv_cq;
+    target->recv_cq = (uint16_t)srq->recv_cq;
     return VB_CHECK_OK;
 }
 
@@ -200,7 +200,7 @@ int vb_xrc_open_door(struct vb_srq *srq)
     shared = srq->door->shared;
     shared->pd = srq->pd->number;
     shared->recv_cq = srq->cq->index;
-    shared->srq = srq->index + 1;
+    shared->srq = (uint16_t)(srq->index + 1);
     shared->srq_life = atomic_load(&srq->shared->life);
     vb_qp_set_live(srq->door, true);
     atomic_store(&shared->state, IBV_QPS_RTR);

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "hca/adapter.h"
 #include "memory/descriptor.h"
 
 /* Entry 0 stands for one of those from 2 on, and 1 is made from the GUID (port/gid.h). */
@@ -21,6 +22,7 @@ enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
 struct vb_addresses {
     int netlink_fd;
     const char *netdev; /* the only interface that counts, or NULL */
+    unsigned number;    /* of the port */
     pthread_mutex_t mutex;
     int count;
     bool active;
@@ -138,7 +140,8 @@ static void read_mtus(struct vb_addresses *addresses)
 static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
-    int count = fresh ? vb_gid_table(addresses->netdev, fresh, VB_GID_MAX) : -ENOMEM;
+    int count =
+        fresh ? vb_gid_table_of(addresses->netdev, addresses->number, fresh, VB_GID_MAX) : -ENOMEM;
     bool active = vb_port_is_active(addresses->netdev);
 
     *changes = 0;
@@ -200,6 +203,11 @@ unsigned vb_addresses_update(struct vb_addresses *addresses)
 
 int vb_addresses_open(const char *netdev, struct vb_addresses **addresses)
 {
+    return vb_addresses_open_port(netdev, 1, addresses);
+}
+
+int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addresses **addresses)
+{
     struct vb_addresses *made = calloc(1, sizeof(*made));
     unsigned changes;
     int error;
@@ -207,6 +215,7 @@ int vb_addresses_open(const char *netdev, struct vb_addresses **addresses)
     if (!made)
         return -ENOMEM;
     made->netdev = netdev;
+    made->number = number;
     pthread_mutex_init(&made->mutex, NULL);
     /* Before the table is read: what changes in between is news. */
     made->netlink_fd = open_netlink();
@@ -302,6 +311,14 @@ bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16])
         found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0;
     pthread_mutex_unlock(&addresses->mutex);
     return found;
+}
+
+bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (vb_addresses_has(adapter->ports[i].addresses, gid))
+            return true;
+    return false;
 }
 
 bool vb_addresses_active(struct vb_addresses *addresses)

@@ -13,6 +13,7 @@
 
 #include "port/gid.h"
 
+struct vb_adapter;
 struct vb_addresses;
 
 /*
@@ -25,6 +26,8 @@ int vb_addresses_open(const char *netdev, struct vb_addresses **addresses);
  * -ENOMEM. */
 int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
                        struct vb_addresses **addresses);
+/* The table of the port with this number (vb_gid_table_of). */
+int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addresses **addresses);
 void vb_addresses_close(struct vb_addresses *addresses);
 void vb_addresses_abandon(struct vb_addresses *addresses);
 
@@ -46,6 +49,8 @@ int vb_addresses_count(struct vb_addresses *addresses);
 bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid);
 /* Is the GID in the table, by an address or made from the GUID? */
 bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
+/* The same of the tables of all ports. */
+bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16]);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
 int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 

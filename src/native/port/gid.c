@@ -161,9 +161,19 @@ static struct vb_gid link_local(enum vb_gid_type type, const struct address *fir
     return gid;
 }
 
-struct vb_gid vb_gid_infiniband(void)
+/* From the node's GUID to the port's. */
+static void give_number(struct vb_gid *gid, unsigned number)
 {
-    return link_local(VB_GID_ROCE_V1, NULL);
+    uint64_t guid = vb_device_guid() + number - 1;
+    for (int i = 0; i < 8; i++)
+        gid->raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
+}
+
+struct vb_gid vb_gid_infiniband(unsigned number)
+{
+    struct vb_gid gid = link_local(VB_GID_ROCE_V1, NULL);
+    give_number(&gid, number);
+    return gid;
 }
 
 /* How likely packets from here reach another host: the less, the better. */
@@ -201,6 +211,17 @@ int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
     for (int i = 0; i < found && count < capacity; i++)
         table[count++] = addresses[i].gid;
     free(addresses);
+    return count;
+}
+
+int vb_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity)
+{
+    int count = vb_gid_table(netdev, table, capacity);
+    if (count < 2)
+        return count;
+    if (memcmp(table[0].raw, table[1].raw, sizeof table[0].raw) == 0) /* there is no address */
+        give_number(&table[0], number);
+    give_number(&table[1], number);
     return count;
 }
 

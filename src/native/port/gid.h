@@ -23,9 +23,6 @@
 #define VB_PORT_RATE     "100 Gb/sec (4X EDR)" /* active_width 2 (4X), active_speed 32 (EDR) */
 #define VB_PORT_CAP_MASK "0x00010000"          /* IBV_PORT_CM_SUP */
 
-/* Of a port that looks like InfiniBand's: one subnet with this host alone. */
-#define VB_LID 1
-
 /* Readers of sysfs count the GIDs before they have a table: no more than this many are offered. */
 #define VB_GID_MAX 256
 
@@ -56,8 +53,11 @@ struct vb_gid {
  */
 int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity);
 
+/* The same of a port with another number: its own GUID is the node's and the number - 1. */
+int vb_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity);
+
 /* What an InfiniBand port without a subnet manager's doing has: fe80::/64 and the GUID. */
-struct vb_gid vb_gid_infiniband(void);
+struct vb_gid vb_gid_infiniband(unsigned number);
 
 /* Is this interface, which may be named with the label of an address, the one? NULL: each is. */
 bool vb_is_netdev(const char *netdev, const char *name);

@@ -21,8 +21,8 @@ from verbena.cli.elf import obstacle, sanitizers
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
-OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "part-id=", "fault=",
-           "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "port=",
+           "part-id=", "fault=", "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
 
 
 class ProgramError(Exception):
@@ -37,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
-        "                   [--link-layer LAYER] [--part-id N] [--fault RULES]\n"
+        "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...] [--part-id N]\n"
+        "                   [--fault RULES]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -82,6 +83,22 @@ def add_options(made: argparse.ArgumentParser) -> None:
         choices=[layer.value for layer in launch.LinkLayer],
         help="ethernet (RoCE) or infiniband: a port with a LID, for programs that name no GID; it "
         "reaches the processes of this host, and sends no packets",
+    )
+    made.add_argument(
+        "--pkeys",
+        metavar="LIST",
+        type=pkey_table,
+        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index names an entry of it "
+        "(up to 32; otherwise the default partition alone, 0xffff)",
+    )
+    made.add_argument(
+        "--port",
+        metavar="PORT",
+        action="append",
+        type=port,
+        help="once or twice, in place of --link-layer: the adapter's ports, ethernet or infiniband "
+        "with settings of their own behind it, as in ethernet,netdev=eth0 or "
+        "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001",
     )
     made.add_argument(
         "--part-id",
@@ -137,6 +154,11 @@ def parse(
     parsed = options.parse_args(ours)
     if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
         options.error("name the file to capture into: --capture FILE")
+    if parsed.port:
+        try:
+            launch.check_ports(parsed.port, parsed.link_layer)
+        except ValueError as error:
+            options.error(str(error))
     return parsed, words
 
 
@@ -152,6 +174,28 @@ def part_number(text: str) -> int:
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 32 bits")
     return value
+
+
+def pkey_table(text: str) -> list[int]:
+    try:
+        pkeys = [int(word, 0) for word in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of P_Keys, as 0xffff,0x8001 is"
+        ) from error
+    try:
+        launch.check_pkeys(pkeys)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return pkeys
+
+
+def port(text: str) -> str:
+    try:
+        launch.check_port(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def fault_rules(text: str) -> str:
@@ -268,6 +312,8 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
         spin_us=options.spin,
         netdev=options.netdev,
         link_layer=options.link_layer,
+        pkeys=options.pkeys,
+        ports=options.port,
         part_id=options.part_id,
         faults=options.fault,
         capture=options.capture,

@@ -90,6 +90,11 @@ cdef class WC:
         return self.wc.slid
 
     @property
+    def dlid_path_bits(self):
+        """UD: the path bits of the LID that it came to, of a port with an LMC; 0 on RoCE."""
+        return self.wc.dlid_path_bits
+
+    @property
     def sl(self):
         """Service level, on UD."""
         return self.wc.sl

@@ -679,6 +679,9 @@ class WC:
     def slid(self) -> int:
         """The sender's LID, on UD over InfiniBand."""
     @property
+    def dlid_path_bits(self) -> int:
+        """UD: the path bits of the LID that it came to, of a port with an LMC; 0 on RoCE."""
+    @property
     def sl(self) -> int:
         """Service level, on UD."""
     @property

@@ -120,7 +120,9 @@ static void pkeys(void)
 
     CHECK_EQ(ibv_query_pkey(context, 1, 0, &pkey), 0);
     CHECK_EQ(be16toh(pkey), 0xffff);
-    CHECK_EQ(ibv_query_pkey(context, 1, 1, &pkey), -1);
+    CHECK_EQ(ibv_query_pkey(context, 1, 31, &pkey), 0);
+    CHECK_EQ(pkey, 0);
+    CHECK_EQ(ibv_query_pkey(context, 1, 32, &pkey), -1);
     CHECK_EQ(ibv_get_pkey_index(context, 1, htobe16(0xffff)), 0);
     CHECK_EQ(ibv_get_pkey_index(context, 1, htobe16(0x7fff)), -1);
 }

@@ -88,12 +88,22 @@ static void find_again(struct vb_connection *to)
         attach(to, peer);
 }
 
+bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
+                            const struct vb_peer *peer, const struct vb_qp_shared *remote)
+{
+    const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
+
+    if (!vb_qp_port(qp)->infiniband)
+        return !port->infiniband;
+    return port->infiniband && (ah->is_global || vb_lid_is_of(port->lid, port->lmc, ah->dlid));
+}
+
 /* The first request fixes which life of the peer's QP this one is connected to. */
 static bool adopt_epoch(struct vb_connection *to)
 {
     if (to->epoch == to->remote->epoch)
         return true;
-    if (to->epoch)
+    if (to->epoch || !vb_connection_leads_to(to->qp, &to->qp->attr.ah_attr, to->peer, to->remote))
         return false;
     to->epoch = to->remote->epoch;
     to->rq_seen = atomic_load(&to->remote->rq_taken);
@@ -158,6 +168,11 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
         return VB_SILENCE_OTHER_QP;
     if (to->epoch && to->epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
+    if (!to->epoch && !vb_connection_leads_to(qp, &qp->attr.ah_attr, to->peer, remote))
+        return VB_SILENCE_PORT;
+    *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
+    if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
+        return VB_SILENCE_PKEY;
     return VB_SILENCE_NO_HELP;
 }
 
@@ -168,6 +183,14 @@ enum vb_silence vb_connection_silence(struct vb_connection *to, uint32_t *value)
     if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
     return to->peer ? silence_of_qp(to, value) : silence_of_process(to);
+}
+
+void vb_connection_count_refused(const struct vb_connection *to)
+{
+    uint32_t value;
+
+    if (to->target == to && to->peer && silence_of_qp(to, &value) == VB_SILENCE_PKEY)
+        atomic_fetch_add(&vb_shared_port(&to->peer->view, to->remote)->pkey_violations, 1);
 }
 
 /* ---- who waits in vain ---- */

@@ -65,7 +65,7 @@ static inline bool vb_connection_answers(const struct vb_connection *to)
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
            remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->number &&
-           remote->type == to->remote_type &&
+           remote->type == to->remote_type && vb_pkeys_match(qp->shared->pkey, remote->pkey) &&
            !atomic_load_explicit(&to->peer->gone, memory_order_relaxed);
 }
 
@@ -86,6 +86,14 @@ static inline bool vb_connection_ready(struct vb_connection *to)
  * some reasons have.
  */
 enum vb_silence vb_connection_silence(struct vb_connection *to, uint32_t *value);
+
+/* Is the port that the peer's QP uses behind this address? Of a GID it is the link layer that
+ * counts, of a LID whose it is. */
+bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
+                            const struct vb_peer *peer, const struct vb_qp_shared *remote);
+
+/* The peer would have dropped a packet of this QP's for its P_Key: that is counted there. */
+void vb_connection_count_refused(const struct vb_connection *to);
 
 /* A member `"deserted":[...]` of a JSON object, with a sentence for each QP that has requests or
  * receives and whose peer, on this host, is in no state to serve them: reset, destroyed, in ERR.

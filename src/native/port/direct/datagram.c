@@ -10,6 +10,7 @@
 #include "hca/multicast.h"
 #include "hca/overdue.h"
 #include "hca/refusal.h"
+#include "port/direct/connection.h"
 #include "port/direct/datagram.h"
 #include "port/direct/requester.h"
 #include "port/direct/responder.h"
@@ -99,11 +100,16 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
     } else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         lost.cause = VB_LOST_STATE;
         lost.value = state;
+    } else if (!vb_pkeys_match(qp->shared->pkey, remote->pkey)) {
+        lost.cause = VB_LOST_PKEY;
+        lost.value = qp->shared->pkey;
+        lost.wanted = remote->pkey;
+        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations, 1);
     } else {
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&to->to.peer->view.header->qkey_violations, 1);
+        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->qkey_violations, 1);
     }
     vb_lost_direct(qp, &lost);
 }
@@ -113,7 +119,8 @@ static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qke
     uint32_t state = atomic_load(&to->to.remote->state);
 
     if (VB_LIKELY(to->to.remote->type == IBV_QPT_UD && to->to.remote->qp_num == to->qp_num &&
-                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->to.remote->qkey == qkey))
+                  state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->to.remote->qkey == qkey &&
+                  vb_pkeys_match(qp->shared->pkey, to->to.remote->pkey)))
         return true;
     refused(qp, to, qkey);
     return false;
@@ -224,7 +231,10 @@ static void deliver(const struct datagram *datagram, struct destination *to)
         .extra = qp->number,
         .data = {datagram->source ? header_type(datagram->source) : 0},
     };
+    const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
+    const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
 
+    vb_cqe_name_lids(&entry, vb_qp_lid(qp, ah), ah->dlid & ((1u << (port->lmc & 7)) - 1));
     to->to.rq_seen = atomic_load(&to->to.remote->rq_taken);
     if (vb_take_recv(&to->to, &taken)) {
         vb_lost_direct(qp, &(struct vb_lost){.cause = VB_LOST_NO_RECEIVE});
@@ -292,7 +302,8 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
         struct destination to = {
             remote->qp_num, {.qp = datagram->qp, .peer = peer, .remote = remote, .target = &to.to}};
 
-        if (!datagram->qp->blocks_self || remote != datagram->qp->shared)
+        if ((!datagram->qp->blocks_self || remote != datagram->qp->shared) &&
+            vb_shared_port(&peer->view, remote)->infiniband == vb_qp_port(datagram->qp)->infiniband)
             pass_to(datagram, &to);
     }
 }
@@ -324,6 +335,18 @@ static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_c
         vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
 }
 
+static void pass_to_port(const struct datagram *datagram, struct destination *to)
+{
+    struct vb_qp *qp = datagram->qp;
+    const struct ibv_ah_attr *ah = &((const struct vb_ah *)datagram->wr->wr.ud.ah)->attr;
+
+    if (VB_LIKELY(vb_connection_leads_to(qp, ah, to->to.peer, to->to.remote)))
+        pass_to(datagram, to);
+    else
+        vb_lost_direct(
+            qp, &(struct vb_lost){.cause = VB_LOST_PORT, .from = qp->number, .to = to->qp_num});
+}
+
 static void pass_to_one(const struct datagram *datagram)
 {
     uint32_t qp_num = datagram->wr->wr.ud.remote_qpn;
@@ -331,7 +354,7 @@ static void pass_to_one(const struct datagram *datagram)
     struct destination *to = find(datagram->qp, qp_num, &cause);
 
     if (VB_LIKELY(to != NULL))
-        pass_to(datagram, to);
+        pass_to_port(datagram, to);
     else
         is_nowhere(datagram->qp, qp_num, cause);
 }
@@ -348,9 +371,10 @@ static VB_COLD int leads_nowhere(struct vb_qp *qp, const struct ibv_send_wr *wr,
 }
 
 /* A datagram fits the path MTU of the port that it leaves by, as one that is a packet does. */
-static uint32_t longest(struct vb_direct *direct, const struct ibv_ah_attr *ah)
+static uint32_t longest(const struct vb_qp *qp, const struct ibv_ah_attr *ah)
 {
-    uint32_t mtu = vb_addresses_mtu(direct->addresses, ah->is_global ? ah->grh.sgid_index : 0);
+    uint32_t mtu =
+        vb_addresses_mtu(vb_qp_port(qp)->addresses, ah->is_global ? ah->grh.sgid_index : 0);
 
     return mtu ? mtu : DATAGRAM_MAX;
 }
@@ -374,11 +398,11 @@ int vb_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct v
 
     if (!vb_local_spans(qp, wr, 0, &payload, outcome))
         return 0;
-    if (payload.total > DATAGRAM_LEAST && payload.total > longest(direct, &ah->attr))
-        return vb_refuse_length(qp, wr, payload.total, longest(direct, &ah->attr), outcome);
+    if (payload.total > DATAGRAM_LEAST && payload.total > longest(qp, &ah->attr))
+        return vb_refuse_length(qp, wr, payload.total, longest(qp, &ah->attr), outcome);
     is_local = to_group || vb_direct_is_local(direct, &ah->attr);
-    if (!is_local ||
-        (datagram.source && !vb_addresses_get(direct->addresses, ah->attr.grh.sgid_index, &source)))
+    if (!is_local || (datagram.source && !vb_addresses_get(vb_qp_port(qp)->addresses,
+                                                           ah->attr.grh.sgid_index, &source)))
         return leads_nowhere(qp, wr, &ah->attr, is_local);
     to = vb_connection_have(qp);
     if (!to)

@@ -42,11 +42,19 @@ uint64_t vb_direct_clock(const struct vb_adapter *adapter)
     return vb_direct_now();
 }
 
+static bool has_lid(const struct vb_adapter *adapter, uint16_t lid)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (vb_adapter_port_has_lid(&adapter->ports[i], lid))
+            return true;
+    return false;
+}
+
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
     if (VB_UNLIKELY(!ah->is_global))
-        return ah->dlid && ah->dlid == direct->adapter->lid;
-    return vb_addresses_has(direct->addresses, ah->grh.dgid.raw);
+        return has_lid(direct->adapter, ah->dlid);
+    return vb_addresses_any_has(direct->adapter, ah->grh.dgid.raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
@@ -229,7 +237,6 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
         return -EIO;
     }
     made->adapter = config->adapter;
-    made->addresses = config->addresses;
     made->force = config->force;
     open_locks(made);
     open_self_peer(made);

@@ -28,9 +28,8 @@
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 
 struct vb_direct_config {
-    struct vb_adapter *adapter; /* the host's, as `addresses`, which are the port's GIDs */
-    struct vb_addresses *addresses;
-    enum vb_way force; /* VB_WAY_ANY: probe */
+    struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
+    enum vb_way force;          /* VB_WAY_ANY: probe */
 };
 
 extern const struct vb_carrier vb_direct_carrier;
@@ -54,8 +53,7 @@ struct vb_direct {
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;
-    struct vb_addresses *addresses; /* the port's GIDs */
-    uint64_t probe[2];              /* what a peer reads and writes to see whether it can */
+    uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
     pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
     atomic_bool has_met_all;       /* vb_peer_meet_all */

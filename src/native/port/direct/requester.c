@@ -746,6 +746,8 @@ static VB_COLD int lose(struct vb_connection *to)
     vb_direct_count(&to->counts.lost, 1);
     if (!to->peer)
         vb_stranger_tell(to->qp, vb_qp_dest(to->qp->shared));
+    else
+        vb_connection_count_refused(to);
     return 0;
 }
 

@@ -98,16 +98,23 @@ int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
 int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
                      struct vb_outcome *outcome)
 {
-    uint64_t since = waited(to->qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
+    struct vb_qp *qp = to->qp;
+    bool is_first = qp->wait.reason != VB_WAIT_PEER;
+    uint64_t since = waited(qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
+    uint8_t turns = qp->wait.turns;
+    bool goes_on;
 
     if (to->peer && atomic_load(&to->peer->gone))
         return give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
     if (!to->peer && vb_stranger_refuse(to->qp, wr, outcome))
         return 0;
-    vb_overdue_note(to->qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, to->qp->wait.since,
-                    to->qp->wait.since + since);
-    if (to->qp->terms.timeout == 0 ||
-        has_turns_left(to->qp, vb_ack_timeout(to->qp->terms.timeout), 1u + to->qp->terms.retry_cnt))
+    vb_overdue_note(qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, qp->wait.since,
+                    qp->wait.since + since);
+    goes_on = qp->terms.timeout == 0 ||
+              has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt);
+    if (is_first || (goes_on && qp->wait.turns != turns)) /* a packet would leave now */
+        vb_connection_count_refused(to);
+    if (goes_on)
         return -EAGAIN;
     return to->peer && has_ended(to->peer)
                ? give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome)

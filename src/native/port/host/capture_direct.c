@@ -118,7 +118,7 @@ static struct payload copy_payload(const struct vb_qp *qp, const struct ibv_send
 static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
                               uint32_t dest_qp_num)
 {
-    struct vb_addresses *addresses = vb_direct_of(qp->context->adapter)->addresses;
+    struct vb_addresses *addresses = vb_qp_port(qp)->addresses;
     struct vb_path path = {
         .flow_label = ah->grh.flow_label & 0xfffff,
         .source_port = vb_roce_source_port(ah->grh.flow_label, qp->number, dest_qp_num),
@@ -256,6 +256,7 @@ static void write_request(struct vb_capture_direct *capture, const struct vb_qp 
     struct vb_piece piece = {payload->bytes, (uint32_t)payload->length};
     struct vb_capture_message message = {
         .opcode = wr->opcode,
+        .pkey = qp->shared->pkey,
         .solicited = wr->send_flags & IBV_SEND_SOLICITED,
         .imm = wr->imm_data,
         .invalidate_rkey = wr->invalidate_rkey,

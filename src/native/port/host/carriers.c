@@ -13,9 +13,11 @@ static struct vb_host *of(const struct vb_qp *qp)
     return vb_host_of(qp->context->adapter);
 }
 
-/* Does what goes to this address go direct? */
-static bool is_direct(struct vb_host *host, const struct ibv_ah_attr *ah)
+/* Does what the QP sends to this address go direct? An InfiniBand port sends no packets. */
+static bool is_direct(struct vb_host *host, const struct vb_qp *qp, const struct ibv_ah_attr *ah)
 {
+    if (VB_UNLIKELY(vb_qp_port(qp)->infiniband))
+        return !(ah->is_global && vb_gid_is_multicast(ah->grh.dgid.raw)) || !host->roce;
     if (host->packets_only)
         return false;
     return !host->roce || vb_direct_is_local(host->direct, ah);
@@ -106,13 +108,14 @@ static VB_COLD int execute_group(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                  struct vb_outcome *outcome)
 {
     struct vb_host *host = of(qp);
+    bool by_packets = host->roce && !vb_qp_port(qp)->infiniband;
 
     outcome->status = IBV_WC_SUCCESS;
-    if (host->roce)
+    if (by_packets)
         vb_roce_datagram(host->roce, qp, wr, outcome);
-    if (host->packets_only || outcome->status != IBV_WC_SUCCESS)
+    if ((by_packets && host->packets_only) || outcome->status != IBV_WC_SUCCESS)
         return 0;
-    if (host->capture && !host->roce)
+    if (host->capture && !by_packets)
         return vb_capture_direct_execute(host->capture, qp, wr, outcome);
     return vb_direct_execute(qp, wr, outcome);
 }
@@ -123,7 +126,7 @@ static int execute_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr,
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
     struct vb_host *host = of(qp);
 
-    if (is_direct(host, ah)) {
+    if (is_direct(host, qp, ah)) {
         if (VB_UNLIKELY(atomic_load_explicit(&host->went_direct, memory_order_relaxed)))
             tell_direct(host);
         if (VB_UNLIKELY(host->capture))
@@ -167,7 +170,7 @@ int vb_host_connect(struct vb_qp *qp)
         vb_qp_set_carrier(qp, &datagrams);
         return 0;
     }
-    if (is_direct(host, &qp->attr.ah_attr))
+    if (is_direct(host, qp, &qp->attr.ah_attr))
         return connect_directly(host, qp);
     error = vb_roce_connect(host->roce, qp);
     if (!error)

@@ -126,8 +126,6 @@ static int open_adapter(struct vb_host *host, const struct vb_host_config *confi
         host->adapter.segment = NULL;
         return error;
     }
-    if (config->infiniband)
-        host->adapter.lid = VB_LID;
     host->adapter.self.header->watched = vb_watch_is_on();
     host->watcher.told = mapping_changes;
     vb_watch_add(&host->watcher);
@@ -145,14 +143,51 @@ static void close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_addresses(struct vb_host *host, const struct vb_host_config *config)
+static int open_port(const struct vb_port_setting *setting, struct vb_adapter_port *port)
 {
     struct vb_gid gid;
 
-    if (!config->infiniband)
-        return vb_addresses_open(config->netdev, &host->addresses);
-    gid = vb_gid_infiniband();
-    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &host->addresses);
+    memcpy(port->pkeys, setting->pkeys, sizeof(port->pkeys));
+    port->infiniband = setting->infiniband;
+    port->lid = setting->lid;
+    port->lmc = setting->lmc;
+    if (!port->infiniband)
+        return vb_addresses_open_port(setting->netdev[0] ? setting->netdev : NULL, port->number,
+                                      &port->addresses);
+    gid = vb_gid_infiniband(port->number);
+    return vb_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
+}
+
+/* Before any peer is met. */
+static void share_port(struct vb_adapter *adapter, const struct vb_adapter_port *port)
+{
+    struct vb_port_shared *shared = &adapter->self.header->port[port->number - 1];
+
+    shared->infiniband = port->infiniband;
+    shared->lid = port->lid;
+    shared->lmc = port->lmc;
+}
+
+static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *config)
+{
+    struct vb_port_settings usual;
+    const struct vb_port_settings *settings = config->ports ? config->ports : &usual;
+    int error = 0;
+
+    vb_ports_usual(&usual);
+    adapter->port_count = settings->count;
+    for (int i = 0; i < adapter->port_count && !error; ++i) {
+        error = open_port(&settings->port[i], &adapter->ports[i]);
+        share_port(adapter, &adapter->ports[i]);
+    }
+    return error;
+}
+
+static void close_ports(struct vb_adapter *adapter)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (adapter->ports[i].addresses)
+            vb_addresses_close(adapter->ports[i].addresses);
 }
 
 /* ---- open and close, one after another ---- */
@@ -164,7 +199,6 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
     if (config->direct_only)
         return 0;
     roce.adapter = &host->adapter;
-    roce.addresses = host->addresses;
     roce.loop = config->packets_only;
     host->roce_error = vb_roce_open(&roce, &host->roce);
     if (!host->roce_error)
@@ -174,8 +208,7 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
 
 static int open_direct(struct vb_host *host, const struct vb_host_config *config)
 {
-    const struct vb_direct_config direct = {
-        .adapter = &host->adapter, .addresses = host->addresses, .force = config->copies};
+    const struct vb_direct_config direct = {.adapter = &host->adapter, .force = config->copies};
 
     return vb_direct_open(&direct, &host->direct);
 }
@@ -194,18 +227,17 @@ static void close_parts(struct vb_host *host)
     if (host->direct)
         vb_direct_close(host->direct);
     vb_capture_direct_close(host->capture);
+    close_ports(&host->adapter);
     if (host->adapter.segment)
         close_adapter(host);
-    if (host->addresses)
-        vb_addresses_close(host->addresses);
 }
 
 static int open_parts(struct vb_host *host, const struct vb_host_config *config)
 {
-    int error = open_addresses(host, config);
+    int error = open_adapter(host, config);
 
     if (!error)
-        error = open_adapter(host, config);
+        error = open_ports(&host->adapter, config);
     if (!error)
         error = open_capture(host, config);
     if (!error)
@@ -236,12 +268,21 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
 
 enum { ROCE_JSON = 8192 }; /* about 80 counters, each with its name and 20 digits at most */
 
+static bool is_infiniband(const struct vb_adapter *adapter)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (!adapter->ports[i].infiniband)
+            return false;
+    return true;
+}
+
 static const char *why_no_packets(const struct vb_host *host)
 {
     switch (host->roce_error) {
     case 0:
-        return host->adapter.lid ? "VERBENA_LINK_LAYER=infiniband has none"
-                                 : "VERBENA_PORT=direct asks for it";
+        return is_infiniband(&host->adapter)
+                   ? "an InfiniBand port has none (VERBENA_LINK_LAYER, VERBENA_PORTS)"
+                   : "VERBENA_PORT=direct asks for it";
     case -EADDRINUSE:
         return VB_ROCE_PORT_IS_TAKEN;
     default:
@@ -290,7 +331,8 @@ void vb_host_abandon(struct vb_host *host)
     if (host->roce)
         vb_roce_abandon(host->roce);
     vb_direct_abandon(host->direct);
-    vb_addresses_abandon(host->addresses);
+    for (int i = 0; i < host->adapter.port_count; ++i)
+        vb_addresses_abandon(host->adapter.ports[i].addresses);
     vb_capture_direct_close(host->capture);
     host->capture = NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "memory/watch.h"
 #include "port/direct/direct.h"
+#include "port/ports.h"
 #include "port/roce/roce.h"
 
 /* Of -EADDRINUSE. */
@@ -28,9 +29,10 @@ enum { VB_SEGMENT_PARTS = 6 };
 
 struct vb_host_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    const char *netdev;   /* the interface whose addresses are the GIDs; NULL: all */
-    bool infiniband;      /* a port with a LID, and with one GID that no interface stands behind */
-    enum vb_way copies;   /* how a peer's own memory is reached; VB_WAY_ANY: probe */
+    /* Stay the caller's; NULL: one Ethernet port. An InfiniBand port has one GID, which no
+     * interface stands behind, and reaches this host alone. */
+    const struct vb_port_settings *ports;
+    enum vb_way copies;         /* how a peer's own memory is reached; VB_WAY_ANY: probe */
     struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
     bool packets_only;          /* peers on this host are reached by packets too */
     bool direct_only;           /* and no others */
@@ -40,8 +42,7 @@ struct vb_host_config {
 
 struct vb_host {
     struct vb_adapter adapter;
-    struct vb_watcher watcher;      /* of memory that the adapter's regions stand for */
-    struct vb_addresses *addresses; /* the port's GIDs */
+    struct vb_watcher watcher; /* of memory that the adapter's regions stand for */
     struct vb_direct *direct;
     struct vb_roce *roce; /* NULL: port 4791 could not be had… */
     int roce_error;       /* …because of this; only peers on this host are reached */

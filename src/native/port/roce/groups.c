@@ -10,31 +10,43 @@
 #include "port/roce/state.h"
 
 /* Is the GID at this index one whose interface is to be joined? The same may come several times. */
-static bool is_wanted(struct vb_roce *roce, int index, bool ipv4, uint32_t *interface)
+static bool is_wanted(const struct vb_roce *roce, struct vb_addresses *addresses, int index,
+                      bool ipv4, uint32_t *interface)
 {
     struct vb_gid gid;
 
-    if (!vb_addresses_get(roce->addresses, index, &gid) || vb_gid_is_ipv4(gid.raw) != ipv4 ||
-        gid.type != VB_GID_ROCE_V2 || vb_addresses_find(roce->addresses, gid.raw) < 0)
+    if (!vb_addresses_get(addresses, index, &gid) || vb_gid_is_ipv4(gid.raw) != ipv4 ||
+        gid.type != VB_GID_ROCE_V2 || vb_addresses_find(addresses, gid.raw) < 0)
         return false;
     *interface = gid.ndev_ifindex;
     /* Without `loop` nothing that is sent to a group comes back. */
     return roce->config.loop || strcmp(gid.ndev, "lo") != 0;
 }
 
-static int join(struct vb_roce *roce, const uint8_t group[16])
+static int join_on(struct vb_roce *roce, struct vb_addresses *addresses, const uint8_t group[16])
 {
-    int count = vb_addresses_count(roce->addresses), error = 0;
+    int count = vb_addresses_count(addresses), error = 0;
     uint32_t interface;
 
     for (int n = 0; n < count && !error; ++n) {
-        if (!is_wanted(roce, n, vb_gid_is_ipv4(group), &interface))
+        if (!is_wanted(roce, addresses, n, vb_gid_is_ipv4(group), &interface))
             continue;
         error = vb_udp_join(roce->udp, group, interface);
         /* It is joined there; or the interface has just gone. */
         if (error == -EADDRINUSE || error == -ENODEV)
             error = 0;
     }
+    return error;
+}
+
+/* On the interfaces of all ports: a QP of any of them may be in the group. */
+static int join(struct vb_roce *roce, const uint8_t group[16])
+{
+    const struct vb_adapter *adapter = roce->config.adapter;
+    int error = 0;
+
+    for (int i = 0; i < adapter->port_count && !error; ++i)
+        error = join_on(roce, adapter->ports[i].addresses, group);
     return error;
 }
 
@@ -54,14 +66,22 @@ int vb_roce_join(struct vb_roce *roce, struct vb_qp *qp, const uint8_t group[16]
     }
 }
 
-void vb_roce_leave_group(struct vb_roce *roce, const uint8_t group[16])
+static void leave_on(struct vb_roce *roce, struct vb_addresses *addresses, const uint8_t group[16])
 {
-    int count = vb_addresses_count(roce->addresses);
+    int count = vb_addresses_count(addresses);
     uint32_t interface;
 
     for (int n = 0; n < count; ++n)
-        if (is_wanted(roce, n, vb_gid_is_ipv4(group), &interface))
+        if (is_wanted(roce, addresses, n, vb_gid_is_ipv4(group), &interface))
             vb_udp_leave(roce->udp, group, interface);
+}
+
+void vb_roce_leave_group(struct vb_roce *roce, const uint8_t group[16])
+{
+    const struct vb_adapter *adapter = roce->config.adapter;
+
+    for (int i = 0; i < adapter->port_count; ++i)
+        leave_on(roce, adapter->ports[i].addresses, group);
 }
 
 static void join_one(void *argument, const uint8_t group[16])

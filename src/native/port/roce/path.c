@@ -26,20 +26,21 @@ uint16_t vb_roce_source_port(uint32_t flow_label, uint32_t qp_num, uint32_t dest
 /*
  * The default GIDs, made from the GUID, are no addresses of the host: no packet can come from one.
  */
-static int find_source(struct vb_roce *roce, const struct ibv_ah_attr *attr, struct vb_gid *gid)
+static int find_source(struct vb_addresses *addresses, const struct ibv_ah_attr *attr,
+                       struct vb_gid *gid)
 {
-    if (!vb_addresses_get(roce->addresses, attr->grh.sgid_index, gid) ||
-        gid->type != VB_GID_ROCE_V2)
+    if (!vb_addresses_get(addresses, attr->grh.sgid_index, gid) || gid->type != VB_GID_ROCE_V2)
         return -EINVAL;
-    return vb_addresses_find(roce->addresses, gid->raw) < 0 ? -ENETUNREACH : 0;
+    return vb_addresses_find(addresses, gid->raw) < 0 ? -ENETUNREACH : 0;
 }
 
-int vb_path_make(struct vb_roce *roce, const struct ibv_ah_attr *attr, uint32_t qp_num,
+int vb_path_make(struct vb_roce *roce, const struct vb_qp *qp, const struct ibv_ah_attr *attr,
                  uint32_t dest_qp_num, struct vb_path *path, uint32_t *interface)
 {
     struct vb_gid source;
-    int error = find_source(roce, attr, &source);
-    uint16_t wanted = vb_roce_source_port(attr->grh.flow_label, qp_num, dest_qp_num);
+    const struct vb_adapter_port *port = vb_qp_port(qp);
+    int error = find_source(port->addresses, attr, &source);
+    uint16_t wanted = vb_roce_source_port(attr->grh.flow_label, qp->number, dest_qp_num);
 
     if (error)
         return error;
@@ -53,6 +54,7 @@ int vb_path_make(struct vb_roce *roce, const struct ibv_ah_attr *attr, uint32_t 
     /* Linux takes the route's, whatever the program asks for: many ask for 0 or 1. */
     path->hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT;
     path->sl = attr->sl;
+    path->port = port->number;
     *interface = source.ndev_ifindex;
     return 0;
 }

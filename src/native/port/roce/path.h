@@ -5,10 +5,10 @@
 #include "port/roce/roce.h"
 
 /*
- * Everything but the path MTU; `interface`: the source's. -EINVAL: the GID index is empty, of RoCE
- * v1, or made from the GUID.
+ * Of packets that leave by the QP's port. Everything but the path MTU; `interface`: the source's.
+ * -EINVAL: the GID index is empty, of RoCE v1, or made from the GUID.
  */
-int vb_path_make(struct vb_roce *roce, const struct ibv_ah_attr *attr, uint32_t qp_num,
+int vb_path_make(struct vb_roce *roce, const struct vb_qp *qp, const struct ibv_ah_attr *attr,
                  uint32_t dest_qp_num, struct vb_path *path, uint32_t *interface);
 
 #endif

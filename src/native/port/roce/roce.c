@@ -352,7 +352,7 @@ bool vb_roce_quiet(struct vb_roce *roce)
     return true;
 }
 
-static VB_COLD int decline_way(struct vb_roce *roce, struct vb_qp *qp, int error)
+static VB_COLD int decline_way(struct vb_qp *qp, int error)
 {
     unsigned index = qp->attr.ah_attr.grh.sgid_index;
     const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
@@ -375,7 +375,7 @@ static VB_COLD int decline_way(struct vb_roce *roce, struct vb_qp *qp, int error
             "the way to the peer's GID {0g} cannot be looked up: this process, or the "
             "system, has too many open files; raise `ulimit -n`, or fs.file-max",
             high, low);
-    if (!vb_addresses_active(roce->addresses))
+    if (!vb_addresses_active(vb_qp_port(qp)->addresses))
         return vb_decline(qp->context, error,
                           "no route leads from GID index {0} to the peer's GID {1g}: no interface "
                           "of this host is up, so it has no address; ip link set lo up, or that of "
@@ -391,13 +391,13 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
     uint16_t route_mtu = 0; /* gcc 12 does not see that vb_route() writes it */
-    int error = vb_path_make(roce, &qp->attr.ah_attr, qp->number, qp->shared->dest_qp_num, path,
-                             &interface);
+    int error =
+        vb_path_make(roce, qp, &qp->attr.ah_attr, qp->shared->dest_qp_num, path, &interface);
 
     if (!error)
         error = vb_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
-        return decline_way(roce, qp, error);
+        return decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
     if (path->mtu > route_mtu)
         return vb_decline(
@@ -498,12 +498,12 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
     struct vb_path path;
     uint32_t interface;
 
-    if (vb_path_make(roce, &ah->attr, qp->number, wr->wr.ud.remote_qpn, &path, &interface)) {
+    if (vb_path_make(roce, qp, &ah->attr, wr->wr.ud.remote_qpn, &path, &interface)) {
         goes_nowhere(qp, wr, &ah->attr);
         return 0;
     }
     vb_qp_count_poller(qp, true);
-    path.mtu = vb_addresses_mtu(roce->addresses, path.sgid_index);
+    path.mtu = vb_addresses_mtu(vb_qp_port(qp)->addresses, path.sgid_index);
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
     if (packet.header_length && pass_datagram(roce, &packet) == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
@@ -525,12 +525,13 @@ void vb_roce_wrapped(struct vb_roce *roce)
 
 /* ---- open and close ---- */
 
-static uint32_t interface_of(void *argument, uint8_t sgid_index)
+static uint32_t interface_of(void *argument, const struct vb_path *path)
 {
-    struct vb_roce *roce = argument;
+    const struct vb_roce *roce = argument;
+    const struct vb_adapter_port *port = vb_adapter_port(roce->config.adapter, path->port);
     struct vb_gid gid;
 
-    return vb_addresses_get(roce->addresses, sgid_index, &gid) ? gid.ndev_ifindex : 0;
+    return port && vb_addresses_get(port->addresses, path->sgid_index, &gid) ? gid.ndev_ifindex : 0;
 }
 
 static int open_udp(struct vb_roce *roce)
@@ -561,7 +562,7 @@ static bool is_own(void *argument, const uint8_t gid[16])
 {
     const struct vb_roce *roce = argument;
 
-    return vb_addresses_has(roce->addresses, gid);
+    return vb_addresses_any_has(roce->config.adapter, gid);
 }
 
 /* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
@@ -610,7 +611,6 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
     if (!made)
         return -ENOMEM;
     made->config = *config;
-    made->addresses = config->addresses;
     made->timer = made->again = UINT64_MAX;
     pthread_mutex_init(&made->lock, NULL);
     vb_wrap_init(&made->wrap);

@@ -27,8 +27,7 @@ struct vb_text;
 struct vb_wrap;
 
 struct vb_roce_config {
-    struct vb_adapter *adapter;
-    struct vb_addresses *addresses; /* stay the caller's; the port's thread keeps them up to date */
+    struct vb_adapter *adapter; /* the port's thread keeps the GID tables of its ports up to date */
     struct vb_engine_config engine;
     uint16_t port;     /* 0: 4791 */
     unsigned without;  /* enum vb_udp_without */
@@ -37,7 +36,7 @@ struct vb_roce_config {
     const struct vb_capture_config *capture; /* or NULL */
     /* Addresses or the port's state changed: called from the port's thread, without the lock, for
      * IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE and IBV_EVENT_PORT_ERR. May be NULL. */
-    void (*event)(void *argument, enum ibv_event_type type);
+    void (*event)(void *argument, uint8_t port_num, enum ibv_event_type type);
     /* A line about packets that were refused, at most one a second, under the lock. May be NULL. */
     void (*log)(void *argument, const char *line);
     void *argument;

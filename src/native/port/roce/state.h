@@ -22,7 +22,6 @@ struct vb_roce_log {
 
 struct vb_roce {
     struct vb_roce_config config;
-    struct vb_addresses *addresses;
     struct vb_wrap wrap;
 
     pthread_mutex_t lock;    /* engine, udp, steer, and what follows */

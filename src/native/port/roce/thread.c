@@ -67,7 +67,7 @@ static void drain(int fd)
         return;
 }
 
-static void report(struct vb_roce *roce, unsigned changes)
+static void report(struct vb_roce *roce, uint8_t port_num, unsigned changes)
 {
     static const struct {
         unsigned change;
@@ -80,7 +80,7 @@ static void report(struct vb_roce *roce, unsigned changes)
 
     for (size_t i = 0; i < sizeof(events) / sizeof(*events) && roce->config.event; ++i)
         if (changes & events[i].change)
-            roce->config.event(roce->config.argument, events[i].type);
+            roce->config.event(roce->config.argument, port_num, events[i].type);
 }
 
 enum turn { NOTHING_CAME, SINGLES_CAME, BULK_CAME, MORE_WAITS };
@@ -224,11 +224,15 @@ static void attend(struct vb_roce *roce, struct looks *looks)
 
 static void serve_addresses(struct vb_roce *roce)
 {
-    unsigned changes = vb_addresses_update(roce->addresses);
+    const struct vb_adapter *adapter = roce->config.adapter;
 
-    if (changes & VB_GIDS_CHANGED)
-        vb_roce_join_again(roce);
-    report(roce, changes);
+    for (int i = 0; i < adapter->port_count; ++i) {
+        unsigned changes = vb_addresses_update(adapter->ports[i].addresses);
+
+        if (changes & VB_GIDS_CHANGED)
+            vb_roce_join_again(roce);
+        report(roce, adapter->ports[i].number, changes);
+    }
 }
 
 static void handle(struct vb_roce *roce, enum source source, struct looks *looks)
@@ -285,6 +289,16 @@ static void *run(void *argument)
 
 /* ---- start and stop ---- */
 
+static int watch_addresses(struct vb_roce *roce)
+{
+    const struct vb_adapter *adapter = roce->config.adapter;
+    int error = 0;
+
+    for (int i = 0; i < adapter->port_count && !error; ++i)
+        error = watch(roce, vb_addresses_fd(adapter->ports[i].addresses), FROM_ADDRESSES, EPOLLIN);
+    return error;
+}
+
 static int open_descriptors(struct vb_roce *roce)
 {
     int error;
@@ -301,7 +315,7 @@ static int open_descriptors(struct vb_roce *roce)
     if (!error)
         error = watch(roce, vb_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
     if (!error)
-        error = watch(roce, vb_addresses_fd(roce->addresses), FROM_ADDRESSES, EPOLLIN);
+        error = watch_addresses(roce);
     if (!error)
         error = watch(roce, vb_udp_fd(roce->udp), FROM_UDP, EPOLLIN | EPOLLONESHOT);
     return error;

@@ -74,7 +74,7 @@ struct vb_udp_config {
     void (*refused)(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen);
     /* The interface of an own GID, for destinations that need one (link-local, multicast); 0: the
      * system's choice. From any thread. May be NULL. */
-    uint32_t (*interface)(void *argument, uint8_t sgid_index);
+    uint32_t (*interface)(void *argument, const struct vb_path *path);
     void *argument;
 };
 

@@ -89,7 +89,7 @@ static uint32_t interface_of(const struct vb_udp *udp, const struct vb_path *pat
 {
     if (!is_scoped(path->dgid) || !udp->config.interface)
         return 0;
-    return udp->config.interface(udp->config.argument, path->sgid_index);
+    return udp->config.interface(udp->config.argument, path);
 }
 
 /* False: no datagram can go there from here. */

@@ -388,7 +388,7 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
     uint32_t host = vb_jack_host_of(attr->grh.dgid.raw);
     struct vb_gid source;
 
-    if (!vb_addresses_get(connect->addresses, attr->grh.sgid_index, &source))
+    if (!vb_addresses_get(connect->adapter.ports[0].addresses, attr->grh.sgid_index, &source))
         return -EINVAL;
     if (host == UINT32_MAX && !vb_gid_is_multicast(attr->grh.dgid.raw))
         return -ENETUNREACH;
@@ -593,7 +593,7 @@ static bool is_own(void *argument, const uint8_t gid[16])
 {
     const struct vb_connect *connect = argument;
 
-    return vb_addresses_has(connect->addresses, gid);
+    return vb_addresses_any_has(&connect->adapter, gid);
 }
 
 static const struct vb_port port = {
@@ -620,7 +620,8 @@ static int open_addresses(struct vb_connect *connect)
     vb_jack_ipv4(jack->host, gid[0].raw);
     vb_jack_link_local(jack->host, gid[1].raw);
     vb_jack_ipv4(jack->host, gid[2].raw);
-    return vb_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), jack->mtu, &connect->addresses);
+    return vb_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), jack->mtu,
+                              &connect->adapter.ports[0].addresses);
 }
 
 static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
@@ -642,6 +643,8 @@ static void close_adapter(struct vb_connect *connect)
 {
     struct vb_heap *segment = connect->adapter.segment;
 
+    if (connect->adapter.ports[0].addresses)
+        vb_addresses_close(connect->adapter.ports[0].addresses);
     vb_adapter_destroy(&connect->adapter);
     vb_heap_destroy(segment);
 }
@@ -650,19 +653,15 @@ static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
 {
     bool needs_acks = connect->jack->congestion->kind == VB_CONGESTION_HPCC;
     struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
-    int error = open_addresses(connect);
+    int error = open_adapter(connect, heap);
 
     if (error)
         return error;
-    error = open_adapter(connect, heap);
-    if (error) {
-        vb_addresses_close(connect->addresses);
-        return error;
-    }
-    error = vb_engine_create(&connect->adapter, &config, &connect->engine);
+    error = open_addresses(connect);
+    if (!error)
+        error = vb_engine_create(&connect->adapter, &config, &connect->engine);
     if (error) {
         close_adapter(connect);
-        vb_addresses_close(connect->addresses);
         return error;
     }
     vb_engine_set_own(connect->engine, is_own, connect);
@@ -714,7 +713,6 @@ void vb_connect_close(struct vb_connect *connect)
     vb_guard_stop();
     vb_engine_destroy(connect->engine);
     close_adapter(connect);
-    vb_addresses_close(connect->addresses);
     vb_timers_free(&connect->paced);
     vb_wrap_fini(&connect->wrap);
     free(connect);

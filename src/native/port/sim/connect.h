@@ -23,7 +23,6 @@ struct vb_connect {
     struct vb_jack *jack;
     struct vb_plug plug;
     struct vb_engine *engine;
-    struct vb_addresses *addresses;   /* the port's GIDs */
     struct vb_qp *held;               /* their packets wait for credits: the engine makes no more */
     struct vb_qp *attended;           /* requests that wait, or queues to flush */
     struct vb_timers paced;           /* of all connections (connect_state.h) */

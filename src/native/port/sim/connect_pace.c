@@ -69,8 +69,7 @@ static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
 {
     struct vb_packet packet = {.reason = VB_PACKET_NEW};
 
-    vb_congestion_write_notice(packet.header, vb_engine_pkey(connect->engine),
-                               qp->shared->dest_qp_num);
+    vb_congestion_write_notice(packet.header, vb_qp_pkey(qp), qp->shared->dest_qp_num);
     emit_cnp(connect, qp, &packet);
 }
 
@@ -117,8 +116,7 @@ static void send_telemetry(struct vb_connect *connect, const struct vb_qp *qp, u
 {
     struct vb_packet packet = {.reason = VB_PACKET_NEW};
 
-    vb_congestion_write_telemetry(packet.header, vb_engine_pkey(connect->engine),
-                                  qp->shared->dest_qp_num, psn);
+    vb_congestion_write_telemetry(packet.header, vb_qp_pkey(qp), qp->shared->dest_qp_num, psn);
     connect->telemetry = VB_LETTER_BRINGS;
     connect->trail = &vb_connect_place_of(qp)->rate.hpcc->received;
     emit_cnp(connect, qp, &packet);

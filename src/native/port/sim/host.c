@@ -420,8 +420,7 @@ static void send_notice(struct vb_sim_qp *qp)
 
     if (!at)
         return;
-    vb_congestion_write_notice(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
-                               qp->shared.dest_qp_num);
+    vb_congestion_write_notice(at->header, vb_qp_pkey(&qp->qp), qp->shared.dest_qp_num);
     send_cnp(qp, at, packet);
 }
 
@@ -435,8 +434,7 @@ static void send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
         return;
     *trail = qp->reaction->rate.hpcc->received;
     at->bytes += VB_HPCC_BYTES;
-    vb_congestion_write_telemetry(at->header, vb_engine_pkey(vb_sim_qp_host(qp)->engine),
-                                  qp->shared.dest_qp_num, psn);
+    vb_congestion_write_telemetry(at->header, vb_qp_pkey(&qp->qp), qp->shared.dest_qp_num, psn);
     send_cnp(qp, at, packet);
 }
 

@@ -267,6 +267,7 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
     qp->terms.rnr_retry = 7;
     made->shared.type = (uint8_t)type;
     made->shared.qkey = QKEY;
+    made->shared.pkey = VB_PKEY_DEFAULT;
     made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     made->shared.established = 1; /* no event tells of it */
     atomic_store(&made->shared.state, IBV_QPS_RTS);

@@ -13,11 +13,12 @@
 #include <unistd.h>
 
 #include "port/gid.h"
+#include "port/ports.h"
 #include "preload/paths/cpus.h"
 #include "preload/paths/tree.h"
 
 #define DEVICE   "/sys/class/infiniband/" VB_DEVICE_NAME "/"
-#define PORT     DEVICE "ports/1/"
+#define PORT     DEVICE "ports/%u/"
 #define UVERBS   "/sys/class/infiniband_verbs/" VB_UVERBS_NAME "/"
 #define DEV_NODE "/dev/infiniband/" VB_UVERBS_NAME
 
@@ -50,19 +51,21 @@ static const struct entry constants[] = {
     {DEVICE "device/uevent", VB_NODE_FILE, "DRIVER=verbena\n"},
     {DEVICE "device/net", VB_NODE_DIR, NULL},
 
-    {PORT "rate", VB_NODE_FILE, VB_PORT_RATE "\n"},
-    {PORT "lid_mask_count", VB_NODE_FILE, "0\n"},
-    {PORT "sm_sl", VB_NODE_FILE, "0\n"},
-    {PORT "cap_mask", VB_NODE_FILE, VB_PORT_CAP_MASK "\n"},
-    {PORT "pkeys/0", VB_NODE_FILE, "0xffff\n"},
-    {PORT "hw_counters/lifespan", VB_NODE_FILE, "10\n"},
-
     {UVERBS "ibdev", VB_NODE_FILE, VB_DEVICE_NAME "\n"},
     {UVERBS "abi_version", VB_NODE_FILE, "1\n"},
     {UVERBS "dev", VB_NODE_FILE, STRING(VB_UVERBS_MAJOR) ":" STRING(VB_UVERBS_MINOR) "\n"},
     {UVERBS "device", VB_NODE_LINK, DEVICE "device"},
     {"/sys/class/infiniband_verbs/abi_version", VB_NODE_FILE, "6\n"},
     {DEV_NODE, VB_NODE_DEVICE, NULL},
+};
+
+static const struct {
+    const char *name, *text;
+} port_constants[] = {
+    {"rate", VB_PORT_RATE "\n"},
+    {"sm_sl", "0\n"},
+    {"cap_mask", VB_PORT_CAP_MASK "\n"},
+    {"hw_counters/lifespan", "10\n"},
 };
 
 static const char *const zero_counters[] = {
@@ -118,14 +121,22 @@ static bool add_constants(struct vb_tree *tree)
     return true;
 }
 
-static bool add_counters(struct vb_tree *tree)
+/* A file of a port. */
+static bool add_of_port(struct vb_tree *tree, unsigned number, const char *name, const char *text)
 {
     char path[128];
-    for (size_t i = 0; i < COUNT(zero_counters); i++) {
-        snprintf(path, sizeof path, PORT "%s", zero_counters[i]);
-        if (!vb_tree_add(tree, path, VB_NODE_FILE, "0\n"))
+    snprintf(path, sizeof path, PORT "%s", number, name);
+    return vb_tree_add(tree, path, VB_NODE_FILE, text);
+}
+
+static bool add_port_constants(struct vb_tree *tree, unsigned number)
+{
+    for (size_t i = 0; i < COUNT(port_constants); i++)
+        if (!add_of_port(tree, number, port_constants[i].name, port_constants[i].text))
             return false;
-    }
+    for (size_t i = 0; i < COUNT(zero_counters); i++)
+        if (!add_of_port(tree, number, zero_counters[i], "0\n"))
+            return false;
     return true;
 }
 
@@ -162,17 +173,17 @@ static bool add_gid_value(struct vb_tree *tree, const char *path, const uint8_t 
     return vb_tree_add(tree, path, VB_NODE_FILE, text);
 }
 
-static bool add_gid(struct vb_tree *tree, int index, const struct vb_gid *gid)
+static bool add_gid(struct vb_tree *tree, unsigned number, int index, const struct vb_gid *gid)
 {
     char path[128];
-    snprintf(path, sizeof path, PORT "gids/%d", index);
+    snprintf(path, sizeof path, PORT "gids/%d", number, index);
     if (!add_gid_value(tree, path, gid->raw))
         return false;
-    snprintf(path, sizeof path, PORT "gid_attrs/types/%d", index);
+    snprintf(path, sizeof path, PORT "gid_attrs/types/%d", number, index);
     const char *type = gid->type == VB_GID_ROCE_V1 ? "IB/RoCE v1\n" : "RoCE v2\n";
     if (!vb_tree_add(tree, path, VB_NODE_FILE, type))
         return false;
-    snprintf(path, sizeof path, PORT "gid_attrs/ndevs/%d", index);
+    snprintf(path, sizeof path, PORT "gid_attrs/ndevs/%d", number, index);
     return gid->ndev_ifindex == 0 || add_file(tree, path, "%s\n", gid->ndev);
 }
 
@@ -187,57 +198,74 @@ static bool add_ndev(struct vb_tree *tree, const struct vb_gid *gid)
     return vb_tree_add(tree, path, VB_NODE_LINK, target);
 }
 
-/* As the library has it (dropin/settings.h). */
-static const char *netdev(void)
+static const char *netdev_of(const struct vb_port_setting *port)
 {
-    const char *name = getenv("VERBENA_NETDEV");
-    return name && *name ? name : NULL;
-}
-
-/* VERBENA_LINK_LAYER, as the library has it. */
-static bool is_infiniband(void)
-{
-    const char *layer = getenv("VERBENA_LINK_LAYER");
-    return layer && strcmp(layer, "infiniband") == 0;
+    return port->netdev[0] ? port->netdev : NULL;
 }
 
 /* As it is when the program first looks. */
-static bool add_state(struct vb_tree *tree)
+static bool add_state(struct vb_tree *tree, unsigned number, const struct vb_port_setting *port)
 {
-    bool active = is_infiniband() || vb_port_is_active(netdev());
-    return vb_tree_add(tree, PORT "state", VB_NODE_FILE, active ? "4: ACTIVE\n" : "1: DOWN\n") &&
-           vb_tree_add(tree, PORT "phys_state", VB_NODE_FILE,
-                       active ? "5: LinkUp\n" : "3: Disabled\n");
+    bool active = port->infiniband || vb_port_is_active(netdev_of(port));
+    return add_of_port(tree, number, "state", active ? "4: ACTIVE\n" : "1: DOWN\n") &&
+           add_of_port(tree, number, "phys_state", active ? "5: LinkUp\n" : "3: Disabled\n");
 }
 
-static bool add_link_layer(struct vb_tree *tree)
+static bool add_link_layer(struct vb_tree *tree, unsigned number,
+                           const struct vb_port_setting *port)
 {
-    bool infiniband = is_infiniband();
-    const char *lid = infiniband ? "0x" STRING(VB_LID) "\n" : "0x0\n";
-    return vb_tree_add(tree, PORT "link_layer", VB_NODE_FILE,
-                       infiniband ? "InfiniBand\n" : "Ethernet\n") &&
-           vb_tree_add(tree, PORT "lid", VB_NODE_FILE, lid) &&
-           vb_tree_add(tree, PORT "sm_lid", VB_NODE_FILE, lid);
+    char lid[16], lmc[16];
+    snprintf(lid, sizeof lid, "0x%x\n", port->lid);
+    snprintf(lmc, sizeof lmc, "%u\n", port->lmc);
+    return add_of_port(tree, number, "link_layer",
+                       port->infiniband ? "InfiniBand\n" : "Ethernet\n") &&
+           add_of_port(tree, number, "lid", lid) && add_of_port(tree, number, "sm_lid", lid) &&
+           add_of_port(tree, number, "lid_mask_count", lmc);
 }
 
-static bool add_gids(struct vb_tree *tree)
+static bool add_pkeys(struct vb_tree *tree, unsigned number, const struct vb_port_setting *port)
+{
+    char path[128];
+    bool added = true;
+    for (int i = 0; added && i < VB_MAX_PKEYS; i++) {
+        snprintf(path, sizeof path, PORT "pkeys/%d", number, i);
+        added = add_file(tree, path, "0x%04x\n", port->pkeys[i]);
+    }
+    return added;
+}
+
+static bool add_gids(struct vb_tree *tree, unsigned number, const struct vb_port_setting *port)
 {
     struct vb_gid only;
-    if (is_infiniband()) {
-        only = vb_gid_infiniband();
-        return add_gid(tree, 0, &only);
+    if (port->infiniband) {
+        only = vb_gid_infiniband(number);
+        return add_gid(tree, number, 0, &only);
     }
     struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
-    int count = table ? vb_gid_table(netdev(), table, VB_GID_MAX) : -1;
+    int count = table ? vb_gid_table_of(netdev_of(port), number, table, VB_GID_MAX) : -1;
     bool added = count > 0 && add_ndev(tree, &table[0]);
     for (int i = 0; added && i < count; i++)
-        added = add_gid(tree, i, &table[i]);
+        added = add_gid(tree, number, i, &table[i]);
     free(table);
+    return added;
+}
+
+/* The same settings as the library has, which complains of those that are not understood. */
+static bool add_ports(struct vb_tree *tree)
+{
+    struct vb_port_settings settings;
+    bool added = true;
+    vb_ports_read(&settings);
+    for (unsigned number = 1; added && number <= settings.count; number++) {
+        const struct vb_port_setting *port = &settings.port[number - 1];
+        added = add_port_constants(tree, number) && add_state(tree, number, port) &&
+                add_link_layer(tree, number, port) && add_pkeys(tree, number, port) &&
+                add_gids(tree, number, port);
+    }
     return added;
 }
 
 bool vb_contents_add(struct vb_tree *tree)
 {
-    return add_constants(tree) && add_counters(tree) && add_identity(tree) && add_cpus(tree) &&
-           add_state(tree) && add_link_layer(tree) && add_gids(tree);
+    return add_constants(tree) && add_identity(tree) && add_cpus(tree) && add_ports(tree);
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ports of an adapter, which count from 1. The host (port/host) or the simulated one (port/sim)
+ * fills them in before the first context is open; nothing of them but the GID table, which has its
+ * own lock, changes after that. Everything that a port number leads to is read through here.
+ */
+#ifndef VB_HCA_ADAPTER_PORT_H
+#define VB_HCA_ADAPTER_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hca/layout.h"
+
+struct vb_addresses; /* port/address.h */
+
+enum { VB_PKEY_DEFAULT = 0xffff };
+
+struct vb_adapter_port {
+    uint8_t number;
+    bool infiniband;                /* the link layer; Ethernet: RoCE, which is addressed by GIDs */
+    uint8_t lmc;                    /* an InfiniBand port has 2^lmc LIDs, … */
+    uint16_t lid;                   /* …of which this is the first; 0: Ethernet */
+    uint16_t pkeys[VB_MAX_PKEYS];   /* a QP's pkey_index names an entry; 0: it is empty */
+    struct vb_addresses *addresses; /* its GID table, state and MTU; NULL: nobody asks */
+};
+
+/* One port, Ethernet, in the default partition. */
+static inline void vb_adapter_ports_default(struct vb_adapter_port ports[VB_MAX_PORTS])
+{
+    for (int i = 0; i < VB_MAX_PORTS; ++i)
+        ports[i] = (struct vb_adapter_port){.number = (uint8_t)(i + 1), .pkeys = {VB_PKEY_DEFAULT}};
+}
+
+/* All P_Keys but those of partition 0 (IBA 10.9.1.1). */
+static inline bool vb_pkey_is_valid(uint16_t pkey)
+{
+    return pkey & 0x7fff;
+}
+
+/* One partition, and not both limited members of it (IBA 10.9.3). */
+static inline bool vb_pkeys_match(uint16_t one, uint16_t other)
+{
+    return ((one ^ other) & 0x7fff) == 0 && ((one | other) & 0x8000);
+}
+
+/* Why two do not match. */
+static inline const char *vb_pkeys_differ(uint16_t one, uint16_t other)
+{
+    return (one ^ other) & 0x7fff ? "two partitions" : "two limited members of one partition";
+}
+
+/* Is this LID one of the port's? */
+static inline bool vb_adapter_port_has_lid(const struct vb_adapter_port *port, uint16_t lid)
+{
+    return port->infiniband && vb_lid_is_of(port->lid, port->lmc, lid);
+}
+
+#endif

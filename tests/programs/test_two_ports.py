@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An adapter with two ports, of each pair of link layers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Run
+from tests.support import clean_environment, own_network, verbena_command
+
+Find = Callable[[str], str]
+
+ETHERNET, INFINIBAND = "ethernet", "infiniband"
+LAYERS = [(one, other) for one in (ETHERNET, INFINIBAND) for other in (ETHERNET, INFINIBAND)]
+NAMES = {ETHERNET: "Ethernet", INFINIBAND: "InfiniBand"}
+
+# A QP of each kind on one port, and its peer on another; with the peer's LID, or its GID.
+PROGRAM = """
+import json, sys
+from verbena import verbs
+from verbena.verbs import LinkLayer, QPType
+
+kind, port, other, lid = QPType[sys.argv[1]], *map(int, sys.argv[2:5])
+bits = int(sys.argv[5])
+with verbs.open_device("verbena0") as ctx:
+    pd, cq, recv_cq = ctx.alloc_pd(), ctx.create_cq(64), ctx.create_cq(64)
+    here, there = (pd.create_qp(send_cq=cq, recv_cq=recv_cq, qp_type=kind) for _ in range(2))
+    mr = pd.alloc(8192, 7)
+
+    def address(of, towards, dlid, path_bits):
+        if ctx.query_port(of).link_layer == LinkLayer.INFINIBAND:
+            return verbs.AHAttr(
+                dlid=dlid, is_global=False, port_num=of, src_path_bits=path_bits
+            )
+        return verbs.AHAttr(dgid=ctx.query_gid(towards, 0), port_num=of)
+
+    ways = ((here, there, port, other, lid, bits),
+            (there, here, other, port, ctx.query_port(port).lid or 1, 0))
+    for qp, peer, of, towards, dlid, path_bits in ways:
+        qp.to_init(of)
+        if kind == QPType.UD:
+            qp.to_rtr()
+            qp.to_rts()
+        else:
+            qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=address(of, towards, dlid, path_bits),
+                      path_mtu=verbs.MTU.MTU_1024)
+            qp.to_rts(timeout=8, retry_cnt=1)
+        assert qp.query().port_num == of
+    there.recv(mr, 0, 4096)
+    if kind == QPType.UD:
+        ah = pd.create_ah(address(port, other, lid, bits))
+        here.send(mr, 4096, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=0x11111111)
+    else:
+        here.send(mr, 4096, 8)
+    (sent,) = cq.wait(1, 20)
+    text = ""
+    try:
+        sent.raise_for_status()
+    except verbs.CompletionError as error:
+        text = str(error)
+    came = [wc for wc in recv_cq.wait(1, 0.3) if wc.is_success]
+    print(json.dumps([sent.status.name, [[wc.slid, wc.dlid_path_bits] for wc in came], text]))
+"""
+
+
+def child(program: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*own_network(), sys.executable, "-c", program, *arguments],
+        env=clean_environment() | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def talk(
+    ports: str, kind: str, port: int, other: int, lid: int = 0, bits: int = 0, **settings: str
+) -> tuple[str, list[list[int]], str]:
+    arguments = (kind, *map(str, (port, other, lid, bits)))
+    done = child(PROGRAM, *arguments, VERBENA_PORTS=ports, **settings)
+    assert done.returncode == 0, done.stderr
+    status, came, text = json.loads(done.stdout)
+    return status, came, text
+
+
+def options(layers: tuple[str, str]) -> tuple[str, ...]:
+    return tuple(word for layer in layers for word in ("--port", layer))
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+def test_ibv_devinfo_shows_both(
+    verbena_run: Run, debian_program: Find, layers: tuple[str, str]
+) -> None:
+    text = verbena_run(debian_program("ibv_devinfo"), options=options(layers)).stdout
+    words = [line.split() for line in text.splitlines()]
+    found = {word[0]: [w[1] for w in words if w and w[0] == word[0]] for word in words if word}
+    assert found["phys_port_cnt:"] == ["2"]
+    assert found["link_layer:"] == [NAMES[layer] for layer in layers]
+    lids = [str(n + 1) if layer == INFINIBAND else "0" for n, layer in enumerate(layers)]
+    assert found["port_lid:"] == lids
+
+
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+def test_sysfs_shows_both(verbena_run: Run, layers: tuple[str, str]) -> None:
+    names = "link_layer,lid,lid_mask_count,state,pkeys/0,pkeys/31,rate,counters/port_xmit_data"
+    files = f"/sys/class/infiniband/verbena0/ports/{{1,2}}/{{{names}}}"
+    lines = verbena_run("bash", "-c", f"cat {files}", options=options(layers)).stdout.split("\n")
+    for n, layer in enumerate(layers):
+        own = lines[8 * n : 8 * n + 8]
+        assert own[0] == NAMES[layer]
+        assert own[1] == (f"0x{n + 1:x}" if layer == INFINIBAND else "0x0")
+        assert own[2:6] == ["0", "4: ACTIVE", "0xffff", "0x0000"]
+    command = "ls /sys/class/infiniband/verbena0/ports; cat /sys/class/infiniband/*/ports/2/gids/0"
+    first, second, gid = verbena_run("bash", "-c", command, options=options(layers)).stdout.split()
+    assert (first, second, len(gid)) == ("1", "2", 39)
+
+
+def test_rdma_and_devices_show_both(verbena_run: Run) -> None:
+    ports = options((ETHERNET, INFINIBAND))
+    links = json.loads(verbena_run("rdma", "-j", "link", options=ports).stdout)
+    assert [link["port"] for link in links] == [1, 2]
+    assert ["netdev" in link for link in links] == [True, False]
+    (device,) = json.loads(verbena_run(*verbena_command("devices", "--json"), options=ports).stdout)
+    assert [port["link_layer"] for port in device["ports"]] == ["Ethernet", "Infiniband"]
+    assert [gid["type"] for gid in device["ports"][1]["gids"]] == ["IB"]
+
+
+@pytest.mark.parametrize("port", ["roce", "auto"])
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+def test_a_qp_uses_either_port(port: str, layers: tuple[str, str], kind: str) -> None:
+    for number, layer in enumerate(layers, 1):
+        lid = number if layer == INFINIBAND else 0
+        status, came, text = talk(";".join(layers), kind, number, number, lid, VERBENA_PORT=port)
+        assert (status, len(came)) == ("SUCCESS", 1), text
+
+
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+def test_two_infiniband_ports_reach_each_other(kind: str) -> None:
+    status, came, text = talk("infiniband;infiniband,lid=0x40,lmc=3", kind, 1, 2, 0x42)
+    assert (status, len(came)) == ("SUCCESS", 1), text
+    if kind == "UD":
+        assert came == [[1, 2]]  # slid, and the path bits of the LID that it came to
+        assert talk("infiniband;infiniband,lid=0x40,lmc=3", kind, 2, 1, 1, 5)[1] == [[0x45, 0]]
+
+
+def test_a_lid_leads_to_no_other_port() -> None:
+    status, came, text = talk("infiniband;infiniband", "RC", 1, 2, 1)
+    assert (status, came) == ("RETRY_EXC_ERR", [])
+    assert "it uses another port than the one that the address leads to" in text
+    assert talk("infiniband;infiniband", "UD", 1, 2, 1)[:2] == ("SUCCESS", [])
+
+
+def test_an_ethernet_and_an_infiniband_port_do_not_meet() -> None:
+    status, came, _ = talk("ethernet;infiniband", "RC", 1, 2)
+    assert (status, came) == ("RETRY_EXC_ERR", [])
+
+
+def test_an_address_of_another_port_is_refused() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+qp = ctx.alloc_pd().create_qp(send_cq=ctx.create_cq(8))
+qp.to_init(2)
+qp.to_rtr(dest_qp_num=1, ah_attr=verbs.AHAttr(dgid=ctx.query_gid(1, 0)))
+"""
+    done = child(program, VERBENA_PORTS="ethernet;ethernet")
+    assert "port_num (ah_attr.port_num) is 1, and the QP was given port 2" in done.stderr
+
+
+def test_an_address_handle_of_another_port_is_refused() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+pd = ctx.alloc_pd()
+qp = pd.create_qp(send_cq=ctx.create_cq(8), qp_type=verbs.QPType.UD)
+qp.to_init(1)
+qp.to_rtr()
+qp.to_rts()
+ah = pd.create_ah(dlid=2, is_global=False, port_num=2)
+qp.send(pd.alloc(64, 1), 0, 8, ah=ah, remote_qpn=1, remote_qkey=1)
+"""
+    done = child(program, VERBENA_PORTS="ethernet;infiniband")
+    assert "(wr.ud.ah) is of port 2, and the QP was given port 1 in INIT" in done.stderr
+
+
+def test_the_gid_table_has_entries_of_both_ports() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+assert ctx.query_device().phys_port_cnt == 2
+table = ctx.query_gid_table()
+assert {entry.port_num for entry in table} == {1, 2}
+guids = [ctx.query_gid(1, 1).raw[8:], ctx.query_gid(2, 0).raw[8:]]
+first, second = (int.from_bytes(guid, "big") for guid in guids)
+print(second - first, hex(ctx.query_pkey(2, 0)), hex(ctx.query_pkey(1, 0)))
+"""
+    done = child(program, VERBENA_PORTS="ethernet;infiniband,pkeys=0x8001+0xffff")
+    assert done.stdout == "1 0x8001 0xffff\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ports", "complaint"),
+    [
+        (("--port", "token-ring"), "a port is ethernet or infiniband, not 'token-ring'"),
+        (("--port", "ethernet,lid=3"), "an ethernet port has netdev, pkeys"),
+        (("--port", "infiniband,lid=0xc000"), "lid is from 1 to 49151, not 0xc000"),
+        (("--port", "infiniband,lid=3,lmc=1"), "with lmc=1 it is a multiple of 2"),
+        (("--port", "infiniband,lid=x"), "'x' is not a number"),
+        (("--port", "ethernet") * 3, "an adapter has 1 to 2 ports, not 3"),
+        (("--port", "ethernet", "--link-layer", "infiniband"), "leave link_layer out"),
+    ],
+)
+def test_a_port_that_is_none_is_refused(
+    verbena_run: Run, ports: tuple[str, ...], complaint: str
+) -> None:
+    done = verbena_run("true", options=ports)
+    assert done.returncode == 2
+    assert complaint in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "ports",
+    ["token-ring", "ethernet;", "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
+     "infiniband,lid=2;infiniband,lid=2", "ethernet,lid=3", "infiniband,netdev=lo"],
+)  # fmt: skip
+def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
+    program = "from verbena import verbs; print(verbs.open_device().query_device().phys_port_cnt)"
+    done = child(program, VERBENA_PORTS=ports)
+    assert f"VERBENA_PORTS={ports} is not understood and ignored; it may be" in done.stderr
+    assert done.stdout == "1\n"

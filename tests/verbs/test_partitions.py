@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P_Keys: which QPs talk to each other (IBA 10.9.3), directly, by LID and by packets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import clean_environment, own_network
+
+pytestmark = pytest.mark.not_simulated("P_Keys are settings of processes of this host")
+
+# Two QPs of one process, with the pkey_index that is asked for, and one message between them.
+PROGRAM = """
+import json, sys
+from verbena import verbs
+from verbena.verbs import AccessFlags, LinkLayer, QPType
+
+kind, first, second = QPType[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3])
+with verbs.open_device("verbena0") as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
+    recv_cq = ctx.create_cq(64)
+    here, there = (pd.create_qp(send_cq=cq, recv_cq=recv_cq, qp_type=kind) for _ in range(2))
+    mr = pd.alloc(8192, 7)
+    port = ctx.query_port(1)
+    lid = port.lid if port.link_layer == LinkLayer.INFINIBAND else 0
+    gid = ctx.query_gid(1, 0)
+    attr = verbs.AHAttr(dlid=lid, is_global=False) if lid else verbs.AHAttr(dgid=gid)
+    for qp, peer, index in ((here, there, first), (there, here, second)):
+        qp.to_init(pkey_index=index, access=AccessFlags.REMOTE_WRITE)
+        if kind == QPType.UD:
+            qp.to_rtr()
+            qp.to_rts()
+        else:
+            qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=attr, path_mtu=verbs.MTU.MTU_1024)
+            qp.to_rts(timeout=8, retry_cnt=2)
+    there.recv(mr, 0, 4096)
+    if kind == QPType.UD:
+        ah = pd.create_ah(attr)
+        here.send(mr, 4096, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=0x11111111)
+    else:
+        here.send(mr, 4096, 8)
+    (sent,) = cq.wait(1, 20)
+    text = ""
+    try:
+        sent.raise_for_status()
+    except verbs.CompletionError as error:
+        text = str(error)
+    came = recv_cq.wait(1, 0.3)
+    print(json.dumps([sent.status.name, len([wc for wc in came if wc.is_success]), text,
+                      ctx.query_port(1).bad_pkey_cntr]))
+"""
+PKEYS = "0xffff,0x8001,0x0001,0x8002"
+WAYS = {
+    "directly": {"VERBENA_PORT": "auto"},
+    "by packets": {"VERBENA_PORT": "roce"},
+    "by LID": {"VERBENA_LINK_LAYER": "infiniband"},
+}
+FULL, LIMITED, OTHER = 1, 2, 3
+
+
+def child(program: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*own_network(), sys.executable, "-c", program, *arguments],
+        env=clean_environment() | {"VERBENA_PKEYS": PKEYS} | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def talk(way: str, kind: str, first: int, second: int) -> tuple[str, int, str, int]:
+    """The sender's status, how many messages arrived, the error's text, and the port's count."""
+    done = child(PROGRAM, kind, str(first), str(second), **WAYS[way])
+    assert done.returncode == 0, done.stderr
+    status, came, text, count = json.loads(done.stdout)
+    return status, came, text, count
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+@pytest.mark.parametrize("pair", [(FULL, FULL), (FULL, LIMITED), (LIMITED, FULL)])
+def test_members_of_a_partition_talk(way: str, kind: str, pair: tuple[int, int]) -> None:
+    assert talk(way, kind, *pair) == ("SUCCESS", 1, "", 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pair", [(LIMITED, LIMITED), (FULL, OTHER), (0, FULL)])
+@pytest.mark.parametrize("kind", ["UC", "UD"])
+def test_what_does_not_match_is_dropped_and_counted(
+    way: str, kind: str, pair: tuple[int, int]
+) -> None:
+    assert talk(way, kind, *pair) == ("SUCCESS", 0, "", 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pair", [(LIMITED, LIMITED), (FULL, OTHER)])
+def test_a_reliable_request_across_partitions_is_not_answered(
+    way: str, pair: tuple[int, int]
+) -> None:
+    status, came, text, count = talk(way, "RC", *pair)
+    assert (status, came) == ("RETRY_EXC_ERR", 0)
+    assert count >= 3  # retry_cnt is 2
+    if way != "by packets":
+        assert count == 3
+        assert "drops this QP's packets for their P_Key" in text
+        assert ("limited members" in text) == (pair == (LIMITED, LIMITED))
+
+
+def test_a_qp_names_an_entry_that_is_there() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+qp = ctx.alloc_pd().create_qp(send_cq=ctx.create_cq(8))
+"""
+    done = child(program + "qp.to_init(pkey_index=4)")
+    assert "pkey_index is 4, and that entry of port 1's P_Key table is empty" in done.stderr
+    done = child(program + "qp.to_init(pkey_index=32)")
+    assert "pkey_index is 32 and may be 0 to 31" in done.stderr
+
+
+def test_the_table_is_shown() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+assert ctx.query_port(1).pkey_tbl_len == ctx.query_device().max_pkeys == 32
+print([hex(ctx.query_pkey(1, i)) for i in (0, 1, 2, 3, 4, 31)])
+"""
+    assert child(program).stdout == "['0xffff', '0x8001', '0x1', '0x8002', '0x0', '0x0']\n"
+
+
+@pytest.mark.parametrize("table", ["0x8000", "0", "0xffff,", "0x10000", "a", ",".join("1" * 33)])
+def test_a_table_that_is_none_is_ignored_with_a_line(table: str) -> None:
+    program = "from verbena import verbs; print(hex(verbs.open_device().query_pkey(1, 0)))"
+    done = child(program, VERBENA_PKEYS=table)
+    assert f"VERBENA_PKEYS={table} is not understood and ignored; it may be up to 32" in done.stderr
+    assert done.stdout == "0xffff\n"
