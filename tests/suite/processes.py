@@ -27,7 +27,9 @@ def start(
 ) -> subprocess.Popen[str]:
     """Starts it in a group of its own, which whoever calls this ends (end_group)."""
     return subprocess.Popen(
-        verbena_command("run", *options, "--", *program), start_new_session=True, **surroundings(env)
+        verbena_command("run", *options, "--", *program),
+        start_new_session=True,
+        **surroundings(env),
     )
 
 

@@ -59,7 +59,6 @@ with verbs.open_device("verbena0") as ctx:
     assert any(counted["engine"].values()) == (value == "roce")
 
 
-@pytest.mark.not_simulated("it has no UDP port and no steering")
 def test_a_datagram_without_a_receive_request_is_counted_and_told_in_the_log() -> None:
     program = """
 import time
