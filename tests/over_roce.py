@@ -18,8 +18,8 @@ import pytest
 
 from tests.support import ROOT, own_network
 
-# An interface that can send to groups, which loopback cannot, with an address of each IP version. In
-# its first second Linux loses what goes from it to IPv6 groups, though it says UP.
+# An interface that can send to groups, which loopback cannot, with an address of each IP version.
+# In its first second Linux loses what goes from it to IPv6 groups, though it says UP.
 LINK = """
 ip link add eth0 mtu 9000 type veth peer name eth1 mtu 9000 && ip link set eth1 up &&
 ip link set eth0 addrgenmode none && ip link set eth0 up &&
@@ -30,7 +30,7 @@ SECONDS = 660  # more than any test's own limit, which the second pytest enforce
 
 
 def is_elsewhere(item: pytest.Item) -> bool:
-    """Whether this process cannot run the test; with VERBENA_PORT=roce it can, in a debugger too."""
+    """Whether this process cannot run the test; with VERBENA_PORT=roce it can, also with --pdb."""
     by_packets = os.environ.get("VERBENA_PORT") == "roce"
     return item.get_closest_marker("over_roce") is not None and not by_packets
 

@@ -34,8 +34,8 @@ def ud_pair(make_pair: MakePair) -> Pair:
 
 
 def source(side: Side, group: bytes) -> int:
-    """The index of a source GID; over RoCE a member on this host gets the packet that leaves it, which
-    needs an address of the group's IP version."""
+    """The index of a source GID; over RoCE a member on this host gets the packet that
+    leaves it, which needs an address of the group's IP version."""
     if not OVER_ROCE:
         return GUID_MADE
     is_ipv4 = verbs.Gid(group).is_ipv4_mapped
