@@ -24,6 +24,8 @@ SOAK ?=
 VALIDATE ?=
 # Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
 MODEL ?=
+# Arguments of scripts/mutate.py: make mutation MUTATION="-n 10 --seed 2"
+MUTATION ?=
 # Arguments for python -m benchmarks: make bench BENCH="--quick"
 BENCH ?=
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
@@ -38,7 +40,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak sanitize sanitize-threads wheel wheel-portable clean FORCE
+.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -108,6 +110,9 @@ worlds: build/stamps/installed ## Ten thousand simulated worlds by chance; WORLD
 
 soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
 	$(VENV)/bin/python -m tests.soak $(SOAK)
+
+mutation: build/stamps/installed ## Small changes in src/native by chance, and which of them no C test notices; writes docs/mutation.md
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python scripts/mutate.py --page docs/mutation.md $(MUTATION)
 
 # auditwheel names the oldest C library that the wheel runs with: an index takes no plain linux_x86_64.
 wheel: build/stamps/wheel-venv ## Build a wheel into dist/, for the C library of this machine or newer

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import over_roce
 from tests.suite import processes
 from tests.support import SANITIZED, end_group, load_script
 
@@ -28,18 +29,39 @@ def pytest_report_header() -> str:
         return f"verbena: {error}"
 
 
+SECOND = pytest.StashKey[over_roce.Second]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SECOND] = over_roce.Second(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[SECOND].stop()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out, in place of skips, tests that have no meaning on a simulated fabric or over a
-    build with sanitizers; pytest counts them as deselected."""
-    left_out = [item for item in items if has_no_meaning(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not has_no_meaning(item)]
+    """Leaves out, in place of skips, tests that have no meaning over a build with sanitizers;
+    pytest counts them as deselected. What another process runs comes last, so that no fixture of
+    this one is kept for it."""
+    if SANITIZED:
+        left_out = [item for item in items if item.get_closest_marker("not_sanitized")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+    items.sort(key=over_roce.is_elsewhere)
 
 
-def has_no_meaning(item: pytest.Item) -> bool:
-    if SANITIZED and item.get_closest_marker("not_sanitized"):
-        return True
-    return is_simulated(item) and is_impossible(item)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Has a test over RoCE run by the second pytest, which also limits its time."""
+    if not over_roce.is_elsewhere(item):
+        return None
+    item.config.hook.pytest_timeout_cancel_timer(item=item)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in item.config.stash[SECOND].run(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,26 +76,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             report.outcome = "failed"
             report.longrepr = f"the skip's reason {reason!r} {wrong} (scripts/check_skips.py)"
     return report
-
-
-def is_simulated(item: pytest.Item) -> bool:
-    """Whether the fixture `port` of tests/verbs, or `where` of tests/aio, is a simulated fabric."""
-    from verbena.sim.loop import Loop
-
-    params = parameters(item)
-    return params.get("port") == "sim" or params.get("where") is Loop
-
-
-def is_impossible(item: pytest.Item) -> bool:
-    """All hosts of a simulated fabric are in one process; a marker tells what else is not there."""
-    marker = item.get_closest_marker("not_simulated")
-    if marker is not None and not marker.args:
-        raise pytest.UsageError(f"{item.nodeid}: not_simulated needs a reason")
-    return marker is not None or parameters(item).get("processes") == "two processes"
-
-
-def parameters(item: pytest.Item) -> dict[str, object]:
-    return getattr(getattr(item, "callspec", None), "params", {})
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import ports_of, value
 from tests.verbs.conftest import Pair, two_hosts
 from tests.verbs.side import DEVICE, Side
 from verbena import aio
@@ -54,7 +55,28 @@ class Where:
         return self.hosts["far"].here() if self.hosts else nullcontext()
 
 
-@pytest.fixture(params=[asyncio.SelectorEventLoop, OtherClock, uvloop_loop, Loop])
+# A port decides which descriptors a loop watches; that each kind of loop watches them is shown
+# directly, and that packets wake one up needs one kind.
+LOOPS: dict[str, tuple[NewLoop, ...]] = {
+    "direct": (asyncio.SelectorEventLoop, OtherClock, uvloop_loop),
+    "roce": (asyncio.SelectorEventLoop,),
+    "sim": (Loop,),
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on each kind of loop, over each port where it means something (tests/ports.py)."""
+    ports = ports_of(metafunc, "where")
+    if ports:
+        values = [
+            value(port, loop, id=f"{port}-{loop.__name__.lstrip('_')}")
+            for port in ports
+            for loop in LOOPS[port]
+        ]
+        metafunc.parametrize("where", values, indirect=True)
+
+
+@pytest.fixture
 def where(request: pytest.FixtureRequest) -> Iterator[Where]:
     if request.param is not Loop:
         yield Where(request.param)

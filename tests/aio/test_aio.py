@@ -97,13 +97,13 @@ def test_a_datagram_is_awaited(run: Run) -> None:
     far.close()
 
 
-@pytest.mark.not_simulated("a request takes virtual time, for which one has to wait")
+@pytest.mark.direct_only("by packets a request takes time, for which one has to wait")
 def test_a_completion_that_is_there_costs_no_suspension(ends: AsyncEnds) -> None:
     operation = ends.qp.write(ends.near.mr, *ends.far.region(), length=8)
     assert steps(operation) == 0
 
 
-@pytest.mark.not_simulated("a request takes virtual time, for which one has to wait")
+@pytest.mark.direct_only("by packets a request takes time, for which one has to wait")
 def test_a_completion_in_an_iteration_costs_no_suspension(ends: AsyncEnds) -> None:
     ends.near.qp.write(ends.near.mr, *ends.far.region(), length=8, wr_id=3)
     assert steps(ends.near_cq.__anext__()) == 0
@@ -170,7 +170,7 @@ async def take_own_writes(ends: AsyncEnds, count: int) -> None:
         assert (await anext(ends.near_cq)).wr_id == number
 
 
-@pytest.mark.not_simulated("each request waits for virtual time")
+@pytest.mark.direct_only("by packets each request has to be waited for")
 def test_a_turn_given_to_others_loses_no_completion(ends: AsyncEnds) -> None:
     """A task may be cancelled there."""
     for number in range(1000):
@@ -857,7 +857,7 @@ GONE = (
 )
 
 
-@pytest.mark.not_simulated("there a peer is known by its packets alone")
+@pytest.mark.direct_only("by packets a peer that is gone is known by its silence alone")
 @pytest.mark.parametrize("name", ["recv", "send", "write", "read"])
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_a_timeout_says_that_the_peers_qp_is_gone(

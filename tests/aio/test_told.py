@@ -73,7 +73,7 @@ def test_a_failure_that_nobody_awaits_is_told(run: Run, ends: AsyncEnds) -> None
     assert context["exception"].status == verbs.WCStatus.REM_ACCESS_ERR
 
 
-@pytest.mark.not_simulated("the request fails in virtual time, for which nobody waits")
+@pytest.mark.direct_only("by packets the request fails later, and nobody waits for that")
 def test_a_failure_is_told_when_the_queue_is_closed(run: Run, ends: AsyncEnds) -> None:
     told: list[dict[str, Any]] = []
 
@@ -98,7 +98,7 @@ CLOSERS: dict[str, Callable[[AsyncEnds], None]] = {
 }
 
 
-@pytest.mark.not_simulated("the request fails in virtual time, for which nobody waits")
+@pytest.mark.direct_only("by packets the request fails later, and nobody waits for that")
 @pytest.mark.parametrize("close", CLOSERS.values(), ids=CLOSERS.keys())
 def test_a_failure_is_told_by_whatever_closes_the_queue(
     run: Run, ends: AsyncEnds, close: Callable[[AsyncEnds], None]

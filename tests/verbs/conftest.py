@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import ports_of, value
 from tests.sim.fabrics import star
 from tests.verbs.side import DEVICE, Host, RemoteSide, Side
 from verbena import verbs
@@ -30,6 +31,7 @@ class Pair:
 
 
 MakePair = Callable[..., Pair]
+PROCESSES = ("one process", "two processes")
 
 
 def two_hosts() -> Hosts:
@@ -41,7 +43,8 @@ def two_hosts() -> Hosts:
 
 @dataclass
 class Port:
-    """What carries the requests: ``direct``, or packets over a simulated fabric (``sim``)."""
+    """What carries the requests: ``direct``, RoCE packets of this host to itself (``roce``), or
+    packets over a simulated fabric (``sim``)."""
 
     kind: str
     hosts: Hosts | None = None
@@ -51,11 +54,29 @@ class Port:
         return self.hosts["far"].here() if self.hosts else nullcontext()
 
 
-@pytest.fixture(params=["direct", "sim"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test over each port where it means something (tests/ports.py). All hosts of a simulated
+    fabric are in one process, so there ``processes`` has one value."""
+    ports = ports_of(metafunc, "port")
+    if ports and "processes" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "port, processes",
+            [
+                value(port, port, processes)
+                for port in ports
+                for processes in PROCESSES[: 1 if port == "sim" else 2]
+            ],
+            indirect=True,
+        )
+    elif ports:
+        metafunc.parametrize("port", [value(port, port) for port in ports], indirect=True)
+
+
+@pytest.fixture
 def port(request: pytest.FixtureRequest) -> Iterator[Port]:
     """The kind of port that carries the requests; on ``sim`` the test itself is on a host."""
-    if request.param == "direct":
-        yield Port("direct")
+    if request.param != "sim":
+        yield Port(request.param)
         return
     hosts = two_hosts()
     with hosts[DEVICE].here():
@@ -92,7 +113,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["one process", "two processes"])
+@pytest.fixture
 def processes(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

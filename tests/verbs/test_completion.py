@@ -27,7 +27,7 @@ def test_an_empty_queue_polls_empty(near: Side) -> None:
     assert near.cq.poll() == []
 
 
-@pytest.mark.not_simulated("requests take virtual time, which a poll alone does not wait for")
+@pytest.mark.direct_only("by packets requests take time, which a poll alone does not wait for")
 @pytest.mark.parametrize("most", [1, 5, 16, 40])
 def test_poll_takes_at_most_what_is_asked(near: Side, far: Side, most: int) -> None:
     write(near, far, 50)
@@ -36,7 +36,7 @@ def test_poll_takes_at_most_what_is_asked(near: Side, far: Side, most: int) -> N
     assert len(near.wait(50 - most)) == 50 - most
 
 
-@pytest.mark.not_simulated("requests take virtual time, which a poll alone does not wait for")
+@pytest.mark.direct_only("by packets requests take time, which a poll alone does not wait for")
 def test_poll_fills_an_array(near: Side, far: Side) -> None:
     write(near, far, 20)
     out = np.zeros(64, verbs.wc_dtype)

@@ -60,7 +60,7 @@ with verbs.open_device("verbena0") as ctx:
     assert counted["direct"]["writes"] == (value != "roce")
 
 
-@pytest.mark.not_simulated("what goes there are packets")
+@pytest.mark.direct_only("all else goes by packets")
 def test_what_goes_direct_is_counted_by_what_was_asked_for(ctx: verbs.Context) -> None:
     def counted() -> dict[str, int]:
         now = (ctx.counters() or {})["direct"]
@@ -84,7 +84,6 @@ def test_what_goes_direct_is_counted_by_what_was_asked_for(ctx: verbs.Context) -
         assert counted() == expected
 
 
-@pytest.mark.not_simulated("it has no UDP port and no steering")
 def test_a_datagram_without_a_receive_request_is_counted_and_told_in_the_log() -> None:
     program = """
 import time

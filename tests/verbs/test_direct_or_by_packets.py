@@ -60,8 +60,6 @@ for wc in cq.wait(8, 30):
 """
 )
 
-pytestmark = pytest.mark.not_simulated("it compares two ports of processes of this host")
-
 
 def ended(program: str, port: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

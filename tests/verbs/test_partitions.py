@@ -11,8 +11,6 @@ import pytest
 
 from tests.support import clean_environment, own_network
 
-pytestmark = pytest.mark.not_simulated("P_Keys are settings of processes of this host")
-
 # Two QPs of one process, with the pkey_index that is asked for, and one message between them.
 PROGRAM = """
 import json, sys

@@ -256,7 +256,7 @@ def test_a_list_of_requests_is_one_posting(pair: Pair) -> None:
     assert int.from_bytes(pair.far.bytes_at(0, 8), "little") == 5
 
 
-@pytest.mark.not_simulated("the last WRITE is under way when it completes")
+@pytest.mark.direct_only("by packets the last WRITE is under way when it completes")
 def test_uc_sends_and_writes(make_pair: MakePair) -> None:
     pair = make_pair(qp_type="UC")
     pair.near.fill(TEXT)

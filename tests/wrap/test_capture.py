@@ -38,6 +38,16 @@ def test_an_empty_capture_can_be_read(tmp_path: Path, debian_program: Callable[[
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_each_packet_of_a_direct_capture_has_the_paths_traffic_class_and_hop_limit(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "out.pcapng"
+    write_packets(file)
+    headers = [frame[14:] for frame in frames(file)]
+    ipv4 = {(header[1], header[8]) for header in headers if header[0] >> 4 == 4}
+    assert ipv4 == {(0x6A, 17)}  # test_capture.c's path
+
+
 def test_an_earlier_capture_is_emptied(tmp_path: Path) -> None:
     file = tmp_path / "out.pcapng"
     write_packets(file)

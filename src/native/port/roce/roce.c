@@ -479,11 +479,11 @@ static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
-/* To a group it still goes within the host. */
-static VB_COLD void goes_nowhere(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                                 const struct ibv_ah_attr *ah)
+/* To a group it still goes within the host, unless this host's members too get it by the packet. */
+static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
+                                 const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
 {
-    if (!vb_gid_is_multicast(ah->grh.dgid.raw))
+    if (roce->config.loop || !vb_gid_is_multicast(ah->grh.dgid.raw))
         vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
                                            .from = qp->number,
                                            .to = wr->wr.ud.remote_qpn,
@@ -499,7 +499,7 @@ int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_se
     uint32_t interface;
 
     if (vb_path_make(roce, qp, &ah->attr, wr->wr.ud.remote_qpn, &path, &interface)) {
-        goes_nowhere(qp, wr, &ah->attr);
+        goes_nowhere(roce, qp, wr, &ah->attr);
         return 0;
     }
     vb_qp_count_poller(qp, true);

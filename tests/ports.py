@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Over which ports a test of tests/verbs and tests/aio runs: the conftest.py there asks.
+
+A test runs directly, over RoCE and on a simulated fabric. Two markers say that it means something
+on fewer of them, with a reason: `not_simulated` and `direct_only`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+PORTS = ("direct", "roce", "sim")
+FEWER = {"not_simulated": ("direct", "roce"), "direct_only": ("direct",)}
+OVER_ROCE = (pytest.mark.over_roce,)
+
+
+def ports_of(metafunc: pytest.Metafunc, fixture: str) -> tuple[str, ...]:
+    """Those that `fixture` stands for in this test; none if the test does not take it, or gives it
+    a value of its own."""
+    found = {name: metafunc.definition.get_closest_marker(name) for name in FEWER}
+    for name, marker in found.items():
+        if marker is not None and not marker.args:
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: {name} needs a reason")
+    if fixture not in metafunc.fixturenames or is_given(metafunc, fixture):
+        if any(found.values()):
+            raise pytest.UsageError(
+                f"{metafunc.definition.nodeid} does not use the fixture {fixture!r}, so its marker"
+                f" {next(name for name in found if found[name])} says nothing: remove it"
+            )
+        return ()
+    kept = [FEWER[name] for name, marker in found.items() if marker]
+    return tuple(port for port in PORTS if all(port in ports for ports in kept))
+
+
+def is_given(metafunc: pytest.Metafunc, fixture: str) -> bool:
+    """Whether the test's own `parametrize` has a value for it."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        if fixture in (names.replace(",", " ").split() if isinstance(names, str) else names):
+            return True
+    return False
+
+
+def value(port: str, *values: Any, id: str | None = None) -> Any:
+    """A value of parametrize that belongs to this port."""
+    return pytest.param(*values, id=id, marks=OVER_ROCE if port == "roce" else ())
