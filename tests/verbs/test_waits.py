@@ -266,3 +266,36 @@ def test_no_wait_of_a_closed_object_is_ended(ctx: verbs.Context, kind: str) -> N
     made.close()
     with pytest.raises(verbs.VerbsError, match="is closed"):
         made.cancel_wait()
+
+
+# At the end of its time a wait looks once more, and finds what it was not woken for.
+LONG = 10.0
+
+
+@ONE_THREAD
+def test_all_that_sleep_on_one_queue_are_woken_by_what_comes_at_once(local_pair: Pair) -> None:
+    """One event tells of several completions, and only one of the threads finds it."""
+    near, far = local_pair.near, local_pair.far
+    waiters, rounds = 4, 50
+    took: list[float] = []
+    begun = threading.Barrier(waiters + 1)
+
+    def wait() -> None:
+        for _ in range(rounds):
+            begun.wait()
+            since = time.monotonic()
+            near.cq.wait_one(LONG, spin=0)
+            took.append(time.monotonic() - since)
+
+    threads = [threading.Thread(target=wait) for _ in range(waiters)]
+    for thread in threads:
+        thread.start()
+    for _ in range(rounds):
+        begun.wait()
+        time.sleep(0.002)  # most of them sleep now
+        for _ in range(waiters):
+            near.qp.write(near.mr, *far.region(), length=8)
+    for thread in threads:
+        thread.join()
+    assert len(took) == waiters * rounds
+    assert max(took) < LONG / 2

@@ -48,9 +48,13 @@ cdef int _raised(int fd) except -1:
 
 @cython.final
 cdef class Waits:
-    """The threads that wait inside calls on one object, and how another thread ends that."""
+    """The threads that wait inside calls on one object, and how another thread ends that.
 
-    cdef list threads
+    Several may sleep on one descriptor, whose event only the first of them finds. So who leaves
+    passes on: one of the others wakes up, and looks at what may be left.
+    """
+
+    cdef list threads  # of each its identifier, and `endings` when it began
     cdef uint64_t endings
     cdef int bell  # an eventfd, which wakes those that sleep; -1 until somebody does
 
@@ -64,16 +68,31 @@ cdef class Waits:
 
     cdef uint64_t _enter(self) except? 0xffffffff:
         """What `_check` needs of a wait that begins; `_leave` ends it."""
-        self.threads.append(PyThread_get_thread_ident())
+        self.threads.append((PyThread_get_thread_ident(), self.endings))
         return self.endings
 
     cdef int _leave(self) except -1:
-        self.threads.remove(PyThread_get_thread_ident())
-        cdef uint64_t rung
-        if self.bell >= 0 and not self.threads:
-            if read_fd(self.bell, &rung, sizeof(rung)) < 0:
-                pass  # it is empty: nobody rang meanwhile
+        this = PyThread_get_thread_ident()
+        for i in reversed(range(len(self.threads))):
+            if self.threads[i][0] == this:
+                del self.threads[i]
+                break
+        if not self.threads:
+            self._silence()
+        elif self.bell >= 0:
+            os.eventfd_write(self.bell, 1)
         return 0
+
+    cdef int _silence(self) except -1:
+        """The bell is heard: it rings no more."""
+        cdef uint64_t rung
+        if self.bell >= 0 and read_fd(self.bell, &rung, sizeof(rung)) < 0:
+            pass  # it is empty: nobody rang meanwhile
+        return 0
+
+    cdef bint _are_all_told(self) except -1:
+        """Whoever was told to end has left."""
+        return all([began == self.endings for _, began in self.threads])
 
     cdef int _check(self, uint64_t endings) except -1:
         """Raises VerbsError when the wait that began with it has been ended."""
@@ -93,7 +112,10 @@ cdef class Waits:
             except OSError:  # no descriptor is left: `endings` is looked at now and then
                 if longest_ms < 0 or longest_ms > BELL_LESS_MS:
                     longest_ms = BELL_LESS_MS
-        return _readable(fd, self.bell, deadline, longest_ms)
+        cdef int woken = _readable(fd, self.bell, deadline, longest_ms)
+        if self.endings == endings and self._are_all_told():
+            self._silence()
+        return woken
 
     cdef int _end(self) except -1:
         self.endings += 1
@@ -103,7 +125,8 @@ cdef class Waits:
 
     cdef bint _has_this_thread(self) except -1:
         """True in a signal's handler, or a finalizer, that such a wait called."""
-        return PyThread_get_thread_ident() in self.threads
+        this = PyThread_get_thread_ident()
+        return any([thread == this for thread, _ in self.threads])
 
 cdef str _LET_IT_END = "let it end first"
 cdef str _END_IT = (
