@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "hca/adapter.h"
@@ -69,41 +68,6 @@ static void say_gid(struct vb_text *text, const uint64_t half[2])
     vb_text_add(text, "%s", name);
 }
 
-static void say_number(struct vb_text *text, char as, uint64_t number)
-{
-    switch (as) {
-    case 'i':
-        vb_text_add(text, "%" PRId64, (int64_t)number);
-        break;
-    case 'x':
-        vb_text_add(text, "0x%" PRIx64, number);
-        break;
-    case 'n':
-        vb_text_add(text, "%s", (const char *)(uintptr_t)number);
-        break;
-    case 's':
-        vb_text_add(text, "%s", vb_state_name(number));
-        break;
-    case 't':
-        vb_text_add(text, "%s", vb_type_name(number));
-        break;
-    case 'o':
-        vb_text_add(text, "%s", vb_opcode_name(number));
-        break;
-    case 'a':
-        vb_say_access(text, number);
-        break;
-    case 'v':
-        vb_say_version(text, number);
-        break;
-    case 'm':
-        vb_say_mask(text, number);
-        break;
-    default:
-        vb_text_add(text, "%" PRIu64, number);
-    }
-}
-
 /* Each {digit} or {digit letter} becomes its number, all else stays. */
 static int render(const struct vb_declined *declined, char *out, size_t size)
 {
@@ -117,7 +81,7 @@ static int render(const struct vb_declined *declined, char *out, size_t size)
         if (as == 'g' && open[1] - '0' + 1 < VB_DECLINE_NUMBERS)
             say_gid(&text, &declined->number[open[1] - '0']);
         else
-            say_number(&text, as, declined->number[open[1] - '0']);
+            vb_say_number(&text, as, declined->number[open[1] - '0']);
         at = open + (as ? 4 : 3);
     }
     vb_text_add(&text, "%s", at);

@@ -7,52 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hca/checks.h"
 #include "hca/layout.h"
-
-enum vb_check {
-    VB_CHECK_OK = 0,
-    /* a local key (`side` local) or a remote one */
-    VB_CHECK_KEY,              /* names no region */
-    VB_CHECK_PD,               /* region and QP are in different protection domains */
-    VB_CHECK_RANGE,            /* outside the region */
-    VB_CHECK_ACCESS,           /* the region does not grant it */
-    VB_CHECK_LOCAL = 0x10,     /* added to the four above: the requester's own key */
-    VB_CHECK_RECV = 0x20,      /* added to the four above: the receive request's key */
-    VB_CHECK_QP_ACCESS = 0x40, /* the remote QP's access flags do not grant it */
-    VB_CHECK_ALIGNMENT,        /* atomic not on 8 bytes */
-    VB_CHECK_RECV_TOO_SHORT,   /* `count`: more packets of the message were to follow */
-    VB_CHECK_RNR,              /* no receive request within the retries */
-    VB_CHECK_NO_ANSWER,        /* the peer did not answer within the retries */
-    VB_CHECK_PEER_DIED,
-    VB_CHECK_MEMORY_GONE, /* registered, but no longer mapped or of another kind; `count` 1: it was
-                           * unmapped, whatever is there now (gone.h) */
-    VB_CHECK_RD_ATOMIC,   /* max_rd_atomic or max_dest_rd_atomic is 0 */
-    VB_CHECK_TOO_LONG,    /* message longer than the transport carries */
-    VB_CHECK_ATOMIC_LENGTH, /* local element of an atomic shorter than 8 bytes */
-    VB_CHECK_FLUSHED,
-    VB_CHECK_CQ_OVERRUN,
-    VB_CHECK_LOCAL_MEMORY_GONE, /* the same of the request's own buffer */
-    VB_CHECK_RECV_MEMORY_GONE,  /* of a receive request's buffer, found when it was polled */
-    VB_CHECK_NO_ROOM,           /* no memory for a copy through the peer's help */
-    /* packets only */
-    VB_CHECK_SEQUENCE_RETRIES, /* packets or responses went missing more often than retry_cnt */
-    VB_CHECK_REFUSED,          /* the peer's NAK; `count` is its code (enum vb_nak) */
-    VB_CHECK_BAD_RESPONSE,     /* a response that does not fit the request; `count`: its opcode */
-    VB_CHECK_BAD_SEQUENCE,     /* a request packet in the wrong place; `count`: its opcode */
-    VB_CHECK_BAD_LENGTH,       /* payload and announced length do not agree */
-    VB_CHECK_TOO_MANY_READS,   /* more READs and atomics than max_dest_rd_atomic */
-    VB_CHECK_INVALIDATE,       /* the key to invalidate is none that may be */
-    /* XRC: `count` is the SRQ's number */
-    VB_CHECK_XRC_SRQ,    /* the target QP's process has no XRC SRQ of this number */
-    VB_CHECK_XRC_DOMAIN, /* it is of another XRC domain than the target QP */
-    VB_CHECK_XRC_BUSY,   /* the message before, to another SRQ, has not ended */
-    /* memory windows */
-    VB_CHECK_WINDOW_QP, /* bound through another QP, or before this one was reset */
-    VB_CHECK_BIND,      /* `count`: enum vb_bind_problem; `key`: the region's lkey */
-    VB_CHECK_PLACEMENT, /* packets only: a FLUSH for nothing, or what is reserved; `count`: FETH */
-    /* The peer's process uses another layout: `count`; `addr` is its version (vb_say_version). */
-    VB_CHECK_OTHER_BUILD,
-};
 
 /* By packets: what the peer said last (`heard_psn`, `heard_us`). */
 enum vb_heard {

@@ -66,6 +66,35 @@ const char *vb_opcode_name(uint64_t opcode)
     return entry(names, COUNT(names), opcode, "unknown");
 }
 
+const char *vb_request_name(uint64_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return "WRITE";
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+        return "SEND";
+    case IBV_WR_RDMA_READ:
+        return "READ";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return "compare-and-swap";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return "fetch-and-add";
+    case IBV_WR_ATOMIC_WRITE:
+        return "atomic write";
+    case IBV_WR_FLUSH:
+        return "FLUSH";
+    case IBV_WR_LOCAL_INV:
+        return "LOCAL_INV";
+    case IBV_WR_BIND_MW:
+        return "BIND_MW";
+    default:
+        return "request";
+    }
+}
+
 const char *vb_status_name(uint64_t status)
 {
     static const char *const names[] = {
@@ -168,4 +197,39 @@ void vb_say_version(struct vb_text *text, uint64_t characters)
         vb_text_add(text, "version %s", name);
     else
         vb_text_add(text, "an older version");
+}
+
+void vb_say_number(struct vb_text *text, char as, uint64_t number)
+{
+    switch (as) {
+    case 'i':
+        vb_text_add(text, "%" PRId64, (int64_t)number);
+        break;
+    case 'x':
+        vb_text_add(text, "0x%" PRIx64, number);
+        break;
+    case 'n':
+        vb_text_add(text, "%s", (const char *)(uintptr_t)number);
+        break;
+    case 's':
+        vb_text_add(text, "%s", vb_state_name(number));
+        break;
+    case 't':
+        vb_text_add(text, "%s", vb_type_name(number));
+        break;
+    case 'o':
+        vb_text_add(text, "%s", vb_opcode_name(number));
+        break;
+    case 'a':
+        vb_say_access(text, number);
+        break;
+    case 'v':
+        vb_say_version(text, number);
+        break;
+    case 'm':
+        vb_say_mask(text, number);
+        break;
+    default:
+        vb_text_add(text, "%" PRIu64, number);
+    }
 }

@@ -2,7 +2,9 @@
 #include "hca/text.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 void vb_text_add(struct vb_text *text, const char *format, ...)
 {
@@ -19,4 +21,18 @@ void vb_text_add(struct vb_text *text, const char *format, ...)
         wrote = text->left ? (int)text->left - 1 : 0;
     text->at += wrote;
     text->left -= (size_t)wrote;
+}
+
+void vb_text_fill(struct vb_text *text, const char *format, vb_text_value *value, const void *of)
+{
+    const char *open, *close;
+
+    while ((open = strchr(format, '{')) && (close = strchr(open, '}'))) {
+        bool as = close - open > 2 && close[-2] == ':';
+
+        vb_text_add(text, "%.*s", (int)(open - format), format);
+        value(text, open + 1, (size_t)(close - open - (as ? 3 : 1)), as ? close[-1] : '\0', of);
+        format = close + 1;
+    }
+    vb_text_add(text, "%s", format);
 }

@@ -14,4 +14,10 @@ struct vb_text {
 void vb_text_add(struct vb_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Adds what the name between braces stands for; `as` is the letter behind its colon, or 0. */
+typedef void vb_text_value(struct vb_text *text, const char *name, size_t length, char as,
+                           const void *of);
+/* Adds the format with each {name} and {name:letter} replaced by what `value` says of it. */
+void vb_text_fill(struct vb_text *text, const char *format, vb_text_value *value, const void *of);
+
 #endif

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sentences about a record of evidence, as sentences.toml has them; evidence.c asks for them, once
+ * per text that somebody reads. {field} in a sentence is a field of struct vb_evidence in decimal,
+ * {field:letter} as decline.h's letter says or, here alone: r the operation that was asked for, w
+ * access that may be none, g a length without a datagram's 40 bytes for its GRH, u the microseconds
+ * of a timeout, c what may be behind a NAK's code (causes.h).
+ */
+#ifndef VB_HCA_SENTENCES_H
+#define VB_HCA_SENTENCES_H
+
+#include "hca/evidence.h"
+#include "hca/text.h"
+
+/* `of` is a check, one with VB_SENTENCE_ADVICE, or another of enum vb_sentence. A check that has no
+ * such sentence adds nothing. */
+void vb_sentence_say(struct vb_text *text, unsigned of, const struct vb_evidence *e);
+
+#endif
