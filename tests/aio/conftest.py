@@ -64,6 +64,7 @@ LOOPS: dict[str, tuple[NewLoop, ...]] = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # else the order of the values depends on how pytest was called
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test on each kind of loop, over each port where it means something (tests/ports.py)."""
     ports = ports_of(metafunc, "where")

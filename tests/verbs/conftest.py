@@ -54,6 +54,7 @@ class Port:
         return self.hosts["far"].here() if self.hosts else nullcontext()
 
 
+@pytest.hookimpl(tryfirst=True)  # else the order of the values depends on how pytest was called
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test over each port where it means something (tests/ports.py). All hosts of a simulated
     fabric are in one process, so there ``processes`` has one value."""
