@@ -270,10 +270,28 @@ static void count_waiting(struct vb_qp *qp, bool waiting)
         qp->context->adapter->port->attend(qp);
 }
 
+/*
+ * An invalidation whose key is withdrawn has been carried out. It ends as one also in the error
+ * state, but not before its peer is out of the memory: the program gives it away then.
+ */
+static VB_COLD bool end_invalidation(struct vb_qp *qp)
+{
+    struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
+    struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
+
+    if (vb_mw_execute(qp, &wqe->wr, &outcome) == -EAGAIN)
+        return false;
+    vb_sq_complete(qp, &wqe->wr, &outcome);
+    return true;
+}
+
+/* What is left afterwards waits for an invalidation to end. */
 static void flush_queue(struct vb_qp *qp)
 {
     struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
 
+    if (VB_UNLIKELY(qp->settling) && !end_invalidation(qp))
+        return;
     if (qp->sq_next != qp->sq_posted)
         flushed.evidence = vb_flush_evidence(qp);
     while (qp->sq_next != qp->sq_posted) {
@@ -281,7 +299,6 @@ static void flush_queue(struct vb_qp *qp)
         push_send_entry(qp, &wqe->wr, qp->sq_next++, &flushed);
     }
     qp->wait.reason = VB_WAIT_NONE;
-    qp->settling = false;
     count_waiting(qp, false);
 }
 
@@ -373,6 +390,10 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
     if (state != IBV_QPS_ERR && state != IBV_QPS_SQE)
         return decline_state(qp);
     flush_queue(qp);
+    if (qp->sq_next != qp->sq_posted) {
+        enqueue(qp, wr);
+        return 0;
+    }
     flushed.evidence = vb_flush_evidence(qp);
     ++qp->sq_posted;
     push_send_entry(qp, wr, qp->sq_next++, &flushed);
