@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import threading
 import time
@@ -298,4 +299,48 @@ def test_all_that_sleep_on_one_queue_are_woken_by_what_comes_at_once(local_pair:
     for thread in threads:
         thread.join()
     assert len(took) == waiters * rounds
+    assert max(took) < LONG / 2
+
+
+@ONE_THREAD
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_threads_that_are_the_first_to_sleep_on_a_queue_are_all_woken(
+    ctx: verbs.Context, monkeypatch: pytest.MonkeyPatch, ends_early: bool
+) -> None:
+    """Each finds that nothing is there to wake it; all make something, and one is kept.
+
+    The wait may even end before any of them has made it.
+    """
+    waiters = 4
+    make, all_make = os.eventfd, threading.Barrier(waiters + 1)
+
+    def make_together(*arguments: int) -> int:
+        one = make(*arguments)
+        all_make.wait()  # each has seen by now that there is none
+        all_make.wait()
+        return one
+
+    def wait() -> None:
+        since = time.monotonic()
+        with pytest.raises(verbs.VerbsError, match="another thread ended the wait"):
+            cq.wait_one(LONG, spin=0)
+        took.append(time.monotonic() - since)
+
+    took: list[float] = []
+    cq = ctx.create_cq(8)
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "eventfd", make_together)
+    threads = [threading.Thread(target=wait) for _ in range(waiters)]
+    for thread in threads:
+        thread.start()
+    all_make.wait()
+    if ends_early:
+        cq.cancel_wait()
+    all_make.wait()
+    time.sleep(0.1)  # all sleep now, or have ended
+    cq.cancel_wait()
+    for thread in threads:
+        thread.join()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(took) == waiters
     assert max(took) < LONG / 2

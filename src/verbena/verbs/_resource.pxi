@@ -104,18 +104,27 @@ cdef class Waits:
 
     cdef int _sleep(self, uint64_t endings, int fd, uint64_t deadline, int longest_ms) except -1:
         """As `_readable`, or until somebody ends the wait that began with `endings`."""
+        if self.bell < 0 and not self._hang_bell() and not 0 <= longest_ms <= BELL_LESS_MS:
+            longest_ms = BELL_LESS_MS  # `endings` is looked at now and then
         if self.endings != endings:
             return 0
-        if self.bell < 0:
-            try:
-                self.bell = _raised(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-            except OSError:  # no descriptor is left: `endings` is looked at now and then
-                if longest_ms < 0 or longest_ms > BELL_LESS_MS:
-                    longest_ms = BELL_LESS_MS
         cdef int woken = _readable(fd, self.bell, deadline, longest_ms)
         if self.endings == endings and self._are_all_told():
             self._silence()
         return woken
+
+    cdef bint _hang_bell(self) except -1:
+        """Other threads run meanwhile: they may hang theirs, or end the wait. False where no
+        descriptor is left."""
+        try:
+            made = _raised(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        except OSError:
+            return self.bell >= 0
+        if self.bell < 0:
+            self.bell = made
+        else:  # the others sleep on that one
+            close_fd(made)
+        return True
 
     cdef int _end(self) except -1:
         self.endings += 1
