@@ -22,15 +22,14 @@ NAMES = {ETHERNET: "Ethernet", INFINIBAND: "InfiniBand"}
 # A QP of each kind on one port, and its peer on another; with the peer's LID, or its GID.
 PROGRAM = """
 import json, sys
+from tests.one_message import connect, open_pair, send_one
 from verbena import verbs
 from verbena.verbs import LinkLayer, QPType
 
 kind, port, other, lid = QPType[sys.argv[1]], *map(int, sys.argv[2:5])
 bits = int(sys.argv[5])
 with verbs.open_device("verbena0") as ctx:
-    pd, cq, recv_cq = ctx.alloc_pd(), ctx.create_cq(64), ctx.create_cq(64)
-    here, there = (pd.create_qp(send_cq=cq, recv_cq=recv_cq, qp_type=kind) for _ in range(2))
-    mr = pd.alloc(8192, 7)
+    here, there = open_pair(ctx.alloc_pd(), kind)
 
     def address(of, towards, dlid, path_bits):
         if ctx.query_port(of).link_layer == LinkLayer.INFINIBAND:
@@ -39,32 +38,14 @@ with verbs.open_device("verbena0") as ctx:
             )
         return verbs.AHAttr(dgid=ctx.query_gid(towards, 0), port_num=of)
 
-    ways = ((here, there, port, other, lid, bits),
-            (there, here, other, port, ctx.query_port(port).lid or 1, 0))
-    for qp, peer, of, towards, dlid, path_bits in ways:
+    there_is = address(port, other, lid, bits)
+    here_is = address(other, port, ctx.query_port(port).lid or 1, 0)
+    for qp, peer, of, peer_is in ((here, there, port, there_is), (there, here, other, here_is)):
         qp.to_init(of)
-        if kind == QPType.UD:
-            qp.to_rtr()
-            qp.to_rts()
-        else:
-            qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=address(of, towards, dlid, path_bits),
-                      path_mtu=verbs.MTU.MTU_1024)
-            qp.to_rts(timeout=8, retry_cnt=1)
+        connect(qp, peer, peer_is, retry_cnt=1)
         assert qp.query().port_num == of
-    there.recv(mr, 0, 4096)
-    if kind == QPType.UD:
-        ah = pd.create_ah(address(port, other, lid, bits))
-        here.send(mr, 4096, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=0x11111111)
-    else:
-        here.send(mr, 4096, 8)
-    (sent,) = cq.wait(1, 20)
-    text = ""
-    try:
-        sent.raise_for_status()
-    except verbs.CompletionError as error:
-        text = str(error)
-    came = [wc for wc in recv_cq.wait(1, 0.3) if wc.is_success]
-    print(json.dumps([sent.status.name, [[wc.slid, wc.dlid_path_bits] for wc in came], text]))
+    done = send_one(here, there, there_is)
+    print(json.dumps([done.status, [[wc.slid, wc.dlid_path_bits] for wc in done.came], done.text]))
 """
 
 

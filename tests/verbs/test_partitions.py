@@ -14,42 +14,22 @@ from tests.support import clean_environment, own_network
 # Two QPs of one process, with the pkey_index that is asked for, and one message between them.
 PROGRAM = """
 import json, sys
+from tests.one_message import connect, open_pair, send_one
 from verbena import verbs
 from verbena.verbs import AccessFlags, LinkLayer, QPType
 
 kind, first, second = QPType[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3])
 with verbs.open_device("verbena0") as ctx:
-    pd, cq = ctx.alloc_pd(), ctx.create_cq(64)
-    recv_cq = ctx.create_cq(64)
-    here, there = (pd.create_qp(send_cq=cq, recv_cq=recv_cq, qp_type=kind) for _ in range(2))
-    mr = pd.alloc(8192, 7)
+    here, there = open_pair(ctx.alloc_pd(), kind)
     port = ctx.query_port(1)
     lid = port.lid if port.link_layer == LinkLayer.INFINIBAND else 0
     gid = ctx.query_gid(1, 0)
-    attr = verbs.AHAttr(dlid=lid, is_global=False) if lid else verbs.AHAttr(dgid=gid)
+    address = verbs.AHAttr(dlid=lid, is_global=False) if lid else verbs.AHAttr(dgid=gid)
     for qp, peer, index in ((here, there, first), (there, here, second)):
         qp.to_init(pkey_index=index, access=AccessFlags.REMOTE_WRITE)
-        if kind == QPType.UD:
-            qp.to_rtr()
-            qp.to_rts()
-        else:
-            qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=attr, path_mtu=verbs.MTU.MTU_1024)
-            qp.to_rts(timeout=8, retry_cnt=2)
-    there.recv(mr, 0, 4096)
-    if kind == QPType.UD:
-        ah = pd.create_ah(attr)
-        here.send(mr, 4096, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=0x11111111)
-    else:
-        here.send(mr, 4096, 8)
-    (sent,) = cq.wait(1, 20)
-    text = ""
-    try:
-        sent.raise_for_status()
-    except verbs.CompletionError as error:
-        text = str(error)
-    came = recv_cq.wait(1, 0.3)
-    print(json.dumps([sent.status.name, len([wc for wc in came if wc.is_success]), text,
-                      ctx.query_port(1).bad_pkey_cntr]))
+        connect(qp, peer, address, retry_cnt=2)
+    done = send_one(here, there, address)
+    print(json.dumps([done.status, len(done.came), done.text, ctx.query_port(1).bad_pkey_cntr]))
 """
 PKEYS = "0xffff,0x8001,0x0001,0x8002"
 WAYS = {
