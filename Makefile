@@ -78,7 +78,7 @@ generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, 
 	@$(VENV)/bin/cmake --build build/native-tests --target qp_table goodput >/dev/null
 	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
 	build/native-tests/docs/goodput | $(VENV)/bin/python docs/generate/goodput.py
-	$(VENV)/bin/python src/native/hca/sentences.py
+	$(VENV)/bin/python scripts/native_sources.py
 	$(VENV)/bin/python docs/generate/errors.py
 	$(VENV)/bin/python docs/generate/fabrics.py
 	$(VENV)/bin/python docs/generate/scenarios.py

@@ -28,7 +28,7 @@ schema() {
 check workflows schema github-workflows .github/workflows/*.yml
 check CITATION.cff schema citation-file-format --force-filetype yaml CITATION.cff
 check "stubs (make generated)" "$bin/python" scripts/stub_docstrings.py --check
-check "sentences (make generated)" "$bin/python" src/native/hca/sentences.py --check
+check "native sources (make generated)" "$bin/python" scripts/native_sources.py --check
 check sizes "$bin/python" scripts/check_sizes.py
 check layers "$bin/python" scripts/check_layers.py
 check skips "$bin/python" scripts/check_skips.py

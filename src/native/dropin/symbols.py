@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the linker's version script and the private symbols from symbols.csv.
 
-python src/native/dropin/symbols.py          rewrite libibverbs.map and private_symbols.h
-python src/native/dropin/symbols.py --check  fail if they are not what symbols.csv says
+scripts/native_sources.py writes them, and sees in `make lint` whether they are out of date.
 """
 
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,18 +128,3 @@ def outputs() -> dict[Path, str]:
         HERE / "libibverbs.map": version_script(symbols),
         HERE / "private_symbols.h": private_list(symbols),
     }
-
-
-def main(arguments: list[str]) -> int:
-    if "--check" not in arguments:
-        for path, text in outputs().items():
-            path.write_text(text)
-        return 0
-    stale = [path.name for path, text in outputs().items() if path.read_text() != text]
-    if stale:
-        print(f"{', '.join(stale)}: out of date, run python {Path(__file__).name}")
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make from sentences.toml what the core says of failed requests, and docs/errors.md of the checks.
 
-python src/native/hca/sentences.py          rewrite checks.h, sentences_table.h and the page's table
-python src/native/hca/sentences.py --check  fail if they are not what sentences.toml says
+scripts/native_sources.py writes checks.h, sentences_table.h and the page's table, and sees in
+`make lint` whether they are out of date.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -219,18 +218,3 @@ def outputs() -> dict[Path, str]:
         HERE / "sentences_table.h": table_file(table),
         PAGE: page(table),
     }
-
-
-def main(arguments: list[str]) -> int:
-    if "--check" not in arguments:
-        for path, text in outputs().items():
-            path.write_text(text)
-        return 0
-    stale = [path.name for path, text in outputs().items() if path.read_text() != text]
-    if stale:
-        print(f"{', '.join(stale)}: out of date, run: make generated")
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
