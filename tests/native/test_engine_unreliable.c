@@ -267,9 +267,9 @@ static void a_multicast_goes_to_the_members(void)
     fabric_close(&fabric);
 }
 
-static bool is_own(void *context, const uint8_t gid[16])
+static bool is_own(void *context, uint8_t port_num, const uint8_t gid[16])
 {
-    return memcmp(context, gid, 16) == 0;
+    return port_num == 0 && memcmp(context, gid, 16) == 0;
 }
 
 /* Another host's QP may have the same number, so that the address counts too. */

@@ -7,11 +7,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
-from tests.support import clean_environment, own_network, verbena_command
+from tests.support import clean_environment, own_network, own_network_or_skip, verbena_command
 
 Find = Callable[[str], str]
 
@@ -136,6 +137,59 @@ def test_a_lid_leads_to_no_other_port() -> None:
     assert (status, came) == ("RETRY_EXC_ERR", [])
     assert "it uses another port than the one that the address leads to" in text
     assert talk("infiniband;infiniband", "UD", 1, 2, 1)[:2] == ("SUCCESS", [])
+
+
+# A datagram to the QP of port 2, to an address of each port; and which of them it takes.
+TO_EACH_PORT = """
+import time
+from verbena import verbs
+time.sleep(0.3)
+with verbs.open_device("verbena0") as ctx:
+    pd = ctx.alloc_pd()
+    cq = ctx.create_cq(8)
+    near, far = (pd.create_qp(send_cq=ctx.create_cq(8), recv_cq=cq, qp_type=verbs.QPType.UD)
+                 for _ in range(2))
+    mr = pd.alloc(8192, 1)
+    gids = {number: ctx.query_gid(number, 0) for number in (1, 2)}
+    assert [list(gids[number].raw[-4:]) for number in (1, 2)] == [[10, 1, 0, 1], [10, 2, 0, 1]]
+    for number, qp in enumerate((near, far), 1):
+        qp.to_init(number)
+        qp.to_rtr()
+        qp.to_rts()
+    for number in (1, 2):
+        far.recv(mr, 0, 4096, wr_id=number)
+    for number in (1, 2):
+        ah = pd.create_ah(verbs.AHAttr(dgid=gids[number], port_num=1))
+        memoryview(mr)[4096] = number
+        near.send(mr, 4096, 1, ah=ah, remote_qpn=far.qp_num, remote_qkey=0x11111111)
+        near.send_cq.wait(1, 5)
+    cq.wait_one(10)
+    print(memoryview(mr)[40], len(cq.wait(1, 0.3)), ctx.counters()["engine"]["drop_no_qp"])
+"""
+
+
+def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to(tmp_path: Path) -> None:
+    interfaces = " && ".join(
+        f"ip link add d{n} type veth peer name e{n} && ip addr add 10.{n}.0.1/24 dev d{n}"
+        f" && ip link set d{n} up && ip link set e{n} up"
+        for n in (1, 2)
+    )
+    program = tmp_path / "program.py"
+    program.write_text(TO_EACH_PORT)
+    done = subprocess.run(
+        [*own_network_or_skip(), "sh", "-c", f"{interfaces} && exec {sys.executable} {program}"],
+        env=clean_environment()
+        | {
+            "VERBENA_PORTS": "ethernet,netdev=d1;ethernet,netdev=d2",
+            "VERBENA_PORT": "roce",
+            "VERBENA_LOG": "errors",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "2 0 1\n", done.stderr
+    assert "that uses another port than the address leads to" in done.stderr
 
 
 def test_an_ethernet_and_an_infiniband_port_do_not_meet() -> None:

@@ -111,6 +111,16 @@ static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32
     vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
+/* Of an adapter with several ports: a group's members are found by its GID, which is no port's. */
+static VB_COLD bool is_for_port(const struct vb_incoming *in, const struct vb_qp *qp)
+{
+    const struct vb_engine *engine = in->engine;
+    const uint8_t *gid = in->arrival->dgid;
+
+    return vb_gid_is_multicast(gid) || !engine->is_own ||
+           engine->is_own(engine->own_context, vb_qp_port(qp)->number, gid);
+}
+
 void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
 {
     struct vb_adapter *adapter = in->engine->adapter;
@@ -122,6 +132,9 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
         tell_lost(qp, VB_LOST_STATE, deth.source_qp, state, 0);
+    } else if (VB_UNLIKELY(adapter->port_count > 1) && !is_for_port(in, qp)) {
+        ++in->engine->counters.drop_no_qp;
+        tell_lost(qp, VB_LOST_PORT, deth.source_qp, 0, 0);
     } else if (!vb_pkeys_match(in->bth.pkey, vb_qp_pkey(qp))) {
         vb_engine_drop_pkey(in->engine, qp);
         tell_lost(qp, VB_LOST_PKEY, deth.source_qp, in->bth.pkey, vb_qp_pkey(qp));

@@ -388,7 +388,7 @@ static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
     const struct vb_engine *engine = in->engine;
 
     return qp->blocks_self && vb_deth_read(in->extended).source_qp == qp->number &&
-           engine->is_own && engine->is_own(engine->own_context, in->arrival->sgid);
+           engine->is_own && engine->is_own(engine->own_context, 0, in->arrival->sgid);
 }
 
 static void receive_multicast(struct vb_incoming *in)

@@ -47,10 +47,12 @@ int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *
 void vb_engine_destroy(struct vb_engine *engine);
 
 /*
- * Is this address the host's own? Asked within vb_engine_receive of the sender of a multicast
- * packet, which may be a QP that wants no copy of its own; without such a function nothing is.
+ * Is this address one of the port's own, or, of port 0, one of any port's? Asked within
+ * vb_engine_receive: of the sender of a multicast packet, which may be a QP that wants no copy of
+ * its own, and of where a datagram was sent to, if the adapter has several ports. Without such a
+ * function no sender is the host itself, and every datagram came to the right port.
  */
-typedef bool vb_is_own_fn(void *context, const uint8_t gid[16]);
+typedef bool vb_is_own_fn(void *context, uint8_t port_num, const uint8_t gid[16]);
 void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *context);
 
 /* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */

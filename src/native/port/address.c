@@ -321,6 +321,13 @@ bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16
     return false;
 }
 
+bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
+                           const uint8_t gid[16])
+{
+    return port_num ? vb_addresses_has(adapter->ports[port_num - 1].addresses, gid)
+                    : vb_addresses_any_has(adapter, gid);
+}
+
 bool vb_addresses_active(struct vb_addresses *addresses)
 {
     bool active;

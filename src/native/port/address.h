@@ -51,6 +51,9 @@ bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *
 bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
 /* The same of the tables of all ports. */
 bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16]);
+/* The same of one port's; 0 stands for all of them (vb_is_own_fn). */
+bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
+                           const uint8_t gid[16]);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
 int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 

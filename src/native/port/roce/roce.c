@@ -558,11 +558,11 @@ static int open_steer(struct vb_roce *roce)
     return vb_steer_open(&config, &roce->steer);
 }
 
-static bool is_own(void *argument, const uint8_t gid[16])
+static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 {
     const struct vb_roce *roce = argument;
 
-    return vb_addresses_any_has(roce->config.adapter, gid);
+    return vb_addresses_port_has(roce->config.adapter, port_num, gid);
 }
 
 /* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */

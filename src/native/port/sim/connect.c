@@ -589,11 +589,11 @@ static void leave(struct vb_adapter *adapter, const uint8_t group[16])
     jack->calls->leave(jack, group);
 }
 
-static bool is_own(void *argument, const uint8_t gid[16])
+static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 {
     const struct vb_connect *connect = argument;
 
-    return vb_addresses_any_has(&connect->adapter, gid);
+    return vb_addresses_port_has(&connect->adapter, port_num, gid);
 }
 
 static const struct vb_port port = {
