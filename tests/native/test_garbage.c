@@ -321,6 +321,14 @@ static void open_end(struct end *end, int number)
     end->srq = NULL;
 }
 
+/* What is written before a peer is met, and what the next round needs. */
+static void restore(struct vb_segment_header *header, const struct vb_segment_header *was)
+{
+    memcpy(header, was, offsetof(__typeof__(*was), evidence_next));
+    memcpy(header->port, was->port, sizeof(header->port));
+    header->mr_mask = was->mr_mask;
+}
+
 static void is_hostile(int socket)
 {
     struct mender mender;
@@ -339,11 +347,8 @@ static void is_hostile(int socket)
         region = *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey);
         theirs = *end.qp->connection->peer->view.header;
         spoil_until_told(&end, &round, socket);
-        memcpy(end.direct->adapter->self.header, &own, offsetof(__typeof__(own), evidence_next));
-        memcpy(end.qp->connection->peer->view.header, &theirs,
-               offsetof(__typeof__(own), evidence_next));
-        end.direct->adapter->self.header->mr_mask = own.mr_mask;
-        end.qp->connection->peer->view.header->mr_mask = theirs.mr_mask;
+        restore(end.direct->adapter->self.header, &own);
+        restore(end.qp->connection->peer->view.header, &theirs);
         *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey) = region;
         finish(&end, socket);
     }
