@@ -18,6 +18,8 @@ PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
+NETDEV_MOST = 15  # bytes of an interface's name: IF_NAMESIZE without the zero behind it
+NUMBER = re.compile("0[xX][0-9a-fA-F]{1,5}|[0-9]{1,5}")
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
 
@@ -157,19 +159,21 @@ def check_port(port: str) -> None:
         if name not in known:
             raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")
         check_port_value(name, value)
-    numbers = {name: int(value, 0) for name, _, value in (word.partition("=") for word in words)
-               if name in ("lid", "lmc")}  # fmt: skip
-    if numbers.get("lid", 0) % (1 << numbers.get("lmc", 0)):
-        raise ValueError(
-            f"lid={numbers['lid']}: with lmc={numbers['lmc']} it is a multiple of "
-            f"{1 << numbers['lmc']}"
-        )
+    lid, lmc = (setting_of(port, name) or 0 for name in ("lid", "lmc"))
+    if lid % (1 << lmc):
+        raise ValueError(f"lid={lid}: with lmc={lmc} it is a multiple of {1 << lmc}")
+
+
+def setting_of(port: str, name: str) -> int | None:
+    """A number that a port, which is right, says of itself; of two the last holds."""
+    words = [word.partition("=") for word in port.split(",")]
+    return next((number(name, value) for key, _, value in reversed(words) if key == name), None)
 
 
 def check_port_value(name: str, value: str) -> None:
     """Raises ValueError when a setting of a port cannot have this value."""
     ranges = {"lid": range(1, 0xBFFF + 1), "lmc": range(8)}
-    if name == "netdev" and not (0 < len(value) <= 15 and ";" not in value):
+    if name == "netdev" and not (0 < len(os.fsencode(value)) <= NETDEV_MOST and ";" not in value):
         raise ValueError(f"netdev={value!r} is the name of no interface")
     if name == "pkeys":
         check_pkeys([number(name, word) for word in value.split("+")])
@@ -178,10 +182,26 @@ def check_port_value(name: str, value: str) -> None:
 
 
 def number(name: str, value: str) -> int:
-    try:
-        return int(value, 0)
-    except ValueError:
-        raise ValueError(f"{name}={value}: {value!r} is not a number") from None
+    """A number as the library reads it (src/native/port/ports.c): decimal, or with 0x in front."""
+    if not NUMBER.fullmatch(value):
+        raise ValueError(f"{name}={value}: {value!r} is not a number, as 8 or 0x8 is")
+    return int(value, 16 if value[1:2] in ("x", "X") else 10)
+
+
+def check_lids(ports: Sequence[str]) -> None:
+    """Raises ValueError when two InfiniBand ports have a LID in common."""
+    owner: dict[int, int] = {}
+    for place, port in enumerate(ports, 1):
+        if port.split(",")[0] != LinkLayer.INFINIBAND:
+            continue
+        lids = 1 << (setting_of(port, "lmc") or 0)
+        first = setting_of(port, "lid") or place * lids
+        for lid in range(first, first + lids):
+            if owner.setdefault(lid, place) != place:
+                raise ValueError(
+                    f"the LID {lid} is of port {owner[lid]} and of port {place}: give one of them "
+                    "another lid"
+                )
 
 
 def check_ports(ports: Sequence[str], link_layer: LinkLayer | str | None) -> None:
@@ -192,6 +212,7 @@ def check_ports(ports: Sequence[str], link_layer: LinkLayer | str | None) -> Non
         raise ValueError(f"an adapter has 1 to {PORTS_MOST} ports, not {len(ports)}")
     for port in ports:
         check_port(port)
+    check_lids(ports)
 
 
 def port_settings(

@@ -55,6 +55,37 @@ def test_part_id_of_more_than_32_bits() -> None:
         launch.environment({}, part_id=2**32)
 
 
+@pytest.mark.parametrize(
+    ("ports", "complaint"),
+    [
+        (["infiniband,lid=2", "infiniband,lid=2"], "the LID 2 is of port 1 and of port 2"),
+        (["infiniband,lid=2", "infiniband"], "the LID 2 is of port 1 and of port 2"),
+        (["infiniband,lid=8,lmc=2", "infiniband,lid=11"], "the LID 11 is of port 1 and of port 2"),
+        (["infiniband,lid=11", "infiniband,lid=8,lmc=2"], "the LID 11 is of port 1 and of port 2"),
+        (["infiniband,lid=0b11"], "'0b11' is not a number, as 8 or 0x8 is"),
+        (["infiniband,lid=1_0"], "'1_0' is not a number"),
+        (["ethernet,pkeys=0xffff+0o7"], "'0o7' is not a number"),
+        (["ethernet,netdev=éééééééé"], "the name of no interface"),
+    ],
+)
+def test_ports_that_the_library_would_ignore_are_refused(ports: list[str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        launch.environment({}, ports=ports)
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        ["infiniband,lid=8,lmc=2", "infiniband,lid=12,lmc=2"],
+        ["infiniband,lmc=7", "infiniband,lmc=7"],
+        ["ethernet", "infiniband,lid=010"],
+        ["infiniband,lid=2,lid=3", "infiniband,lid=2"],
+    ],
+)
+def test_ports_without_a_lid_in_common(ports: list[str]) -> None:
+    assert launch.environment({}, ports=ports)["VERBENA_PORTS"] == ";".join(ports)
+
+
 def test_missing_libraries_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_native, "PARTS", [str(tmp_path)])
     _native.library_dir.cache_clear()

@@ -117,10 +117,14 @@ static void read_ports(void)
 
     choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_ports_read has read it */
     if (trouble & VB_BAD_PKEYS)
-        complain("VERBENA_PKEYS=%s is not understood and ignored; " VB_PKEYS_WANTED,
+        complain("VERBENA_PKEYS=%s is not understood and ignored; it may be up to 32 numbers from "
+                 "0x0001 to 0xffff with commas between, as 0xffff,0x8001: 0x8000 added makes a "
+                 "full member of the partition, and 0x8000 alone is none",
                  getenv("VERBENA_PKEYS"));
     if (trouble & VB_BAD_PORTS)
-        complain("VERBENA_PORTS=%s is not understood and ignored; " VB_PORTS_WANTED,
+        complain("VERBENA_PORTS=%s is not understood and ignored; it may be one port, or two as in "
+                 "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001; `verbena run "
+                 "--port`, once for each port, says what is wrong",
                  getenv("VERBENA_PORTS"));
     look_for_interfaces();
     settings.infiniband = vb_ports_are_infiniband(&settings.ports);

@@ -14,17 +14,6 @@
 
 #include "hca/adapter_port.h"
 
-#define VB_PKEYS_WANTED                                                                            \
-    "it may be up to 32 numbers from 0x0001 to 0xffff with commas between, as 0xffff,0x8001: "     \
-    "0x8000 added makes a full member of the partition, and 0x8000 alone is none"
-#define VB_PORTS_WANTED                                                                            \
-    "it may be one port, or two with a semicolon between, each of them ethernet or infiniband "    \
-    "and "                                                                                         \
-    "then, with commas between, netdev=NAME (of ethernet), lid=NUMBER and lmc=NUMBER (of "         \
-    "infiniband: 2^lmc LIDs from a multiple of that on, up to 0xbfff, which no other port has) "   \
-    "and "                                                                                         \
-    "pkeys=0xffff+0x8001"
-
 struct vb_port_setting {
     bool infiniband;
     uint8_t lmc;
