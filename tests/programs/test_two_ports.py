@@ -168,26 +168,111 @@ with verbs.open_device("verbena0") as ctx:
 """
 
 
-def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to(tmp_path: Path) -> None:
-    interfaces = " && ".join(
-        f"ip link add d{n} type veth peer name e{n} && ip addr add 10.{n}.0.1/24 dev d{n}"
-        f" && ip link set d{n} up && ip link set e{n} up"
-        for n in (1, 2)
-    )
-    program = tmp_path / "program.py"
-    program.write_text(TO_EACH_PORT)
-    done = subprocess.run(
-        [*own_network_or_skip(), "sh", "-c", f"{interfaces} && exec {sys.executable} {program}"],
-        env=clean_environment()
-        | {
-            "VERBENA_PORTS": "ethernet,netdev=d1;ethernet,netdev=d2",
-            "VERBENA_PORT": "roce",
-            "VERBENA_LOG": "errors",
-        },
+INTERFACES = " && ".join(
+    f"ip link add d{n} type veth peer name e{n} && ip addr add 10.{n}.0.1/24 dev d{n}"
+    f" && ip link set d{n} up && ip link set e{n} up"
+    for n in (1, 2)
+)
+EACH_INTERFACE = "ethernet,netdev=d1;ethernet,netdev=d2"
+
+
+def on_two_interfaces(
+    *arguments: str, interfaces: str = INTERFACES, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program with a port for each of two interfaces, d1 (10.1.0.1) and d2 (10.2.0.1)."""
+    return subprocess.run(
+        [*own_network_or_skip(), "sh", "-c", f'{interfaces} && exec "$0" "$@"', sys.executable,
+         *arguments],
+        env=clean_environment() | {"VERBENA_PORTS": EACH_INTERFACE} | settings,
         capture_output=True,
         text=True,
         timeout=60,
-    )
+    )  # fmt: skip
+
+
+# A message between QPs of each pair of ports, with the GID of each port; which of them came.
+BY_EACH_GID = """
+import json, sys
+from tests.one_message import connect, open_pair, send_one
+from verbena import verbs
+
+kind, index = verbs.QPType[sys.argv[1]], int(sys.argv[2])
+came = []
+with verbs.open_device("verbena0") as ctx:
+    for port, other, named in ((p, o, n) for p in (1, 2) for o in (1, 2) for n in (1, 2)):
+        here, there = open_pair(ctx.alloc_pd(), kind)
+        address = verbs.AHAttr(dgid=ctx.query_gid(named, index), port_num=port)
+        back = verbs.AHAttr(dgid=ctx.query_gid(port, index), port_num=other)
+        for qp, peer, of, to in ((here, there, port, address), (there, here, other, back)):
+            qp.to_init(of)
+            connect(qp, peer, to, retry_cnt=1)
+        done = send_one(here, there, address)
+        came += [(port, other, named)] * len(done.came)
+        assert done.came or kind != verbs.QPType.RC or (
+            "it uses another port than the one that the address leads to" in done.text), done
+print(json.dumps(came))
+"""
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["address", "GUID"])
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+def test_directly_a_gid_leads_to_the_qps_of_its_port(kind: str, index: int) -> None:
+    done = on_two_interfaces("-c", BY_EACH_GID, kind, str(index), VERBENA_PORT="direct")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[1, 1, 1], [1, 2, 2], [2, 1, 1], [2, 2, 2]]
+
+
+# The other process has the same interfaces at the other numbers; its QP uses port 1, which is d2.
+TO_OTHER_NUMBERS = """
+import ipaddress, os, subprocess, sys
+from verbena import verbs
+from verbena.verbs import AHAttr, QPType
+
+def open_qp(cqe=8):
+    pd = verbs.open_device("verbena0").alloc_pd()
+    cq = pd.context.create_cq(cqe)
+    qp = pd.create_qp(send_cq=cq, qp_type=QPType.UD)
+    qp.to_init(1)
+    qp.to_rtr()
+    qp.to_rts()
+    return pd, cq, qp, pd.alloc(8192, 1)
+
+pd, cq, qp, mr = open_qp()
+if len(sys.argv) > 1:
+    for _ in range(2):
+        qp.recv(mr, 0, 4096)
+    group = ipaddress.IPv6Address("ff0e::7").packed
+    qp.attach_mcast(group, 0)
+    print(qp.qp_num, flush=True)
+    sys.stdin.readline()
+    print(len(cq.wait(2, 0.3)), memoryview(mr)[40])
+else:
+    settings = os.environ | {"VERBENA_PORTS": "ethernet,netdev=d2;ethernet,netdev=d1"}
+    other = subprocess.Popen([sys.executable, __file__, "receive"], env=settings, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    number = int(other.stdout.readline())
+    for named in (1, 2):
+        ah = pd.create_ah(AHAttr(dgid=pd.context.query_gid(named, 0), port_num=1))
+        memoryview(mr)[4096] = named
+        qp.send(mr, 4096, 1, ah=ah, remote_qpn=number, remote_qkey=0x11111111)
+        cq.wait(1, 5)
+    group = pd.create_ah(AHAttr(dgid=verbs.Gid(ipaddress.IPv6Address("ff0e::7").packed), port_num=1))
+    memoryview(mr)[4096] = 7
+    qp.send(mr, 4096, 1, ah=group, remote_qpn=0xffffff, remote_qkey=0x11111111)
+    cq.wait(1, 5)
+    print(other.communicate("\\n")[0], end="")
+"""
+
+
+def test_directly_a_process_may_number_the_interfaces_otherwise(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TO_OTHER_NUMBERS)
+    done = on_two_interfaces(str(program), VERBENA_PORT="direct")
+    assert done.stdout == "1 2\n", done.stderr
+
+
+def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to() -> None:
+    done = on_two_interfaces("-c", TO_EACH_PORT, VERBENA_PORT="roce", VERBENA_LOG="errors")
     assert done.stdout == "2 0 1\n", done.stderr
     assert "that uses another port than the address leads to" in done.stderr
 

@@ -303,7 +303,7 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
             remote->qp_num, {.qp = datagram->qp, .peer = peer, .remote = remote, .target = &to.to}};
 
         if ((!datagram->qp->blocks_self || remote != datagram->qp->shared) &&
-            vb_shared_port(&peer->view, remote)->infiniband == vb_qp_port(datagram->qp)->infiniband)
+            vb_connection_shares_link(datagram->qp, datagram->source, peer, remote))
             pass_to(datagram, &to);
     }
 }
