@@ -256,7 +256,8 @@ else:
         memoryview(mr)[4096] = named
         qp.send(mr, 4096, 1, ah=ah, remote_qpn=number, remote_qkey=0x11111111)
         cq.wait(1, 5)
-    group = pd.create_ah(AHAttr(dgid=verbs.Gid(ipaddress.IPv6Address("ff0e::7").packed), port_num=1))
+    group = verbs.Gid(ipaddress.IPv6Address("ff0e::7").packed)
+    group = pd.create_ah(AHAttr(dgid=group, port_num=1))
     memoryview(mr)[4096] = 7
     qp.send(mr, 4096, 1, ah=group, remote_qpn=0xffffff, remote_qkey=0x11111111)
     cq.wait(1, 5)

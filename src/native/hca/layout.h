@@ -357,6 +357,16 @@ static inline struct vb_port_shared *vb_shared_port(const struct vb_view *view,
     return &view->header->port[qp->port % VB_MAX_PORTS];
 }
 
+/* One more: P_KeyViolations and Q_KeyViolations have 16 bits and stop at their end (IBA 14.2.5.6).
+ */
+static inline void vb_count_violation(_Atomic uint32_t *violations)
+{
+    uint32_t seen = atomic_load(violations);
+
+    while (seen < UINT16_MAX && !atomic_compare_exchange_weak(violations, &seen, seen + 1))
+        ;
+}
+
 /* Does a port's first LID, with its LMC, stand for this one, too? */
 static inline bool vb_lid_is_of(uint32_t lid, uint32_t lmc, uint32_t wanted)
 {

@@ -225,7 +225,7 @@ void vb_connection_count_refused(const struct vb_connection *to)
     uint32_t value;
 
     if (to->target == to && to->peer && silence_of_qp(to, &value) == VB_SILENCE_PKEY)
-        atomic_fetch_add(&vb_shared_port(&to->peer->view, to->remote)->pkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->peer->view, to->remote)->pkey_violations);
 }
 
 /* ---- who waits in vain ---- */

@@ -104,12 +104,12 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
         lost.cause = VB_LOST_PKEY;
         lost.value = qp->shared->pkey;
         lost.wanted = remote->pkey;
-        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations);
     } else {
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->qkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->to.peer->view, remote)->qkey_violations);
     }
     vb_lost_direct(qp, &lost);
 }
