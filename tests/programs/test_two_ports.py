@@ -329,6 +329,8 @@ print(second - first, hex(ctx.query_pkey(2, 0)), hex(ctx.query_pkey(1, 0)))
 @pytest.mark.parametrize(
     ("ports", "complaint"),
     [
+        (("--port", "ethernet,"), "ethernet, is not understood; it may be as in ethernet,netdev="),
+        (("--port", "infiniband,,lid=3"), "infiniband,,lid=3 is not understood; it may be"),
         (("--port", "token-ring"), "a port is ethernet or infiniband, not 'token-ring'"),
         (("--port", "ethernet,lid=3"), "an ethernet port has netdev, pkeys"),
         (("--port", "infiniband,lid=0xc000"), "lid is from 1 to 49151, not 0xc000"),
@@ -348,7 +350,7 @@ def test_a_port_that_is_none_is_refused(
 
 @pytest.mark.parametrize(
     "ports",
-    ["token-ring", "ethernet;", "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
+    ["token-ring", "ethernet,", "ethernet,,netdev=lo", ",ethernet", "ethernet;", "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
      "infiniband,lid=2;infiniband,lid=2", "ethernet,lid=3", "infiniband,netdev=lo"],
 )  # fmt: skip
 def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
@@ -356,3 +358,14 @@ def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
     done = child(program, VERBENA_PORTS=ports)
     assert f"VERBENA_PORTS={ports} is not understood and ignored; it may be" in done.stderr
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("port", ["ethernet,", "infiniband,,lid=3"])
+def test_the_option_and_the_variable_refuse_a_comma_too_many_alike(
+    verbena_run: Run, port: str
+) -> None:
+    allowed = "it may be as in ethernet,netdev=eth0 or infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001"
+    option = " ".join(verbena_run("true", options=("--port", port)).stdout.split())
+    assert f"{port} is not understood; {allowed}" in option
+    variable = child("from verbena import verbs; verbs.open_device()", VERBENA_PORTS=port)
+    assert f"{port} is not understood and ignored; {allowed}" in variable.stderr
