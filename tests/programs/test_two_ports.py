@@ -278,6 +278,129 @@ def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to() -> Non
     assert "that uses another port than the address leads to" in done.stderr
 
 
+def interfaces(first: str, second: str, *, second_is_up: bool = True) -> str:
+    """Two pairs of veth; d1 and d2 have these addresses."""
+    lines = []
+    for n, address in enumerate((first, second), 1):
+        family = " nodad" if ":" in address else ""
+        lines += [
+            f"ip link add d{n} type veth peer name e{n}",
+            f"ip link set e{n} up",
+            f"ip addr add {address} dev d{n}{family}",
+        ]
+        lines += [f"ip link set d{n} up"] * (n == 1 or second_is_up)
+    return " && ".join(lines)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["direct", "roce"])
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("10.1.0.1/24", "10.2.0.1/24"), ("10.1.0.1/24", "fd00:2::1/64"),
+     ("fd00:1::1/64", "fd00:2::1/64")],
+    ids=["IPv4", "IPv4 and IPv6", "IPv6"],
+)  # fmt: skip
+def test_each_of_two_interfaces_carries_the_qps_of_its_port(
+    first: str, second: str, kind: str, way: str
+) -> None:
+    for port in ("1", "2"):
+        done = on_two_interfaces(
+            "-c", PROGRAM, kind, port, port, "0", "0",
+            interfaces=interfaces(first, second), VERBENA_PORT=way,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        status, came, text = json.loads(done.stdout)
+        assert (status, len(came)) == ("SUCCESS", 1), text
+
+
+# The states of both ports, then the port's events of each command, with the states after it.
+AFTER_COMMANDS = """
+import json, subprocess, sys
+from verbena import verbs
+from verbena.verbs import EventType
+
+PORT_EVENTS = {EventType.PORT_ERR, EventType.PORT_ACTIVE}
+with verbs.open_device("verbena0") as ctx:
+    def states():
+        return [ctx.query_port(number).state.name for number in (1, 2)]
+
+    def port_events():
+        event = ctx.get_async_event(10)
+        while event.event_type not in PORT_EVENTS:
+            event = ctx.get_async_event(10)
+        found = []
+        while event is not None:
+            if event.event_type in PORT_EVENTS:
+                found.append([event.event_type.name, event.port_num])
+            event = ctx.get_async_event(0.3)
+        return found
+
+    seen = [states()]
+    for command in sys.argv[1:]:
+        subprocess.run(command, shell=True, check=True)
+        seen += [port_events(), states()]
+    print(json.dumps(seen))
+"""
+BOTH, FIRST, SECOND = ["ACTIVE", "ACTIVE"], ["ACTIVE", "DOWN"], ["DOWN", "ACTIVE"]
+
+
+@pytest.mark.parametrize("way", ["auto", "roce"])
+@pytest.mark.parametrize(("port", "other_alone"), [(1, SECOND), (2, FIRST)])
+def test_a_port_tells_when_its_interface_goes_down_and_up(
+    port: int, other_alone: list[str], way: str
+) -> None:
+    change = f"ip link set e{port} "
+    done = on_two_interfaces("-c", AFTER_COMMANDS, change + "down", change + "up", VERBENA_PORT=way)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        BOTH, [["PORT_ERR", port]], other_alone, [["PORT_ACTIVE", port]], BOTH
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["auto", "roce"])
+def test_an_interface_that_is_down_at_the_start_may_come_up(way: str) -> None:
+    down = interfaces("10.1.0.1/24", "10.2.0.1/24", second_is_up=False)
+    done = on_two_interfaces(
+        "-c", AFTER_COMMANDS, "ip link set d2 up", interfaces=down, VERBENA_PORT=way
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [FIRST, [["PORT_ACTIVE", 2]], BOTH]
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+def test_ibstat_shows_both(verbena_run: Run, debian_program: Find, layers: tuple[str, str]) -> None:
+    ports = [f"{layer},lid={8 * n},lmc=1" if layer == INFINIBAND else layer
+             for n, layer in enumerate(layers, 1)]  # fmt: skip
+    text = verbena_run(debian_program("ibstat"), options=options((ports[0], ports[1]))).stdout
+    fields = [line.strip().partition(": ")[::2] for line in text.splitlines()]
+    found = {name: [value for key, value in fields if key == name] for name, _ in fields}
+    assert found["Number of ports"] == ["2"]
+    assert found["Link layer"] == [NAMES[layer] for layer in layers]
+    assert found["State"] == ["Active", "Active"]
+    is_infiniband = [layer == INFINIBAND for layer in layers]
+    assert found["Base lid"] == [str(8 * n * is_ib) for n, is_ib in enumerate(is_infiniband, 1)]
+    assert found["LMC"] == [str(int(is_ib)) for is_ib in is_infiniband]
+
+
+@pytest.mark.debian
+def test_ibv_devinfo_shows_the_port_that_is_asked_for(
+    verbena_run: Run, debian_program: Find
+) -> None:
+    ports = options((ETHERNET, "infiniband,lid=8,lmc=1"))
+    for number, lid, lmc, layer in (
+        ("1", "0", "0x00", "Ethernet"),
+        ("2", "8", "0x01", "InfiniBand"),
+    ):
+        text = verbena_run(debian_program("ibv_devinfo"), "-v", "-i", number, options=ports).stdout
+        words = [line.split() for line in text.splitlines()]
+        found = {line[0]: line[1] for line in words if len(line) > 1}
+        assert (found["phys_port_cnt:"], found["port:"]) == ("2", number)
+        assert (found["port_lid:"], found["port_lmc:"]) == (lid, lmc)
+        assert (found["link_layer:"], found["pkey_tbl_len:"]) == (layer, "32")
+        assert sum(line[0] == "port:" for line in words if line) == 1
+
+
 def test_an_ethernet_and_an_infiniband_port_do_not_meet() -> None:
     status, came, _ = talk("ethernet;infiniband", "RC", 1, 2)
     assert (status, came) == ("RETRY_EXC_ERR", [])
@@ -329,7 +452,7 @@ print(second - first, hex(ctx.query_pkey(2, 0)), hex(ctx.query_pkey(1, 0)))
 @pytest.mark.parametrize(
     ("ports", "complaint"),
     [
-        (("--port", "ethernet,"), "ethernet, is not understood; it may be as in ethernet,netdev="),
+        (("--port", "ethernet,"), "ethernet, is not understood; it may be one port, or two as in"),
         (("--port", "infiniband,,lid=3"), "infiniband,,lid=3 is not understood; it may be"),
         (("--port", "token-ring"), "a port is ethernet or infiniband, not 'token-ring'"),
         (("--port", "ethernet,lid=3"), "an ethernet port has netdev, pkeys"),
@@ -350,7 +473,8 @@ def test_a_port_that_is_none_is_refused(
 
 @pytest.mark.parametrize(
     "ports",
-    ["token-ring", "ethernet,", "ethernet,,netdev=lo", ",ethernet", "ethernet;", "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
+    ["token-ring", "ethernet,", "ethernet,,netdev=lo", ",ethernet", "ethernet;",
+     "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
      "infiniband,lid=2;infiniband,lid=2", "ethernet,lid=3", "infiniband,netdev=lo"],
 )  # fmt: skip
 def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
@@ -364,7 +488,7 @@ def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
 def test_the_option_and_the_variable_refuse_a_comma_too_many_alike(
     verbena_run: Run, port: str
 ) -> None:
-    allowed = "it may be as in ethernet,netdev=eth0 or infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001"
+    allowed = "it may be one port, or two as in ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys="
     option = " ".join(verbena_run("true", options=("--port", port)).stdout.split())
     assert f"{port} is not understood; {allowed}" in option
     variable = child("from verbena import verbs; verbs.open_device()", VERBENA_PORTS=port)
