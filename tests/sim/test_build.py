@@ -11,6 +11,7 @@ import pytest
 from tests.sim.fabrics import MIB, credits, finish
 from verbena import fabrics
 from verbena.sim import World, add_group, build, levels
+from verbena.sim.reroute import ways_without
 
 SER, ACK = 4096 * 80, 64 * 80
 
@@ -135,3 +136,8 @@ def test_a_host_that_is_not_plugged_in_is_refused() -> None:
     less = dataclasses.replace(routes.tables, end_node=np.zeros_like(routes.tables.end_node))
     with pytest.raises(ValueError, match="h1 is not plugged in"):
         build(World(), dataclasses.replace(routes, tables=less))
+
+
+def test_routes_around_a_dual_rail_host_are_refused() -> None:
+    with pytest.raises(ValueError, match="dual rail: routes are made anew only where each host"):
+        ways_without(dual_rail(), [])
