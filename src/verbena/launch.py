@@ -17,6 +17,7 @@ from verbena import _fault_rules, _native, fault
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
+PORTS_EXAMPLE = "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001"
 PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
 NETDEV_MOST = 15  # bytes of an interface's name: IF_NAMESIZE without the zero behind it
 NUMBER = re.compile("0[xX][0-9a-fA-F]{1,5}|[0-9]{1,5}")
@@ -155,6 +156,11 @@ def check_port(port: str) -> None:
         raise ValueError(f"a port is ethernet or infiniband, not {layer!r}")
     known = {"pkeys"} | ({"lid", "lmc"} if layer == LinkLayer.INFINIBAND else {"netdev"})
     for word in words:
+        if not word:
+            raise ValueError(
+                f"{port} is not understood; it may be one port, or two as in {PORTS_EXAMPLE}; "
+                "`verbena run --port` takes one at a time"
+            )
         name, _, value = word.partition("=")
         if name not in known:
             raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")

@@ -201,10 +201,15 @@ static void datagrams_that_are_not_delivered(void)
     CHECK_EQ(fabric_counters(&fabric, 1)->drop_qkey, 1);
     CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->port[0].qkey_violations), 1);
     CHECK(!fabric_poll(fabric.side[1].recv_cq, &wc));
+    atomic_store(&fabric.side[1].adapter.self.header->port[0].qkey_violations, 0xffff);
+    post_datagram(ah, QKEY + 1, 8, false);
+    fabric_run(&fabric, 100000);
+    CHECK_EQ(fabric_counters(&fabric, 1)->drop_qkey, 2);
+    CHECK_EQ(atomic_load(&fabric.side[1].adapter.self.header->port[0].qkey_violations), 0xffff);
     post_datagram(ah, QKEY, 8, false);
     CHECK_EQ(fabric_wait(&fabric, fabric.side[1].recv_cq).status, IBV_WC_LOC_LEN_ERR);
     CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 4; ++i)
         CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
     post_datagram(ah, QKEY, 1025, false);
     wc = fabric_wait(&fabric, fabric.side[0].send_cq);

@@ -168,28 +168,237 @@ with verbs.open_device("verbena0") as ctx:
 """
 
 
-def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to(tmp_path: Path) -> None:
-    interfaces = " && ".join(
-        f"ip link add d{n} type veth peer name e{n} && ip addr add 10.{n}.0.1/24 dev d{n}"
-        f" && ip link set d{n} up && ip link set e{n} up"
-        for n in (1, 2)
-    )
-    program = tmp_path / "program.py"
-    program.write_text(TO_EACH_PORT)
-    done = subprocess.run(
-        [*own_network_or_skip(), "sh", "-c", f"{interfaces} && exec {sys.executable} {program}"],
-        env=clean_environment()
-        | {
-            "VERBENA_PORTS": "ethernet,netdev=d1;ethernet,netdev=d2",
-            "VERBENA_PORT": "roce",
-            "VERBENA_LOG": "errors",
-        },
+INTERFACES = " && ".join(
+    f"ip link add d{n} type veth peer name e{n} && ip addr add 10.{n}.0.1/24 dev d{n}"
+    f" && ip link set d{n} up && ip link set e{n} up"
+    for n in (1, 2)
+)
+EACH_INTERFACE = "ethernet,netdev=d1;ethernet,netdev=d2"
+
+
+def on_two_interfaces(
+    *arguments: str, interfaces: str = INTERFACES, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program with a port for each of two interfaces, d1 (10.1.0.1) and d2 (10.2.0.1)."""
+    return subprocess.run(
+        [*own_network_or_skip(), "sh", "-c", f'{interfaces} && exec "$0" "$@"', sys.executable,
+         *arguments],
+        env=clean_environment() | {"VERBENA_PORTS": EACH_INTERFACE} | settings,
         capture_output=True,
         text=True,
         timeout=60,
-    )
+    )  # fmt: skip
+
+
+# A message between QPs of each pair of ports, with the GID of each port; which of them came.
+BY_EACH_GID = """
+import json, sys
+from tests.one_message import connect, open_pair, send_one
+from verbena import verbs
+
+kind, index = verbs.QPType[sys.argv[1]], int(sys.argv[2])
+came = []
+with verbs.open_device("verbena0") as ctx:
+    for port, other, named in ((p, o, n) for p in (1, 2) for o in (1, 2) for n in (1, 2)):
+        here, there = open_pair(ctx.alloc_pd(), kind)
+        address = verbs.AHAttr(dgid=ctx.query_gid(named, index), port_num=port)
+        back = verbs.AHAttr(dgid=ctx.query_gid(port, index), port_num=other)
+        for qp, peer, of, to in ((here, there, port, address), (there, here, other, back)):
+            qp.to_init(of)
+            connect(qp, peer, to, retry_cnt=1)
+        done = send_one(here, there, address)
+        came += [(port, other, named)] * len(done.came)
+        assert done.came or kind != verbs.QPType.RC or (
+            "it uses another port than the one that the address leads to" in done.text), done
+print(json.dumps(came))
+"""
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["address", "GUID"])
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+def test_directly_a_gid_leads_to_the_qps_of_its_port(kind: str, index: int) -> None:
+    done = on_two_interfaces("-c", BY_EACH_GID, kind, str(index), VERBENA_PORT="direct")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[1, 1, 1], [1, 2, 2], [2, 1, 1], [2, 2, 2]]
+
+
+# The other process has the same interfaces at the other numbers; its QP uses port 1, which is d2.
+TO_OTHER_NUMBERS = """
+import ipaddress, os, subprocess, sys
+from verbena import verbs
+from verbena.verbs import AHAttr, QPType
+
+def open_qp(cqe=8):
+    pd = verbs.open_device("verbena0").alloc_pd()
+    cq = pd.context.create_cq(cqe)
+    qp = pd.create_qp(send_cq=cq, qp_type=QPType.UD)
+    qp.to_init(1)
+    qp.to_rtr()
+    qp.to_rts()
+    return pd, cq, qp, pd.alloc(8192, 1)
+
+pd, cq, qp, mr = open_qp()
+if len(sys.argv) > 1:
+    for _ in range(2):
+        qp.recv(mr, 0, 4096)
+    group = ipaddress.IPv6Address("ff0e::7").packed
+    qp.attach_mcast(group, 0)
+    print(qp.qp_num, flush=True)
+    sys.stdin.readline()
+    print(len(cq.wait(2, 0.3)), memoryview(mr)[40])
+else:
+    settings = os.environ | {"VERBENA_PORTS": "ethernet,netdev=d2;ethernet,netdev=d1"}
+    other = subprocess.Popen([sys.executable, __file__, "receive"], env=settings, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    number = int(other.stdout.readline())
+    for named in (1, 2):
+        ah = pd.create_ah(AHAttr(dgid=pd.context.query_gid(named, 0), port_num=1))
+        memoryview(mr)[4096] = named
+        qp.send(mr, 4096, 1, ah=ah, remote_qpn=number, remote_qkey=0x11111111)
+        cq.wait(1, 5)
+    group = verbs.Gid(ipaddress.IPv6Address("ff0e::7").packed)
+    group = pd.create_ah(AHAttr(dgid=group, port_num=1))
+    memoryview(mr)[4096] = 7
+    qp.send(mr, 4096, 1, ah=group, remote_qpn=0xffffff, remote_qkey=0x11111111)
+    cq.wait(1, 5)
+    print(other.communicate("\\n")[0], end="")
+"""
+
+
+def test_directly_a_process_may_number_the_interfaces_otherwise(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TO_OTHER_NUMBERS)
+    done = on_two_interfaces(str(program), VERBENA_PORT="direct")
+    assert done.stdout == "1 2\n", done.stderr
+
+
+def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to() -> None:
+    done = on_two_interfaces("-c", TO_EACH_PORT, VERBENA_PORT="roce", VERBENA_LOG="errors")
     assert done.stdout == "2 0 1\n", done.stderr
     assert "that uses another port than the address leads to" in done.stderr
+
+
+def interfaces(first: str, second: str, *, second_is_up: bool = True) -> str:
+    """Two pairs of veth; d1 and d2 have these addresses."""
+    lines = []
+    for n, address in enumerate((first, second), 1):
+        family = " nodad" if ":" in address else ""
+        lines += [
+            f"ip link add d{n} type veth peer name e{n}",
+            f"ip link set e{n} up",
+            f"ip addr add {address} dev d{n}{family}",
+        ]
+        lines += [f"ip link set d{n} up"] * (n == 1 or second_is_up)
+    return " && ".join(lines)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["direct", "roce"])
+@pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("10.1.0.1/24", "10.2.0.1/24"), ("10.1.0.1/24", "fd00:2::1/64"),
+     ("fd00:1::1/64", "fd00:2::1/64")],
+    ids=["IPv4", "IPv4 and IPv6", "IPv6"],
+)  # fmt: skip
+def test_each_of_two_interfaces_carries_the_qps_of_its_port(
+    first: str, second: str, kind: str, way: str
+) -> None:
+    for port in ("1", "2"):
+        done = on_two_interfaces(
+            "-c", PROGRAM, kind, port, port, "0", "0",
+            interfaces=interfaces(first, second), VERBENA_PORT=way,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        status, came, text = json.loads(done.stdout)
+        assert (status, len(came)) == ("SUCCESS", 1), text
+
+
+# The states of both ports, then the port's events of each command, with the states after it.
+AFTER_COMMANDS = """
+import json, subprocess, sys
+from verbena import verbs
+from verbena.verbs import EventType
+
+PORT_EVENTS = {EventType.PORT_ERR, EventType.PORT_ACTIVE}
+with verbs.open_device("verbena0") as ctx:
+    def states():
+        return [ctx.query_port(number).state.name for number in (1, 2)]
+
+    def port_events():
+        event = ctx.get_async_event(10)
+        while event.event_type not in PORT_EVENTS:
+            event = ctx.get_async_event(10)
+        found = []
+        while event is not None:
+            if event.event_type in PORT_EVENTS:
+                found.append([event.event_type.name, event.port_num])
+            event = ctx.get_async_event(0.3)
+        return found
+
+    seen = [states()]
+    for command in sys.argv[1:]:
+        subprocess.run(command, shell=True, check=True)
+        seen += [port_events(), states()]
+    print(json.dumps(seen))
+"""
+BOTH, FIRST, SECOND = ["ACTIVE", "ACTIVE"], ["ACTIVE", "DOWN"], ["DOWN", "ACTIVE"]
+
+
+@pytest.mark.parametrize("way", ["auto", "roce"])
+@pytest.mark.parametrize(("port", "other_alone"), [(1, SECOND), (2, FIRST)])
+def test_a_port_tells_when_its_interface_goes_down_and_up(
+    port: int, other_alone: list[str], way: str
+) -> None:
+    change = f"ip link set e{port} "
+    done = on_two_interfaces("-c", AFTER_COMMANDS, change + "down", change + "up", VERBENA_PORT=way)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        BOTH, [["PORT_ERR", port]], other_alone, [["PORT_ACTIVE", port]], BOTH
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["auto", "roce"])
+def test_an_interface_that_is_down_at_the_start_may_come_up(way: str) -> None:
+    down = interfaces("10.1.0.1/24", "10.2.0.1/24", second_is_up=False)
+    done = on_two_interfaces(
+        "-c", AFTER_COMMANDS, "ip link set d2 up", interfaces=down, VERBENA_PORT=way
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [FIRST, [["PORT_ACTIVE", 2]], BOTH]
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+def test_ibstat_shows_both(verbena_run: Run, debian_program: Find, layers: tuple[str, str]) -> None:
+    ports = [f"{layer},lid={8 * n},lmc=1" if layer == INFINIBAND else layer
+             for n, layer in enumerate(layers, 1)]  # fmt: skip
+    text = verbena_run(debian_program("ibstat"), options=options((ports[0], ports[1]))).stdout
+    fields = [line.strip().partition(": ")[::2] for line in text.splitlines()]
+    found = {name: [value for key, value in fields if key == name] for name, _ in fields}
+    assert found["Number of ports"] == ["2"]
+    assert found["Link layer"] == [NAMES[layer] for layer in layers]
+    assert found["State"] == ["Active", "Active"]
+    is_infiniband = [layer == INFINIBAND for layer in layers]
+    assert found["Base lid"] == [str(8 * n * is_ib) for n, is_ib in enumerate(is_infiniband, 1)]
+    assert found["LMC"] == [str(int(is_ib)) for is_ib in is_infiniband]
+
+
+@pytest.mark.debian
+def test_ibv_devinfo_shows_the_port_that_is_asked_for(
+    verbena_run: Run, debian_program: Find
+) -> None:
+    ports = options((ETHERNET, "infiniband,lid=8,lmc=1"))
+    for number, lid, lmc, layer in (
+        ("1", "0", "0x00", "Ethernet"),
+        ("2", "8", "0x01", "InfiniBand"),
+    ):
+        text = verbena_run(debian_program("ibv_devinfo"), "-v", "-i", number, options=ports).stdout
+        words = [line.split() for line in text.splitlines()]
+        found = {line[0]: line[1] for line in words if len(line) > 1}
+        assert (found["phys_port_cnt:"], found["port:"]) == ("2", number)
+        assert (found["port_lid:"], found["port_lmc:"]) == (lid, lmc)
+        assert (found["link_layer:"], found["pkey_tbl_len:"]) == (layer, "32")
+        assert sum(line[0] == "port:" for line in words if line) == 1
 
 
 def test_an_ethernet_and_an_infiniband_port_do_not_meet() -> None:
@@ -243,6 +452,8 @@ print(second - first, hex(ctx.query_pkey(2, 0)), hex(ctx.query_pkey(1, 0)))
 @pytest.mark.parametrize(
     ("ports", "complaint"),
     [
+        (("--port", "ethernet,"), "ethernet, is not understood; it may be one port, or two as in"),
+        (("--port", "infiniband,,lid=3"), "infiniband,,lid=3 is not understood; it may be"),
         (("--port", "token-ring"), "a port is ethernet or infiniband, not 'token-ring'"),
         (("--port", "ethernet,lid=3"), "an ethernet port has netdev, pkeys"),
         (("--port", "infiniband,lid=0xc000"), "lid is from 1 to 49151, not 0xc000"),
@@ -262,7 +473,8 @@ def test_a_port_that_is_none_is_refused(
 
 @pytest.mark.parametrize(
     "ports",
-    ["token-ring", "ethernet;", "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
+    ["token-ring", "ethernet,", "ethernet,,netdev=lo", ",ethernet", "ethernet;",
+     "ethernet;ethernet;ethernet", "infiniband,lid=3,lmc=1",
      "infiniband,lid=2;infiniband,lid=2", "ethernet,lid=3", "infiniband,netdev=lo"],
 )  # fmt: skip
 def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
@@ -270,3 +482,14 @@ def test_a_variable_that_is_wrong_is_ignored_with_a_line(ports: str) -> None:
     done = child(program, VERBENA_PORTS=ports)
     assert f"VERBENA_PORTS={ports} is not understood and ignored; it may be" in done.stderr
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("port", ["ethernet,", "infiniband,,lid=3"])
+def test_the_option_and_the_variable_refuse_a_comma_too_many_alike(
+    verbena_run: Run, port: str
+) -> None:
+    allowed = "it may be one port, or two as in ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys="
+    option = " ".join(verbena_run("true", options=("--port", port)).stdout.split())
+    assert f"{port} is not understood; {allowed}" in option
+    variable = child("from verbena import verbs; verbs.open_device()", VERBENA_PORTS=port)
+    assert f"{port} is not understood and ignored; {allowed}" in variable.stderr

@@ -88,6 +88,42 @@ def test_a_reliable_request_across_partitions_is_not_answered(
         assert ("limited members" in text) == (pair == (LIMITED, LIMITED))
 
 
+# More datagrams than the counters' 16 bits count, of a partition or with a Q_Key that is another.
+MANY_VIOLATIONS = """
+import sys
+from tests.one_message import connect, open_pair
+from verbena import verbs
+
+index, qkey, many = int(sys.argv[1]), int(sys.argv[2], 16), int(sys.argv[3])
+with verbs.open_device("verbena0") as ctx:
+    here, there = open_pair(ctx.alloc_pd(), verbs.QPType.UD)
+    here.to_init(pkey_index=1)
+    there.to_init(pkey_index=index)
+    for qp in (here, there):
+        connect(qp, qp, None, 0)
+    ah = here.pd.create_ah(verbs.AHAttr(dgid=ctx.query_gid(1, 0)))
+    mr = here.pd.alloc(64, 1)
+    for _ in range(many):
+        here.send(mr, 0, 8, ah=ah, remote_qpn=there.qp_num, remote_qkey=qkey)
+        here.send_cq.wait(1, 5)
+    port = ctx.query_port(1)
+    print(port.bad_pkey_cntr, port.qkey_viol_cntr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "qkey", "counts"), [(OTHER, "11111111", (1, 0)), (FULL, "11111112", (0, 1))]
+)
+def test_the_counters_of_violations_stop_at_16_bits(
+    index: int, qkey: str, counts: tuple[int, int]
+) -> None:
+    arguments = (str(index), qkey)
+    few = child(MANY_VIOLATIONS, *arguments, "3", VERBENA_PORT="direct")
+    assert few.stdout.split() == [str(3 * count) for count in counts], few.stderr
+    many = child(MANY_VIOLATIONS, *arguments, "65540", VERBENA_PORT="direct")
+    assert many.stdout.split() == [str(0xFFFF * count) for count in counts], many.stderr
+
+
 def test_a_qp_names_an_entry_that_is_there() -> None:
     program = """
 from verbena import verbs

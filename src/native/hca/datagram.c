@@ -140,7 +140,7 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
         tell_lost(qp, VB_LOST_PKEY, deth.source_qp, in->bth.pkey, vb_qp_pkey(qp));
     } else if (deth.qkey != qp->shared->qkey) {
         ++in->engine->counters.drop_qkey;
-        atomic_fetch_add(&vb_shared_port(&adapter->self, qp->shared)->qkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&adapter->self, qp->shared)->qkey_violations);
         tell_lost(qp, VB_LOST_QKEY, deth.source_qp, deth.qkey, qp->shared->qkey);
     } else {
         deliver(in, qp, deth.source_qp);

@@ -340,7 +340,7 @@ void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
 {
     ++engine->counters.drop_pkey;
     if (!qp->bare)
-        atomic_fetch_add(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
 }
 
 static void count_congestion(const struct vb_incoming *in)

@@ -27,7 +27,7 @@
 #define VB_SEGMENT_MAGIC 0x56455242454e4131ull
 
 #ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
-#define VB_LAYOUT_VERSION 11u
+#define VB_LAYOUT_VERSION 12u
 #endif
 
 enum {
@@ -279,8 +279,9 @@ struct vb_evidence {
 
 /* Of one port: what peers of this host look at, and what they count. */
 struct vb_port_shared {
-    uint32_t infiniband; /* the link layer; this and the next two are written before it is met */
+    uint32_t infiniband; /* the link layer; this and the next three are written before it is met */
     uint16_t lid, lmc;
+    char netdev[16]; /* of an Ethernet port: the interface that it stands for; "": all of them */
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */
     _Atomic uint32_t pkey_violations; /* packets, for their P_Key (bad_pkey_cntr) */
 };
@@ -354,6 +355,16 @@ static inline struct vb_port_shared *vb_shared_port(const struct vb_view *view,
                                                     const struct vb_qp_shared *qp)
 {
     return &view->header->port[qp->port % VB_MAX_PORTS];
+}
+
+/* One more: P_KeyViolations and Q_KeyViolations have 16 bits and stop at their end (IBA 14.2.5.6).
+ */
+static inline void vb_count_violation(_Atomic uint32_t *violations)
+{
+    uint32_t seen = atomic_load(violations);
+
+    while (seen < UINT16_MAX && !atomic_compare_exchange_weak(violations, &seen, seen + 1))
+        ;
 }
 
 /* Does a port's first LID, with its LMC, stand for this one, too? */

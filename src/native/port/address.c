@@ -328,6 +328,31 @@ bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
                     : vb_addresses_any_has(adapter, gid);
 }
 
+static bool leads_to(struct vb_addresses *addresses, const uint8_t gid[16], bool has_number,
+                     const char *netdev)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&addresses->mutex);
+    if (memcmp(addresses->gids[addresses->count > OF_GUID ? OF_GUID : CHOSEN].raw, gid, 16) == 0)
+        found = has_number;
+    else
+        for (int i = 0; i < addresses->count && !found; ++i)
+            found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
+                    (!*netdev || vb_is_netdev(netdev, addresses->gids[i].ndev));
+    pthread_mutex_unlock(&addresses->mutex);
+    return found;
+}
+
+bool vb_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16], unsigned number,
+                          const char *netdev)
+{
+    for (int i = 0; i < adapter->port_count; ++i)
+        if (leads_to(adapter->ports[i].addresses, gid, adapter->ports[i].number == number, netdev))
+            return true;
+    return false;
+}
+
 bool vb_addresses_active(struct vb_addresses *addresses)
 {
     bool active;

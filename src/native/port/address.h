@@ -54,6 +54,11 @@ bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16
 /* The same of one port's; 0 stands for all of them (vb_is_own_fn). */
 bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
                            const uint8_t gid[16]);
+/* Does a GID of the adapter's lead to the port with this number of any process of the host? One
+ * that is made from a GUID leads to the port whose GUID it is, and an address to each port that
+ * stands for an interface with this address; `netdev` "": it stands for all of them. */
+bool vb_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16], unsigned number,
+                          const char *netdev);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
 int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 

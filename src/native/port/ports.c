@@ -99,16 +99,16 @@ static uint16_t usual_lid(const struct vb_port_setting *port, unsigned number)
 static bool take_port(char *text, unsigned number, const struct vb_port_setting *usual,
                       struct vb_port_setting *port)
 {
-    char *rest, *word = strtok_r(text, ",", &rest);
+    const char *word = strsep(&text, ",");
 
     *port = *usual;
-    port->infiniband = word && strcmp(word, "infiniband") == 0;
-    if (!word || (!port->infiniband && strcmp(word, "ethernet") != 0))
+    port->infiniband = strcmp(word, "infiniband") == 0;
+    if (!port->infiniband && strcmp(word, "ethernet") != 0)
         return false;
     port->lid = port->lmc = 0;
     if (port->infiniband)
         port->netdev[0] = '\0';
-    while ((word = strtok_r(NULL, ",", &rest)) != NULL)
+    while ((word = strsep(&text, ",")) != NULL) /* "": a comma too many */
         if (!take_word(word, port))
             return false;
     if (port->infiniband && !port->lid)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from verbena.sim._world import World
 if TYPE_CHECKING:
     from verbena.fabrics import Detours, Fabric, Routes
     from verbena.fabrics.routes import PortGroups
+    from verbena.fabrics.tables import Tables
 
 __all__ = ["add_group", "build", "levels"]
 
@@ -28,24 +29,27 @@ def build(
 ) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
-    Nodes, hosts and ports have the numbers of ``routes.tables``; a host's only port is 0 here.
+    The world has a host for each end port of ``routes.tables``, with the end port's number, whose
+    only port is 0: of a host that is plugged in twice each port sends and receives by itself, and
+    ``tables.end_port`` says which it is. Switches come behind them, with their ports' numbers.
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
     lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
     ``own``: other keywords than ``switch``, by the number of a switch among the switches.
     ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders
     on each cable, or 0; they are nodes behind all others, and their links are in ``links()``.
-    Raises ValueError for a world that is not empty, hosts with several ports, and switches with
-    fewer lanes than the routes need.
+    Raises ValueError for a world that is not empty, a host that is not plugged in, and switches
+    with fewer lanes than the routes need.
     """
     tables, settings = routes.tables, dict(switch or {})
     lanes = len(settings.get("lanes", ()))
     if world.nodes:
         raise ValueError(f"the world has {world.nodes} nodes already")
-    if not np.array_equal(tables.end_node, np.arange(tables.host_count)):
-        raise ValueError("a simulated host has one port, and each is to be plugged in")
+    if (tables.first_end < 0).any():
+        name = tables.names[int(np.argmin(tables.first_end))]
+        raise ValueError(f"{name} is not plugged in: each simulated host is")
     if lanes and lanes < routes.lanes.lanes:
         raise ValueError(f"the routes need {routes.lanes.lanes} lanes, and there are {lanes}")
-    for _ in range(tables.host_count):
+    for _ in range(tables.end_count):
         world.add_host()
     ports = tables.out_link.shape[1]
     for number in range(tables.switch_count):
@@ -53,22 +57,30 @@ def build(
         if lanes and routes.lanes.lanes > 1:
             by = "lane" if routes.lanes.by_lane else "level"
             world.set_lanes(node, routes.lanes.table(number), by)
+    place = _places(tables)
     cables = tables.links[0::2].tolist()
     errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
     boxes = np.broadcast_to(np.asarray(extender, np.int64), len(cables)).tolist()
     for cable, wrong, box in zip(cables, errors, boxes, strict=True):
         a, a_port, b, b_port, rate, _, _, delay = cable
-        if a < tables.host_count:
-            a_port = 0
-        if b < tables.host_count:
-            b_port = 0
-        world.connect(
-            a, a_port, b, b_port, rate=rate, delay=delay, bit_error_rate=wrong, extender=box
-        )
+        settings = {"rate": rate, "delay": delay, "bit_error_rate": wrong, "extender": box}
+        world.connect(*place(a, a_port), *place(b, b_port), **settings)
     for number in range(tables.switch_count):
-        world.set_routes(tables.host_count + number, ways(routes, number))
+        world.set_routes(tables.end_count + number, ways(routes, number))
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
+
+
+def _places(tables: Tables) -> Callable[[int, int], tuple[int, int]]:
+    """From a node of the tables and its port to those of the world."""
+    at = zip(tables.end_node.tolist(), tables.end_port.tolist(), strict=True)
+    end = {where: number for number, where in enumerate(at)}
+    shift = tables.end_count - tables.host_count
+
+    def place(node: int, port: int) -> tuple[int, int]:
+        return (end[node, port], 0) if node < tables.host_count else (node + shift, port)
+
+    return place
 
 
 def _detour(world: World, routes: Routes, detours: Detours) -> None:
@@ -118,7 +130,7 @@ def add_group(
     ends = [tables.end_of(name) for name in others]
     rows[tables.end_switch[ends], tables.end_switch_port[ends]] = False
     ports = {
-        tables.host_count + int(switch): np.flatnonzero(rows[switch]).tolist()
+        tables.end_count + int(switch): np.flatnonzero(rows[switch]).tolist()
         for switch in np.flatnonzero(rows.any(axis=1))
     }
     return world.add_group([tables.end_of(name) for name in names], ports)

@@ -71,6 +71,11 @@ def ways_without(
             f"routes by {engine!r} are not made anew: by {', '.join(ENGINES)} they are"
         )
     tables = fabric.tables()
+    if tables.end_count > tables.host_count:
+        raise ValueError(
+            f"{fabric.name}: routes are made anew only where each host has one port; use several "
+            "hosts in place of one with several ports"
+        )
     hosts, first = tables.host_count, tables.host_count
     ports = [np.full((hosts, 1), -1, np.int32) for _ in range(tables.switch_count)]
     reached = np.eye(hosts, dtype=bool)

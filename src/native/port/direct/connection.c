@@ -88,14 +88,49 @@ static void find_again(struct vb_connection *to)
         attach(to, peer);
 }
 
+/* What a peer wrote, with a terminator. */
+static void read_netdev(const struct vb_port_shared *port, char netdev[sizeof(port->netdev) + 1])
+{
+    memcpy(netdev, port->netdev, sizeof(port->netdev));
+    netdev[sizeof(port->netdev)] = '\0';
+}
+
+/* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
+ * the same interface, its table need not be looked at again. */
+static bool is_behind(const struct vb_adapter *adapter, const uint8_t gid[16], uint32_t index,
+                      const struct vb_port_shared *port)
+{
+    char netdev[sizeof(port->netdev) + 1];
+
+    if (VB_LIKELY(
+            adapter->port_count == 1 && index == 0 &&
+            memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
+        return true;
+    read_netdev(port, netdev);
+    return vb_addresses_lead_to(adapter, gid, index + 1, netdev);
+}
+
 bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
                             const struct vb_peer *peer, const struct vb_qp_shared *remote)
 {
     const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
 
-    if (!vb_qp_port(qp)->infiniband)
-        return !port->infiniband;
-    return port->infiniband && (ah->is_global || vb_lid_is_of(port->lid, port->lmc, ah->dlid));
+    if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
+        return false;
+    return ah->is_global ? is_behind(qp->context->adapter, ah->grh.dgid.raw,
+                                     remote->port % VB_MAX_PORTS, port)
+                         : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
+}
+
+bool vb_connection_shares_link(const struct vb_qp *qp, const struct vb_gid *source,
+                               const struct vb_peer *peer, const struct vb_qp_shared *remote)
+{
+    const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
+    char netdev[sizeof(port->netdev) + 1];
+
+    read_netdev(port, netdev);
+    return vb_qp_port(qp)->infiniband == (bool)port->infiniband &&
+           (!netdev[0] || vb_is_netdev(netdev, source->ndev));
 }
 
 /* The first request fixes which life of the peer's QP this one is connected to. */
@@ -190,7 +225,7 @@ void vb_connection_count_refused(const struct vb_connection *to)
     uint32_t value;
 
     if (to->target == to && to->peer && silence_of_qp(to, &value) == VB_SILENCE_PKEY)
-        atomic_fetch_add(&vb_shared_port(&to->peer->view, to->remote)->pkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->peer->view, to->remote)->pkey_violations);
 }
 
 /* ---- who waits in vain ---- */

@@ -87,10 +87,12 @@ static inline bool vb_connection_ready(struct vb_connection *to)
  */
 enum vb_silence vb_connection_silence(struct vb_connection *to, uint32_t *value);
 
-/* Is the port that the peer's QP uses behind this address? Of a GID it is the link layer that
- * counts, of a LID whose it is. */
+/* Is the port that the peer's QP uses behind this address, a LID or a GID? */
 bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
                             const struct vb_peer *peer, const struct vb_qp_shared *remote);
+/* Does the peer's QP hear what this one sends to a group from this GID of its own? */
+bool vb_connection_shares_link(const struct vb_qp *qp, const struct vb_gid *source,
+                               const struct vb_peer *peer, const struct vb_qp_shared *remote);
 
 /* The peer would have dropped a packet of this QP's for its P_Key: that is counted there. */
 void vb_connection_count_refused(const struct vb_connection *to);

@@ -104,12 +104,12 @@ static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint
         lost.cause = VB_LOST_PKEY;
         lost.value = qp->shared->pkey;
         lost.wanted = remote->pkey;
-        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations);
     } else {
         lost.cause = VB_LOST_QKEY;
         lost.value = qkey;
         lost.wanted = remote->qkey;
-        atomic_fetch_add(&vb_shared_port(&to->to.peer->view, remote)->qkey_violations, 1);
+        vb_count_violation(&vb_shared_port(&to->to.peer->view, remote)->qkey_violations);
     }
     vb_lost_direct(qp, &lost);
 }
@@ -303,7 +303,7 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
             remote->qp_num, {.qp = datagram->qp, .peer = peer, .remote = remote, .target = &to.to}};
 
         if ((!datagram->qp->blocks_self || remote != datagram->qp->shared) &&
-            vb_shared_port(&peer->view, remote)->infiniband == vb_qp_port(datagram->qp)->infiniband)
+            vb_connection_shares_link(datagram->qp, datagram->source, peer, remote))
             pass_to(datagram, &to);
     }
 }

@@ -159,13 +159,15 @@ static int open_port(const struct vb_port_setting *setting, struct vb_adapter_po
 }
 
 /* Before any peer is met. */
-static void share_port(struct vb_adapter *adapter, const struct vb_adapter_port *port)
+static void share_port(struct vb_adapter *adapter, const struct vb_port_setting *setting,
+                       const struct vb_adapter_port *port)
 {
     struct vb_port_shared *shared = &adapter->self.header->port[port->number - 1];
 
     shared->infiniband = port->infiniband;
     shared->lid = port->lid;
     shared->lmc = port->lmc;
+    memcpy(shared->netdev, setting->netdev, sizeof(shared->netdev));
 }
 
 static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *config)
@@ -178,7 +180,7 @@ static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *c
     adapter->port_count = settings->count;
     for (int i = 0; i < adapter->port_count && !error; ++i) {
         error = open_port(&settings->port[i], &adapter->ports[i]);
-        share_port(adapter, &adapter->ports[i]);
+        share_port(adapter, &settings->port[i], &adapter->ports[i]);
     }
     return error;
 }
