@@ -112,7 +112,7 @@ worlds: build/stamps/installed ## Ten thousand simulated worlds by chance; WORLD
 soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
 	$(VENV)/bin/python -m tests.soak $(SOAK)
 
-mutation: build/stamps/installed ## Small changes in src/native by chance, and which of them no C test notices; writes docs/mutation.md
+mutation: build/stamps/installed ## Small changes in src/native by chance, and which of them no test notices; writes docs/mutation.md
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python scripts/mutate.py --page docs/mutation.md $(MUTATION)
 
 # auditwheel names the oldest C library that the wheel runs with: an index takes no plain linux_x86_64.

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes small changes in src/native, one at a time, and prints which the room's C tests notice.
+"""Makes small changes in src/native, one at a time, and prints which the room's tests notice.
 
 `make mutation` runs it and keeps the result as docs/mutation.md. The sources are changed in a copy,
-build/mutation/tree, which has a build folder of its own; the repository stays as it is. A change
-that no test notices is a survivor: it shows a gap in the tests, or it changes nothing that matters.
+build/mutation/tree, which has a build folder of its own; the repository stays as it is. The room's
+C tests run first; where they do not notice the change, the room's Python tests run, each path of
+the table in docs/development.md for at most `--seconds`. What fails there counts only if it passes
+over the sources as they are (.venv). A change that no test notices is a survivor.
+
+Changes that cannot matter are in scripts/mutations_left_out.toml, each with its reason.
 """
 
 from __future__ import annotations
@@ -13,21 +17,37 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import rooms
 
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / "build" / "mutation"
-TREE, BUILD = HOME / "tree", HOME / "build"
+TREE, BUILD, VENV = HOME / "tree", HOME / "build", HOME / "venv"
+LEFT_OUT = ROOT / "scripts" / "mutations_left_out.toml"
 SECONDS = 100  # for one test program, which then has noticed the change by hanging
+PYTHON_SECONDS = 60  # for one path of Python tests, which then has not noticed it
+LIBRARIES = ["ibverbs", "ibverbs_alias", "verbena_paths", "verbena_heap"]
+MODULES = ["_verbs", "_wire", "_world"]
+# tests/native/test_programs.py stands for these in the table: they run with the library in front.
+PROGRAMS_WATCHED = "tests/native/test_programs.py"
+WATCHED = [
+    f"dropin/test_{name}"
+    for name in ("faults", "regions", "freed_memory", "reused_memory", "watched_calls")
+]
 SKIPPED = 77
 NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
+
+Check = Callable[[], str | None]
 
 RELATIONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 STATEMENT = re.compile(r"^\s+[\w>.\[\]*()-]+(\([^;{}]*\)| [-+|&^]?= [^;{}]*|\+\+|--);$")
@@ -87,15 +107,42 @@ def changes_of(path: str, text: str) -> list[Change]:
     ]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A change that no test can notice, or need not, and why. Its line is known by its text."""
+
+    path: str
+    before: str
+    after: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: `{self.before}` became `{self.after}`: {self.reason}"
+
+
+def left_out(text: str) -> list[LeftOut]:
+    return [LeftOut(**entry) for entry in tomllib.loads(text).get("change", [])]
+
+
+def is_left_out(change: Change, entries: Sequence[LeftOut]) -> bool:
+    this = (change.path, change.before.strip(), change.after.strip())
+    return any(this == (one.path, one.before, one.after) for one in entries)
+
+
 def choose(
-    sources: dict[str, str], count: int, seed: int, known: dict[str, list[str]]
+    sources: dict[str, str],
+    count: int,
+    seed: int,
+    known: dict[str, list[str]],
+    without: Sequence[LeftOut] = (),
 ) -> list[Change]:
     """`count` changes by chance: rooms in turn, in each a kind and then a place."""
     chance = random.Random(seed)
     by_room: dict[str, list[Change]] = {}
     for path in sorted(sources):
-        by_room.setdefault(rooms.room_of(path, known), []).extend(changes_of(path, sources[path]))
-    names = [name for name in sorted(by_room) if by_room[name] and programs_of(name, known)]
+        found = [one for one in changes_of(path, sources[path]) if not is_left_out(one, without)]
+        by_room.setdefault(rooms.room_of(path, known), []).extend(found)
+    names = [name for name in sorted(by_room) if by_room[name]]
     chance.shuffle(names)
     chosen: list[Change] = []
     for turn in range(count):
@@ -112,6 +159,12 @@ def programs_of(room: str, known: dict[str, list[str]]) -> list[str]:
     native = ROOT / "tests" / "native"
     found = [path for one in known[room] for path in sorted(ROOT.glob(one)) if path.suffix == ".c"]
     return list(dict.fromkeys(str(path.relative_to(native).with_suffix("")) for path in found))
+
+
+def python_tests_of(room: str, known: dict[str, list[str]]) -> list[str]:
+    """The room's Python tests, single files first."""
+    found = [one for one in known[room] if not one.endswith(".c") and one != PROGRAMS_WATCHED]
+    return sorted(found, key=lambda one: not one.endswith(".py"))
 
 
 def target_of(program: str) -> str:
@@ -139,18 +192,82 @@ def copy(source: Path, target: Path) -> None:
 
 def prepare(targets: list[str]) -> None:
     """The copy of the sources as they are now, built as the C tests are."""
-    for name in ("src", "tests", "docs", "cmake", "CMakeLists.txt", "pyproject.toml"):
+    copied = ("src", "tests", "docs", "scripts", "benchmarks", "examples", "cmake")
+    for name in (*copied, "CMakeLists.txt", "pyproject.toml"):
         copy(ROOT / name, TREE / name)
     options = ["-DVERBENA_NATIVE_TESTS=ON", "-DVERBENA_LTO=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+    options += ["-DSKBUILD=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     configure = ["cmake", "-S", str(TREE), "-B", str(BUILD), "-G", "Ninja", *options]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     if not built(targets):
         sys.exit(f"The sources do not build as they are: cmake --build {BUILD}")
+    make_venv()
 
 
-def failure_of(program: str) -> str | None:
+def make_venv() -> None:
+    """A Python that imports the copy's Verbena, and all else from the one that runs this."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
+    (site,) = VENV.glob("lib/python*/site-packages")
+    (site / "tree.pth").write_text(f"{TREE / 'src'}\n{sysconfig.get_path('platlib')}\n")
+    script = VENV / "bin" / "verbena"
+    script.write_text(
+        f"#!{VENV}/bin/python\nimport sys\nfrom verbena.cli import main\nsys.exit(main())\n"
+    )
+    script.chmod(0o755)
+
+
+def plain_environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("VERBENA_")}
+
+
+def pytest_result(python: Path, tree: Path, tests: str, seconds: float) -> tuple[int | None, str]:
+    """The exit status, None if it did not end in time; and what was said."""
+    command = [str(python), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=50"]
+    with subprocess.Popen(
+        [*command, tests],
+        cwd=tree,
+        env=plain_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            said = process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0]
+    return process.returncode, said
+
+
+def python_failure_of(tests: str, seconds: float) -> str | None:
+    """The test that failed, and passes over the sources as they are; None if there is none."""
+    status, said = pytest_result(VENV / "bin" / "python", TREE, tests, seconds)
+    if status in (None, 0):
+        return None
+    named = re.search(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", said, re.MULTILINE)
+    failed = named[1] if named else tests
+    status, _ = pytest_result(Path(sys.executable), ROOT, failed, SECONDS)
+    return failed if status == 0 else None
+
+
+def install() -> None:
+    command = ["cmake", "--install", str(BUILD), "--component", "python"]
+    subprocess.run([*command, "--prefix", str(TREE / "src")], check=True, capture_output=True)
+
+
+def watched_failure_of(program: str) -> str | None:
+    lib = BUILD / "lib"
+    preload = f"{lib}/libverbena_paths.so {lib}/libibverbs.so.1"
+    failed = failure_of(program, {"LD_PRELOAD": preload})
+    return f"{failed}, with the library in front" if failed else None
+
+
+def failure_of(program: str, settings: dict[str, str] | None = None) -> str | None:
     """How a test failed, None if it passed or was skipped."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("VERBENA_")}
+    environment = plain_environment() | (settings or {})
     command = [str(BUILD / "tests" / program)]
     prefix = NETWORK if "roce" in program and os.geteuid() == 0 else []
     with subprocess.Popen(
@@ -165,38 +282,66 @@ def failure_of(program: str) -> str | None:
         try:
             status = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+            os.killpg(process.pid, signal.SIGKILL)
             return f"{program} did not end"
     return None if status in (0, SKIPPED) else program
 
 
-def verdict(change: Change, programs: list[str]) -> str | None:
-    """What noticed the change, None if nothing did."""
+def targets_of(room: str, known: dict[str, list[str]]) -> list[str]:
+    """All that a room's tests need: one build for each change."""
+    watched = WATCHED if PROGRAMS_WATCHED in known[room] else []
+    programs = [target_of(one) for one in [*programs_of(room, known), *watched]]
+    return [*programs, *LIBRARIES, *MODULES]
+
+
+def checks_of(room: str, known: dict[str, list[str]], seconds: float) -> Iterator[Check]:
+    """What looks for a change in the room, the quickest first."""
+    for program in programs_of(room, known):
+        yield partial(failure_of, program)
+    if PROGRAMS_WATCHED in known[room]:
+        for program in WATCHED:
+            yield partial(watched_failure_of, program)
+    tests = python_tests_of(room, known) if seconds else []
+    if tests:
+        install()
+    for one in tests:
+        yield partial(python_failure_of, one, seconds)
+
+
+def verdict(change: Change, known: dict[str, list[str]], seconds: float) -> str | None:
+    """What noticed the change, None if nothing did. The file is put back in any case."""
+    room = rooms.room_of(change.path, known)
     path = TREE / change.path
     lines = (ROOT / change.path).read_text().split("\n")
     lines[change.number - 1] = change.after
     path.write_text("\n".join(lines))
     try:
-        if not built([target_of(one) for one in programs]):
+        if not built(targets_of(room, known)):
             return "the compiler"
-        return next(filter(None, map(failure_of, programs)), None)
+        return next(filter(None, (check() for check in checks_of(room, known, seconds))), None)
     finally:
         shutil.copyfile(ROOT / change.path, path)
 
 
-def page(seed: int, results: list[tuple[Change, str | None]]) -> str:
+def page(
+    seed: int,
+    results: list[tuple[Change, str | None]],
+    without: Sequence[LeftOut] = (),
+    minutes: float = 0,
+) -> str:
     survivors = [change for change, noticed in results if noticed is None]
     tried = len(results)
     lines = [
         "# Changes that no test notices",
         "",
         f"`make mutation` made {tried} small changes in `src/native` by chance (seed {seed}), and",
-        "ran the C tests of each one's room after it",
-        "([which they are](development.md#which-tests-after-a-change)).",
-        f"{tried - len(survivors)} were noticed. A room without C tests of its own is left out.",
+        "ran the tests of each one's room after it",
+        "([which they are](development.md#which-tests-after-a-change)): the C tests, and where",
+        "they did not notice it, the Python tests, each path for a limited time.",
+        f"{tried - len(survivors)} of {tried} were noticed. That took {minutes:.0f} minutes.",
         "",
-        "The Python tests were not run. So a survivor is a gap in the C tests, a change that only",
-        "a Python test notices, or one that makes no difference.",
+        "A survivor is a gap in the tests, a change that only a longer run notices, or one that",
+        "makes no difference.",
         "",
         "## Survivors",
         "",
@@ -205,6 +350,13 @@ def page(seed: int, results: list[tuple[Change, str | None]]) -> str:
         "## Noticed",
         "",
         *[f"* {one} (by {noticed})" for one, noticed in results if noticed is not None],
+        "",
+        "## Left out",
+        "",
+        "These changes are not made, and count neither as noticed nor as survivors",
+        "(`scripts/mutations_left_out.toml`).",
+        "",
+        *([f"* {one}" for one in without] or ["None."]),
         "",
     ]
     return "\n".join(lines)
@@ -215,26 +367,39 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=60, help="how many changes (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
     parser.add_argument("--minutes", type=float, help="begin no change after that time")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=PYTHON_SECONDS,
+        help=f"for each path of Python tests; 0: only C tests (default: {PYTHON_SECONDS})",
+    )
     parser.add_argument("--page", type=Path, help="write the result there")
     given = parser.parse_args()
     known = rooms.rooms()
+    without = left_out(LEFT_OUT.read_text())
     sources = {str(p.relative_to(ROOT)): p.read_text() for p in (ROOT / "src/native").rglob("*.c")}
-    chosen = choose(sources, given.n, given.seed, known)
-    programs = {one: programs_of(rooms.room_of(one.path, known), known) for one in chosen}
+    chosen = choose(sources, given.n, given.seed, known, without)
     TREE.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + given.minutes * 60 if given.minutes else float("inf")
-    prepare(sorted({target_of(name) for names in programs.values() for name in names}))
+    begun = time.monotonic()
+    used = {rooms.room_of(one.path, known) for one in chosen}
+    prepare(sorted({target for room in used for target in targets_of(room, known)}))
     results: list[tuple[Change, str | None]] = []
     for change in chosen:
-        if time.monotonic() > end:
+        start = time.monotonic()
+        if given.minutes and start > begun + given.minutes * 60:
             break
-        noticed = verdict(change, programs[change])
+        noticed = verdict(change, known, given.seconds)
         results.append((change, noticed))
-        print(f"{f'noticed by {noticed}' if noticed else 'SURVIVES'}: {change}", flush=True)
-    if given.page:
-        given.page.write_text(page(given.seed, results))
+        took = f"{time.monotonic() - start:.0f} s"
+        print(
+            f"{f'noticed by {noticed}' if noticed else 'SURVIVES'} ({took}): {change}", flush=True
+        )
+        minutes = (time.monotonic() - begun) / 60
+        if given.page:  # after each change: a run that is cut short leaves what it found
+            given.page.write_text(page(given.seed, results, without, minutes))
     survivors = sum(noticed is None for _, noticed in results)
-    print(f"{len(results)} changes, {survivors} survive")
+    minutes = (time.monotonic() - begun) / 60
+    print(f"{len(results)} changes, {survivors} survive; {minutes:.0f} minutes")
 
 
 if __name__ == "__main__":

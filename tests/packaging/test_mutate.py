@@ -47,10 +47,31 @@ def test_a_seed_chooses_the_same_changes_in_every_room(mutate):
     assert [one.path for one in chosen].count("src/a/f.c") == 3
 
 
-def test_a_room_without_c_tests_is_left_out(mutate):
-    known = {"src/a": ["tests/native/test_timer.c"], "src/b": ["tests/verbs"]}
+def test_a_room_without_c_tests_is_changed_too(mutate):
+    known = {"src/a": ["tests/native/test_timer.c"], "src/b": ["tests/verbs", "tests/x.py"]}
     chosen = mutate.choose({"src/a/f.c": C, "src/b/f.c": C}, 4, 1, known)
-    assert {one.path for one in chosen} == {"src/a/f.c"}
+    assert {one.path for one in chosen} == {"src/a/f.c", "src/b/f.c"}
+    assert mutate.python_tests_of("src/b", known) == ["tests/x.py", "tests/verbs"]
+    assert mutate.programs_of("src/a", known) == ["test_timer"]
+
+
+def test_what_is_left_out_has_a_reason_and_is_not_chosen(mutate):
+    (entry,) = mutate.left_out(
+        '[[change]]\npath = "src/a/f.c"\nbefore = "return a;"\nafter = "return 0;"\nreason = "So."'
+    )
+    known = {"src/a": ["tests/native/test_timer.c"]}
+    chosen = mutate.choose({"src/a/f.c": C}, 100, 1, known, [entry])
+    assert {one.kind for one in chosen} == {"relation", "connective", "off by one", "branches"} | {
+        "statement dropped"
+    }
+    assert str(entry) in mutate.page(1, [], [entry])
+
+
+def test_each_entry_of_the_list_is_a_change_of_the_sources(mutate):
+    for entry in mutate.left_out(mutate.LEFT_OUT.read_text()):
+        changes = mutate.changes_of(entry.path, (ROOT / entry.path).read_text())
+        assert any(mutate.is_left_out(one, [entry]) for one in changes), entry
+        assert entry.reason.endswith(".")
 
 
 def test_survivors_stand_apart_from_what_was_noticed(mutate):
