@@ -66,7 +66,7 @@ bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the
 	@$(VENV)/bin/cmake --build build/bench --target bench_engine >/dev/null
 	VERBENA_BENCH_ENGINE=build/bench/bench/bench_engine $(VENV)/bin/python -m benchmarks $(BENCH)
 
-lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, workflows, stubs, sizes, layers, skips
+lint: build/stamps/installed build/stamps/extra-lint ## ruff, mypy, clang-format, cython-lint, workflows, stubs, sizes, layers, names, skips
 	@scripts/lint.sh $(VENV)
 
 format: build/stamps/extra-lint ## Format Python and C as lint wants them

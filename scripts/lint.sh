@@ -31,6 +31,7 @@ check "stubs (make generated)" "$bin/python" scripts/stub_docstrings.py --check
 check "native sources (make generated)" "$bin/python" scripts/native_sources.py --check
 check sizes "$bin/python" scripts/check_sizes.py
 check layers "$bin/python" scripts/check_layers.py
+check names "$bin/python" scripts/check_names.py
 check skips "$bin/python" scripts/check_skips.py
 
 if [ ${#failed[@]} -gt 0 ]; then

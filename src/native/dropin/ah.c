@@ -62,7 +62,7 @@ VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */
-static int find_gid(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type)
+static int ah_find_gid(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type)
 {
     int other = -1;
 
@@ -81,7 +81,7 @@ static int find_gid(struct vb_addresses *addresses, const uint8_t raw[16], enum 
 static int set_source(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type,
                       struct ibv_ah_attr *attr)
 {
-    int index = find_gid(addresses, raw, type);
+    int index = ah_find_gid(addresses, raw, type);
 
     if (index < 0)
         return -ENOENT;
@@ -89,7 +89,7 @@ static int set_source(struct vb_addresses *addresses, const uint8_t raw[16], enu
     return 0;
 }
 
-static void map_ipv4(uint32_t address, uint8_t raw[16])
+static void ah_map_ipv4(uint32_t address, uint8_t raw[16])
 {
     memset(raw, 0, 10);
     memset(raw + 10, 0xff, 2);
@@ -104,8 +104,8 @@ static int answer_ipv4(struct vb_addresses *addresses, const struct ibv_grh *grh
     struct iphdr ip;
 
     memcpy(&ip, (const uint8_t *)grh + 20, sizeof(ip));
-    map_ipv4(ip.saddr, attr->grh.dgid.raw);
-    map_ipv4(ip.daddr, ours);
+    ah_map_ipv4(ip.saddr, attr->grh.dgid.raw);
+    ah_map_ipv4(ip.daddr, ours);
     attr->grh.hop_limit = ip.ttl;
     attr->grh.traffic_class = ip.tos;
     return set_source(addresses, ours, VB_GID_ROCE_V2, attr);

@@ -37,7 +37,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 
 /* ---- the same where VERBENA_LOG is set: each failure is told, and errno stays ---- */
 
-static int told(struct ibv_context *context, const char *call, int error)
+static int context_told(struct ibv_context *context, const char *call, int error)
 {
     int before = errno;
 
@@ -52,7 +52,7 @@ static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
     int got = vb_cq_poll((struct vb_cq *)cq, num_entries, wc);
 
     if (got < 0)
-        told(cq->context, "ibv_poll_cq", got);
+        context_told(cq->context, "ibv_poll_cq", got);
     for (int i = 0; i < got; ++i)
         if (wc[i].status != IBV_WC_SUCCESS)
             vb_completion_failed(cq->context, &wc[i]);
@@ -61,19 +61,19 @@ static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 
 static int told_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-    return told(qp->context, "ibv_post_send", vb_post_send(vb_qp_of(qp), wr, bad_wr));
+    return context_told(qp->context, "ibv_post_send", vb_post_send(vb_qp_of(qp), wr, bad_wr));
 }
 
 static int told_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-    return told(qp->context, "ibv_post_recv", vb_post_recv(vb_qp_of(qp), wr, bad_wr));
+    return context_told(qp->context, "ibv_post_recv", vb_post_recv(vb_qp_of(qp), wr, bad_wr));
 }
 
 static int told_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
                               struct ibv_recv_wr **bad_wr)
 {
-    return told(srq->context, "ibv_post_srq_recv",
-                vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr));
+    return context_told(srq->context, "ibv_post_srq_recv",
+                        vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr));
 }
 
 static void tell_failures(struct ibv_context_ops *ops)
@@ -96,7 +96,7 @@ static void *no_compat(void)
 static int dead(struct ibv_context *context, const char *call)
 {
     if (vb_settings()->explain)
-        told(context, call, -VB_ERROR_FORKED);
+        context_told(context, call, -VB_ERROR_FORKED);
     return VB_ERROR_FORKED;
 }
 

@@ -10,13 +10,13 @@
 #include "dropin/context.h"
 #include "hca/biased_lock.h"
 
-static inline struct vb_cq *of(struct ibv_cq_ex *ex)
+static inline struct vb_cq *cq_ex_of(struct ibv_cq_ex *ex)
 {
     return (struct vb_cq *)ex;
 }
 
 /* ENOENT when there is none. */
-static int take(struct vb_cq *cq)
+static int cq_ex_take(struct vb_cq *cq)
 {
     int got = vb_cq_poll(cq, 1, &cq->current);
 
@@ -38,77 +38,77 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
         return vb_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(attr && attr->comp_mask))
         return EINVAL;
-    vb_biased_acquire(&of(ex)->ex_lock, core->adapter->instance, true);
-    error = take(of(ex));
+    vb_biased_acquire(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true);
+    error = cq_ex_take(cq_ex_of(ex));
     if (error) /* no end_poll follows */
-        vb_biased_release(&of(ex)->ex_lock);
+        vb_biased_release(&cq_ex_of(ex)->ex_lock);
     return error;
 }
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-    return take(of(ex));
+    return cq_ex_take(cq_ex_of(ex));
 }
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-    vb_biased_release(&of(ex)->ex_lock);
+    vb_biased_release(&cq_ex_of(ex)->ex_lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.opcode;
+    return cq_ex_of(ex)->current.opcode;
 }
 
 static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.vendor_err;
+    return cq_ex_of(ex)->current.vendor_err;
 }
 
 static uint32_t read_byte_len(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.byte_len;
+    return cq_ex_of(ex)->current.byte_len;
 }
 
 static __be32 read_imm_data(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.imm_data;
+    return cq_ex_of(ex)->current.imm_data;
 }
 
 static uint32_t read_qp_num(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.qp_num;
+    return cq_ex_of(ex)->current.qp_num;
 }
 
 static uint32_t read_src_qp(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.src_qp;
+    return cq_ex_of(ex)->current.src_qp;
 }
 
 static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc_flags;
+    return cq_ex_of(ex)->current.wc_flags;
 }
 
 static uint32_t read_slid(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.slid;
+    return cq_ex_of(ex)->current.slid;
 }
 
 static uint8_t read_sl(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.sl;
+    return cq_ex_of(ex)->current.sl;
 }
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.dlid_path_bits;
+    return cq_ex_of(ex)->current.dlid_path_bits;
 }
 
 /* In the device's clock: ibv_query_device_ex gives its rate, ibv_query_rt_values_ex its time. */
 static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
 {
-    return vb_cq_last_stamp(of(ex));
+    return vb_cq_last_stamp(cq_ex_of(ex));
 }
 
 static int64_t nanoseconds(clockid_t clock)
@@ -125,10 +125,10 @@ static int64_t nanoseconds(clockid_t clock)
  */
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {
-    const struct vb_adapter *adapter = of(ex)->context->adapter;
-    uint64_t stamp = vb_cq_last_stamp(of(ex));
+    const struct vb_adapter *adapter = cq_ex_of(ex)->context->adapter;
+    uint64_t stamp = vb_cq_last_stamp(cq_ex_of(ex));
 
-    if (vb_open_of(of(ex)->ibv.context)->simulated)
+    if (vb_open_of(cq_ex_of(ex)->ibv.context)->simulated)
         return stamp;
     return (uint64_t)nanoseconds(CLOCK_REALTIME) - (adapter->port->now(adapter) - stamp);
 }
@@ -183,7 +183,7 @@ static void fill_readers(struct ibv_cq_ex *ex, bool stamped)
 static const uint64_t STAMPS =
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-static int check_offered(struct vb_context *core, const struct ibv_cq_init_attr_ex *attr)
+static int cq_ex_check_offered(struct vb_context *core, const struct ibv_cq_init_attr_ex *attr)
 {
     if (attr->wc_flags & ~(IBV_WC_STANDARD_FLAGS | STAMPS))
         return vb_decline(core, -EOPNOTSUPP, "the wc_flags {0x} are not offered",
@@ -204,7 +204,7 @@ static int check_offered(struct vb_context *core, const struct ibv_cq_init_attr_
 struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
     struct vb_context *core = vb_core(context);
-    int error = core ? check_offered(core, attr) : -VB_ERROR_FORKED;
+    int error = core ? cq_ex_check_offered(core, attr) : -VB_ERROR_FORKED;
     struct vb_cq *cq;
 
     if (!error)

@@ -96,17 +96,17 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 
 /* ---- fork: the adapter stays the parent's ---- */
 
-static void before_fork(void)
+static void device_before_fork(void)
 {
     pthread_mutex_lock(&opened_mutex);
 }
 
-static void after_fork_in_parent(void)
+static void device_after_fork_in_parent(void)
 {
     pthread_mutex_unlock(&opened_mutex);
 }
 
-static void after_fork_in_child(void)
+static void device_after_fork_in_child(void)
 {
     vb_thread_forget_number();
     vb_watch_forget();
@@ -123,7 +123,7 @@ static void after_fork_in_child(void)
 
 static void watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork(device_before_fork, device_after_fork_in_parent, device_after_fork_in_child);
 }
 
 /* ---- open and close ---- */
@@ -135,7 +135,7 @@ static bool files_are_limited(void)
     return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY;
 }
 
-static void *nothing(void *argument)
+static void *device_nothing(void *argument)
 {
     return argument;
 }
@@ -143,7 +143,7 @@ static void *nothing(void *argument)
 static bool threads_are_forbidden(void)
 {
     pthread_t tried;
-    int error = pthread_create(&tried, NULL, nothing, NULL);
+    int error = pthread_create(&tried, NULL, device_nothing, NULL);
 
     if (!error)
         pthread_join(tried, NULL);
@@ -273,7 +273,7 @@ static void say_not_written(int error)
                vb_settings()->capture, vb_capture_problem(error));
 }
 
-static void log_refusals(void *argument, const char *line)
+static void device_log_refusals(void *argument, const char *line)
 {
     (void)argument;
     vb_log(VB_LOG_DEBUG, "packets refused: %s", line);
@@ -307,7 +307,7 @@ __attribute__((destructor)) static void end_at_exit(void)
 }
 
 /* Under opened_mutex. */
-static int open_adapter(void)
+static int device_open_adapter(void)
 {
     const struct vb_settings *settings = vb_settings();
     struct vb_host_config config = {
@@ -315,7 +315,7 @@ static int open_adapter(void)
         .ports = &settings->ports,
         .copies = settings->copy,
         .roce = {.event = tell_contexts,
-                 .log = settings->log >= VB_LOG_DEBUG ? log_refusals : NULL,
+                 .log = settings->log >= VB_LOG_DEBUG ? device_log_refusals : NULL,
                  .fault = settings->fault},
         .packets_only = settings->port == VB_PORT_ROCE,
         .direct_only = settings->port == VB_PORT_DIRECT,
@@ -353,7 +353,7 @@ static int open_adapter(void)
 static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
 {
     struct vb_simulated *simulated = vb_simulated_of(made->verbs.context.device);
-    int error = simulated ? vb_simulated_open(simulated, &made->simulated) : open_adapter();
+    int error = simulated ? vb_simulated_open(simulated, &made->simulated) : device_open_adapter();
 
     if (error)
         return error;
@@ -362,7 +362,7 @@ static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
     return 0;
 }
 
-static void enter(struct vb_open *made)
+static void device_enter(struct vb_open *made)
 {
     made->next = opened;
     opened = made;
@@ -398,7 +398,7 @@ static int open_context(struct vb_open *made)
     if (!error) {
         context->async_fd = made->core->async_fd;
         made->core->on_error = vb_hint_needed;
-        enter(made);
+        device_enter(made);
     }
     unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
@@ -454,7 +454,7 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     return &made->verbs.context;
 }
 
-static void leave(struct vb_open *closed)
+static void device_leave(struct vb_open *closed)
 {
     struct vb_open **link = &opened;
 
@@ -465,7 +465,7 @@ static void leave(struct vb_open *closed)
 }
 
 /* Under opened_mutex. In a forked child it stays in memory, as what the parent made in it does. */
-static bool end(struct vb_open *closed)
+static bool device_end(struct vb_open *closed)
 {
     if (!closed->core)
         return false;
@@ -487,8 +487,8 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     bool ended;
 
     pthread_mutex_lock(&opened_mutex);
-    leave(closed);
-    ended = end(closed);
+    device_leave(closed);
+    ended = device_end(closed);
     if (ended && vb_simulated_of(context->device))
         vb_simulated_close(vb_simulated_of(context->device));
     unused = take_unused();

@@ -133,7 +133,7 @@ static void say_once(struct vb_open *opened, const char *call, int error)
     vb_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
 }
 
-static int failed(struct vb_open *opened, const char *call, int error, bool told)
+static int failures_failed(struct vb_open *opened, const char *call, int error, bool told)
 {
     struct vb_left_out left_out;
 
@@ -154,7 +154,7 @@ static int failed(struct vb_open *opened, const char *call, int error, bool told
 int vb_failed(struct ibv_context *context, const char *call, int error)
 {
     vb_hint_needed();
-    return failed(vb_open_of(context), call, error, false);
+    return failures_failed(vb_open_of(context), call, error, false);
 }
 
 int vb_failed_once(struct ibv_context *context, const char *call, int error)
@@ -166,7 +166,7 @@ int vb_failed_once(struct ibv_context *context, const char *call, int error)
     told = opened->lines.told_once;
     opened->lines.told_once = true;
     pthread_mutex_unlock(&opened->lines.mutex);
-    failed(opened, call, error, true);
+    failures_failed(opened, call, error, true);
     if (!told && opened->core)
         say_once(opened, call, error);
     errno = -error;

@@ -26,7 +26,7 @@ VB_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_att
     return qp;
 }
 
-static int check_offered(struct vb_context *core, const struct ibv_qp_init_attr_ex *attr)
+static int qp_check_offered(struct vb_context *core, const struct ibv_qp_init_attr_ex *attr)
 {
     const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
                            IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -62,7 +62,7 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 
     if (!core)
         return vb_failed_null(context, "ibv_create_qp", -VB_ERROR_FORKED);
-    error = check_offered(core, attr);
+    error = qp_check_offered(core, attr);
     if (!error)
         error = vb_qp_create(core, attr, &qp);
     if (!error && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {

@@ -32,7 +32,7 @@ struct vb_staging {
     struct ibv_send_wr wr[]; /* one more than the queue holds: what does not fit goes there */
 };
 
-static inline struct vb_staging *of(struct ibv_qp_ex *ex)
+static inline struct vb_staging *qp_ex_of(struct ibv_qp_ex *ex)
 {
     return vb_qp_of(&ex->qp_base)->staging;
 }
@@ -43,9 +43,9 @@ static VB_COLD void spoil(struct ibv_qp_ex *ex, int error, const char *because, 
 {
     const struct vb_qp *qp = vb_qp_of(&ex->qp_base);
 
-    if (of(ex)->error)
+    if (qp_ex_of(ex)->error)
         return;
-    of(ex)->error = error;
+    qp_ex_of(ex)->error = error;
     vb_decline(qp->context, -error, because, number, limit, qp->number, qp->type);
 }
 
@@ -53,7 +53,7 @@ static VB_COLD void spoil(struct ibv_qp_ex *ex, int error, const char *because, 
 
 static void wr_start(struct ibv_qp_ex *ex)
 {
-    struct vb_staging *staging = of(ex);
+    struct vb_staging *staging = qp_ex_of(ex);
 
     vb_biased_acquire(&staging->lock, staging->holder, true);
     staging->count = 0;
@@ -62,7 +62,7 @@ static void wr_start(struct ibv_qp_ex *ex)
     staging->current = &staging->wr[staging->room];
 }
 
-static bool fits(const struct vb_qp *qp, uint32_t count)
+static bool qp_ex_fits(const struct vb_qp *qp, uint32_t count)
 {
     uint32_t used = qp->sq_posted - atomic_load_explicit(&qp->sq_retired, memory_order_acquire);
 
@@ -79,7 +79,7 @@ static VB_COLD int decline_room(const struct vb_qp *qp, const struct vb_staging 
         staging->count, qp->number, qp->cap.max_send_wr);
 }
 
-static int post(struct vb_qp *qp, struct vb_staging *staging)
+static int qp_ex_post(struct vb_qp *qp, struct vb_staging *staging)
 {
     struct ibv_send_wr *bad;
 
@@ -89,7 +89,7 @@ static int post(struct vb_qp *qp, struct vb_staging *staging)
         return vb_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
     if (VB_UNLIKELY(!staging->count))
         return 0;
-    if (VB_UNLIKELY(!fits(qp, staging->count)))
+    if (VB_UNLIKELY(!qp_ex_fits(qp, staging->count)))
         return vb_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
     if (VB_UNLIKELY(staging->flushes))
         return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_staged(qp, staging->wr, &bad));
@@ -98,8 +98,8 @@ static int post(struct vb_qp *qp, struct vb_staging *staging)
 
 static int wr_complete(struct ibv_qp_ex *ex)
 {
-    struct vb_staging *staging = of(ex);
-    int error = post(vb_qp_of(&ex->qp_base), staging);
+    struct vb_staging *staging = qp_ex_of(ex);
+    int error = qp_ex_post(vb_qp_of(&ex->qp_base), staging);
 
     vb_biased_release(&staging->lock);
     return error;
@@ -107,14 +107,14 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-    vb_biased_release(&of(ex)->lock);
+    vb_biased_release(&qp_ex_of(ex)->lock);
 }
 
 /* ---- requests ---- */
 
-static inline struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+static inline struct ibv_send_wr *qp_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
-    struct vb_staging *staging = of(ex);
+    struct vb_staging *staging = qp_ex_of(ex);
     uint32_t at = staging->count;
     struct ibv_send_wr *wr = &staging->wr[at];
 
@@ -139,18 +139,18 @@ static inline struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode
 
 static void wr_send(struct ibv_qp_ex *ex)
 {
-    begin(ex, IBV_WR_SEND);
+    qp_ex_begin(ex, IBV_WR_SEND);
 }
 
 static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm_data)
 {
-    begin(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm_data;
+    qp_ex_begin(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm_data;
 }
 
 static inline struct ibv_send_wr *one_sided(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode,
                                             uint32_t rkey, uint64_t remote_addr)
 {
-    struct ibv_send_wr *wr = begin(ex, opcode);
+    struct ibv_send_wr *wr = qp_ex_begin(ex, opcode);
 
     wr->wr.rdma.remote_addr = remote_addr;
     wr->wr.rdma.rkey = rkey;
@@ -176,7 +176,7 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_ad
 static void stage_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
                          uint64_t remote_addr, uint64_t compare_add, uint64_t swap)
 {
-    struct ibv_send_wr *wr = begin(ex, opcode);
+    struct ibv_send_wr *wr = qp_ex_begin(ex, opcode);
 
     wr->wr.atomic.remote_addr = remote_addr;
     wr->wr.atomic.rkey = rkey;
@@ -199,7 +199,7 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t re
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
                        const struct ibv_mw_bind_info *bind_info)
 {
-    struct ibv_send_wr *wr = begin(ex, IBV_WR_BIND_MW);
+    struct ibv_send_wr *wr = qp_ex_begin(ex, IBV_WR_BIND_MW);
 
     wr->bind_mw.mw = mw;
     wr->bind_mw.rkey = rkey;
@@ -208,12 +208,12 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
-    begin(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = invalidate_rkey;
+    qp_ex_begin(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = invalidate_rkey;
 }
 
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
-    begin(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = invalidate_rkey;
+    qp_ex_begin(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = invalidate_rkey;
 }
 
 #define UNKNOWN_FLUSH                                                                              \
@@ -223,9 +223,9 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, size_t len,
                      uint8_t type, uint8_t level)
 {
-    struct ibv_send_wr *wr = begin(ex, IBV_WR_FLUSH);
+    struct ibv_send_wr *wr = qp_ex_begin(ex, IBV_WR_FLUSH);
 
-    of(ex)->flushes = true;
+    qp_ex_of(ex)->flushes = true;
     vb_fill_flush(wr, rkey, remote_addr, len, type, level);
     if (VB_UNLIKELY(!vb_flush_is_known(type, level)))
         spoil(ex, EINVAL, UNKNOWN_FLUSH, type, level);
@@ -255,20 +255,20 @@ VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
     (void)hdr, (void)hdr_sz, (void)mss;
-    begin(ex, IBV_WR_TSO);
+    qp_ex_begin(ex, IBV_WR_TSO);
 }
 
 /* ---- where it goes and what it carries ---- */
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 {
-    of(ex)->current->qp_type.xrc.remote_srqn = remote_srqn;
+    qp_ex_of(ex)->current->qp_type.xrc.remote_srqn = remote_srqn;
 }
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn,
                            uint32_t remote_qkey)
 {
-    struct ibv_send_wr *wr = of(ex)->current;
+    struct ibv_send_wr *wr = qp_ex_of(ex)->current;
 
     wr->wr.ud.ah = ah;
     wr->wr.ud.remote_qpn = remote_qpn;
@@ -277,7 +277,7 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
 {
-    struct ibv_send_wr *wr = of(ex)->current;
+    struct ibv_send_wr *wr = qp_ex_of(ex)->current;
 
     wr->sg_list[0] = (struct ibv_sge){.addr = addr, .length = length, .lkey = lkey};
     wr->num_sge = length != 0;
@@ -285,7 +285,7 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct ibv_sge *sg_list)
 {
-    struct vb_staging *staging = of(ex);
+    struct vb_staging *staging = qp_ex_of(ex);
     struct ibv_send_wr *wr = staging->current;
 
     if (VB_UNLIKELY(num_sge > staging->max_sge)) {
@@ -301,7 +301,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
                                     const struct ibv_data_buf *buf_list)
 {
-    struct vb_staging *staging = of(ex);
+    struct vb_staging *staging = qp_ex_of(ex);
     struct ibv_send_wr *wr = staging->current;
     uint8_t *to = staging->inline_data + (size_t)(wr - staging->wr) * staging->max_inline;
     size_t length = 0;

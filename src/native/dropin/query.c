@@ -139,8 +139,8 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
     return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
 }
 
-static void fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
-                      struct ibv_port_attr *attr)
+static void query_fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
+                            struct ibv_port_attr *attr)
 {
     const struct vb_port_shared *counters = &adapter->self.header->port[port->number - 1];
     bool active = vb_addresses_active(port->addresses);
@@ -193,7 +193,7 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
     port = vb_port_of(context, port_num);
     if (!port)
         return vb_failed(context, "ibv_query_port", vb_no_port(context, port_num));
-    fill_port(core->adapter, port, &all);
+    query_fill_port(core->adapter, port, &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
     return 0;
@@ -219,8 +219,8 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 /* ---- GIDs ---- */
 
 /* 0; EINVAL outside the table; ENODATA where the entry is empty. */
-static int find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
-                    struct vb_gid *gid)
+static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
+                          struct vb_gid *gid)
 {
     const struct vb_adapter_port *port;
 
@@ -261,7 +261,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
                             union ibv_gid *gid)
 {
     struct vb_gid found = {0};
-    int error = find_gid(context, port_num, (uint32_t)index, &found);
+    int error = query_find_gid(context, port_num, (uint32_t)index, &found);
 
     if (error && error != ENODATA)
         return vb_failed_minus_one(context, "ibv_query_gid", -error);
@@ -276,7 +276,7 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
                       unsigned int *type)
 {
     struct vb_gid found = {0};
-    int error = find_gid(context, port_num, index, &found);
+    int error = query_find_gid(context, port_num, index, &found);
 
     if (error) {
         failed_gid(context, "ibv_query_gid_type", port_num, index, error);
@@ -286,7 +286,7 @@ int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned in
     return 0;
 }
 
-static enum ibv_gid_type type_of(const struct vb_adapter_port *port, const struct vb_gid *gid)
+static enum ibv_gid_type query_type_of(const struct vb_adapter_port *port, const struct vb_gid *gid)
 {
     if (port->infiniband)
         return IBV_GID_TYPE_IB;
@@ -299,7 +299,7 @@ static void fill_entry(const struct vb_adapter_port *port, const struct vb_gid *
     memcpy(entry->gid.raw, gid->raw, sizeof(entry->gid.raw));
     entry->gid_index = index;
     entry->port_num = port->number;
-    entry->gid_type = type_of(port, gid);
+    entry->gid_type = query_type_of(port, gid);
     entry->ndev_ifindex = gid->ndev_ifindex;
 }
 
@@ -318,7 +318,7 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
                                 struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
     struct vb_gid found;
-    int error = find_gid(context, port_num, gid_index, &found);
+    int error = query_find_gid(context, port_num, gid_index, &found);
 
     if (flags)
         return vb_failed(context, "ibv_query_gid_ex", -EOPNOTSUPP);

@@ -73,7 +73,7 @@ static int choice(const char *variable, const char *const *words, int fallback)
     return fallback;
 }
 
-static unsigned number(const char *variable, unsigned least, unsigned most, const char *of)
+static unsigned settings_number(const char *variable, unsigned least, unsigned most, const char *of)
 {
     const char *value = getenv(variable);
     uint64_t parsed;
@@ -200,12 +200,12 @@ static void read_settings(void)
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
     read_ports();
-    settings.spin_us = number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
-    settings.part_id = number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
+    settings.spin_us = settings_number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
+    settings.part_id = settings_number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
     settings.fault = fault_rules();
     settings.capture = text("VERBENA_CAPTURE");
-    settings.capture_bytes =
-        number("VERBENA_CAPTURE_BYTES", VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST, "bytes");
+    settings.capture_bytes = settings_number("VERBENA_CAPTURE_BYTES", VB_CAPTURE_BYTES_LEAST,
+                                             VB_CAPTURE_BYTES_MOST, "bytes");
     settings.capture_direct = choice("VERBENA_CAPTURE_DIRECT", answers, 0);
     if (settings.infiniband)
         forgo_packets();

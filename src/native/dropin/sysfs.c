@@ -37,7 +37,7 @@ VB_EXPORT const char *ibv_get_sysfs_path(void)
 }
 
 /* The content without its last newline, always terminated; its length, or -1 and errno. */
-static int read_text(int fd, char *text, size_t size)
+static int sysfs_read_text(int fd, char *text, size_t size)
 {
     ssize_t length = read(fd, text, size);
 
@@ -65,7 +65,7 @@ VB_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *text,
     fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -1;
-    length = read_text(fd, text, size);
+    length = sysfs_read_text(fd, text, size);
     close(fd);
     return length;
 }

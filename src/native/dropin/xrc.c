@@ -54,7 +54,7 @@ static int hold_open(int fd)
 
 /* EAGAIN and EINVAL are the kernel's answers. Two who ask for O_EXCL at once may both be refused.
  */
-static int join(int fd, int oflags)
+static int xrc_join(int fd, int oflags)
 {
     int open_before = is_open_elsewhere(fd), open_now, error;
 
@@ -102,7 +102,7 @@ static int open_shared(struct vb_context *core, int fd, int oflags, struct vb_xr
 
     if (again < 0)
         return again;
-    error = join(again, oflags);
+    error = xrc_join(again, oflags);
     if (!error)
         error = identify(again, &domain);
     if (!error)
@@ -112,7 +112,7 @@ static int open_shared(struct vb_context *core, int fd, int oflags, struct vb_xr
     return error;
 }
 
-static void keep(struct vb_open *opened, struct vb_xrcd *xrcd)
+static void xrc_keep(struct vb_open *opened, struct vb_xrcd *xrcd)
 {
     pthread_mutex_lock(&opened->verbs.context.mutex);
     xrcd->next = opened->xrcds;
@@ -120,7 +120,7 @@ static void keep(struct vb_open *opened, struct vb_xrcd *xrcd)
     pthread_mutex_unlock(&opened->verbs.context.mutex);
 }
 
-static void drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
+static void xrc_drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
 {
     struct vb_xrcd **link = &opened->xrcds;
 
@@ -160,7 +160,7 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
                            : open_shared(core, attr->fd, attr->oflags, &xrcd);
     if (error)
         return vb_failed_null(context, "ibv_open_xrcd", error);
-    keep(vb_open_of(context), xrcd);
+    xrc_keep(vb_open_of(context), xrcd);
     return &xrcd->ibv;
 }
 
@@ -173,10 +173,10 @@ int vb_close_xrcd(struct ibv_xrcd *xrcd)
 
     if (!vb_core(context))
         return vb_bury(context, own); /* of a forked child's it was let go of */
-    drop(opened, own);
+    xrc_drop(opened, own);
     error = vb_xrcd_close(own);
     if (error)
-        keep(opened, own);
+        xrc_keep(opened, own);
     return vb_result(context, "ibv_close_xrcd", error);
 }
 

@@ -40,7 +40,7 @@ int vb_agenda_grow(struct vb_agenda_bucket *bucket)
     return 0;
 }
 
-static uint64_t earliest(const struct vb_agenda_bucket *bucket)
+static uint64_t agenda_earliest(const struct vb_agenda_bucket *bucket)
 {
     uint64_t first = bucket->entry[0].at;
 
@@ -50,7 +50,7 @@ static uint64_t earliest(const struct vb_agenda_bucket *bucket)
 }
 
 /* The buckets below are empty, so that each entry finds its place behind those of its own time. */
-static int spread(struct vb_agenda *agenda, struct vb_agenda_bucket *bucket)
+static int agenda_spread(struct vb_agenda *agenda, struct vb_agenda_bucket *bucket)
 {
     for (uint32_t i = 0; i < bucket->count; ++i) {
         int error = vb_agenda_put(agenda, &bucket->entry[i]);
@@ -77,14 +77,14 @@ bool vb_agenda_advance(struct vb_agenda *agenda, uint64_t limit, struct vb_agend
         return false;
     number = (unsigned)__builtin_ctzll(agenda->filled) + 1;
     bucket = &agenda->bucket[number];
-    first = bucket->count == 1 ? bucket->entry[0].at : earliest(bucket);
+    first = bucket->count == 1 ? bucket->entry[0].at : agenda_earliest(bucket);
     if (first > limit)
         return false;
     agenda->last = first;
     if (bucket->count == 1) {
         *entry = bucket->entry[0];
     } else {
-        if (spread(agenda, bucket)) { /* no memory: as if nothing had been moved */
+        if (agenda_spread(agenda, bucket)) { /* no memory: as if nothing had been moved */
             for (unsigned i = 0; i < number; ++i)
                 agenda->bucket[i].count = 0;
             agenda->filled &= ~((1ull << (number - 1)) - 1);

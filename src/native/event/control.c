@@ -18,7 +18,7 @@ const struct vb_sim_control *vb_lanes_word(const struct vb_sim_lanes *lanes, uin
     return control_at(lanes, n);
 }
 
-static int grow(struct vb_sim_lanes *lanes)
+static int control_grow(struct vb_sim_lanes *lanes)
 {
     uint32_t room = lanes->control_room ? 2 * lanes->control_room : 16;
     struct vb_sim_control *grown = malloc(room * sizeof(*grown));
@@ -38,7 +38,7 @@ static int grow(struct vb_sim_lanes *lanes)
  * Room for one more. What has come by now may be taken in at any time; and an empty ring begins at
  * its beginning again, so that a large one touches no more lines than it has words.
  */
-static int make_room(struct vb_world *world, struct vb_sim_port *sender)
+static int control_make_room(struct vb_world *world, struct vb_sim_port *sender)
 {
     struct vb_sim_lanes *lanes = sender->lanes;
 
@@ -47,16 +47,16 @@ static int make_room(struct vb_world *world, struct vb_sim_port *sender)
     if (lanes->control_count < lanes->control_room)
         return 0;
     vb_lanes_absorb(world, sender);
-    return lanes->control_count < lanes->control_room ? 0 : grow(lanes);
+    return lanes->control_count < lanes->control_room ? 0 : control_grow(lanes);
 }
 
 /* Nearly always the latest: the place is sought from the end. */
-static void tell(struct vb_world *world, uint32_t sender, const struct vb_sim_control *word)
+static void control_tell(struct vb_world *world, uint32_t sender, const struct vb_sim_control *word)
 {
     struct vb_sim_lanes *lanes = world->port[sender].lanes;
     uint32_t at;
 
-    if (make_room(world, &world->port[sender])) {
+    if (control_make_room(world, &world->port[sender])) {
         world->error = -ENOMEM;
         return;
     }
@@ -114,7 +114,7 @@ void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t
 
     /* With a buffer of less than the window what has arrived limits nothing. */
     if (port->lanes->lane[lane].room > VB_SIM_CREDIT_WINDOW)
-        tell(world, port->peer, &word);
+        control_tell(world, port->peer, &word);
 }
 
 void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
@@ -125,7 +125,7 @@ void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_
                                   .lane = (uint16_t)lane,
                                   .word = VB_SIM_WORD_RELEASED};
 
-    tell(world, port->peer, &word);
+    control_tell(world, port->peer, &word);
 }
 
 /* The frame goes before all that waits, after the one that is being sent. */
@@ -139,7 +139,7 @@ static void send_pause(struct vb_world *world, struct vb_sim_port *port, uint32_
     port->free_at = start + vb_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
     port->traffic.busy += port->free_at - start;
     word.at = port->free_at + port->delay + port->pause_response;
-    tell(world, port->peer, &word);
+    control_tell(world, port->peer, &word);
 }
 
 void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,

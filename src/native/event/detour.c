@@ -26,14 +26,14 @@ struct vb_sim_detours {
 
 /* ---- which group ----------------------------------------------------------------------------- */
 
-static uint64_t flow_of(const struct vb_sim_packet *packet)
+static uint64_t detour_flow_of(const struct vb_sim_packet *packet)
 {
     return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
            vb_get24(packet->header + 5);
 }
 
 /* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
-static uint32_t number_of(const struct vb_sim_packet *packet)
+static uint32_t detour_number_of(const struct vb_sim_packet *packet)
 {
     return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_get32(packet->header + 12)
                                                         : vb_get24(packet->header + 9);
@@ -43,10 +43,10 @@ static uint32_t number_of(const struct vb_sim_packet *packet)
 static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
-    uint64_t hash = vb_sim_mix(flow_of(packet) ^ all->salt);
+    uint64_t hash = vb_sim_mix(detour_flow_of(packet) ^ all->salt);
 
     if (all->config.by_packet)
-        hash = vb_sim_mix(hash + number_of(packet));
+        hash = vb_sim_mix(hash + detour_number_of(packet));
     chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
     chosen += chosen >= (one < other ? one : other);
     return chosen + (chosen >= (one < other ? other : one));
@@ -143,7 +143,7 @@ static bool is_better(struct vb_world *world, struct vb_sim_switch *sw,
 
 /* ---- flows ----------------------------------------------------------------------------------- */
 
-static struct vb_sim_chosen *place_of(const struct vb_sim_detour *detour, uint64_t key)
+static struct vb_sim_chosen *detour_place_of(const struct vb_sim_detour *detour, uint64_t key)
 {
     uint32_t at = (uint32_t)vb_sim_mix(key) & (detour->room - 1);
 
@@ -153,7 +153,7 @@ static struct vb_sim_chosen *place_of(const struct vb_sim_detour *detour, uint64
 }
 
 /* Twice the room, and only the flows whose choice still counts. */
-static int grow(struct vb_sim_detour *detour, uint64_t now)
+static int detour_grow(struct vb_sim_detour *detour, uint64_t now)
 {
     struct vb_sim_detour grown = *detour;
 
@@ -166,7 +166,7 @@ static int grow(struct vb_sim_detour *detour, uint64_t now)
         const struct vb_sim_chosen *flow = &detour->flow[i];
 
         if (flow->key && now - flow->seen <= detour->all->config.gap) {
-            *place_of(&grown, flow->key & ~AROUND) = *flow;
+            *detour_place_of(&grown, flow->key & ~AROUND) = *flow;
             ++grown.flows;
         }
     }
@@ -181,14 +181,14 @@ static bool goes_around(struct vb_world *world, struct vb_sim_switch *sw,
                         const struct vb_sim_packet *packet)
 {
     struct vb_sim_detour *detour = sw->detour;
-    uint64_t key = flow_of(packet) | USED;
+    uint64_t key = detour_flow_of(packet) | USED;
     struct vb_sim_chosen *flow;
 
-    if (2 * detour->flows >= detour->room && grow(detour, world->now)) {
+    if (2 * detour->flows >= detour->room && detour_grow(detour, world->now)) {
         world->error = -ENOMEM;
         return false;
     }
-    flow = place_of(detour, key);
+    flow = detour_place_of(detour, key);
     if (!flow->key || world->now - flow->seen > detour->all->config.gap) {
         detour->flows += !flow->key;
         flow->key = key | (is_better(world, sw, packet) ? AROUND : 0);
@@ -197,7 +197,8 @@ static bool goes_around(struct vb_world *world, struct vb_sim_switch *sw,
     return flow->key & AROUND;
 }
 
-static void choose(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_packet *packet)
+static void detour_choose(struct vb_world *world, struct vb_sim_switch *sw,
+                          struct vb_sim_packet *packet)
 {
     const struct vb_sim_detour_config *config = &sw->detour->all->config;
     bool around = true;
@@ -215,7 +216,7 @@ uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint
     uint32_t middle;
 
     if (!world->port[in].to_switch && may_detour(detour->all, packet))
-        choose(world, sw, packet);
+        detour_choose(world, sw, packet);
     if (!(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_AROUND))
         return packet->target;
     middle = middle_of(detour->all, packet);
@@ -236,7 +237,7 @@ static void free_all(struct vb_sim_detours *all)
     free(all);
 }
 
-static struct vb_sim_detours *make(uint32_t hosts, uint32_t groups)
+static struct vb_sim_detours *detour_make(uint32_t hosts, uint32_t groups)
 {
     struct vb_sim_detours *all = calloc(1, sizeof(*all));
 
@@ -269,7 +270,7 @@ static bool find_gates(const struct vb_world *world, struct vb_sim_detours *all,
     return true;
 }
 
-static int join(const struct vb_sim_detours *all, struct vb_sim_switch *sw, uint16_t group)
+static int detour_join(const struct vb_sim_detours *all, struct vb_sim_switch *sw, uint16_t group)
 {
     if (sw->config.line)
         return 0;
@@ -295,7 +296,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
     for (uint32_t i = count; i < world->nodes; ++i)
         if (world->node[i].kind == VB_SIM_HOST || !world->node[i].sw->config.line)
             return -EINVAL;
-    all = count <= world->nodes ? make(world->hosts, groups) : NULL;
+    all = count <= world->nodes ? detour_make(world->hosts, groups) : NULL;
     if (!all)
         return count <= world->nodes ? -ENOMEM : -EINVAL;
     world->detours = all;
@@ -305,7 +306,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
         error = -EINVAL;
     for (uint32_t i = 0; i < count && !error; ++i)
         if (world->node[i].sw)
-            error = join(all, world->node[i].sw, group[i]);
+            error = detour_join(all, world->node[i].sw, group[i]);
     if (error)
         vb_detours_free(world);
     return error;

@@ -41,7 +41,7 @@ struct vb_sim_traffic vb_world_traffic(const struct vb_world *world, const struc
     return traffic;
 }
 
-static bool is_blocked(const struct vb_sim_port *port)
+static bool inspect_is_blocked(const struct vb_sim_port *port)
 {
     return port->lanes && port->lanes->waiting && port->flight_first == VB_SIM_NONE;
 }
@@ -65,7 +65,7 @@ static uint32_t waits_at(const struct vb_world *world, const struct vb_sim_node 
     for (uint32_t i = 0; i < node->ports; ++i) {
         const struct vb_sim_lanes *lanes;
 
-        if (node->port[i] == VB_SIM_NONE || !is_blocked(&world->port[node->port[i]]))
+        if (node->port[i] == VB_SIM_NONE || !inspect_is_blocked(&world->port[node->port[i]]))
             continue;
         lanes = world->port[node->port[i]].lanes;
         for (uint32_t lane = 0; lane < lanes->count; ++lane)
@@ -84,8 +84,8 @@ static uint32_t waits_for(const struct vb_world *world, uint32_t number)
 }
 
 /* From a blocked port along what it waits for; true: the chain comes back into itself. */
-static bool follow(const struct vb_world *world, uint32_t from, uint32_t *port, uint32_t room,
-                   uint32_t *count)
+static bool inspect_follow(const struct vb_world *world, uint32_t from, uint32_t *port,
+                           uint32_t room, uint32_t *count)
 {
     *count = 0;
     for (uint32_t at = from; at != VB_SIM_NONE && *count < room; at = waits_for(world, at)) {
@@ -106,11 +106,11 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < world->ports; ++i)
-        if (is_blocked(&world->port[i]) && follow(world, i, port, room, &count))
+        if (inspect_is_blocked(&world->port[i]) && inspect_follow(world, i, port, room, &count))
             return count;
     for (uint32_t i = 0; i < world->ports; ++i)
-        if (is_blocked(&world->port[i])) {
-            follow(world, i, port, room, &count);
+        if (inspect_is_blocked(&world->port[i])) {
+            inspect_follow(world, i, port, room, &count);
             return count;
         }
     return 0;
@@ -274,7 +274,8 @@ struct walk {
 };
 
 /* False: the packet comes into a switch a second time. */
-static bool enter(const struct vb_world *world, struct walk *walk, uint32_t port, uint32_t *hosts)
+static bool inspect_enter(const struct vb_world *world, struct walk *walk, uint32_t port,
+                          uint32_t *hosts)
 {
     const struct vb_sim_port *peer = &world->port[world->port[port].peer];
 
@@ -297,12 +298,12 @@ static bool follow_group(const struct vb_world *world, struct walk *walk, uint32
         const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
         uint32_t through = vb_switch_through(world, sw, in);
 
-        if (through != VB_SIM_NONE && !enter(world, walk, through, hosts))
+        if (through != VB_SIM_NONE && !inspect_enter(world, walk, through, hosts))
             return false;
         for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
             uint32_t out = sw->port[sw->group[group].port[i]];
 
-            if (out != VB_SIM_NONE && out != in && !enter(world, walk, out, hosts))
+            if (out != VB_SIM_NONE && out != in && !inspect_enter(world, walk, out, hosts))
                 return false;
         }
     }
@@ -317,7 +318,7 @@ int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t
     int error = walk.port && walk.seen ? 0 : -ENOMEM;
 
     if (!error && port != VB_SIM_NONE &&
-        !(enter(world, &walk, port, &hosts) && follow_group(world, &walk, group, &hosts)))
+        !(inspect_enter(world, &walk, port, &hosts) && follow_group(world, &walk, group, &hosts)))
         error = -ELOOP;
     free(walk.port);
     free(walk.seen);

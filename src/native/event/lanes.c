@@ -12,7 +12,7 @@
 enum { WAKE_IDLE = 1 };
 
 /* One block, which begins with what each packet touches. */
-static struct vb_sim_lanes *allocate(uint32_t count, uint32_t inputs)
+static struct vb_sim_lanes *lanes_allocate(uint32_t count, uint32_t inputs)
 {
     size_t head = sizeof(struct vb_sim_lanes) + count * sizeof(struct vb_sim_lane);
     size_t size = head + (size_t)count * inputs * sizeof(struct vb_sim_line);
@@ -30,7 +30,7 @@ struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t in
                                      const struct vb_arbiter_tables *tables)
 {
     uint32_t count = data + management;
-    struct vb_sim_lanes *made = allocate(count, inputs);
+    struct vb_sim_lanes *made = lanes_allocate(count, inputs);
 
     if (!made)
         return NULL;
@@ -93,7 +93,7 @@ void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle
 }
 
 /* Puts an input that has packets behind the others. */
-static void join(struct vb_sim_lane *lane, struct vb_sim_line *lines, uint32_t input)
+static void lanes_join(struct vb_sim_lane *lane, struct vb_sim_line *lines, uint32_t input)
 {
     lines[input].next = VB_SIM_NONE;
     if (lane->first_input == VB_SIM_NONE)
@@ -103,16 +103,16 @@ static void join(struct vb_sim_lane *lane, struct vb_sim_line *lines, uint32_t i
     lane->last_input = input;
 }
 
-static struct vb_sim_packet *head_of(const struct vb_world *world, const struct vb_sim_lanes *lanes,
-                                     uint32_t lane)
+static struct vb_sim_packet *lanes_head_of(const struct vb_world *world,
+                                           const struct vb_sim_lanes *lanes, uint32_t lane)
 {
     const struct vb_sim_line *lines = &lanes->line[lane * lanes->inputs];
 
     return vb_world_packet(world, lines[lanes->lane[lane].first_input].first);
 }
 
-static void append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number,
-                   uint32_t input, uint32_t packet)
+static void lanes_append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number,
+                         uint32_t input, uint32_t packet)
 {
     struct vb_sim_lane *lane = &lanes->lane[number];
     struct vb_sim_line *lines = &lanes->line[number * lanes->inputs], *line = &lines[input];
@@ -126,7 +126,7 @@ static void append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t 
     lanes->waiting |= 1u << number;
     if (line->first == VB_SIM_NONE) {
         line->first = packet;
-        join(lane, lines, input);
+        lanes_join(lane, lines, input);
     } else {
         vb_world_packet(world, line->last)->next = packet;
     }
@@ -134,7 +134,7 @@ static void append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t 
 }
 
 /* The first packet of the input whose turn it is; the turn passes. */
-static uint32_t take(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number)
+static uint32_t lanes_take(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number)
 {
     struct vb_sim_lane *lane = &lanes->lane[number];
     struct vb_sim_line *lines = &lanes->line[number * lanes->inputs];
@@ -144,7 +144,7 @@ static uint32_t take(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_
     lane->first_input = lines[input].next;
     lines[input].first = at->next;
     if (at->next != VB_SIM_NONE)
-        join(lane, lines, input);
+        lanes_join(lane, lines, input);
     lane->bytes -= at->bytes;
     lane->head_since = world->now;
     if (!--lane->packets)
@@ -162,11 +162,11 @@ static void count_stall(struct vb_world *world, struct vb_sim_port *port)
     lanes->stalled_since = VB_SIM_NEVER;
 }
 
-static void send(struct vb_world *world, uint32_t number, uint32_t lane)
+static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
 {
     struct vb_sim_port *port = &world->port[number];
     struct vb_sim_node *node = &world->node[port->node];
-    uint32_t packet = take(world, port->lanes, lane);
+    uint32_t packet = lanes_take(world, port->lanes, lane);
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
     bool copy = at->level_marks & VB_SIM_COPY, promised = at->header[4] & VB_SIM_PROMISED;
@@ -190,7 +190,7 @@ void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum 
 {
     struct vb_sim_port *port = &world->port[number];
     struct vb_sim_node *node = &world->node[port->node];
-    uint32_t packet = take(world, port->lanes, lane);
+    uint32_t packet = lanes_take(world, port->lanes, lane);
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
     if (!port->lanes->waiting)
@@ -233,7 +233,7 @@ static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_por
     for (uint32_t left = lanes->waiting; left; left &= left - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 
-        bytes[lane] = head_of(world, lanes, lane)->bytes;
+        bytes[lane] = lanes_head_of(world, lanes, lane)->bytes;
         if (vb_lane_is_open(world, &lanes->lane[lane], bytes[lane]))
             open |= 1u << lane;
     }
@@ -269,7 +269,7 @@ static void wait(struct vb_world *world, uint32_t number)
         vb_lanes_plan(world, number, expires, true);
 }
 
-static int choose(struct vb_world *world, struct vb_sim_port *port)
+static int lanes_choose(struct vb_world *world, struct vb_sim_port *port)
 {
     uint32_t bytes[VB_SIM_LANES], open;
 
@@ -281,7 +281,7 @@ static int choose(struct vb_world *world, struct vb_sim_port *port)
 }
 
 /* The port may be free: sends what may go; a host is asked when nothing may. */
-static void serve(struct vb_world *world, uint32_t number)
+static void lanes_serve(struct vb_world *world, uint32_t number)
 {
     struct vb_sim_port *port = &world->port[number];
     struct vb_sim_lanes *lanes = port->lanes;
@@ -294,9 +294,9 @@ static void serve(struct vb_world *world, uint32_t number)
     }
     if (lanes->is_guarded && lanes->waiting)
         guard(world, number);
-    lane = lanes->waiting ? choose(world, port) : VB_ARBITER_NONE;
+    lane = lanes->waiting ? lanes_choose(world, port) : VB_ARBITER_NONE;
     if (lane != VB_ARBITER_NONE) {
-        send(world, number, (uint32_t)lane);
+        lanes_send(world, number, (uint32_t)lane);
         if (lanes->waiting || lanes->wanted)
             vb_lanes_plan(world, number, port->free_at, false);
         return;
@@ -316,7 +316,7 @@ void vb_lanes_wake(struct vb_world *world, uint32_t port)
     if (lanes->wake_at != world->now)
         return; /* an earlier one has come in its place */
     lanes->wake_at = VB_SIM_NEVER;
-    serve(world, port);
+    lanes_serve(world, port);
 }
 
 void vb_lanes_want(struct vb_world *world, uint32_t port)
@@ -334,8 +334,8 @@ void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t
     struct vb_sim_lanes *lanes = world->port[port].lanes;
     struct vb_sim_traffic *traffic = &world->port[port].traffic;
 
-    append(world, lanes, lane, input, packet);
+    lanes_append(world, lanes, lane, input, packet);
     if (lanes->lane[lane].bytes > traffic->queued_max)
         traffic->queued_max = lanes->lane[lane].bytes;
-    serve(world, port);
+    lanes_serve(world, port);
 }

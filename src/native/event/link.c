@@ -78,8 +78,8 @@ static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
  * Room was kept for it at the other end. What is sent and received is compared in each
  * flow-control packet (IBA 7.9.4.3), so that lost packets cost no credits; here it is at once.
  */
-static void give_back(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                      uint32_t bytes)
+static void link_give_back(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                           uint32_t bytes)
 {
     struct vb_sim_port *peer = &world->port[port->peer];
 
@@ -102,7 +102,7 @@ void vb_link_arrive(struct vb_world *world, uint32_t number)
         uint32_t lane = at->lane, bytes = at->bytes;
 
         if (!survives(world, number, packet)) {
-            give_back(world, port, lane, bytes);
+            link_give_back(world, port, lane, bytes);
             return;
         }
     }
@@ -110,7 +110,7 @@ void vb_link_arrive(struct vb_world *world, uint32_t number)
         vb_switch_arrive(world, port->to_switch, port->peer, packet);
         return;
     }
-    give_back(world, port, at->lane, at->bytes); /* a host takes what comes */
+    link_give_back(world, port, at->lane, at->bytes); /* a host takes what comes */
     ++world->delivered;
     world->on_host->arrive(world->hosts_context, port->to_host, packet);
 }

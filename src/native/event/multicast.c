@@ -46,8 +46,8 @@ int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_
 }
 
 /* The n-th port, unless nothing is plugged in or the packet came by it. */
-static uint32_t way(const struct vb_sim_switch *sw, const struct vb_sim_group *group, uint32_t n,
-                    uint32_t in)
+static uint32_t multicast_way(const struct vb_sim_switch *sw, const struct vb_sim_group *group,
+                              uint32_t n, uint32_t in)
 {
     uint32_t port = sw->port[group->port[n]];
 
@@ -59,7 +59,7 @@ static uint32_t ways(const struct vb_sim_switch *sw, const struct vb_sim_group *
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < group->count; ++i)
-        count += way(sw, group, i, in) != VB_SIM_NONE;
+        count += multicast_way(sw, group, i, in) != VB_SIM_NONE;
     return count;
 }
 
@@ -82,11 +82,12 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
 }
 
 /* Each for itself: the packet is the last of them. */
-static void spread(struct vb_world *world, struct vb_sim_switch *sw,
-                   const struct vb_sim_group *group, uint32_t in, uint32_t packet, uint32_t left)
+static void multicast_spread(struct vb_world *world, struct vb_sim_switch *sw,
+                             const struct vb_sim_group *group, uint32_t in, uint32_t packet,
+                             uint32_t left)
 {
     for (uint32_t i = 0; left; ++i) {
-        uint32_t out = way(sw, group, i, in), passed;
+        uint32_t out = multicast_way(sw, group, i, in), passed;
 
         if (out == VB_SIM_NONE)
             continue;
@@ -110,7 +111,7 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
     vb_put32(kept->header + COUNT_AT, count);
     ++world->kept; /* and one copy goes on in its place */
     for (uint32_t i = 0; i < group->count; ++i) {
-        uint32_t out = way(sw, group, i, in), copy;
+        uint32_t out = multicast_way(sw, group, i, in), copy;
 
         if (out == VB_SIM_NONE)
             continue;
@@ -140,7 +141,7 @@ static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
     else
-        spread(world, sw, group, in, packet, count);
+        multicast_spread(world, sw, group, in, packet, count);
 }
 
 void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,

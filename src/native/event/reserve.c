@@ -12,14 +12,14 @@
 #include "event/switch.h"
 
 /* Does the switch at the end of this port send like packets by one port? */
-static bool is_steady(const struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
+static bool reserve_is_steady(const struct vb_sim_switch *sw, const struct vb_sim_packet *packet)
 {
     return !sw->detour && (sw->balance == VB_SIM_BY_FLOW || packet->target >= sw->targets ||
                            sw->table[packet->target] < VB_SIM_PORT_SET);
 }
 
-static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_packet *packet,
-                    struct vb_sim_way *way)
+static int reserve_find_way(struct vb_world *world, uint32_t node,
+                            const struct vb_sim_packet *packet, struct vb_sim_way *way)
 {
     uint32_t port = world->node[node].port[0];
 
@@ -32,7 +32,7 @@ static int find_way(struct vb_world *world, uint32_t node, const struct vb_sim_p
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_SIM_HOST)
             return 0;
-        if (!is_steady(end->sw, packet))
+        if (!reserve_is_steady(end->sw, packet))
             return -EINVAL;
         port = vb_switch_route(world, end->sw, world->port[port].peer, packet);
     }
@@ -129,7 +129,7 @@ uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
     struct vb_sim_way *way = malloc(sizeof(*way) + world->nodes * sizeof(way->port[0]));
     uint64_t most = UINT64_MAX;
 
-    if (way && !find_way(world, node, packet, way))
+    if (way && !reserve_find_way(world, node, packet, way))
         for (uint32_t i = 1; i < way->count; ++i) {
             uint64_t has = reserve_buffer_most(world->node[world->port[way->port[i]].node].sw);
 
@@ -175,7 +175,7 @@ int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_sim_
 {
     struct vb_sim_way *made = malloc(sizeof(*made) + world->nodes * sizeof(made->port[0]));
     struct vb_sim_way *fits;
-    int error = made ? find_way(world, node, packet, made) : -ENOMEM;
+    int error = made ? reserve_find_way(world, node, packet, made) : -ENOMEM;
 
     if (!error && promise->buffer)
         error = check_buffer(world, made, packet, promise->buffer);

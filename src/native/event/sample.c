@@ -70,7 +70,7 @@ static void look_at(const struct vb_world *world, const struct vb_sim_watched *q
                                          .credits = VB_SIM_UNLIMITED};
 }
 
-static void plan(struct vb_world *world, uint32_t number, uint64_t at)
+static void sample_plan(struct vb_world *world, uint32_t number, uint64_t at)
 {
     world->sampler[number]->planned = true;
     ++world->idle;
@@ -92,7 +92,7 @@ void vb_sampler_look(struct vb_world *world, uint32_t number)
         look_at(world, &sampler->queue[i], &row[i]);
     sampler->at[sampler->rows++] = world->now;
     if (sampler->rows < sampler->limit)
-        plan(world, number, world->now + sampler->interval);
+        sample_plan(world, number, world->now + sampler->interval);
     else
         sampler->stopped = true;
 }
@@ -110,7 +110,7 @@ static bool is_queue(const struct vb_world *world, const struct vb_sim_watched *
 }
 
 /* Address space alone: memory comes with the first touch of each page. */
-static void *reserve(uint64_t count, size_t size)
+static void *sample_reserve(uint64_t count, size_t size)
 {
     void *made;
 
@@ -142,8 +142,8 @@ static struct vb_sim_sampler *make_sampler(const struct vb_sim_watched *queues, 
     made->interval = interval;
     made->limit = limit;
     made->queue = malloc(count * sizeof(*made->queue));
-    made->at = reserve(limit, sizeof(*made->at));
-    made->sample = reserve(limit, count * sizeof(*made->sample));
+    made->at = sample_reserve(limit, sizeof(*made->at));
+    made->sample = sample_reserve(limit, count * sizeof(*made->sample));
     if (made->queue && made->at && made->sample) {
         memcpy(made->queue, queues, count * sizeof(*queues));
         return made;
@@ -170,7 +170,7 @@ int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues,
     if (!grown[world->samplers])
         return -ENOMEM;
     *number = world->samplers++;
-    plan(world, *number, start);
+    sample_plan(world, *number, start);
     return world->error;
 }
 

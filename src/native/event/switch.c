@@ -74,7 +74,8 @@ static uint32_t row_length(const int32_t *row, uint32_t width)
     return n;
 }
 
-static bool is_set(const struct vb_sim_switch *sw, uint32_t set, const int32_t *row, uint32_t n)
+static bool switch_is_set(const struct vb_sim_switch *sw, uint32_t set, const int32_t *row,
+                          uint32_t n)
 {
     if (sw->set[set + 1] - sw->set[set] != n)
         return false;
@@ -91,7 +92,7 @@ static int find_set(struct vb_sim_switch *sw, const int32_t *row, uint32_t n, ui
     uint32_t *begin;
 
     for (*set = sw->sets; (*set)-- > 0;)
-        if (is_set(sw, *set, row, n))
+        if (switch_is_set(sw, *set, row, n))
             return 0;
     if (sw->sets >= VB_SIM_PORT_SET - 1)
         return -EINVAL;
@@ -214,7 +215,8 @@ uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw,
 
 /* ---- congestion ----------------------------------------------------------------------------- */
 
-static bool is_marked(struct vb_world *world, const struct vb_sim_marking *mark, uint64_t queue)
+static bool switch_is_marked(struct vb_world *world, const struct vb_sim_marking *mark,
+                             uint64_t queue)
 {
     if (!mark->high || queue <= mark->low)
         return false;
@@ -224,10 +226,10 @@ static bool is_marked(struct vb_world *world, const struct vb_sim_marking *mark,
            mark->most * (double)(queue - mark->low) / (double)(mark->high - mark->low);
 }
 
-static void mark(struct vb_world *world, const struct vb_sim_marking *marking, uint64_t queue,
-                 struct vb_sim_packet *packet, struct vb_sim_port *out)
+static void switch_mark(struct vb_world *world, const struct vb_sim_marking *marking,
+                        uint64_t queue, struct vb_sim_packet *packet, struct vb_sim_port *out)
 {
-    if (__builtin_expect(marking->high && is_marked(world, marking, queue), 0)) {
+    if (__builtin_expect(marking->high && switch_is_marked(world, marking, queue), 0)) {
         packet->level_marks |= VB_SIM_CE;
         ++out->traffic.marked;
     }
@@ -272,7 +274,7 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
     return vb_lane_is_open(world, queue, packet->bytes);
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t switch_smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -291,7 +293,7 @@ uint64_t vb_switch_others(const struct vb_world *world, const struct vb_sim_port
             promised += at->bytes;
         i = at->next;
     }
-    return queue - smaller(queue, smaller(promised, port->promised));
+    return queue - switch_smaller(queue, switch_smaller(promised, port->promised));
 }
 
 /* Is there room at this port? What is promised there is for those that it is promised to. */
@@ -315,7 +317,7 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
         return;
     }
-    mark(world, &sw->mark, queue, at, port);
+    switch_mark(world, &sw->mark, queue, at, port);
     if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
         notify(world, sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
@@ -327,7 +329,7 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-static bool has_room(const struct vb_sim_switch *sw, uint32_t bytes)
+static bool switch_has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
     return !sw->buffer || sw->used + bytes <= vb_switch_open(sw);
 }
@@ -360,7 +362,7 @@ static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32
 
     if (__builtin_expect(at->header[4] & VB_SIM_PROMISED, 0) && admit_promised(sw, at))
         return true;
-    if (has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
+    if (switch_has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
         return true;
     }
@@ -369,15 +371,16 @@ static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32
 }
 
 /* Of the next `bytes` of an input so many that are no headroom's. */
-static uint32_t share(const struct vb_sim_switch *sw, const struct vb_sim_class_config *config,
-                      const struct vb_sim_lane *input, uint32_t bytes)
+static uint32_t switch_share(const struct vb_sim_switch *sw,
+                             const struct vb_sim_class_config *config,
+                             const struct vb_sim_lane *input, uint32_t bytes)
 {
     uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
     uint64_t open = sw->buffer ? vb_switch_open(sw) : UINT64_MAX;
-    uint64_t left = stop - smaller(stop, input->held - input->above);
+    uint64_t left = stop - switch_smaller(stop, input->held - input->above);
 
-    left = smaller(left, open - smaller(open, sw->used));
-    return (uint32_t)smaller(left, bytes);
+    left = switch_smaller(left, open - switch_smaller(open, sw->used));
+    return (uint32_t)switch_smaller(left, bytes);
 }
 
 /*
@@ -391,7 +394,7 @@ static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint3
     const struct vb_sim_class_config *config = &sw->config.lane[lane];
     struct vb_sim_lane *input = &in->lanes->lane[lane];
     uint32_t bytes = vb_world_packet(world, packet)->bytes;
-    uint32_t shared = share(sw, config, input, bytes);
+    uint32_t shared = switch_share(sw, config, input, bytes);
 
     if (input->above + (uint64_t)(bytes - shared) > config->spare) {
         vb_world_drop(world, in, packet, VB_SIM_DROP_HEADROOM);
@@ -410,7 +413,7 @@ static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uin
                            struct vb_sim_port *in, uint32_t bytes)
 {
     struct vb_sim_lane *input = &in->lanes->lane[lane];
-    uint32_t own = (uint32_t)smaller(input->above, bytes);
+    uint32_t own = (uint32_t)switch_smaller(input->above, bytes);
 
     sw->used -= bytes - own;
     input->held -= bytes;
@@ -454,7 +457,7 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     if (!(at->level_marks & VB_SIM_COPY) && !vb_switch_admit(world, sw, in, port, queue, packet))
         return;
     if (lane < sw->lanes)
-        mark(world, &sw->config.lane[lane].mark, queue, at, port);
+        switch_mark(world, &sw->config.lane[lane].mark, queue, at, port);
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
         notify(world, sw, at, port);
     at->input = in->number;

@@ -53,7 +53,7 @@ static int make_tree(const struct vb_world *world, struct tree *tree)
     return 0;
 }
 
-static void grow(const struct vb_world *world, struct tree *tree, uint32_t root)
+static void tree_grow(const struct vb_world *world, struct tree *tree, uint32_t root)
 {
     tree->order[tree->count++] = root;
     tree->up[root] = ROOT;
@@ -71,7 +71,7 @@ static void grow(const struct vb_world *world, struct tree *tree, uint32_t root)
     }
 }
 
-static void mark(const struct vb_world *world, struct tree *tree)
+static void tree_mark(const struct vb_world *world, struct tree *tree)
 {
     for (uint32_t i = tree->count; i-- > 1;) {
         uint32_t node = tree->order[i];
@@ -82,8 +82,8 @@ static void mark(const struct vb_world *world, struct tree *tree)
 }
 
 /* All members' switches, of which the first is the root. -EHOSTUNREACH: one is apart. */
-static int span(const struct vb_world *world, struct tree *tree, const uint32_t *members,
-                uint32_t count)
+static int tree_span(const struct vb_world *world, struct tree *tree, const uint32_t *members,
+                     uint32_t count)
 {
     for (uint32_t i = 0; i < count; ++i) {
         const struct vb_sim_port *far = switch_of(world, members[i]);
@@ -92,12 +92,12 @@ static int span(const struct vb_world *world, struct tree *tree, const uint32_t 
         if (!far)
             continue; /* its packets go nowhere, or to the one host that it is plugged into */
         if (!tree->count)
-            grow(world, tree, far->node);
+            tree_grow(world, tree, far->node);
         if (tree->up[far->node] == UNKNOWN)
             return -EHOSTUNREACH;
         tree->leads[far->node] = true;
     }
-    mark(world, tree);
+    tree_mark(world, tree);
     return 0;
 }
 
@@ -114,7 +114,7 @@ static bool is_branch(const struct tree *tree, const struct vb_world *world, uin
            (!world->node[far->node].sw || tree->up[far->node] == far->number);
 }
 
-static int set(struct vb_world *world, const struct tree *tree, uint32_t group, uint32_t node)
+static int tree_set(struct vb_world *world, const struct tree *tree, uint32_t group, uint32_t node)
 {
     uint32_t count = 0, ports = world->node[node].ports;
     uint16_t *branch = malloc((ports + 1) * sizeof(*branch));
@@ -136,10 +136,10 @@ int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *me
     int error = make_tree(world, &tree);
 
     if (!error)
-        error = span(world, &tree, members, count);
+        error = tree_span(world, &tree, members, count);
     for (uint32_t i = 0; i < world->nodes && !error; ++i)
         if (world->node[i].sw)
-            error = set(world, &tree, group, i);
+            error = tree_set(world, &tree, group, i);
     free_tree(&tree);
     return error;
 }

@@ -91,7 +91,7 @@ struct vb_sim_storm {
 };
 
 /* One without an end moves nothing: a run may be over while it goes on. */
-static void plan(struct vb_world *world, uint32_t number, uint64_t at)
+static void watchdog_plan(struct vb_world *world, uint32_t number, uint64_t at)
 {
     bool endless = world->storm[number].end == VB_SIM_NEVER;
 
@@ -110,7 +110,7 @@ void vb_storm_blow(struct vb_world *world, uint32_t number)
     lane->refreshing = world->now < storm->end; /* by these events, and no others */
     vb_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_SIM_QUANTA_MAX : 0);
     if (lane->refreshing)
-        plan(world, number, next < storm->end ? next : storm->end);
+        watchdog_plan(world, number, next < storm->end ? next : storm->end);
 }
 
 int vb_world_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
@@ -131,6 +131,6 @@ int vb_world_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_
         return -ENOMEM;
     world->storm = grown;
     grown[world->storms] = (struct vb_sim_storm){port, lane, end};
-    plan(world, world->storms++, start);
+    watchdog_plan(world, world->storms++, start);
     return world->error;
 }

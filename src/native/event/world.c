@@ -89,7 +89,7 @@ static void *one_more(void *array, uint32_t count, size_t size)
     return grown;
 }
 
-static int add_node(struct vb_world *world, uint32_t ports, struct vb_sim_node **node)
+static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_sim_node **node)
 {
     struct vb_sim_node *grown = one_more(world->node, world->nodes, sizeof(*grown));
     uint32_t *port;
@@ -110,7 +110,7 @@ static int add_node(struct vb_world *world, uint32_t ports, struct vb_sim_node *
 int vb_world_add_host(struct vb_world *world, uint32_t *number)
 {
     struct vb_sim_node *node;
-    int error = world->hosts == HOSTS_MAX ? -EINVAL : add_node(world, 1, &node);
+    int error = world->hosts == HOSTS_MAX ? -EINVAL : world_add_node(world, 1, &node);
 
     if (error)
         return error;
@@ -123,7 +123,7 @@ int vb_world_add_host(struct vb_world *world, uint32_t *number)
 int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32_t *number)
 {
     struct vb_sim_node *node;
-    int error = add_node(world, sw->config.ports, &node);
+    int error = world_add_node(world, sw->config.ports, &node);
 
     if (error) {
         vb_switch_destroy(sw);
@@ -145,8 +145,9 @@ static struct vb_sim_node *node_at(struct vb_world *world, uint32_t node, uint32
     return node < world->nodes && port < world->node[node].ports ? &world->node[node] : NULL;
 }
 
-static void fill_port(struct vb_world *world, uint32_t number, uint32_t node, uint32_t node_port,
-                      uint32_t peer, const struct vb_sim_node *to, const struct vb_sim_link *link)
+static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t node,
+                            uint32_t node_port, uint32_t peer, const struct vb_sim_node *to,
+                            const struct vb_sim_link *link)
 {
     world->port[number] = (struct vb_sim_port){
         .flight_first = VB_SIM_NONE,
@@ -289,8 +290,8 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
     if (grow_ports(world))
         return -ENOMEM;
     vb_agenda_hint(&world->agenda, world->port, sizeof(*world->port));
-    fill_port(world, first, a, a_port, first + 1, to, link);
-    fill_port(world, first + 1, b, b_port, first, from, link);
+    world_fill_port(world, first, a, a_port, first + 1, to, link);
+    world_fill_port(world, first + 1, b, b_port, first, from, link);
     world->ports += 2;
     error = add_lanes(&world->port[first], from, to, b_port);
     if (!error)
@@ -315,7 +316,7 @@ int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bo
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-static void lose(struct vb_world *world, uint32_t packet)
+static void world_lose(struct vb_world *world, uint32_t packet)
 {
     ++world->dropped;
     if (world->on_host->dropped)
@@ -327,7 +328,7 @@ void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t pa
                    enum vb_sim_drop reason)
 {
     ++port->traffic.dropped[reason];
-    lose(world, packet);
+    world_lose(world, packet);
 }
 
 void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
@@ -338,7 +339,7 @@ void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
 
     ++world->made;
     if (number == VB_SIM_NONE) {
-        lose(world, packet);
+        world_lose(world, packet);
         return;
     }
     port = &world->port[number];

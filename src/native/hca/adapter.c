@@ -39,7 +39,7 @@ int vb_pool_take(struct vb_pool *pool, uint32_t *number)
     return 0;
 }
 
-static bool grow(struct vb_pool *pool)
+static bool adapter_grow(struct vb_pool *pool)
 {
     uint32_t room = pool->free_room ? pool->free_room * 2 : 64;
     uint32_t *grown = malloc(room * sizeof(*grown));
@@ -57,7 +57,7 @@ static bool grow(struct vb_pool *pool)
 
 void vb_pool_return(struct vb_pool *pool, uint32_t number)
 {
-    if (pool->free_count == pool->free_room && !grow(pool))
+    if (pool->free_count == pool->free_room && !adapter_grow(pool))
         return; /* the number stays unused, which harms nothing */
     *free_at(pool, pool->free_count) = number;
     ++pool->free_count;

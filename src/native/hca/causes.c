@@ -69,7 +69,7 @@ static const char *class_name(uint32_t code)
     }
 }
 
-static bool is_possible(const struct cause *cause, const struct vb_evidence *refused)
+static bool causes_is_possible(const struct cause *cause, const struct vb_evidence *refused)
 {
     if ((cause->xrc && refused->type != IBV_QPT_XRC_SEND) ||
         (cause->above && refused->length <= cause->above))
@@ -84,7 +84,7 @@ void vb_causes_say(struct vb_text *text, const struct vb_evidence *refused)
 
     vb_text_add(text, "%s", class_name(refused->count));
     for (int i = 0; i < CAUSES; ++i) {
-        if (!is_possible(&causes[i], refused))
+        if (!causes_is_possible(&causes[i], refused))
             continue;
         vb_text_add(text, "%s%s", before, causes[i].text);
         before = "; or ";

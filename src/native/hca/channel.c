@@ -74,7 +74,7 @@ bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation)
 enum { KEPT_AT_FIRST = 64, KEPT_MAX = 65536 / sizeof(struct vb_channel_record) };
 
 /* Twice the room; the oldest record comes first again. */
-static bool grow(struct vb_channel *channel)
+static bool channel_grow(struct vb_channel *channel)
 {
     uint32_t room = channel->kept_room ? 2 * channel->kept_room : KEPT_AT_FIRST;
     struct vb_channel_record *grown =
@@ -91,14 +91,14 @@ static bool grow(struct vb_channel *channel)
     return true;
 }
 
-static bool has_room(struct vb_channel *channel)
+static bool channel_has_room(struct vb_channel *channel)
 {
-    return VB_LIKELY(channel->kept < channel->kept_room) || grow(channel);
+    return VB_LIKELY(channel->kept < channel->kept_room) || channel_grow(channel);
 }
 
 bool vb_channel_add(struct vb_channel *channel, uint32_t cq, uint32_t generation)
 {
-    if (!has_room(channel))
+    if (!channel_has_room(channel))
         return false;
     channel->ring[(channel->first_kept + channel->kept++) & (channel->kept_room - 1)] =
         (struct vb_channel_record){.cq = cq, .generation = generation};
@@ -127,7 +127,8 @@ static bool empty_pipe(struct vb_channel *channel)
     struct vb_channel_record record;
 
     while (is_readable(channel)) {
-        if (!has_room(channel) || read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
+        if (!channel_has_room(channel) ||
+            read(channel->ibv.fd, &record, sizeof(record)) != sizeof(record))
             return false;
         vb_channel_add(channel, record.cq, record.generation);
     }

@@ -9,7 +9,7 @@
 #include "hca/requester.h"
 #include "hca/retry.h"
 
-static struct vb_sq_wqe *head_of(struct vb_endpoint *ep)
+static struct vb_sq_wqe *completer_head_of(struct vb_endpoint *ep)
 {
     return vb_sq_at(ep->qp, ep->qp->sq_next);
 }
@@ -25,13 +25,13 @@ static void complete_head(struct vb_endpoint *ep, uint32_t byte_len)
  * All packets up to and including `upto` have arrived there. False: among them is a READ or an
  * atomic whose response has not come, so it is lost (IBA 9.7.5.1.1, implied NAK).
  */
-static bool acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
+static bool completer_acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
     bool progress = false, whole = true;
 
     while (vb_psn_diff(upto, r->una) >= 0) {
-        const struct vb_sq_wqe *head = head_of(ep);
+        const struct vb_sq_wqe *head = completer_head_of(ep);
         uint32_t last = vb_psn_add(head->first_psn, head->packets - 1);
 
         if (vb_is_read_or_atomic(&head->wr)) {
@@ -204,7 +204,7 @@ static VB_COLD void on_refusal(const struct vb_incoming *in, const struct vb_aet
 {
     struct vb_endpoint *ep = in->endpoint;
 
-    if (!acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now)) {
+    if (!completer_acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now)) {
         lost(in);
         return;
     }
@@ -229,7 +229,7 @@ static void on_acknowledge(const struct vb_incoming *in)
         return;
     }
     take_credits(in->endpoint, &aeth);
-    if (!acknowledge(in->endpoint, in->bth.psn, in->now))
+    if (!completer_acknowledge(in->endpoint, in->bth.psn, in->now))
         lost(in);
     else if (VB_UNLIKELY(vb_recovery_of(in->endpoint) != NULL))
         vb_retry_acknowledged(in->endpoint, in->now);
@@ -240,7 +240,7 @@ static bool is_next(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
-    if (acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now) &&
+    if (completer_acknowledge(ep, vb_psn_add(in->bth.psn, VB_PSN_MASK), in->now) &&
         ep->requester.una == in->bth.psn)
         return true;
     lost(in);
@@ -251,7 +251,8 @@ static bool is_next(const struct vb_incoming *in)
  * Is this packet of a READ response where the request, or a repetition, puts one of its kind? Only
  * the last place to resume at can be the first that is missing: a READ is resumed nowhere else.
  */
-static bool fits(const struct vb_incoming *in, const struct vb_sq_wqe *head, uint32_t index)
+static bool completer_fits(const struct vb_incoming *in, const struct vb_sq_wqe *head,
+                           uint32_t index)
 {
     struct vb_endpoint *ep = in->endpoint;
     uint32_t end = vb_requester_read_end(head, index), mtu = ep->path.mtu;
@@ -305,9 +306,9 @@ static void on_read_response(const struct vb_incoming *in)
 
     if (!is_next(in))
         return;
-    head = head_of(ep);
+    head = completer_head_of(ep);
     index = vb_psn_count(head->first_psn, in->bth.psn);
-    if (VB_UNLIKELY(head->wr.opcode != IBV_WR_RDMA_READ || !fits(in, head, index))) {
+    if (VB_UNLIKELY(head->wr.opcode != IBV_WR_RDMA_READ || !completer_fits(in, head, index))) {
         if (head->wr.opcode == IBV_WR_ATOMIC_WRITE || head->wr.opcode == IBV_WR_FLUSH)
             on_empty_response(in);
         else
@@ -346,7 +347,7 @@ static void on_atomic_response(const struct vb_incoming *in)
 
     if (!is_next(in))
         return;
-    head = head_of(ep);
+    head = completer_head_of(ep);
     if (head->wr.opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
         head->wr.opcode != IBV_WR_ATOMIC_FETCH_AND_ADD) {
         bad_response(in);
@@ -418,7 +419,7 @@ static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing
         vb_gap_release(ep->engine, held);
     }
     if (recovery->is_ahead && (vb_psn_diff(recovery->ahead_psn, r->una) < 0 ||
-                               acknowledge(ep, recovery->ahead_psn, in->now)))
+                               completer_acknowledge(ep, recovery->ahead_psn, in->now)))
         recovery->is_ahead = false;
     if (recovery->early_answer.told && recovery->asked &&
         vb_psn_diff(r->una, recovery->asked_end) < 0)

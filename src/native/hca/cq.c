@@ -211,7 +211,7 @@ uint64_t vb_cq_last_stamp(const struct vb_cq *cq)
     return *stamp_at(cq, vb_cq_taken(cq) - 1);
 }
 
-static int take_number(struct vb_adapter *adapter, struct vb_cq *cq)
+static int cq_take_number(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     int error;
 
@@ -232,7 +232,7 @@ static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
     pthread_mutex_unlock(&adapter->mutex);
 }
 
-static void fill_abi(struct vb_cq *cq, void *cq_context)
+static void cq_fill_abi(struct vb_cq *cq, void *cq_context)
 {
     cq->ibv.context = cq->context->ibv;
     cq->ibv.channel = cq->channel ? &cq->channel->ibv : NULL;
@@ -243,7 +243,7 @@ static void fill_abi(struct vb_cq *cq, void *cq_context)
     pthread_cond_init(&cq->ibv.cond, NULL);
 }
 
-static void share(struct vb_cq *cq)
+static void cq_share(struct vb_cq *cq)
 {
     struct vb_adapter *adapter = cq->context->adapter;
     struct vb_cq_shared *shared = &adapter->self.cq[cq->index];
@@ -284,14 +284,14 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
         vb_biased_forbid(&made->poll_lock, adapter->instance);
     made->largest = made->mask + 1;
     made->ring = alloc_ring(adapter, made->largest);
-    error = made->ring ? take_number(adapter, made) : -ENOMEM;
+    error = made->ring ? cq_take_number(adapter, made) : -ENOMEM;
     if (error) {
         vb_heap_free(adapter->segment, made->ring);
         free(made);
         return error;
     }
-    share(made);
-    fill_abi(made, cq_context);
+    cq_share(made);
+    cq_fill_abi(made, cq_context);
     enter_table(adapter, made);
     vb_object_add(context, &made->object, cq_release);
     *cq = made;
@@ -391,7 +391,7 @@ struct rings {
     uint32_t mask;
 };
 
-static int alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
+static int cq_alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made)
 {
     struct vb_adapter *adapter = cq->context->adapter;
 
@@ -447,7 +447,7 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
 
     if (cqe < 1 || cqe > VB_MAX_CQE)
         return decline_size(cq->context, cqe);
-    error = alloc_rings(cq, vb_round_up_pow2((uint32_t)cqe), &rings);
+    error = cq_alloc_rings(cq, vb_round_up_pow2((uint32_t)cqe), &rings);
     if (error)
         return error;
     /* In this order: whoever holds poll_lock waits for nobody, so the port's threads may take it.

@@ -74,7 +74,7 @@ static bool is_unplaced(const struct vb_cqe *entry)
 }
 
 /* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
-static int place(const struct vb_qp *qp, const struct vb_cqe *entry)
+static int cq_poll_place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     bool staged = entry->kind == VB_CQE_RECV_STAGED;
     uint32_t wqe = entry->wqe, length = __atomic_load_n(&entry->byte_len, __ATOMIC_RELAXED);
@@ -165,7 +165,7 @@ static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
 }
 
 /* False for an entry that nobody is to see. */
-static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
+static inline bool cq_poll_take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
     uint8_t kind = __atomic_load_n(&entry->kind, __ATOMIC_RELAXED);
@@ -177,7 +177,7 @@ static inline bool take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *w
         atomic_store_explicit(&qp->sq_retired, entry->wqe + 1, memory_order_release);
     } else {
         if (is_unplaced(entry))
-            error = place(qp, entry);
+            error = cq_poll_place(qp, entry);
     }
     to_wc(entry, qp->number, wc);
     if (qp->type == IBV_QPT_UD && kind == VB_CQE_RECV)
@@ -199,7 +199,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
         vb_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
-        if (take(cq, entry, &wc[got])) {
+        if (cq_poll_take(cq, entry, &wc[got])) {
             if (VB_UNLIKELY(wc[got].status))
                 tell_error(cq);
             ++got;
@@ -263,7 +263,7 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 }
 
 /* Takes the lock, and its usual thread, which polls, has its privilege back afterwards. */
-static void visit(struct vb_cq *cq)
+static void cq_poll_visit(struct vb_cq *cq)
 {
     for (unsigned round = 0; !vb_biased_try(&cq->poll_lock, cq->context->adapter->instance);)
         vb_backoff(&round);
@@ -274,13 +274,13 @@ void vb_cq_place(struct vb_cq *cq)
     uint32_t position;
     struct vb_cqe *entry;
 
-    visit(cq);
+    cq_poll_visit(cq);
     for (position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         const struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
 
         if (!qp || !is_unplaced(entry))
             continue;
-        if (place(qp, entry) == 0) /* else poll says so */
+        if (cq_poll_place(qp, entry) == 0) /* else poll says so */
             entry->kind = VB_CQE_RECV;
     }
     atomic_store_explicit(&cq->shared->placed, position, memory_order_release);

@@ -21,7 +21,7 @@ enum {
     FORGET = 1024,              /* round trips after which that happens no more */
 };
 
-static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[16])
+static struct vb_cwnd *cwnd_find(const struct vb_engine *engine, const uint8_t dgid[16])
 {
     struct vb_cwnd *cwnd = engine->cwnds;
 
@@ -30,7 +30,7 @@ static struct vb_cwnd *find(const struct vb_engine *engine, const uint8_t dgid[1
     return cwnd;
 }
 
-static struct vb_cwnd *add(struct vb_engine *engine, const uint8_t dgid[16])
+static struct vb_cwnd *cwnd_add(struct vb_engine *engine, const uint8_t dgid[16])
 {
     struct vb_cwnd *cwnd = calloc(1, sizeof(*cwnd));
 
@@ -46,7 +46,7 @@ static struct vb_cwnd *add(struct vb_engine *engine, const uint8_t dgid[16])
     return cwnd;
 }
 
-static void drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
+static void cwnd_drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
 {
     struct vb_cwnd **at = &engine->cwnds;
 
@@ -57,7 +57,7 @@ static void drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
 }
 
 /* One at a time, so that each has a whole turn. */
-static void wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
+static void cwnd_wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
 {
     struct vb_link *first = vb_ready_first(&cwnd->waiting);
     struct vb_endpoint *ep;
@@ -89,17 +89,17 @@ void vb_cwnd_leave(struct vb_endpoint *ep)
     ep->in_flight = 0;
     ep->share.cwnd = NULL;
     if (--cwnd->members == 0)
-        drop(ep->engine, cwnd);
+        cwnd_drop(ep->engine, cwnd);
     else
-        wake(ep->engine, cwnd);
+        cwnd_wake(ep->engine, cwnd);
 }
 
 int vb_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
 {
-    struct vb_cwnd *cwnd = find(ep->engine, dgid);
+    struct vb_cwnd *cwnd = cwnd_find(ep->engine, dgid);
 
     if (!cwnd)
-        cwnd = add(ep->engine, dgid);
+        cwnd = cwnd_add(ep->engine, dgid);
     if (!cwnd)
         return -ENOMEM;
     ++cwnd->members;
@@ -133,7 +133,7 @@ void vb_cwnd_note(struct vb_endpoint *ep)
         ep->share.cwnd->answered += ep->in_flight - bytes;
     ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
     ep->in_flight = bytes;
-    wake(ep->engine, ep->share.cwnd);
+    cwnd_wake(ep->engine, ep->share.cwnd);
 }
 
 void vb_cwnd_wait(struct vb_endpoint *ep)
@@ -146,7 +146,7 @@ void vb_cwnd_wait(struct vb_endpoint *ep)
     } else {
         vb_ready_add(&cwnd->waiting, &ep->requesting);
     }
-    wake(ep->engine, cwnd);
+    cwnd_wake(ep->engine, cwnd);
 }
 
 void vb_cwnd_rest(struct vb_endpoint *ep)
@@ -155,7 +155,7 @@ void vb_cwnd_rest(struct vb_endpoint *ep)
 
     if (cwnd->served == ep)
         cwnd->served = NULL;
-    wake(ep->engine, cwnd);
+    cwnd_wake(ep->engine, cwnd);
 }
 
 void vb_cwnd_take_turn(struct vb_endpoint *ep)
@@ -173,11 +173,11 @@ void vb_cwnd_take_turn(struct vb_endpoint *ep)
         return;
     vb_ready_remove(&ep->requesting);
     vb_ready_add(&cwnd->waiting, &ep->requesting);
-    wake(ep->engine, cwnd);
+    cwnd_wake(ep->engine, cwnd);
 }
 
 /* A window that did not hold anybody back says nothing about the way (RFC 7661). */
-static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
+static void cwnd_grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
 {
     if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= VB_CWND_MOST || cwnd->late)
         return;
@@ -193,7 +193,7 @@ static void grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
 }
 
 /* Smoothed (RFC 6298). */
-static void measure(struct vb_cwnd *cwnd, uint64_t sample)
+static void cwnd_measure(struct vb_cwnd *cwnd, uint64_t sample)
 {
     uint64_t away;
 
@@ -242,14 +242,14 @@ void vb_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
     uint64_t sample;
 
     if (left < ep->in_flight)
-        grow(cwnd, ep->in_flight - left, ep->path.mtu);
+        cwnd_grow(cwnd, ep->in_flight - left, ep->path.mtu);
     if (cwnd->timed != ep || vb_psn_diff(psn, cwnd->timed_psn) < 0)
         return;
     sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
     cwnd->timed = NULL;
     if (!cwnd->timed_in_doubt) {
         cwnd->doubtful = 0;
-        measure(cwnd, sample);
+        cwnd_measure(cwnd, sample);
         heed_delay(ep, sample, now);
         return;
     }
@@ -281,7 +281,7 @@ void vb_cwnd_doubt(struct vb_endpoint *ep)
     ep->share.cwnd->timed_in_doubt |= ep->share.cwnd->timed == ep;
 }
 
-static void shrink(struct vb_endpoint *ep, uint64_t window)
+static void cwnd_shrink(struct vb_endpoint *ep, uint64_t window)
 {
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
@@ -310,7 +310,7 @@ void vb_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
         return;
     used = cwnd->in_flight > cwnd->window / 2 ? cwnd->in_flight : cwnd->window / 2;
     cwnd->before = 0;
-    shrink(ep, left_of(cwnd, used < cwnd->window ? used : cwnd->window));
+    cwnd_shrink(ep, left_of(cwnd, used < cwnd->window ? used : cwnd->window));
     cwnd->threshold = cwnd->window;
     cwnd->cut_until = now + cwnd->round_trip + cwnd->deviation;
     if (cwnd->cut_until < now + VB_CWND_NOTICE_INTERVAL)
@@ -338,7 +338,7 @@ void vb_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
         return;
     cwnd->before = cwnd->window;
     cwnd->threshold = cwnd->window / 2;
-    shrink(ep, 0);
+    cwnd_shrink(ep, 0);
 }
 
 void vb_cwnd_restore(struct vb_cwnd *cwnd)

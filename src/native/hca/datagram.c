@@ -9,7 +9,7 @@
 
 enum { NEXT_IS_UDP = 17, IPV4_HEADER = 20, UDP_HEADER = 8 };
 
-static void write_ipv4(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
+static void datagram_write_ipv4(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
 {
     uint8_t *at = grh + VB_GRH - IPV4_HEADER;
 
@@ -22,7 +22,7 @@ static void write_ipv4(uint8_t *grh, const struct vb_arrival *arrival, uint16_t 
     memcpy(at + 16, arrival->dgid + 12, 4);
 }
 
-static void write_ipv6(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
+static void datagram_write_ipv6(uint8_t *grh, const struct vb_arrival *arrival, uint16_t length)
 {
     vb_put32(grh,
              6u << 28 | (uint32_t)arrival->traffic_class << 20 | (arrival->flow_label & 0xfffff));
@@ -44,19 +44,19 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
     }
     memset(grh, 0, VB_GRH);
     if (vb_gid_is_ipv4(arrival->sgid) && vb_gid_is_ipv4(arrival->dgid))
-        write_ipv4(grh, arrival, (uint16_t)length);
+        datagram_write_ipv4(grh, arrival, (uint16_t)length);
     else
-        write_ipv6(grh, arrival, (uint16_t)length);
+        datagram_write_ipv6(grh, arrival, (uint16_t)length);
 }
 
 /* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
-static uint8_t header_type(const struct vb_arrival *arrival)
+static uint8_t hca_datagram_header_type(const struct vb_arrival *arrival)
 {
     return vb_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
 }
 
-static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct vb_recv_wqe *wqe,
-                  struct vb_evidence *evidence)
+static bool hca_datagram_place(const struct vb_incoming *in, struct vb_qp *qp,
+                               const struct vb_recv_wqe *wqe, struct vb_evidence *evidence)
 {
     bool is_virtual = in->engine->config.virtual_payload;
     uint8_t grh[VB_GRH];
@@ -67,7 +67,7 @@ static bool place(const struct vb_incoming *in, struct vb_qp *qp, const struct v
 }
 
 /* Under rq_lock: senders of this host write to the same queue (port/direct/datagram.c). */
-static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
+static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
 {
     bool imm = in->opcode->flags & VB_OPCODE_IMM;
     struct vb_evidence evidence;
@@ -76,7 +76,7 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
         .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
         .byte_len = VB_GRH + in->length,
         .extra = source_qp,
-        .data = {header_type(in->arrival)},
+        .data = {hca_datagram_header_type(in->arrival)},
     };
 
     if (!vb_receive_take(qp, &taken)) {
@@ -91,7 +91,7 @@ static void deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t sou
         evidence = (struct vb_evidence){.check = VB_CHECK_RECV_TOO_SHORT,
                                         .length = entry.byte_len,
                                         .mr_length = taken.wqe->length};
-    } else if (!place(in, qp, taken.wqe, &evidence)) {
+    } else if (!hca_datagram_place(in, qp, taken.wqe, &evidence)) {
         entry.status = IBV_WC_LOC_PROT_ERR;
     }
     if (entry.status) {
@@ -143,7 +143,7 @@ void vb_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
         vb_count_violation(&vb_shared_port(&adapter->self, qp->shared)->qkey_violations);
         tell_lost(qp, VB_LOST_QKEY, deth.source_qp, deth.qkey, qp->shared->qkey);
     } else {
-        deliver(in, qp, deth.source_qp);
+        hca_datagram_deliver(in, qp, deth.source_qp);
     }
     vb_unlock(&qp->shared->rq_lock);
 }

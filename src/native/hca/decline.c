@@ -9,7 +9,7 @@
 #include "hca/names.h"
 
 /* Under the mutex: the thread's latest, or NULL. */
-static struct vb_declined *latest(struct vb_declines *declines)
+static struct vb_declined *decline_latest(struct vb_declines *declines)
 {
     pthread_t self = pthread_self();
 
@@ -22,8 +22,8 @@ static struct vb_declined *latest(struct vb_declines *declines)
     return NULL;
 }
 
-static void keep(struct vb_declines *declines, int error, const char *because,
-                 const uint64_t number[VB_DECLINE_NUMBERS])
+static void decline_keep(struct vb_declines *declines, int error, const char *because,
+                         const uint64_t number[VB_DECLINE_NUMBERS])
 {
     struct vb_declined *entry = &declines->entry[declines->next++ % VB_DECLINES];
 
@@ -39,7 +39,7 @@ int vb_decline_with(struct vb_context *context, int error, const char *because,
     if (!context) /* a forked child's: it has no adapter */
         return error;
     pthread_mutex_lock(&context->declines.mutex);
-    keep(&context->declines, error, because, number);
+    decline_keep(&context->declines, error, because, number);
     pthread_mutex_unlock(&context->declines.mutex);
     return error;
 }
@@ -50,11 +50,11 @@ void vb_decline_close(struct vb_context *context, int error)
     struct vb_declined *entry;
 
     pthread_mutex_lock(&declines->mutex);
-    entry = latest(declines);
+    entry = decline_latest(declines);
     if (entry && entry->error == -error && !entry->closed)
         entry->closed = true;
     else
-        keep(declines, error, NULL, NULL);
+        decline_keep(declines, error, NULL, NULL);
     pthread_mutex_unlock(&declines->mutex);
 }
 
@@ -94,7 +94,7 @@ int vb_decline_text(struct vb_context *context, int error, char *text, size_t si
     struct vb_declined declined = {0}, *entry;
 
     pthread_mutex_lock(&declines->mutex);
-    entry = latest(declines);
+    entry = decline_latest(declines);
     if (entry && entry->error == (error < 0 ? -error : error)) {
         entry->closed = true;
         declined = *entry;

@@ -38,7 +38,7 @@ static int copy_from(void *to, struct ibv_dm *ibv, uint64_t offset, size_t lengt
 
 /* ---- allocating ---- */
 
-static int check(const struct ibv_alloc_dm_attr *attr)
+static int dm_check(const struct ibv_alloc_dm_attr *attr)
 {
     if (attr->comp_mask || !attr->length || attr->length > VB_DM_BYTES ||
         attr->log_align_req > VB_DM_LOG_ALIGN)
@@ -165,7 +165,7 @@ int vb_dm_alloc(struct vb_context *context, struct vb_heap *heap,
                 const struct ibv_alloc_dm_attr *attr, struct vb_dm **dm)
 {
     struct vb_dm_store *store;
-    int error = check(attr);
+    int error = dm_check(attr);
 
     if (error)
         return error;

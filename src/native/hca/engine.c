@@ -74,7 +74,7 @@ static bool is_mtu(uint32_t mtu)
     return mtu >= 256 && mtu <= 4096 && (mtu & (mtu - 1)) == 0;
 }
 
-static uint32_t window_of(const struct vb_engine *engine, uint32_t mtu)
+static uint32_t engine_window_of(const struct vb_engine *engine, uint32_t mtu)
 {
     uint32_t packets = engine->config.window_bytes / mtu;
 
@@ -92,7 +92,7 @@ static void free_endpoint(struct vb_endpoint *ep)
         free(ep);
 }
 
-static uint8_t transport_of(enum ibv_qp_type type)
+static uint8_t engine_transport_of(enum ibv_qp_type type)
 {
     switch (type) {
     case IBV_QPT_UC:
@@ -147,7 +147,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
     ep->engine = engine;
     ep->qp = qp;
     ep->path = *path;
-    ep->base = transport_of(qp->type);
+    ep->base = engine_transport_of(qp->type);
     error = vb_replies_fit(ep);
     if (!error && vb_endpoint_adapts(ep))
         error = vb_cwnd_join(ep, path->dgid);
@@ -158,7 +158,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
         free(ep->replies.record);
         return error;
     }
-    ep->window = window_of(engine, path->mtu);
+    ep->window = engine_window_of(engine, path->mtu);
     ep->responder.epsn = qp->terms.rq_psn;
     ep->responder.empty_psn = vb_psn_add(qp->terms.rq_psn, VB_PSN_MASK);
     qp->endpoint = ep;
@@ -217,7 +217,7 @@ static bool requests(enum ibv_qp_state state)
 }
 
 /* After whatever may have failed the QP: nobody is at its receive queue, so that is flushed now. */
-static void settle(struct vb_endpoint *ep)
+static void engine_settle(struct vb_endpoint *ep)
 {
     if (VB_LIKELY(!ep->requester.flush_owed))
         return;
@@ -229,7 +229,7 @@ static void settle(struct vb_endpoint *ep)
 }
 
 /* UC requests whose packets have left. */
-static void finish(struct vb_engine *engine)
+static void engine_finish(struct vb_engine *engine)
 {
     struct vb_link *link;
 
@@ -240,7 +240,7 @@ static void finish(struct vb_engine *engine)
         vb_sq_lock(ep->qp);
         vb_requester_finish(ep);
         vb_sq_unlock(ep->qp);
-        settle(ep);
+        engine_settle(ep);
     }
 }
 
@@ -253,7 +253,7 @@ static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
 }
 
 /* Its time has come, or the limit is another. */
-static VB_COLD void resume(struct vb_endpoint *ep, uint64_t now)
+static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
 {
     if (!(ep->held & VB_HELD_BY_RATE))
         return;
@@ -267,7 +267,7 @@ static VB_COLD void resume(struct vb_endpoint *ep, uint64_t now)
 }
 
 /* What counts is what the QP hands out: transport headers, payload, and the ICRC. */
-static VB_COLD void pay(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
+static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
 {
     uint32_t bytes;
 
@@ -286,7 +286,7 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
     struct vb_endpoint *ep = qp->endpoint;
     enum ibv_qp_state state;
 
-    finish(engine);
+    engine_finish(engine);
     if (!ep)
         return;
     vb_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
@@ -294,7 +294,7 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
     vb_sq_lock(qp);
     vb_requester_sync(ep, now);
     if (VB_UNLIKELY(ep->held))
-        resume(ep, now);
+        engine_resume(ep, now);
     state = vb_qp_state(qp);
     vb_sq_unlock(qp);
     if (requests(state))
@@ -442,7 +442,7 @@ static VB_COLD void answer_mark(const struct vb_incoming *in)
     vb_replies_owe_cnp(ep);
 }
 
-static bool is_marked(const struct vb_incoming *in)
+static bool engine_is_marked(const struct vb_incoming *in)
 {
     return (in->arrival->traffic_class & 3) == 3 && in->length;
 }
@@ -459,7 +459,7 @@ static void receive_response(const struct vb_incoming *in)
     if (vb_endpoint_adapts(ep))
         vb_cwnd_note(ep);
     vb_sq_unlock(ep->qp);
-    settle(ep);
+    engine_settle(ep);
 }
 
 /* Of a QP's congestion: counted, and has no part in its sequence of packets (IBA A17.9.3). */
@@ -494,7 +494,7 @@ static void receive_expected(struct vb_incoming *in)
 {
     if (vb_endpoint_adapts(in->endpoint)) {
         in->endpoint->share.cwnd->heard_at = in->now;
-        if (VB_UNLIKELY(is_marked(in)))
+        if (VB_UNLIKELY(engine_is_marked(in)))
             answer_mark(in);
     }
     if (is_cnp(in))
@@ -509,7 +509,7 @@ static void receive_expected(struct vb_incoming *in)
 
 /* As if the packet were lost: nothing of it is kept. One with another PSN than the next, or when no
  * answer is due, asks for nothing. */
-static VB_COLD void ask_again(const struct vb_incoming *in)
+static VB_COLD void engine_ask_again(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
@@ -518,7 +518,7 @@ static VB_COLD void ask_again(const struct vb_incoming *in)
         if (requests(vb_qp_state(ep->qp)) && vb_requester_outstanding(&ep->requester))
             vb_retry_sequence(ep, in->now);
         vb_sq_unlock(ep->qp);
-        settle(ep);
+        engine_settle(ep);
     } else if (vb_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
         vb_early_ask(in);
     }
@@ -538,7 +538,7 @@ static void receive_connected(struct vb_incoming *in)
     else if (VB_UNLIKELY(!vb_pkeys_match(in->bth.pkey, vb_qp_pkey(in->endpoint->qp))))
         vb_engine_drop_pkey(in->engine, in->endpoint->qp);
     else if (VB_UNLIKELY(in->arrival->doubted) && !is_cnp(in))
-        ask_again(in);
+        engine_ask_again(in);
     else
         receive_expected(in);
 }
@@ -572,7 +572,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
     struct vb_incoming in = {.engine = engine, .arrival = arrival, .now = now};
     uint64_t *refused;
 
-    finish(engine);
+    engine_finish(engine);
     ++engine->counters.packets_received;
     refused = vb_incoming_parse(&in);
     if (VB_UNLIKELY(refused != NULL)) {
@@ -587,7 +587,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
 }
 
 /* The QP had its packet; is the next one's turn? */
-static void take_turn(struct vb_engine *engine, struct vb_ready *list)
+static void engine_take_turn(struct vb_engine *engine, struct vb_ready *list)
 {
     if (++engine->turn < engine->config.burst)
         return;
@@ -612,7 +612,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
             vb_ready_remove(link);
         if (!made)
             continue;
-        take_turn(engine, &engine->replying);
+        engine_take_turn(engine, &engine->replying);
         return true;
     }
     return false;
@@ -621,7 +621,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
 /* A request left. */
 static void end_turn(struct vb_endpoint *ep)
 {
-    take_turn(ep->engine, &ep->engine->requesting);
+    engine_take_turn(ep->engine, &ep->engine->requesting);
     if (!vb_endpoint_adapts(ep))
         return;
     vb_cwnd_note(ep);
@@ -656,7 +656,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
         vb_sq_lock(ep->qp);
         made = vb_requester_next(ep, packet, now);
         if (VB_UNLIKELY(ep->qp->paced))
-            pay(ep, made ? packet : NULL, now);
+            engine_pay(ep, made ? packet : NULL, now);
         if (made)
             end_turn(ep);
         else
@@ -664,13 +664,13 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
         vb_sq_unlock(ep->qp);
         if (made)
             return true;
-        settle(ep);
+        engine_settle(ep);
     }
     return false;
 }
 
 /* Replies go first; in a long row of them (READ responses) every other packet is a request. */
-static bool next_packet(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+static bool engine_next_packet(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     if (engine->replies_in_row >= engine->config.burst) {
         engine->replies_in_row = engine->config.burst - 1;
@@ -692,7 +692,7 @@ void vb_engine_answer_first(struct vb_engine *engine)
 
 bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
-    bool made = next_packet(engine, packet, now);
+    bool made = engine_next_packet(engine, packet, now);
 
     engine->counters.packets_sent += made;
     return made;
@@ -712,13 +712,13 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
     vb_sq_lock(ep->qp);
     vb_recovery_expired(recovery, now);
     vb_sq_unlock(ep->qp);
-    settle(ep);
+    engine_settle(ep);
 }
 
 static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
 {
     vb_sq_lock(ep->qp);
-    resume(ep, now);
+    engine_resume(ep, now);
     vb_sq_unlock(ep->qp);
 }
 
@@ -726,7 +726,7 @@ void vb_engine_expire(struct vb_engine *engine, uint64_t now)
 {
     struct vb_timer *timer;
 
-    finish(engine);
+    engine_finish(engine);
     while ((timer = vb_timers_expire(&engine->timers, now)) != NULL) {
         struct vb_endpoint *ep;
 
@@ -745,6 +745,6 @@ void vb_engine_expire(struct vb_engine *engine, uint64_t now)
         if (vb_endpoint_adapts(ep))
             vb_cwnd_note(ep);
         vb_sq_unlock(ep->qp);
-        settle(ep);
+        engine_settle(ep);
     }
 }

@@ -10,7 +10,7 @@
 #include "hca/overdue.h"
 #include "hca/port.h"
 
-static void append(struct vb_event **list, struct vb_event *event)
+static void event_append(struct vb_event **list, struct vb_event *event)
 {
     while (*list)
         list = &(*list)->next;
@@ -61,7 +61,7 @@ static void queue(struct vb_context *context, const struct ibv_async_event *what
     event->event = *what;
     event->is_awaited = is_awaited;
     pthread_mutex_lock(&context->mutex);
-    append(&context->events, event);
+    event_append(&context->events, event);
     count(context);
     pthread_mutex_unlock(&context->mutex);
     if (context->adapter->port->told)
@@ -80,7 +80,7 @@ void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, i
 }
 
 /* The oldest event, to those that wait for their acknowledgement. */
-static bool take(struct vb_context *context, struct ibv_async_event *event)
+static bool event_take(struct vb_context *context, struct ibv_async_event *event)
 {
     struct vb_event *next;
 
@@ -90,7 +90,7 @@ static bool take(struct vb_context *context, struct ibv_async_event *event)
         context->events = next->next;
         *event = next->event;
         if (next->is_awaited)
-            append(&context->unacked, next);
+            event_append(&context->unacked, next);
         else
             free(next);
     }
@@ -107,7 +107,7 @@ int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
         /* Never 0, as a caller would take `event`, which is not written, for one that came. */
         if (read(context->async_fd, &count, sizeof(count)) < 0)
             return errno > 0 ? -errno : -EIO;
-        if (take(context, event))
+        if (event_take(context, event))
             return 0;
     }
 }

@@ -38,7 +38,7 @@ void vb_gap_release(struct vb_engine *engine, struct vb_held *held)
 }
 
 /* Where it belongs, by PSN from `from` on; NULL: it is there. Most come at the end. */
-static struct vb_held **place(struct vb_gap *gap, uint32_t psn)
+static struct vb_held **gap_place(struct vb_gap *gap, uint32_t psn)
 {
     struct vb_held **at = &gap->first;
 
@@ -49,10 +49,10 @@ static struct vb_held **place(struct vb_gap *gap, uint32_t psn)
     return *at && (*at)->psn == psn ? NULL : at;
 }
 
-static void keep(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in)
+static void gap_keep(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in)
 {
     const struct vb_arrival *arrival = in->arrival;
-    struct vb_held **at = place(gap, in->bth.psn), *held;
+    struct vb_held **at = gap_place(gap, in->bth.psn), *held;
 
     if (!at || arrival->length > sizeof(held->bytes) || !(held = get(ep->engine)))
         return;
@@ -75,7 +75,7 @@ static uint64_t end_of_wait(const struct vb_endpoint *ep, const struct vb_gap *g
     return gap->since + ep->share.cwnd->patience;
 }
 
-static void set_timer(struct vb_endpoint *ep, const struct vb_gap *gap)
+static void gap_set_timer(struct vb_endpoint *ep, const struct vb_gap *gap)
 {
     struct vb_timer *timer = &ep->share.recovery->timer;
 
@@ -84,12 +84,12 @@ static void set_timer(struct vb_endpoint *ep, const struct vb_gap *gap)
 }
 
 /* Is the wait over? */
-static bool tell(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
+static bool gap_tell(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
 {
     gap->told = now >= end_of_wait(ep, gap);
     gap->told_at = now;
     if (!gap->told)
-        set_timer(ep, gap);
+        gap_set_timer(ep, gap);
     return gap->told;
 }
 
@@ -100,7 +100,7 @@ bool vb_gap_seen(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
         gap->told = false;
         gap->since = now;
     }
-    return !gap->told && tell(ep, gap, now);
+    return !gap->told && gap_tell(ep, gap, now);
 }
 
 void vb_gap_lost_again(struct vb_gap *gap, uint64_t now)
@@ -111,13 +111,13 @@ void vb_gap_lost_again(struct vb_gap *gap, uint64_t now)
 
 bool vb_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in)
 {
-    keep(ep, gap, in);
+    gap_keep(ep, gap, in);
     return vb_gap_seen(ep, gap, in->now);
 }
 
 bool vb_gap_expired(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
 {
-    return gap->open && !gap->told && tell(ep, gap, now);
+    return gap->open && !gap->told && gap_tell(ep, gap, now);
 }
 
 struct vb_held *vb_gap_take(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn)
@@ -172,7 +172,7 @@ bool vb_gap_closed(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn, uin
     if (!gap->open)
         return false;
     gap->since = gap->first->at;
-    return tell(ep, gap, now);
+    return gap_tell(ep, gap, now);
 }
 
 enum { DOUBT = 2, DOUBTS_MOST = 8, DOUBTS_ENOUGH = 3 };

@@ -58,7 +58,7 @@ static uint64_t bits_in(struct pages pages, uint64_t word)
 }
 
 /* Those of the region's pages that [low, high) meets, which it does. */
-static struct pages pages_of(const struct marked *mr, uint64_t low, uint64_t high)
+static struct pages gone_pages_of(const struct marked *mr, uint64_t low, uint64_t high)
 {
     uint64_t base = mr->addr / PAGE, end = mr->addr + mr->length;
 
@@ -76,7 +76,7 @@ enum vb_check vb_gone_check(const struct vb_view *view, const struct vb_mr_share
         return VB_CHECK_OK;
     if (!marked.map)
         return VB_CHECK_MEMORY_GONE;
-    pages = pages_of(&marked, addr, addr + length);
+    pages = gone_pages_of(&marked, addr, addr + length);
     for (uint64_t word = pages.first / WORD; word <= pages.last / WORD && word < marked.words;
          ++word)
         if ((atomic_load(&marked.map[word]) | atomic_load(&marked.map[marked.words + word])) &
@@ -99,12 +99,12 @@ VB_COLD enum vb_check vb_mr_check_marked(const struct vb_view *view, uint32_t pd
 
 /* ---- which regions ---- */
 
-static struct vb_mr_shared *entry_of(const struct vb_mr *mr)
+static struct vb_mr_shared *gone_entry_of(const struct vb_mr *mr)
 {
     return &mr->pd->context->adapter->self.mr[mr->index];
 }
 
-static struct vb_mr *of(struct vb_range *range)
+static struct vb_mr *gone_of(struct vb_range *range)
 {
     return (struct vb_mr *)((char *)range - offsetof(struct vb_mr, range));
 }
@@ -112,7 +112,7 @@ static struct vb_mr *of(struct vb_range *range)
 void vb_gone_enter(struct vb_mr *mr)
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
-    const struct vb_mr_shared *entry = entry_of(mr);
+    const struct vb_mr_shared *entry = gone_entry_of(mr);
 
     if (mr->kind != VB_MR_PLAIN || entry->in_heap || (entry->access & IBV_ACCESS_ON_DEMAND) ||
         !vb_watch_is_on())
@@ -141,7 +141,7 @@ void vb_gone_leave(struct vb_mr *mr)
 void vb_gone_forget(struct vb_mr *mr)
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
-    struct vb_mr_shared *entry = entry_of(mr);
+    struct vb_mr_shared *entry = gone_entry_of(mr);
 
     if (!entry->in_heap && entry->heap_offset) {
         vb_heap_free(adapter->segment, adapter->self.base + entry->heap_offset);
@@ -160,7 +160,7 @@ struct change {
     bool may_wait; /* a payload may wait for its poll, since no mapping there has changed before */
 };
 
-static void meet(struct vb_range *range, void *with)
+static void gone_meet(struct vb_range *range, void *with)
 {
     struct change *change = with;
 
@@ -168,10 +168,10 @@ static void meet(struct vb_range *range, void *with)
     change->met = true;
 }
 
-static void move(struct vb_range *range, void *with)
+static void gone_move(struct vb_range *range, void *with)
 {
     struct change *change = with;
-    uint32_t before = atomic_fetch_or(&entry_of(of(range))->access, VB_ACCESS_MOVED);
+    uint32_t before = atomic_fetch_or(&gone_entry_of(gone_of(range))->access, VB_ACCESS_MOVED);
 
     change->met = true;
     change->may_wait |= !(before & VB_ACCESS_MOVED);
@@ -187,34 +187,34 @@ static void give_map(struct vb_adapter *adapter, struct vb_mr_shared *entry)
                          __ATOMIC_RELEASE);
 }
 
-static bool is_in(const struct marked *marked, struct pages pages, uint64_t word)
+static bool gone_is_in(const struct marked *marked, struct pages pages, uint64_t word)
 {
     return marked->map && word <= pages.last / WORD && word < marked->words;
 }
 
 /* In the half of the map that begins at `from`. */
-static void set_bits(const struct marked *marked, uint64_t from, const struct change *change)
+static void gone_set_bits(const struct marked *marked, uint64_t from, const struct change *change)
 {
-    struct pages pages = pages_of(marked, change->low, change->high);
+    struct pages pages = gone_pages_of(marked, change->low, change->high);
 
-    for (uint64_t word = pages.first / WORD; is_in(marked, pages, word); ++word)
+    for (uint64_t word = pages.first / WORD; gone_is_in(marked, pages, word); ++word)
         atomic_fetch_or(&marked->map[from + word], bits_in(pages, word));
 }
 
 static bool all_went(const struct marked *marked, const struct change *change)
 {
-    struct pages pages = pages_of(marked, change->low, change->high);
+    struct pages pages = gone_pages_of(marked, change->low, change->high);
 
-    for (uint64_t word = pages.first / WORD; is_in(marked, pages, word); ++word)
+    for (uint64_t word = pages.first / WORD; gone_is_in(marked, pages, word); ++word)
         if (bits_in(pages, word) & ~atomic_load(&marked->map[word]))
             return false;
     return true;
 }
 
-static void mark(struct vb_range *range, void *with)
+static void gone_mark(struct vb_range *range, void *with)
 {
     struct change *change = with;
-    struct vb_mr_shared *entry = entry_of(of(range));
+    struct vb_mr_shared *entry = gone_entry_of(gone_of(range));
     struct marked marked;
 
     if (!(atomic_load(&entry->pd) & VB_PD_GONE)) {
@@ -223,33 +223,33 @@ static void mark(struct vb_range *range, void *with)
     }
     marked = marked_of(&change->adapter->self, entry);
     change->fresh |= !all_went(&marked, change);
-    set_bits(&marked, marked.words, change);
+    gone_set_bits(&marked, marked.words, change);
     atomic_fetch_or(&entry->pd, VB_PD_GONE);
 }
 
 /* What was about to go has gone. */
-static void went(struct vb_range *range, void *with)
+static void gone_went(struct vb_range *range, void *with)
 {
     const struct change *change = with;
-    const struct vb_mr_shared *entry = entry_of(of(range));
+    const struct vb_mr_shared *entry = gone_entry_of(gone_of(range));
     struct marked marked = marked_of(&change->adapter->self, entry);
 
-    set_bits(&marked, 0, change);
+    gone_set_bits(&marked, 0, change);
 }
 
 /* It is about to go no more. */
 static void unmark(struct vb_range *range, void *with)
 {
     const struct change *change = with;
-    const struct vb_mr_shared *entry = entry_of(of(range));
+    const struct vb_mr_shared *entry = gone_entry_of(gone_of(range));
     struct marked marked = marked_of(&change->adapter->self, entry);
-    struct pages pages = pages_of(&marked, change->low, change->high);
+    struct pages pages = gone_pages_of(&marked, change->low, change->high);
 
-    for (uint64_t word = pages.first / WORD; is_in(&marked, pages, word); ++word)
+    for (uint64_t word = pages.first / WORD; gone_is_in(&marked, pages, word); ++word)
         atomic_fetch_and(&marked.map[marked.words + word], ~bits_in(pages, word));
 }
 
-static void visit(struct change *change, vb_range_visitor *each)
+static void gone_visit(struct change *change, vb_range_visitor *each)
 {
     struct vb_adapter *adapter = change->adapter;
 
@@ -259,7 +259,7 @@ static void visit(struct change *change, vb_range_visitor *each)
 }
 
 /* Whole pages go, whatever the length says. */
-static uint64_t end_of(uintptr_t at, size_t n)
+static uint64_t gone_end_of(uintptr_t at, size_t n)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = at + n;
 
@@ -267,40 +267,40 @@ static uint64_t end_of(uintptr_t at, size_t n)
 }
 
 /* Its caller may be anywhere, even in Verbena with a lock: nothing is waited for. */
-static bool lose(struct change *change)
+static bool gone_lose(struct change *change)
 {
-    visit(change, mark);
-    visit(change, went);
-    visit(change, unmark);
+    gone_visit(change, gone_mark);
+    gone_visit(change, gone_went);
+    gone_visit(change, unmark);
     return true;
 }
 
 bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb_mapping change)
 {
-    struct change found = {.adapter = adapter, .low = at, .high = end_of(at, n)};
+    struct change found = {.adapter = adapter, .low = at, .high = gone_end_of(at, n)};
 
     if (change == VB_MAPPING_FREED)
         found.high = at + n < at ? UINT64_MAX : at + n; /* the rest of the page is other blocks' */
     if (change == VB_MAPPING_FREED) {
-        visit(&found, meet); /* nearly always nothing, and getpid() costs more */
+        gone_visit(&found, gone_meet); /* nearly always nothing, and getpid() costs more */
         if (!found.met)
             return false;
     }
     if (adapter->self.header->pid != (uint32_t)getpid())
         return false; /* a child's memory, which is no region's */
     if (change == VB_MAPPING_WENT)
-        visit(&found, went);
+        gone_visit(&found, gone_went);
     if (change == VB_MAPPING_WENT || change == VB_MAPPING_STAYED) {
-        visit(&found, unmark);
+        gone_visit(&found, unmark);
         return true;
     }
-    visit(&found, move);
+    gone_visit(&found, gone_move);
     if (change == VB_MAPPING_LOST)
-        return found.met && lose(&found);
+        return found.met && gone_lose(&found);
     if (found.may_wait)
         vb_mr_settle(adapter);
     if (found.met && change == VB_MAPPING_GOES) {
-        visit(&found, mark);
+        gone_visit(&found, gone_mark);
         if (found.fresh)
             vb_mr_settle(adapter);
     }

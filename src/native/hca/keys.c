@@ -10,26 +10,26 @@
 
 enum { WORD = 64, GUESSES = 8 };
 
-static bool is_set(const uint64_t *bits, uint32_t n)
+static bool keys_is_set(const uint64_t *bits, uint32_t n)
 {
     return bits[n / WORD] >> n % WORD & 1;
 }
 
-static void put(uint64_t *bits, uint32_t n, bool value)
+static void keys_put(uint64_t *bits, uint32_t n, bool value)
 {
     uint64_t bit = 1ull << n % WORD;
 
     bits[n / WORD] = value ? bits[n / WORD] | bit : bits[n / WORD] & ~bit;
 }
 
-static void mark(struct vb_keys *keys, uint32_t index, bool taken)
+static void keys_mark(struct vb_keys *keys, uint32_t index, bool taken)
 {
-    put(keys->taken, index, taken);
-    put(keys->full, index / WORD, keys->taken[index / WORD] == UINT64_MAX);
+    keys_put(keys->taken, index, taken);
+    keys_put(keys->full, index / WORD, keys->taken[index / WORD] == UINT64_MAX);
 }
 
 /* From so many bits to so many, the new ones 0. */
-static bool extend(uint64_t **words, uint32_t from, uint32_t to)
+static bool keys_extend(uint64_t **words, uint32_t from, uint32_t to)
 {
     uint64_t *grown = realloc(*words, to / 8);
 
@@ -41,17 +41,17 @@ static bool extend(uint64_t **words, uint32_t from, uint32_t to)
 }
 
 /* Doubles the window when half of it is in use. */
-static int widen(struct vb_keys *keys)
+static int keys_widen(struct vb_keys *keys)
 {
     uint32_t window = keys->window ? keys->window * 2 : VB_MR_WINDOW;
 
     if (window > keys->entries || keys->count < keys->window / 2)
         return 0;
-    if (!extend(&keys->taken, keys->window, window) ||
-        !extend(&keys->full, keys->window / WORD, window / WORD))
+    if (!keys_extend(&keys->taken, keys->window, window) ||
+        !keys_extend(&keys->full, keys->window / WORD, window / WORD))
         return -ENOMEM;
     if (!keys->window) {
-        mark(keys, 0, true); /* key 0 stays invalid */
+        keys_mark(keys, 0, true); /* key 0 stays invalid */
         keys->count = 1;
     }
     keys->window = window;
@@ -72,13 +72,13 @@ static uint32_t next_zero(const uint64_t *bits, uint32_t count, uint32_t n)
 }
 
 /* Half are free, so that a few guesses do. */
-static uint32_t choose(const struct vb_keys *keys, struct vb_random *random)
+static uint32_t keys_choose(const struct vb_keys *keys, struct vb_random *random)
 {
     uint32_t guess = 0, word;
 
     for (int i = 0; i < GUESSES; ++i) {
         guess = (uint32_t)vb_random_next(random) & (keys->window - 1);
-        if (!is_set(keys->taken, guess))
+        if (!keys_is_set(keys->taken, guess))
             return guess;
     }
     word = next_zero(keys->full, keys->window / WORD, guess / WORD);
@@ -87,21 +87,21 @@ static uint32_t choose(const struct vb_keys *keys, struct vb_random *random)
 
 int vb_keys_take(struct vb_keys *keys, struct vb_random *random, uint32_t *index)
 {
-    int error = widen(keys);
+    int error = keys_widen(keys);
 
     if (error && !keys->window)
         return error;
     if (keys->count > keys->entries / 2 || keys->count == keys->window)
         return -ENOMEM;
-    *index = choose(keys, random);
-    mark(keys, *index, true);
+    *index = keys_choose(keys, random);
+    keys_mark(keys, *index, true);
     ++keys->count;
     return 0;
 }
 
 void vb_keys_return(struct vb_keys *keys, uint32_t index)
 {
-    mark(keys, index, false);
+    keys_mark(keys, index, false);
     --keys->count;
 }
 

@@ -79,7 +79,7 @@ static void say_cause(struct vb_text *text, const struct vb_lost *lost)
 }
 
 /* True once for each cause and QP. */
-static bool is_news(struct vb_qp *qp, enum vb_lost_cause cause)
+static bool lost_is_news(struct vb_qp *qp, enum vb_lost_cause cause)
 {
     uint16_t bit = (uint16_t)(1u << cause);
 
@@ -93,7 +93,7 @@ void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
     struct vb_text text = {line, sizeof(line), 0};
 
     if (!adapter->tell || qp->bare || lost->cause == VB_LOST_NO_RECEIVE ||
-        !is_news(qp, lost->cause))
+        !lost_is_news(qp, lost->cause))
         return;
     vb_text_add(&text, "a datagram of QP 0x%x to QP 0x%x is lost: ", lost->from, lost->to);
     say_cause(&text, lost);

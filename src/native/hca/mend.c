@@ -59,8 +59,8 @@ static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
 
 /* The packet at `psn`, and the cursor stays. Returns the next one's PSN; `psn`: the connection has
  * failed. */
-static uint32_t send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packet *packet,
-                           uint64_t now)
+static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packet *packet,
+                                uint64_t now)
 {
     struct vb_recovery *recovery = ep->share.recovery;
     struct vb_requester *r = &ep->requester, saved = *r;
@@ -88,14 +88,14 @@ static uint32_t send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packe
 }
 
 /* The packet that is missing, and maybe some that follow it; all others stay as they are. */
-static bool mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+static bool mend_mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
     struct vb_recovery *recovery = ep->share.recovery;
     struct vb_requester *r = &ep->requester;
     uint32_t next;
 
     r->ask = --recovery->mend_count == 0;
-    next = send_again(ep, recovery->mend_psn, packet, now);
+    next = mend_send_again(ep, recovery->mend_psn, packet, now);
     if (next == recovery->mend_psn)
         return false;
     recovery->mend_psn = next;
@@ -114,7 +114,7 @@ static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64
 
     ep->share.recovery->asks = false;
     r->reason = VB_PACKET_AFTER_LOST_RESPONSE;
-    made = send_again(ep, r->una, packet, now) != r->una;
+    made = mend_send_again(ep, r->una, packet, now) != r->una;
     r->reason = reason;
     r->unasked = unasked;
     r->ask = ask;
@@ -193,5 +193,5 @@ VB_COLD bool vb_mend_next(struct vb_endpoint *ep, struct vb_packet *packet, uint
 {
     if (ep->share.recovery->asks)
         return ask_missing(ep, packet, now);
-    return ep->share.recovery->mend_count && mend(ep, packet, now);
+    return ep->share.recovery->mend_count && mend_mend(ep, packet, now);
 }

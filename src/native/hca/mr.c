@@ -22,7 +22,7 @@ enum {
         IBV_ACCESS_FLUSH_PERSISTENT,
 };
 
-static int check_access(struct vb_context *context, unsigned access)
+static int mr_check_access(struct vb_context *context, unsigned access)
 {
     unsigned unknown = access & ~((unsigned)MR_ACCESS | IBV_ACCESS_OPTIONAL_RANGE);
 
@@ -117,8 +117,8 @@ static bool meets_heap(const struct vb_heap *heap, const void *addr, size_t leng
 }
 
 /* Fills the entry but for its key, which makes it valid. */
-static void describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t pd,
-                     void *addr, size_t length, uint64_t iova, unsigned access)
+static void mr_describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t pd,
+                        void *addr, size_t length, uint64_t iova, unsigned access)
 {
     entry->pd = pd;
     entry->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
@@ -204,14 +204,14 @@ void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index)
     pthread_mutex_unlock(&adapter->mutex);
 }
 
-static struct vb_mr_shared *entry_of(const struct vb_mr *mr)
+static struct vb_mr_shared *mr_entry_of(const struct vb_mr *mr)
 {
     return &mr->pd->context->adapter->self.mr[mr->index];
 }
 
 static void publish(struct vb_mr *mr, uint32_t key)
 {
-    atomic_store_explicit(&entry_of(mr)->key, key, memory_order_release);
+    atomic_store_explicit(&mr_entry_of(mr)->key, key, memory_order_release);
     mr->ibv.lkey = mr->ibv.rkey = key;
     mr->ibv.handle = mr->index;
 }
@@ -220,7 +220,7 @@ static void publish(struct vb_mr *mr, uint32_t key)
 
 static void mr_release(struct vb_object *object);
 
-static void fill_abi(struct vb_mr *mr, void *addr, size_t length)
+static void mr_fill_abi(struct vb_mr *mr, void *addr, size_t length)
 {
     mr->ibv.context = mr->pd->context->ibv;
     mr->ibv.pd = &mr->pd->ibv;
@@ -247,7 +247,7 @@ static int new_mr(struct vb_pd *pd, enum vb_mr_kind kind, struct vb_mr **mr, uin
     return 0;
 }
 
-static void enter(struct vb_mr *mr, uint32_t key)
+static void mr_enter(struct vb_mr *mr, uint32_t key)
 {
     vb_gone_enter(mr);
     publish(mr, key);
@@ -260,7 +260,7 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsign
 {
     struct vb_adapter *adapter = pd->context->adapter;
     uint32_t key;
-    int error = check_access(pd->context, access);
+    int error = mr_check_access(pd->context, access);
 
     if (!error)
         error = check_range(pd->context, addr, length, access);
@@ -268,9 +268,9 @@ int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsign
         error = new_mr(pd, VB_MR_PLAIN, mr, &key);
     if (error)
         return error;
-    describe(adapter, entry_of(*mr), pd->number, addr, length, iova, access);
-    fill_abi(*mr, addr, length);
-    enter(*mr, key);
+    mr_describe(adapter, mr_entry_of(*mr), pd->number, addr, length, iova, access);
+    mr_fill_abi(*mr, addr, length);
+    mr_enter(*mr, key);
     return 0;
 }
 
@@ -282,7 +282,7 @@ int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t len
                              IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL |
                              IBV_ACCESS_OPTIONAL_RANGE;
     uint32_t key;
-    int error = check_access(pd->context, access);
+    int error = mr_check_access(pd->context, access);
 
     if (error || dm->context != pd->context || (access & ~allowed) ||
         !(access & IBV_ACCESS_ZERO_BASED) || length > dm->length || offset > dm->length - length)
@@ -290,12 +290,12 @@ int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t len
     error = new_mr(pd, VB_MR_DM, mr, &key);
     if (error)
         return error;
-    describe(pd->context->adapter, entry_of(*mr), pd->number, dm->memory + offset, length, 0,
-             access);
-    fill_abi(*mr, NULL, length);
+    mr_describe(pd->context->adapter, mr_entry_of(*mr), pd->number, dm->memory + offset, length, 0,
+                access);
+    mr_fill_abi(*mr, NULL, length);
     (*mr)->dm = dm;
     vb_dm_use(dm);
-    enter(*mr, key);
+    mr_enter(*mr, key);
     return 0;
 }
 
@@ -317,9 +317,9 @@ void vb_mr_settle(struct vb_adapter *adapter)
  * Under the mutex that binding takes: a region goes, or a window is bound to it, not both. What has
  * arrived and waits for a poll is put into the region while that is still there.
  */
-static int withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
+static int mr_withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
 {
-    struct vb_mr_shared *entry = entry_of(mr);
+    struct vb_mr_shared *entry = mr_entry_of(mr);
     int error = 0;
 
     if (mr->is_withdrawn)
@@ -357,7 +357,7 @@ int vb_mr_dereg(struct vb_mr *mr)
 
     if (mr->kind == VB_MR_IMPORTED)
         return -EINVAL;
-    error = withdraw(adapter, mr);
+    error = mr_withdraw(adapter, mr);
     if (error)
         return error;
     vb_object_remove(mr->pd->context, &mr->object);
@@ -384,13 +384,13 @@ static void withdraw_all(struct vb_context *context)
 
     for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
         if (mr->kind != VB_MR_IMPORTED) {
-            atomic_fetch_or(&entry_of(mr)->pd, VB_PD_LEAVING);
+            atomic_fetch_or(&mr_entry_of(mr)->pd, VB_PD_LEAVING);
             vb_gone_leave(mr);
         }
     vb_mr_settle(adapter);
     for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
         if (mr->kind != VB_MR_IMPORTED) {
-            atomic_store(&entry_of(mr)->key, 0);
+            atomic_store(&mr_entry_of(mr)->key, 0);
             vb_gone_forget(mr);
             mr->is_withdrawn = true;
         }
@@ -440,10 +440,10 @@ struct wanted {
     unsigned access;
 };
 
-static struct wanted want(const struct vb_mr *mr, int flags, void *addr, size_t length,
-                          unsigned access)
+static struct wanted mr_want(const struct vb_mr *mr, int flags, void *addr, size_t length,
+                             unsigned access)
 {
-    const struct vb_mr_shared *entry = entry_of(mr);
+    const struct vb_mr_shared *entry = mr_entry_of(mr);
     struct wanted wanted = {mr->ibv.addr, mr->ibv.length, entry->iova,
                             entry->access & ~VB_ACCESS_OWN};
 
@@ -471,21 +471,21 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
     if (mr->kind != VB_MR_PLAIN ||
         ((flags & IBV_REREG_MR_CHANGE_PD) && pd->context != mr->pd->context))
         return -EINVAL;
-    wanted = want(mr, flags, addr, length, access);
-    error = check_access(mr->pd->context, wanted.access);
+    wanted = mr_want(mr, flags, addr, length, access);
+    error = mr_check_access(mr->pd->context, wanted.access);
     if (!error && (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
         error = check_range(mr->pd->context, wanted.addr, wanted.length, wanted.access);
     if (!error)
-        error = withdraw(adapter, mr);
+        error = mr_withdraw(adapter, mr);
     if (error)
         return error;
     if (flags & IBV_REREG_MR_CHANGE_PD)
         move_to_pd(mr, pd);
     if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) /* the old key meant other memory */
         key = move_entry(adapter, mr);
-    describe(adapter, entry_of(mr), mr->pd->number, wanted.addr, wanted.length, wanted.iova,
-             wanted.access);
-    fill_abi(mr, wanted.addr, wanted.length);
+    mr_describe(adapter, mr_entry_of(mr), mr->pd->number, wanted.addr, wanted.length, wanted.iova,
+                wanted.access);
+    mr_fill_abi(mr, wanted.addr, wanted.length);
     vb_gone_enter(mr);
     publish(mr, key);
     return 0;
@@ -494,7 +494,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
 /* ---- import ---- */
 
 /* Copies what a name consists of. */
-static bool find(struct vb_context *context, uint32_t handle, struct ibv_mr *named)
+static bool mr_find(struct vb_context *context, uint32_t handle, struct ibv_mr *named)
 {
     bool found = false;
 
@@ -518,13 +518,13 @@ int vb_mr_import(struct vb_pd *pd, struct vb_context *from, uint32_t handle, str
 
     if (!made)
         return -ENOMEM;
-    if (!find(from, handle, &made->ibv)) {
+    if (!mr_find(from, handle, &made->ibv)) {
         free(made);
         return -ENOENT;
     }
     made->pd = pd;
     made->kind = VB_MR_IMPORTED;
-    fill_abi(made, NULL, made->ibv.length);
+    mr_fill_abi(made, NULL, made->ibv.length);
     vb_pd_use(pd);
     vb_object_add(pd->context, &made->object, mr_release);
     *mr = made;
@@ -609,11 +609,11 @@ int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr)
         error = new_mr(pd, VB_MR_NULL, mr, &key);
     if (error)
         return error;
-    entry = entry_of(*mr);
-    describe(adapter, entry, pd->number | VB_PD_NULL, adapter->sink, NULL_BYTES,
-             (uintptr_t)adapter->zeros, IBV_ACCESS_LOCAL_WRITE);
-    fill_abi(*mr, NULL, SIZE_MAX);
-    enter(*mr, key);
+    entry = mr_entry_of(*mr);
+    mr_describe(adapter, entry, pd->number | VB_PD_NULL, adapter->sink, NULL_BYTES,
+                (uintptr_t)adapter->zeros, IBV_ACCESS_LOCAL_WRITE);
+    mr_fill_abi(*mr, NULL, SIZE_MAX);
+    mr_enter(*mr, key);
     (*mr)->ibv.rkey = 0;
     return 0;
 }

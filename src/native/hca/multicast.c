@@ -40,7 +40,7 @@ static uint32_t read_members(const struct vb_group_shared *group, const uint8_t 
     return 0;
 }
 
-static uint32_t window_of(const struct vb_view *view)
+static uint32_t multicast_window_of(const struct vb_view *view)
 {
     uint32_t window = atomic_load_explicit(&view->header->group_window, memory_order_acquire);
 
@@ -50,7 +50,7 @@ static uint32_t window_of(const struct vb_view *view)
 uint32_t vb_multicast_members(const struct vb_view *view, const uint8_t gid[16],
                               uint32_t members[VB_GROUP_QPS])
 {
-    uint32_t window = window_of(view), count = 0;
+    uint32_t window = multicast_window_of(view), count = 0;
 
     for (uint32_t i = 0; i < window && !count; ++i)
         if (memcmp(view->group[i].gid, gid, 16) == 0)
@@ -68,9 +68,9 @@ static uint32_t count_of(const struct vb_group_shared *group)
     return count < VB_GROUP_QPS ? count : VB_GROUP_QPS;
 }
 
-static struct vb_group_shared *find(struct vb_adapter *adapter, const uint8_t gid[16])
+static struct vb_group_shared *multicast_find(struct vb_adapter *adapter, const uint8_t gid[16])
 {
-    uint32_t window = window_of(&adapter->self);
+    uint32_t window = multicast_window_of(&adapter->self);
 
     for (uint32_t i = 0; i < window; ++i) {
         struct vb_group_shared *group = &adapter->self.group[i];
@@ -90,7 +90,7 @@ static struct vb_group_shared *find_free(struct vb_adapter *adapter)
 }
 
 /* Its place among the members; their count if it is none. */
-static uint32_t place_of(const struct vb_group_shared *group, uint32_t index)
+static uint32_t multicast_place_of(const struct vb_group_shared *group, uint32_t index)
 {
     uint32_t i = 0;
 
@@ -110,8 +110,8 @@ static void end_change(struct vb_group_shared *group)
     atomic_fetch_add_explicit(&group->turn, 1, memory_order_release);
 }
 
-static void add(struct vb_adapter *adapter, struct vb_group_shared *group, const uint8_t gid[16],
-                uint32_t index)
+static void multicast_add(struct vb_adapter *adapter, struct vb_group_shared *group,
+                          const uint8_t gid[16], uint32_t index)
 {
     uint32_t place = (uint32_t)(group - adapter->self.group), count = count_of(group);
 
@@ -120,11 +120,11 @@ static void add(struct vb_adapter *adapter, struct vb_group_shared *group, const
     atomic_store(&group->member[count], index);
     atomic_store(&group->count, count + 1);
     end_change(group);
-    if (place >= window_of(&adapter->self))
+    if (place >= multicast_window_of(&adapter->self))
         atomic_store(&adapter->self.header->group_window, place + 1);
 }
 
-static void take_out(struct vb_group_shared *group, uint32_t place)
+static void multicast_take_out(struct vb_group_shared *group, uint32_t place)
 {
     uint32_t last = count_of(group) - 1;
 
@@ -134,14 +134,14 @@ static void take_out(struct vb_group_shared *group, uint32_t place)
     end_change(group);
 }
 
-static void leave(struct vb_adapter *adapter, const uint8_t gid[16])
+static void multicast_leave(struct vb_adapter *adapter, const uint8_t gid[16])
 {
     if (adapter->port->leave)
         adapter->port->leave(adapter, gid);
 }
 
 /* Who had found the QP among the members may be about to deliver. */
-static void settle(struct vb_qp *qp)
+static void multicast_settle(struct vb_qp *qp)
 {
     vb_barrier_everywhere();
     vb_qp_carrier(qp)->settle(qp);
@@ -153,19 +153,19 @@ static void remove_member(struct vb_qp *qp, struct vb_group_shared *group, uint3
     uint8_t gid[16];
 
     memcpy(gid, group->gid, sizeof(gid));
-    take_out(group, place);
+    multicast_take_out(group, place);
     --qp->groups;
     if (!count_of(group))
-        leave(adapter, gid);
+        multicast_leave(adapter, gid);
 }
 
-static int attach(struct vb_qp *qp, const uint8_t gid[16])
+static int multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
 {
     struct vb_adapter *adapter = qp->context->adapter;
-    struct vb_group_shared *group = find(adapter, gid);
+    struct vb_group_shared *group = multicast_find(adapter, gid);
     int error = 0;
 
-    if (group && place_of(group, qp->index) != count_of(group))
+    if (group && multicast_place_of(group, qp->index) != count_of(group))
         return 0;
     if (!group)
         group = find_free(adapter);
@@ -175,12 +175,12 @@ static int attach(struct vb_qp *qp, const uint8_t gid[16])
     if (count_of(group) == VB_GROUP_QPS)
         return vb_decline(qp->context, -ENOMEM, "the group has {0} QPs of this process already",
                           VB_GROUP_QPS);
-    add(adapter, group, gid, qp->index);
+    multicast_add(adapter, group, gid, qp->index);
     ++qp->groups;
     if (adapter->port->join)
         error = adapter->port->join(qp, gid);
     if (error)
-        remove_member(qp, group, place_of(group, qp->index));
+        remove_member(qp, group, multicast_place_of(group, qp->index));
     return error;
 }
 
@@ -196,7 +196,7 @@ int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
         return vb_decline(qp->context, -EINVAL,
                           "the GID is no multicast group: ff…, or ::ffff:224.0.0.0/4 for IPv4");
     pthread_mutex_lock(&adapter->groups);
-    error = attach(qp, gid);
+    error = multicast_attach(qp, gid);
     pthread_mutex_unlock(&adapter->groups);
     return error;
 }
@@ -209,16 +209,16 @@ int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16])
     int error = 0;
 
     pthread_mutex_lock(&adapter->groups);
-    group = find(adapter, gid);
+    group = multicast_find(adapter, gid);
     if (group)
-        place = place_of(group, qp->index);
+        place = multicast_place_of(group, qp->index);
     if (group && place != count_of(group))
         remove_member(qp, group, place);
     else
         error = vb_decline(qp->context, -EINVAL, "the QP is not attached to this group");
     pthread_mutex_unlock(&adapter->groups);
     if (!error)
-        settle(qp);
+        multicast_settle(qp);
     return error;
 }
 
@@ -229,20 +229,20 @@ void vb_multicast_detach_all(struct vb_qp *qp)
     pthread_mutex_lock(&adapter->groups);
     for (uint32_t i = 0; i < VB_MAX_GROUPS && qp->groups; ++i) {
         struct vb_group_shared *group = &adapter->self.group[i];
-        uint32_t place = place_of(group, qp->index);
+        uint32_t place = multicast_place_of(group, qp->index);
 
         if (place != count_of(group))
             remove_member(qp, group, place);
     }
     pthread_mutex_unlock(&adapter->groups);
-    settle(qp);
+    multicast_settle(qp);
 }
 
 void vb_multicast_each(struct vb_adapter *adapter,
                        void (*each)(void *argument, const uint8_t gid[16]), void *argument)
 {
     pthread_mutex_lock(&adapter->groups);
-    for (uint32_t i = 0; i < window_of(&adapter->self); ++i)
+    for (uint32_t i = 0; i < multicast_window_of(&adapter->self); ++i)
         if (count_of(&adapter->self.group[i]))
             each(argument, adapter->self.group[i].gid);
     pthread_mutex_unlock(&adapter->groups);

@@ -43,7 +43,7 @@ static void mw_release(struct vb_object *object)
     vb_mw_dealloc((struct vb_mw *)((char *)object - offsetof(struct vb_mw, object)));
 }
 
-static void fill_abi(struct vb_mw *mw, enum ibv_mw_type type, uint32_t key)
+static void mw_fill_abi(struct vb_mw *mw, enum ibv_mw_type type, uint32_t key)
 {
     mw->ibv.context = mw->pd->context->ibv;
     mw->ibv.pd = &mw->pd->ibv;
@@ -75,7 +75,7 @@ int vb_mw_alloc(struct vb_pd *pd, enum ibv_mw_type type, struct vb_mw **mw)
     entry->access = type == IBV_MW_TYPE_2 ? VB_ACCESS_TYPE_2 : 0;
     entry->qp = entry->region = 0;
     made->pd = pd;
-    fill_abi(made, type, key);
+    mw_fill_abi(made, type, key);
     vb_pd_use(pd);
     link_window(adapter, made);
     vb_object_add(pd->context, &made->object, mw_release);
@@ -235,8 +235,9 @@ static enum vb_bind_problem check_window(const struct vb_qp *qp, const struct ib
     return wr->bind_mw.bind_info.length ? VB_BIND_OK : VB_BIND_EMPTY;
 }
 
-static void describe(const struct vb_qp *qp, const struct ibv_mw_bind_info *info,
-                     const struct vb_mr_shared *region, uint32_t index, struct vb_mr_shared *window)
+static void mw_describe(const struct vb_qp *qp, const struct ibv_mw_bind_info *info,
+                        const struct vb_mr_shared *region, uint32_t index,
+                        struct vb_mr_shared *window)
 {
     uint64_t into = info->addr - region->iova;
     uint32_t type = window->access & VB_ACCESS_TYPE_2;
@@ -269,7 +270,7 @@ static enum vb_bind_problem bind_checked(struct vb_qp *qp, const struct ibv_send
     if (!(window->access & VB_ACCESS_TYPE_2) && window->last_key != wr->bind_mw.rkey)
         return VB_BIND_OK; /* the program has posted a later binding, which replaces this one */
     atomic_store(&window->key, 0); /* one of a QP that has been reset */
-    describe(qp, info, region, (uint32_t)(region - self->mr), window);
+    mw_describe(qp, info, region, (uint32_t)(region - self->mr), window);
     window->last_key = wr->bind_mw.rkey;
     atomic_store_explicit(&window->key, wr->bind_mw.rkey, memory_order_release);
     return VB_BIND_OK;
@@ -334,7 +335,7 @@ static int refuse_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, enu
     return vb_refuse(qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
 }
 
-static int invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int mw_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
     enum vb_check check;
@@ -356,5 +357,5 @@ static int invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
 
 int vb_mw_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
-    return wr->opcode == IBV_WR_BIND_MW ? bind(qp, wr, outcome) : invalidate(qp, wr, outcome);
+    return wr->opcode == IBV_WR_BIND_MW ? bind(qp, wr, outcome) : mw_invalidate(qp, wr, outcome);
 }

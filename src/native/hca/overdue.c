@@ -41,17 +41,17 @@ static bool is_endless(const struct vb_qp *qp)
     return is_unready(qp) ? qp->terms.rnr_retry == 7 : qp->terms.timeout == 0;
 }
 
-static uint64_t waited(const struct vb_qp *qp, uint64_t now)
+static uint64_t overdue_waited(const struct vb_qp *qp, uint64_t now)
 {
     return now > qp->wait.since ? now - qp->wait.since : 0;
 }
 
-static void say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
+static void overdue_say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
 {
     bool unready = is_unready(qp), endless = is_endless(qp);
 
     vb_text_add(text, "a request of QP 0x%x waits since %" PRIu64 " ms: ", qp->number,
-                waited(qp, now) / 1000000);
+                overdue_waited(qp, now) / 1000000);
     if (unready)
         vb_text_add(text, "QP 0x%x has no receive request for it (rnr_retry %u%s)",
                     vb_qp_dest(qp->shared), qp->terms.rnr_retry, endless ? ": for ever" : "");
@@ -66,12 +66,12 @@ static void say(const struct vb_qp *qp, uint64_t now, struct vb_text *text)
                             : "has its process ended or stopped, or do packets get lost?");
 }
 
-static void tell(const struct vb_qp *qp, uint64_t now)
+static void overdue_tell(const struct vb_qp *qp, uint64_t now)
 {
     char line[512];
     struct vb_text text = {line, sizeof(line), 0};
 
-    say(qp, now, &text);
+    overdue_say(qp, now, &text);
     qp->context->adapter->tell(line);
 }
 
@@ -92,7 +92,7 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
         return;
     wait->told = true;
     if (qp->context->adapter->tell)
-        tell(qp, now);
+        overdue_tell(qp, now);
 }
 
 void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
@@ -144,11 +144,12 @@ static bool waits(const struct vb_qp *qp, bool overdue, uint64_t now)
     if (!qp || qp->bare || qp->sq_next == qp->sq_posted || !qp->wait.noted ||
         qp->wait.position != qp->sq_next)
         return false;
-    return overdue ? waited(qp, now) >= VB_OVERDUE_NS
-                   : waited(qp, now) < VB_OVERDUE_NS && is_unready(qp);
+    return overdue ? overdue_waited(qp, now) >= VB_OVERDUE_NS
+                   : overdue_waited(qp, now) < VB_OVERDUE_NS && is_unready(qp);
 }
 
-static void describe(struct vb_adapter *adapter, bool overdue, uint64_t now, struct vb_text *text)
+static void overdue_describe(struct vb_adapter *adapter, bool overdue, uint64_t now,
+                             struct vb_text *text)
 {
     const char *between = "";
 
@@ -158,7 +159,7 @@ static void describe(struct vb_adapter *adapter, bool overdue, uint64_t now, str
         if (!waits(qp, overdue, now))
             continue;
         vb_text_add(text, "%s{\"qp_num\":%u,\"why\":\"", between, qp->number);
-        say(qp, now, text);
+        overdue_say(qp, now, text);
         vb_text_add(text, "\",\"endless\":%s}", is_endless(qp) ? "true" : "false");
         between = ",";
     }
@@ -170,9 +171,9 @@ void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
 
     pthread_mutex_lock(&adapter->mutex);
     vb_text_add(text, "\"waiting\":[");
-    describe(adapter, true, now, text);
+    overdue_describe(adapter, true, now, text);
     vb_text_add(text, "],\"unready\":[");
-    describe(adapter, false, now, text);
+    overdue_describe(adapter, false, now, text);
     vb_text_add(text, "]");
     pthread_mutex_unlock(&adapter->mutex);
 }

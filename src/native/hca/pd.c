@@ -39,14 +39,14 @@ static void put_domain(struct vb_adapter *adapter, struct vb_domain *domain)
 
 /* ---- an object that stands for it ---- */
 
-static struct vb_pd *of(struct vb_object *object)
+static struct vb_pd *pd_of(struct vb_object *object)
 {
     return (struct vb_pd *)((char *)object - offsetof(struct vb_pd, object));
 }
 
 static void pd_release(struct vb_object *object)
 {
-    struct vb_pd *pd = of(object);
+    struct vb_pd *pd = pd_of(object);
 
     atomic_store(&pd->users, pd->imported);
     vb_pd_dealloc(pd);
@@ -126,8 +126,8 @@ static struct vb_domain *find_domain(struct vb_context *context, uint32_t handle
 
     pthread_mutex_lock(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next)
-        if (each->release == pd_release && of(each)->number == handle) {
-            found = of(each)->domain;
+        if (each->release == pd_release && pd_of(each)->number == handle) {
+            found = pd_of(each)->domain;
             atomic_fetch_add(&found->refs, 1);
         }
     pthread_mutex_unlock(&context->mutex);

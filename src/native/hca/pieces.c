@@ -44,7 +44,7 @@ struct walk {
     uint32_t left;
 };
 
-static struct walk begin(const struct ibv_send_wr *wr, uint64_t offset, uint32_t length)
+static struct walk pieces_begin(const struct ibv_send_wr *wr, uint64_t offset, uint32_t length)
 {
     return (struct walk){wr->sg_list, wr->sg_list + wr->num_sge, offset, length};
 }
@@ -71,8 +71,8 @@ static uint32_t next(struct walk *walk, struct ibv_sge *part)
     return 0;
 }
 
-static bool find(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ibv_sge *part,
-                 uint32_t need, uint8_t **at, struct vb_outcome *outcome)
+static bool pieces_find(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ibv_sge *part,
+                        uint32_t need, uint8_t **at, struct vb_outcome *outcome)
 {
     const struct vb_mr_shared *mr;
     enum vb_check check;
@@ -86,8 +86,8 @@ static bool find(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct ib
     return VB_LIKELY(!check) || vb_refuse_element(qp, wr, part, check, need, mr, outcome);
 }
 
-static VB_COLD bool refuse_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,
-                                const struct ibv_sge *part, struct vb_outcome *outcome)
+static VB_COLD bool pieces_refuse_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                       const struct ibv_sge *part, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {
         .check = VB_CHECK_LOCAL_MEMORY_GONE, .addr = part->addr, .length = part->length};
@@ -99,16 +99,16 @@ static VB_COLD bool refuse_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,
 bool vb_elements_gather(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t offset,
                         uint32_t length, struct vb_packet *packet, struct vb_outcome *outcome)
 {
-    struct walk walk = begin(wr, offset, length);
+    struct walk walk = pieces_begin(wr, offset, length);
     struct ibv_sge part;
 
     while (next(&walk, &part)) {
         uint8_t *at = NULL;
 
-        if (!find(qp, wr, &part, 0, &at, outcome))
+        if (!pieces_find(qp, wr, &part, 0, &at, outcome))
             return false;
         if (VB_UNLIKELY(!vb_is_mapped(at, part.length, false)))
-            return refuse_gone(qp, wr, &part, outcome);
+            return pieces_refuse_gone(qp, wr, &part, outcome);
         vb_packet_add(packet, at, part.length);
     }
     return true;
@@ -117,18 +117,18 @@ bool vb_elements_gather(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t
 bool vb_elements_scatter(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t offset,
                          const uint8_t *bytes, uint32_t length, struct vb_outcome *outcome)
 {
-    struct walk walk = begin(wr, offset, length);
+    struct walk walk = pieces_begin(wr, offset, length);
     struct ibv_sge part;
 
     while (next(&walk, &part)) {
         uint8_t *at = NULL;
 
-        if (!find(qp, wr, &part, IBV_ACCESS_LOCAL_WRITE, &at, outcome))
+        if (!pieces_find(qp, wr, &part, IBV_ACCESS_LOCAL_WRITE, &at, outcome))
             return false;
         if (!bytes)
             continue;
         if (VB_UNLIKELY(vb_guarded_write(at, bytes, part.length)))
-            return refuse_gone(qp, wr, &part, outcome);
+            return pieces_refuse_gone(qp, wr, &part, outcome);
         bytes += part.length;
     }
     return true;

@@ -167,7 +167,7 @@ void vb_qp_stage(struct vb_qp *qp)
     qp->shared->rq_stage = qp->rq_stage ? vb_heap_offset(segment, qp->rq_stage) : 0;
 }
 
-static int take_number(struct vb_adapter *adapter, struct vb_qp *qp)
+static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
 {
     int error;
 
@@ -186,7 +186,7 @@ static int take_number(struct vb_adapter *adapter, struct vb_qp *qp)
  * A QP in the table is complete. vb_engine_find reads the table without these locks, under the
  * port's, and a packet may name the number of a QP that is being made: so the store is a release.
  */
-static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
+static void qp_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
 {
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
@@ -207,7 +207,7 @@ static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
     qp->sq_mask = vb_round_up_pow2(qp->cap.max_send_wr) - 1;
 }
 
-static void share(struct vb_qp *qp)
+static void qp_share(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_qp_shared *shared = &adapter->self.qp[qp->index];
@@ -231,7 +231,7 @@ static void share(struct vb_qp *qp)
     vb_biased_forbid(&qp->rq_lock, adapter->instance);
 }
 
-static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+static void qp_fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
     qp->ibv.context = qp->context->ibv;
     qp->ibv.qp_context = attr->qp_context;
@@ -246,7 +246,7 @@ static void fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
     pthread_cond_init(&qp->ibv.cond, NULL);
 }
 
-static void use(struct vb_qp *qp, int by)
+static void qp_use(struct vb_qp *qp, int by)
 {
     if (qp->target) /* its SRQs, and with them its PD, come and go as they like */
         return;
@@ -259,7 +259,7 @@ static void use(struct vb_qp *qp, int by)
         atomic_fetch_add(&qp->srq->users, (uint32_t)by);
 }
 
-static void free_qp(struct vb_qp *qp)
+static void qp_free_qp(struct vb_qp *qp)
 {
     vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
     vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
@@ -290,7 +290,7 @@ static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init
     qp->srq = (struct vb_srq *)attr->srq;
     qp->sq_sig_all = attr->sq_sig_all != 0;
     qp->blocks_self = blocks_self(attr);
-    fill_abi(qp, attr);
+    qp_fill_abi(qp, attr);
     set_caps(qp, &attr->cap);
     return qp;
 }
@@ -309,15 +309,15 @@ int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *att
     if (!error)
         error = alloc_recv_ring(made);
     if (!error)
-        error = take_number(adapter, made);
+        error = qp_take_number(adapter, made);
     if (error) {
-        free_qp(made);
+        qp_free_qp(made);
         return error;
     }
     made->ibv.qp_num = made->number;
-    share(made);
-    use(made, 1);
-    set_table(adapter, made->index, made);
+    qp_share(made);
+    qp_use(made, 1);
+    qp_set_table(adapter, made->index, made);
     *qp = made;
     return 0;
 }
@@ -372,7 +372,7 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
 }
 
 /* A program that needs no completion may destroy a QP right after it has posted a datagram. */
-static void send_posted(struct vb_qp *qp)
+static void qp_send_posted(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
@@ -381,11 +381,11 @@ static void send_posted(struct vb_qp *qp)
 }
 
 /* Nobody finds the QP any more, and nobody who had found it is still at work. */
-static void withdraw(struct vb_qp *qp)
+static void qp_withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    send_posted(qp);
+    qp_send_posted(qp);
     vb_sq_lock(qp);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
     vb_qp_show_state(qp);
@@ -411,7 +411,7 @@ static void withdraw(struct vb_qp *qp)
 }
 
 /* An XRC target QP's: it is as new. */
-static void leave_srq(struct vb_qp *qp)
+static void qp_leave_srq(struct vb_qp *qp)
 {
     qp->srq = NULL;
     qp->pd = NULL;
@@ -423,7 +423,7 @@ void vb_qp_reset(struct vb_qp *qp)
 {
     struct vb_qp_shared *shared = qp->shared;
 
-    withdraw(qp);
+    qp_withdraw(qp);
     qp->sq_posted = qp->sq_next = 0;
     atomic_store(&qp->sq_retired, 0);
     qp->rq_posted = qp->rq_flushed = 0;
@@ -441,7 +441,7 @@ void vb_qp_reset(struct vb_qp *qp)
     memset(&qp->terms, 0, sizeof(qp->terms));
     qp->paced = false;
     if (qp->target)
-        leave_srq(qp);
+        qp_leave_srq(qp);
 }
 
 void vb_qp_unmake(struct vb_qp *qp)
@@ -449,7 +449,7 @@ void vb_qp_unmake(struct vb_qp *qp)
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_pd *pd = qp->target ? NULL : qp->pd; /* last: its allocator has the send queue */
 
-    withdraw(qp);
+    qp_withdraw(qp);
     ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
     pthread_mutex_lock(&adapter->lifetime);
     pthread_mutex_lock(&adapter->mutex);
@@ -464,10 +464,10 @@ void vb_qp_unmake(struct vb_qp *qp)
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->qp_pool, qp->index);
     pthread_mutex_unlock(&adapter->mutex);
-    use(qp, -1);
+    qp_use(qp, -1);
     pthread_mutex_destroy(&qp->ibv.mutex);
     pthread_cond_destroy(&qp->ibv.cond);
-    free_qp(qp);
+    qp_free_qp(qp);
     if (pd)
         vb_pd_drop(pd);
 }

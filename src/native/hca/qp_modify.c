@@ -101,8 +101,8 @@ static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *tr
 }
 
 /* The transition that is asked for, or NULL and -errno. */
-static const struct vb_transition *find(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask,
-                                        int *error)
+static const struct vb_transition *qp_modify_find(struct vb_qp *qp, const struct ibv_qp_attr *attr,
+                                                  int mask, int *error)
 {
     enum ibv_qp_state now = vb_qp_state(qp);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
@@ -240,7 +240,7 @@ static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
     vb_qp_show_state(qp);
 }
 
-static void fail(struct vb_qp *qp)
+static void qp_modify_fail(struct vb_qp *qp)
 {
     vb_sq_lock(qp);
     if (vb_qp_state(qp) != IBV_QPS_ERR)
@@ -253,7 +253,8 @@ static void fail(struct vb_qp *qp)
     vb_rq_flush(qp);
 }
 
-static void run(struct vb_qp *qp, const struct vb_transition *transition, bool drain_event)
+static void qp_modify_run(struct vb_qp *qp, const struct vb_transition *transition,
+                          bool drain_event)
 {
     vb_sq_lock(qp);
     if (transition->from == IBV_QPS_SQE)
@@ -264,8 +265,8 @@ static void run(struct vb_qp *qp, const struct vb_transition *transition, bool d
     vb_sq_unlock(qp);
 }
 
-static int enter(struct vb_qp *qp, const struct vb_transition *transition,
-                 const struct ibv_qp_attr *attr, int mask)
+static int qp_modify_enter(struct vb_qp *qp, const struct vb_transition *transition,
+                           const struct ibv_qp_attr *attr, int mask)
 {
     int error = 0;
 
@@ -274,7 +275,7 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         vb_qp_reset(qp);
         break;
     case IBV_QPS_ERR:
-        fail(qp);
+        qp_modify_fail(qp);
         break;
     case IBV_QPS_RTR:
         error = qp->context->adapter->port->connect(qp);
@@ -284,18 +285,18 @@ static int enter(struct vb_qp *qp, const struct vb_transition *transition,
         }
         break;
     case IBV_QPS_SQD:
-        run(qp, transition,
-            transition->from != IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
-                attr->en_sqd_async_notify);
+        qp_modify_run(qp, transition,
+                      transition->from != IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
+                          attr->en_sqd_async_notify);
         break;
     default:
-        run(qp, transition, false);
+        qp_modify_run(qp, transition, false);
     }
     return error;
 }
 
 /* SQD to SQD: requests go another way from now on, where there is another. */
-static int move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
+static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
@@ -319,13 +320,13 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
     read_responder(qp, &responder);
     keep_path(qp, attr, mask);
     keep_requester(qp, attr, mask);
-    error = move(qp, transition, mask);
+    error = qp_modify_move(qp, transition, mask);
     if (!error) {
         share_responder(qp, attr, mask);
         share_path(qp);
         if (paces)
             set_rate(qp, attr->rate_limit, 0);
-        error = enter(qp, transition, attr, mask);
+        error = qp_modify_enter(qp, transition, attr, mask);
     }
     if (error) {
         qp->attr = before;
@@ -345,7 +346,7 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
     int error = 0;
 
     pthread_mutex_lock(&qp->ibv.mutex);
-    transition = find(qp, attr, mask, &error);
+    transition = qp_modify_find(qp, attr, mask, &error);
     if (transition)
         error = check_values(qp, attr, mask);
     if (!error) {
@@ -380,7 +381,7 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
     return error;
 }
 
-static void describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
+static void qp_modify_describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
 {
     *init = (struct ibv_qp_init_attr){
         .qp_context = qp->ibv.qp_context,
@@ -406,7 +407,7 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
     attr->cap = of->cap;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
-        describe(of, init_attr);
+        qp_modify_describe(of, init_attr);
     pthread_mutex_unlock(&qp->ibv.mutex);
     return 0;
 }

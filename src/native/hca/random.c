@@ -21,7 +21,7 @@ static void mix(uint64_t v[4], unsigned rounds)
     }
 }
 
-static void take_in(uint64_t v[4], uint64_t word)
+static void random_take_in(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
     mix(v, 2);
@@ -34,8 +34,8 @@ uint64_t vb_random_next(struct vb_random *random)
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575ull, key[1] ^ 0x646f72616e646f6dull,
                      key[0] ^ 0x6c7967656e657261ull, key[1] ^ 0x7465646279746573ull};
 
-    take_in(v, random->count++);
-    take_in(v, 8ull << 56); /* the length of what was taken in */
+    random_take_in(v, random->count++);
+    random_take_in(v, 8ull << 56); /* the length of what was taken in */
     v[2] ^= 0xff;
     mix(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];

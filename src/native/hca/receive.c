@@ -4,7 +4,7 @@
 #include "hca/pieces.h"
 #include "hca/refusal.h"
 
-static bool take_from_rq(struct vb_qp *qp, struct vb_receive *taken)
+static bool receive_take_from_rq(struct vb_qp *qp, struct vb_receive *taken)
 {
     struct vb_qp_shared *shared = qp->shared;
     uint32_t position = atomic_load_explicit(&shared->rq_taken, memory_order_relaxed);
@@ -17,7 +17,7 @@ static bool take_from_rq(struct vb_qp *qp, struct vb_receive *taken)
 }
 
 /* Under the SRQ's lock: was this the take that fell below the limit? */
-static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+static bool receive_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
 {
     uint32_t limit = atomic_load(&srq->limit);
 
@@ -28,7 +28,7 @@ static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
     return true;
 }
 
-static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
+static bool receive_take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
 {
     struct vb_adapter *adapter = qp->context->adapter;
     struct vb_srq_shared *srq = qp->srq->shared;
@@ -49,7 +49,7 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
         /* From here until its completion is in, the request is this QP's (vb_rq_flush). */
         atomic_store(&qp->shared->srq_inflight, vb_srq_in_hand(taken->position, position));
         atomic_store(&srq->taken, position + 1);
-        limit_reached = crosses_limit(srq, posted - position - 1);
+        limit_reached = receive_crosses_limit(srq, posted - position - 1);
     }
     vb_unlock(&srq->lock);
     if (limit_reached)
@@ -62,7 +62,7 @@ static bool take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
 
 bool vb_receive_take(struct vb_qp *qp, struct vb_receive *taken)
 {
-    return qp->srq ? take_from_srq(qp, taken) : take_from_rq(qp, taken);
+    return qp->srq ? receive_take_from_srq(qp, taken) : receive_take_from_rq(qp, taken);
 }
 
 uint32_t vb_receive_count(const struct vb_qp *qp)

@@ -8,7 +8,7 @@
 
 enum { KEPT_FOR = 1000 * 1000 * 1000 }; /* ns */
 
-static struct vb_recovery *take(struct vb_engine *engine)
+static struct vb_recovery *recovery_take(struct vb_engine *engine)
 {
     struct vb_recovery *recovery = engine->recoveries;
 
@@ -18,7 +18,7 @@ static struct vb_recovery *take(struct vb_engine *engine)
     return recovery;
 }
 
-static void leave(struct vb_engine *engine, struct vb_recovery *recovery)
+static void recovery_leave(struct vb_engine *engine, struct vb_recovery *recovery)
 {
     recovery->next = engine->recoveries;
     engine->recoveries = recovery;
@@ -31,12 +31,12 @@ VB_COLD struct vb_recovery *vb_recovery_get(struct vb_endpoint *ep, uint64_t now
 
     if (recovery)
         return recovery;
-    recovery = take(engine);
+    recovery = recovery_take(engine);
     if (!recovery)
         return NULL;
     *recovery = (struct vb_recovery){.ep = ep, .cut_psn = ep->requester.una};
     if (vb_timer_join(&engine->timers, &recovery->timer, VB_TIMER_RECOVERY)) {
-        leave(engine, recovery);
+        recovery_leave(engine, recovery);
         return NULL;
     }
     vb_timer_set(&engine->timers, &recovery->timer, now + KEPT_FOR);
@@ -54,7 +54,7 @@ void vb_recovery_put(struct vb_endpoint *ep)
     vb_timer_leave(&ep->engine->timers, &recovery->timer);
     ep->share.recovery = NULL;
     ep->replies.repeats = false;
-    leave(ep->engine, recovery);
+    recovery_leave(ep->engine, recovery);
 }
 
 static bool is_needed(const struct vb_recovery *recovery)

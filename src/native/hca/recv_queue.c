@@ -54,7 +54,7 @@ static uint32_t first_unfinished(struct vb_qp *qp)
     return taken;
 }
 
-static bool has_entry(struct vb_qp *qp, uint32_t wqe)
+static bool recv_queue_has_entry(struct vb_qp *qp, uint32_t wqe)
 {
     return qp->target ? vb_cq_holds_xrc(qp->recv_cq, qp->srq->index, wqe)
                       : vb_cq_holds_recv(qp->recv_cq, qp->index, wqe);
@@ -68,7 +68,7 @@ static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
     if (!in_hand || !qp->srq)
         return false;
     *wqe = vb_srq_in_hand_index(in_hand);
-    return !has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, (uint32_t)in_hand);
+    return !recv_queue_has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, (uint32_t)in_hand);
 }
 
 /* An XRC target QP's SRQ is the one that it was pointed at last, if that is still there. */
@@ -80,7 +80,7 @@ static void hold_srq(struct vb_qp *qp)
     vb_xrc_follow(qp);
 }
 
-static void leave_srq(struct vb_qp *qp)
+static void recv_queue_leave_srq(struct vb_qp *qp)
 {
     if (qp->target)
         pthread_mutex_unlock(&qp->context->adapter->xrc);
@@ -95,7 +95,7 @@ static void finish_srq_inflight(struct vb_qp *qp)
     hold_srq(qp);
     if (srq_request_in_hand(qp, &wqe))
         push_flush_entry(qp, vb_srq_wqe(self, qp->srq->shared, wqe)->wr_id, wqe);
-    leave_srq(qp);
+    recv_queue_leave_srq(qp);
 }
 
 void vb_rq_put_back(struct vb_qp *qp)
@@ -105,7 +105,7 @@ void vb_rq_put_back(struct vb_qp *qp)
     hold_srq(qp);
     if (srq_request_in_hand(qp, &wqe))
         vb_srq_put_back(qp->srq, wqe);
-    leave_srq(qp);
+    recv_queue_leave_srq(qp);
 }
 
 /*
@@ -151,7 +151,7 @@ static VB_COLD int decline_receive(const struct vb_qp *qp)
         qp->number, qp->cap.max_recv_wr);
 }
 
-static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
+static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
         return vb_decline(qp->context, -EINVAL,
@@ -167,7 +167,7 @@ static inline int post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
     return 0;
 }
 
-static VB_COLD int decline_state(const struct vb_qp *qp)
+static VB_COLD int recv_queue_decline_state(const struct vb_qp *qp)
 {
     if (qp->srq)
         return vb_decline(qp->context, -EINVAL,
@@ -183,11 +183,11 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 
     if (VB_UNLIKELY(qp->srq || vb_qp_state(qp) == IBV_QPS_RESET)) {
         *bad = wr;
-        return decline_state(qp);
+        return recv_queue_decline_state(qp);
     }
     vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
-        error = post_one(qp, wr);
+        error = recv_queue_post_one(qp, wr);
         if (VB_UNLIKELY(error)) {
             *bad = wr;
             break;

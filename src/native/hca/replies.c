@@ -133,7 +133,7 @@ void vb_replies_add(struct vb_endpoint *ep, const struct vb_record *record)
     owe(ep);
 }
 
-static uint32_t packets_of(const struct vb_endpoint *ep, const struct vb_record *record)
+static uint32_t replies_packets_of(const struct vb_endpoint *ep, const struct vb_record *record)
 {
     return vb_packets_of(record->length, ep->path.mtu);
 }
@@ -146,7 +146,7 @@ const struct vb_record *vb_replies_find(const struct vb_endpoint *ep, uint32_t p
         const struct vb_record *record = record_at(replies, i);
 
         *index = vb_psn_count(record->psn, psn);
-        if (*index < packets_of(ep, record))
+        if (*index < replies_packets_of(ep, record))
             return record;
     }
     return NULL;
@@ -235,7 +235,7 @@ void vb_replies_tell_credits(struct vb_endpoint *ep)
         vb_replies_owe_ack(ep);
 }
 
-static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
+static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     packet->path = &ep->path;
     packet->qp_num = ep->qp->number;
@@ -246,8 +246,8 @@ static void open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
     packet->piece_count = 0;
 }
 
-static void write_bth(const struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
-                      uint32_t psn)
+static void replies_write_bth(const struct vb_endpoint *ep, struct vb_packet *packet,
+                              uint8_t operation, uint32_t psn)
 {
     struct vb_bth bth = {
         .opcode = (uint8_t)(ep->base | operation),
@@ -331,16 +331,17 @@ static bool make_response(struct vb_endpoint *ep, const struct vb_record *record
     packet->pad = -length & 3;
     if (first || last)
         add_aeth(packet, credits(ep), record->msn);
-    write_bth(ep, packet, operation, vb_psn_add(record->psn, index));
+    replies_write_bth(ep, packet, operation, vb_psn_add(record->psn, index));
     return true;
 }
 
 /* False: the region is gone, and with it the record or the connection. */
-static bool next_of_read(struct vb_endpoint *ep, struct vb_record *record, struct vb_packet *packet)
+static bool replies_next_of_read(struct vb_endpoint *ep, struct vb_record *record,
+                                 struct vb_packet *packet)
 {
     struct vb_replies *replies = &ep->replies;
     uint32_t index = replies->index;
-    bool last = index + 1 == packets_of(ep, record);
+    bool last = index + 1 == replies_packets_of(ep, record);
     struct vb_evidence evidence;
 
     if (!make_response(ep, record, index, index == replies->first_index, last, packet, &evidence)) {
@@ -362,7 +363,7 @@ static void make_atomic(struct vb_endpoint *ep, const struct vb_record *record,
     add_aeth(packet, credits(ep), record->msn);
     vb_put64(packet->header + packet->header_length, record->addr);
     packet->header_length += VB_ATOMICACKETH;
-    write_bth(ep, packet, VB_OP_ATOMIC_ACKNOWLEDGE, record->psn);
+    replies_write_bth(ep, packet, VB_OP_ATOMIC_ACKNOWLEDGE, record->psn);
 }
 
 static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
@@ -403,7 +404,7 @@ static bool next_of_record(struct vb_endpoint *ep, struct vb_packet *packet)
     if (record->kind == VB_RECORD_ATOMIC) {
         make_atomic(ep, record, packet);
         next_record(replies, record);
-    } else if (!next_of_read(ep, record, packet)) {
+    } else if (!replies_next_of_read(ep, record, packet)) {
         return false;
     }
     if (repeated)
@@ -439,7 +440,7 @@ static void make_nak(struct vb_endpoint *ep, struct vb_packet *packet)
 
     count_nak(&ep->engine->counters, replies->nak);
     add_aeth(packet, replies->nak, ep->responder.msn);
-    write_bth(ep, packet, VB_OP_ACKNOWLEDGE, replies->nak_psn);
+    replies_write_bth(ep, packet, VB_OP_ACKNOWLEDGE, replies->nak_psn);
     replies->nak = 0;
     if (ep->responder.dying) {
         ep->responder.dying = false;
@@ -454,12 +455,13 @@ static void make_ack(struct vb_endpoint *ep, struct vb_packet *packet)
 
     ++ep->engine->counters.acks_sent;
     add_aeth(packet, credits(ep), ep->responder.msn);
-    write_bth(ep, packet, VB_OP_ACKNOWLEDGE, replies->ack_limited ? replies->ack_psn : last);
+    replies_write_bth(ep, packet, VB_OP_ACKNOWLEDGE,
+                      replies->ack_limited ? replies->ack_psn : last);
     replies->ack = false;
 }
 
 /* As in port/sim/congestion.c: BECN, and 16 reserved bytes (IBA A17.9.3). */
-static void make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
+static void replies_make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
                          .migrated = true,
@@ -495,7 +497,7 @@ bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_replies *replies = &ep->replies;
 
-    open_packet(ep, packet);
+    replies_open_packet(ep, packet);
     if (!may_answer(ep)) {
         if (owes_last_ack(ep)) {
             make_ack(ep, packet);
@@ -505,7 +507,7 @@ bool vb_replies_next(struct vb_endpoint *ep, struct vb_packet *packet)
         return false;
     }
     if (VB_UNLIKELY(replies->cnp)) {
-        make_cnp(ep, packet);
+        replies_make_cnp(ep, packet);
         return true;
     }
     while (vb_replies_pending(replies))

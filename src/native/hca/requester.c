@@ -13,13 +13,13 @@
 
 enum { CHARGE_MIN = 1024 }; /* many small packets ask as often as few large ones */
 
-static bool takes_receive(const struct ibv_send_wr *wr)
+static bool requester_takes_receive(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM ||
            wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_INV;
 }
 
-static bool has_imm(const struct ibv_send_wr *wr)
+static bool hca_requester_has_imm(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -64,7 +64,7 @@ static bool must_wait(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
         return true;
     if (vb_is_read_or_atomic(wr))
         return limit && r->rd_outstanding >= limit;
-    return takes_receive(wr) && lacks_credit(ep);
+    return requester_takes_receive(wr) && lacks_credit(ep);
 }
 
 static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t length,
@@ -78,7 +78,7 @@ static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr,
 }
 
 /* It has no payload: the length that it asks for is the peer's. */
-static bool check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
+static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
     if (wr->wr.flush.level == IBV_FLUSH_MR || wr->wr.flush.length <= VB_MESSAGE_MAX)
         return true;
@@ -109,7 +109,7 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
     if (!reads || wr->opcode == IBV_WR_RDMA_READ)
         return true;
     if (wr->opcode == IBV_WR_FLUSH)
-        return check_flush(ep, wr);
+        return hca_requester_check_flush(ep, wr);
     if (length < sizeof(uint64_t) || (is_atomic_write(wr) && length != sizeof(uint64_t)))
         return refuse_atomic_length(ep->qp, wr, length, outcome);
     wqe->length = sizeof(uint64_t);
@@ -150,7 +150,7 @@ static uint32_t messages_of(const struct vb_sq_wqe *wqe)
  * A request that makes no packet is carried out at its turn in the queue (IBA 10.8.3.2), and
  * completed when all before it are. False: it failed, and so ends as one that cannot go.
  */
-static VB_COLD bool carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
@@ -172,7 +172,7 @@ static VB_COLD bool carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 }
 
 /* Few READs and atomics are under way, and short ones need not count as full packets. */
-static void note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
+static void requester_note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
 {
     enum { SHORT_PAYLOAD = 64 };
 
@@ -195,7 +195,7 @@ static bool begin_next(struct vb_endpoint *ep)
         if (r->begun == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
             must_wait(ep, &wqe->wr))
             return false;
-    } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && carry_out(ep, wqe));
+    } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && hca_requester_carry_out(ep, wqe));
     if (VB_UNLIKELY(r->failed))
         return false;
     if (VB_UNLIKELY(!check_request(ep, wqe))) {
@@ -208,11 +208,12 @@ static bool begin_next(struct vb_endpoint *ep)
         wqe->part = read_part(ep, wqe->packets);
     messages = messages_of(wqe);
     wqe->ssn = r->ssn = vb_psn_add(r->ssn, messages);
-    if (!r->unlimited && !takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
+    if (!r->unlimited &&
+        !requester_takes_receive(&wqe->wr)) /* it raises the MSN and takes no credit */
         r->lsn = vb_psn_add(r->lsn, messages);
     r->fresh_psn = vb_psn_add(r->fresh_psn, wqe->packets);
     if (vb_endpoint_adapts(ep))
-        note_short(r, wqe);
+        requester_note_short(r, wqe);
     ++r->begun;
     qp->wait.reason = VB_WAIT_ANSWER;
     return true;
@@ -233,7 +234,7 @@ static void pass_local(struct vb_endpoint *ep)
 }
 
 /* The cursor moves over `count` packets. */
-static void advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t count)
+static void requester_advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t count)
 {
     struct vb_requester *r = &ep->requester;
 
@@ -254,7 +255,7 @@ enum { PROBE_PACKETS = 16 };
  * How many packets may be in flight. After a timeout the whole window is most likely lost again, or
  * on its way: until there is an answer a few have to do, and of READs and atomics one.
  */
-static uint32_t window_of(const struct vb_endpoint *ep)
+static uint32_t requester_window_of(const struct vb_endpoint *ep)
 {
     if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
         return PROBE_PACKETS;
@@ -285,10 +286,10 @@ static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
 static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first, bool last)
 {
     struct vb_requester *r = &ep->requester;
-    bool ask =
-        r->ask || r->unasked >= ep->engine->config.ack_bytes || in_flight(r) >= window_of(ep);
+    bool ask = r->ask || r->unasked >= ep->engine->config.ack_bytes ||
+               in_flight(r) >= requester_window_of(ep);
 
-    if (first && takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
+    if (first && requester_takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
         ask = true;
     if (VB_UNLIKELY(ep->qp->paced) && pace_asks(ep))
         ask = true;
@@ -314,8 +315,8 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
     vb_retry_start_timer(ep, now);
 }
 
-static void write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
-                      uint32_t psn, bool ask, bool solicited)
+static void requester_write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
+                                uint32_t psn, bool ask, bool solicited)
 {
     struct vb_bth bth = {
         .opcode = (uint8_t)(ep->base | operation),
@@ -339,8 +340,8 @@ static VB_COLD uint32_t probed_after(const struct vb_endpoint *ep)
     return at > since ? (uint32_t)((at - since) / 1000) : 0;
 }
 
-static void open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                        struct vb_packet *packet)
+static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                                  struct vb_packet *packet)
 {
     const struct vb_requester *r = &ep->requester;
 
@@ -380,8 +381,8 @@ static uint8_t message_operation(const struct ibv_send_wr *wr, bool first, bool 
     if (last && VB_UNLIKELY(wr->opcode == IBV_WR_SEND_WITH_INV))
         operation = first ? VB_OP_SEND_ONLY_INVALIDATE : VB_OP_SEND_LAST_INVALIDATE;
     else if (last)
-        operation =
-            (uint8_t)(operation + (first ? VB_OP_SEND_ONLY : VB_OP_SEND_LAST) + has_imm(wr));
+        operation = (uint8_t)(operation + (first ? VB_OP_SEND_ONLY : VB_OP_SEND_LAST) +
+                              hca_requester_has_imm(wr));
     else if (!first)
         operation += VB_OP_SEND_MIDDLE;
     return operation;
@@ -396,7 +397,7 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
         vb_reth_write(packet->header + packet->header_length, &reth);
         packet->header_length += VB_RETH;
     }
-    if (last && has_imm(&wqe->wr)) { /* it is in network order already */
+    if (last && hca_requester_has_imm(&wqe->wr)) { /* it is in network order already */
         memcpy(packet->header + packet->header_length, &wqe->wr.imm_data, VB_IMM);
         packet->header_length += VB_IMM;
     } else if (last && VB_UNLIKELY(wqe->wr.opcode == IBV_WR_SEND_WITH_INV)) {
@@ -405,8 +406,8 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
     }
 }
 
-static bool add_payload(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t offset,
-                        uint32_t length, struct vb_packet *packet)
+static bool requester_add_payload(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                                  uint32_t offset, uint32_t length, struct vb_packet *packet)
 {
     packet->pad = -length & 3;
     if (!ep->engine->config.virtual_payload)
@@ -424,17 +425,17 @@ static bool next_of_message(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     uint32_t left = wqe->length - offset, length = left < ep->path.mtu ? left : ep->path.mtu;
     bool first = r->index == 0, last = r->index + 1 == wqe->packets, ask;
 
-    if (VB_UNLIKELY(!add_payload(ep, wqe, offset, length, packet)))
+    if (VB_UNLIKELY(!requester_add_payload(ep, wqe, offset, length, packet)))
         return false;
     add_message_headers(packet, wqe, first, last);
     r->unasked += length > CHARGE_MIN ? length : CHARGE_MIN;
-    advance(ep, wqe, 1);
+    requester_advance(ep, wqe, 1);
     ask = asks(ep, wqe, first, last) && !vb_endpoint_is_uc(ep);
     if (ask && vb_endpoint_adapts(ep))
         vb_cwnd_time(ep, now);
-    write_bth(ep, packet, message_operation(&wqe->wr, first, last), psn, ask,
-              last && (wqe->wr.send_flags & IBV_SEND_SOLICITED) &&
-                  wqe->wr.opcode != IBV_WR_RDMA_WRITE);
+    requester_write_bth(ep, packet, message_operation(&wqe->wr, first, last), psn, ask,
+                        last && (wqe->wr.send_flags & IBV_SEND_SOLICITED) &&
+                            wqe->wr.opcode != IBV_WR_RDMA_WRITE);
     close_packet(ep, packet, now);
     return true;
 }
@@ -452,15 +453,15 @@ static void close_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, 
 {
     struct vb_requester *r = &ep->requester;
 
-    advance(ep, wqe, psns);
+    requester_advance(ep, wqe, psns);
     ++r->rd_outstanding;
     r->ask = false;
     r->unasked = 0;
     close_packet(ep, packet, now);
 }
 
-static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                         struct vb_packet *packet, uint64_t now)
+static void requester_next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                                   struct vb_packet *packet, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
     uint32_t psn = r->next_psn, end = vb_requester_read_end(wqe, r->index);
@@ -478,7 +479,7 @@ static void next_of_read(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
         r->resumed_psn = psn;
     vb_reth_write(packet->header + packet->header_length, &reth);
     packet->header_length += VB_RETH;
-    write_bth(ep, packet, VB_OP_READ_REQUEST, psn, true, false);
+    requester_write_bth(ep, packet, VB_OP_READ_REQUEST, psn, true, false);
     close_answered(ep, wqe, end - r->index, packet, now);
 }
 
@@ -495,8 +496,8 @@ static void next_of_atomic(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
 
     vb_atomiceth_write(packet->header + packet->header_length, &atomic);
     packet->header_length += VB_ATOMICETH;
-    write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD, ep->requester.next_psn, true,
-              false);
+    requester_write_bth(ep, packet, swap ? VB_OP_COMPARE_SWAP : VB_OP_FETCH_ADD,
+                        ep->requester.next_psn, true, false);
     close_answered(ep, wqe, 1, packet, now);
 }
 
@@ -505,11 +506,11 @@ static bool next_of_atomic_write(struct vb_endpoint *ep, const struct vb_sq_wqe 
 {
     struct vb_reth reth = {wqe->wr.wr.rdma.remote_addr, wqe->wr.wr.rdma.rkey, wqe->length};
 
-    if (VB_UNLIKELY(!add_payload(ep, wqe, 0, wqe->length, packet)))
+    if (VB_UNLIKELY(!requester_add_payload(ep, wqe, 0, wqe->length, packet)))
         return false;
     vb_reth_write(packet->header + packet->header_length, &reth);
     packet->header_length += VB_RETH;
-    write_bth(ep, packet, VB_OP_ATOMIC_WRITE, ep->requester.next_psn, true, false);
+    requester_write_bth(ep, packet, VB_OP_ATOMIC_WRITE, ep->requester.next_psn, true, false);
     close_answered(ep, wqe, 1, packet, now);
     return true;
 }
@@ -525,7 +526,7 @@ static void next_of_flush(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
     vb_feth_write(packet->header + packet->header_length, &feth);
     vb_reth_write(packet->header + packet->header_length + VB_FETH, &reth);
     packet->header_length += VB_FETH + VB_RETH;
-    write_bth(ep, packet, VB_OP_FLUSH, ep->requester.next_psn, true, false);
+    requester_write_bth(ep, packet, VB_OP_FLUSH, ep->requester.next_psn, true, false);
     close_answered(ep, wqe, 1, packet, now);
 }
 
@@ -537,7 +538,7 @@ static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe
     if (is_atomic_write(&wqe->wr))
         return next_of_atomic_write(ep, wqe, packet, now);
     if (wqe->wr.opcode == IBV_WR_RDMA_READ)
-        next_of_read(ep, wqe, packet, now);
+        requester_next_of_read(ep, wqe, packet, now);
     else if (wqe->wr.opcode == IBV_WR_FLUSH)
         next_of_flush(ep, wqe, packet, now);
     else
@@ -552,12 +553,12 @@ static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 
     if (vb_endpoint_is_uc(ep))
         return false;
-    if (in_flight(r) >= window_of(ep))
+    if (in_flight(r) >= requester_window_of(ep))
         return true;
     if (vb_is_read_or_atomic(&wqe->wr))
         return r->rd_outstanding >= reads_of(ep);
     /* Of a limited message the first packet goes alone, until it is taken. */
-    return r->index == 1 && r->una == wqe->first_psn && takes_receive(&wqe->wr) &&
+    return r->index == 1 && r->una == wqe->first_psn && requester_takes_receive(&wqe->wr) &&
            !is_write(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0;
 }
 
@@ -592,7 +593,7 @@ static VB_COLD void fail_under_way(struct vb_endpoint *ep)
 bool vb_requester_make(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                        struct vb_packet *packet, uint64_t now)
 {
-    open_packet(ep, wqe, packet);
+    requester_open_packet(ep, wqe, packet);
     if (VB_LIKELY(vb_is_read_or_atomic(&wqe->wr) ? next_of_answered(ep, wqe, packet, now)
                                                  : next_of_message(ep, wqe, packet, now)))
         return true;
@@ -606,7 +607,7 @@ static bool is_crowded(struct vb_endpoint *ep)
     return vb_endpoint_adapts(ep) && (ep->crowded = vb_cwnd_is_closed(ep));
 }
 
-static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+static bool requester_next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
     enum ibv_qp_state state = vb_qp_state(ep->qp);
@@ -630,7 +631,7 @@ static bool next_packet(struct vb_endpoint *ep, struct vb_packet *packet, uint64
 
 bool vb_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
-    bool made = next_packet(ep, packet, now);
+    bool made = requester_next_packet(ep, packet, now);
 
     if (made && vb_endpoint_is_uc(ep) && ep->qp->sq_next != ep->requester.position)
         vb_ready_add(&ep->engine->finishing, &ep->finishing);
@@ -698,7 +699,7 @@ static void forget_requests(struct vb_endpoint *ep)
         forget_recovery(ep);
 }
 
-static void start(struct vb_endpoint *ep)
+static void requester_start(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
 
@@ -720,7 +721,7 @@ void vb_requester_sync(struct vb_endpoint *ep, uint64_t now)
     if (state != IBV_QPS_RTS && state != IBV_QPS_SQD)
         return;
     if (!r->started)
-        start(ep);
+        requester_start(ep);
     else if ((int32_t)(ep->qp->sq_next - r->position) > 0) /* flushed in SQE */
         forget_requests(ep);
     if (!vb_requester_outstanding(r)) {

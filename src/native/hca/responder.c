@@ -42,8 +42,9 @@ struct work {
 
 typedef enum vb_responder_state step(struct work *work);
 
-static enum vb_responder_state refuse(struct work *work, enum vb_nak nak, enum ibv_wc_status status,
-                                      enum ibv_event_type event)
+static enum vb_responder_state responder_refuse(struct work *work, enum vb_nak nak,
+                                                enum ibv_wc_status status,
+                                                enum ibv_event_type event)
 {
     work->nak = nak;
     work->status = status;
@@ -59,7 +60,7 @@ static VB_COLD enum vb_responder_state refuse_request(struct work *work, enum vb
     work->evidence.check = (uint16_t)check;
     work->evidence.count = work->in->bth.opcode;
     work->evidence.length = work->in->length;
-    return refuse(work, VB_NAK_INVALID_REQUEST, status, IBV_EVENT_QP_REQ_ERR);
+    return responder_refuse(work, VB_NAK_INVALID_REQUEST, status, IBV_EVENT_QP_REQ_ERR);
 }
 
 static void count_key(struct vb_counters *counters, enum vb_check check)
@@ -95,7 +96,7 @@ static void count_key(struct vb_counters *counters, enum vb_check check)
 static VB_COLD enum vb_responder_state
 refuse_operation(struct work *work, enum ibv_wc_status status, enum ibv_event_type event)
 {
-    return refuse(work, VB_NAK_REMOTE_OPERATION, status, event);
+    return responder_refuse(work, VB_NAK_REMOTE_OPERATION, status, event);
 }
 
 /* NAK 62: the key does not open what the request asks for; NAK 63: its memory is gone. */
@@ -106,12 +107,12 @@ static VB_COLD enum vb_responder_state refuse_key(struct work *work, enum vb_che
     vb_note_key(&work->evidence, check, work->ep->qp->pd->number, rkey, addr, length, need, mr);
     if (check == VB_CHECK_MEMORY_GONE)
         return refuse_operation(work, 0, IBV_EVENT_QP_FATAL);
-    return refuse(work, VB_NAK_REMOTE_ACCESS, 0, IBV_EVENT_QP_ACCESS_ERR);
+    return responder_refuse(work, VB_NAK_REMOTE_ACCESS, 0, IBV_EVENT_QP_ACCESS_ERR);
 }
 
 /* The region's memory was unmapped under it. */
-static VB_COLD enum vb_responder_state refuse_gone(struct work *work, uint64_t addr,
-                                                   uint64_t length)
+static VB_COLD enum vb_responder_state responder_refuse_gone(struct work *work, uint64_t addr,
+                                                             uint64_t length)
 {
     work->evidence =
         (struct vb_evidence){.check = VB_CHECK_MEMORY_GONE, .addr = addr, .length = length};
@@ -119,7 +120,7 @@ static VB_COLD enum vb_responder_state refuse_gone(struct work *work, uint64_t a
 }
 
 /* The first request that comes (IBA 11.6.3.2: COMM_EST). */
-static void establish(struct vb_qp *qp)
+static void responder_establish(struct vb_qp *qp)
 {
     if (VB_LIKELY(qp->shared->established))
         return;
@@ -159,13 +160,13 @@ static enum vb_responder_state check_psn(struct work *work)
     int32_t ahead;
 
     if (vb_endpoint_is_uc(work->ep)) {
-        establish(work->ep->qp);
+        responder_establish(work->ep->qp);
         return check_psn_uc(work);
     }
     ahead = vb_psn_diff(work->in->bth.psn, r->epsn);
     if (VB_UNLIKELY(ahead))
         return ahead < 0 ? VB_RESPONDER_DUPLICATE : VB_RESPONDER_OUT_OF_SEQUENCE;
-    establish(work->ep->qp);
+    responder_establish(work->ep->qp);
     if (VB_UNLIKELY(r->nak_sent)) {
         r->nak_sent = false;
         vb_replies_cancel_nak(work->ep);
@@ -231,7 +232,7 @@ static VB_COLD void read_flush(struct work *work)
     work->reth = vb_reth_read(work->in->extended + VB_FETH);
 }
 
-static enum vb_responder_state check_access(struct work *work)
+static enum vb_responder_state responder_check_access(struct work *work)
 {
     uint32_t need, access = work->ep->qp->shared->access;
     enum vb_responder_state refused;
@@ -253,7 +254,7 @@ static enum vb_responder_state check_access(struct work *work)
     return refused;
 }
 
-static bool takes_receive(const struct work *work)
+static bool responder_takes_receive(const struct work *work)
 {
     if (work->flags & VB_OPCODE_SEND)
         return work->flags & VB_OPCODE_FIRST;
@@ -267,7 +268,7 @@ static enum vb_responder_state check_resources(struct work *work)
     if (work->flags & ANSWERED_EACH)
         return vb_replies_full(work->ep) ? refuse_request(work, VB_CHECK_TOO_MANY_READS, 0)
                                          : VB_RESPONDER_CHECK_LENGTH;
-    if (!takes_receive(work) || work->r->has_taken)
+    if (!responder_takes_receive(work) || work->r->has_taken)
         return VB_RESPONDER_CHECK_LENGTH;
     if (VB_UNLIKELY(!vb_receive_take(work->ep->qp, &taken)))
         return VB_RESPONDER_NOT_READY;
@@ -335,7 +336,7 @@ static enum vb_responder_state check_atomic_write(struct work *work)
 }
 
 /* One placement type at least, and a selectivity that there is; the others are reserved. */
-static enum vb_responder_state check_flush(struct work *work)
+static enum vb_responder_state responder_check_flush(struct work *work)
 {
     unsigned placement = work->flush.placement, selectivity = work->flush.selectivity;
 
@@ -356,7 +357,8 @@ static enum vb_responder_state check_length(struct work *work)
     if (work->flags & VB_OPCODE_ATOMIC)
         return check_alignment(work, work->atomic.addr);
     if (work->flags & (VB_OPCODE_ATOMIC_WRITE | VB_OPCODE_FETH))
-        return work->flags & VB_OPCODE_FETH ? check_flush(work) : check_atomic_write(work);
+        return work->flags & VB_OPCODE_FETH ? responder_check_flush(work)
+                                            : check_atomic_write(work);
     if (work->flags & VB_OPCODE_READ)
         return work->reth.length <= READ_MAX ? VB_RESPONDER_CHECK_KEY
                                              : refuse_request(work, VB_CHECK_BAD_LENGTH, 0);
@@ -431,7 +433,7 @@ static enum vb_responder_state execute_write(struct work *work)
     if (!in->payload || VB_LIKELY(!vb_mr_put(in->engine->adapter, mr, vb_mr_pointer(mr, addr),
                                              in->payload, in->length)))
         return VB_RESPONDER_COMPLETE;
-    return refuse_gone(work, addr, in->length);
+    return responder_refuse_gone(work, addr, in->length);
 }
 
 static enum vb_responder_state execute_read(struct work *work)
@@ -454,7 +456,7 @@ static enum vb_responder_state finish_atomic(struct work *work, const struct vb_
                                              uint64_t addr, int error)
 {
     if (VB_UNLIKELY(error == -EFAULT))
-        return refuse_gone(work, addr, sizeof(uint64_t));
+        return responder_refuse_gone(work, addr, sizeof(uint64_t));
     if (VB_UNLIKELY(error)) {
         ++work->in->engine->counters.drop_busy; /* the requester will ask again */
         return VB_RESPONDER_DONE;
@@ -464,7 +466,7 @@ static enum vb_responder_state finish_atomic(struct work *work, const struct vb_
 }
 
 /* What the address stands for is none of the processor's words. */
-static VB_COLD enum vb_responder_state refuse_place(struct work *work, uint64_t addr)
+static VB_COLD enum vb_responder_state responder_refuse_place(struct work *work, uint64_t addr)
 {
     refuse_request(work, VB_CHECK_ALIGNMENT, 0);
     work->evidence.addr = (uintptr_t)vb_mr_pointer(work->mr, addr);
@@ -482,7 +484,7 @@ static enum vb_responder_state execute_atomic(struct work *work)
     int error = 0;
 
     if (VB_UNLIKELY(!vb_mr_has_words(work->mr)))
-        return refuse_place(work, work->atomic.addr);
+        return responder_refuse_place(work, work->atomic.addr);
     if (!work->in->engine->config.virtual_payload)
         error = vb_atomic_here(work->in->engine->adapter, work->mr, work->atomic.addr,
                                swap ? VB_ATOMIC_SWAP : VB_ATOMIC_ADD,
@@ -502,7 +504,7 @@ static enum vb_responder_state execute_atomic_write(struct work *work)
     int error = 0;
 
     if (VB_UNLIKELY(!vb_mr_has_words(work->mr)))
-        return refuse_place(work, work->reth.addr);
+        return responder_refuse_place(work, work->reth.addr);
     if (work->in->payload) {
         memcpy(&value, work->in->payload, sizeof(value));
         error = vb_atomic_here(work->in->engine->adapter, work->mr, work->reth.addr,
@@ -525,7 +527,7 @@ static enum vb_responder_state execute_flush(struct work *work)
     return VB_RESPONDER_COMPLETE;
 }
 
-static enum vb_responder_state execute(struct work *work)
+static enum vb_responder_state responder_execute(struct work *work)
 {
     if (work->flags & VB_OPCODE_SEND)
         return execute_send(work);
@@ -539,7 +541,7 @@ static enum vb_responder_state execute(struct work *work)
 }
 
 /* The data is in its place by now, and stays there whether the key may be invalidated or not. */
-static bool invalidate(struct work *work)
+static bool responder_invalidate(struct work *work)
 {
     const struct vb_qp *qp = work->ep->qp;
     uint32_t rkey = vb_get32(work->in->extended);
@@ -553,7 +555,7 @@ static bool invalidate(struct work *work)
     return false;
 }
 
-static bool deliver(struct work *work)
+static bool responder_deliver(struct work *work)
 {
     const struct vb_incoming *in = work->in;
     struct vb_responder *r = work->r;
@@ -582,7 +584,7 @@ static uint32_t psns_of(const struct work *work)
     return work->flags & VB_OPCODE_READ ? vb_packets_of(work->reth.length, work->ep->path.mtu) : 1;
 }
 
-static enum vb_responder_state complete(struct work *work)
+static enum vb_responder_state responder_complete(struct work *work)
 {
     struct vb_responder *r = work->r;
 
@@ -591,9 +593,10 @@ static enum vb_responder_state complete(struct work *work)
     if (work->flags & VB_OPCODE_LAST) {
         if (VB_UNLIKELY(!work->in->length) && vb_early_is_empty(work->in))
             r->empty_psn = work->in->bth.psn;
-        if ((work->flags & VB_OPCODE_IETH) && !invalidate(work))
+        if ((work->flags & VB_OPCODE_IETH) && !responder_invalidate(work))
             return VB_RESPONDER_REFUSE;
-        if (((work->flags & VB_OPCODE_SEND) || takes_receive(work)) && !deliver(work)) {
+        if (((work->flags & VB_OPCODE_SEND) || responder_takes_receive(work)) &&
+            !responder_deliver(work)) {
             work->evidence = (struct vb_evidence){.check = VB_CHECK_CQ_OVERRUN};
             return refuse_operation(work, 0, IBV_EVENT_QP_FATAL);
         }
@@ -609,7 +612,7 @@ static enum vb_responder_state complete(struct work *work)
     return work->in->bth.ack_request ? VB_RESPONDER_ACKNOWLEDGE : VB_RESPONDER_DONE;
 }
 
-static enum vb_responder_state acknowledge(struct work *work)
+static enum vb_responder_state responder_acknowledge(struct work *work)
 {
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) /* the others are answered anyway */
         vb_replies_owe_ack(work->ep);
@@ -650,7 +653,7 @@ static const struct vb_record *find_repeated(struct work *work, uint32_t *index,
 }
 
 /* Go-back-0: what has come of the message under way is forgotten. */
-static VB_COLD void restart(struct work *work)
+static VB_COLD void responder_restart(struct work *work)
 {
     uint32_t packets = work->r->received / work->ep->path.mtu;
 
@@ -676,7 +679,8 @@ static enum vb_responder_state duplicate(struct work *work)
     uint32_t index, count;
 
     if (VB_UNLIKELY(begins_again(work))) {
-        restart(work); /* this packet comes once more, when the next one shows that it is missing */
+        responder_restart(
+            work); /* this packet comes once more, when the next one shows that it is missing */
         return VB_RESPONDER_DONE;
     }
     if (work->flags & VB_OPCODE_FIRST)
@@ -712,7 +716,7 @@ static enum vb_responder_state out_of_sequence(struct work *work)
         return VB_RESPONDER_DONE;
     }
     if (VB_UNLIKELY(work->in->engine->config.restart))
-        restart(work);
+        responder_restart(work);
     vb_replies_owe_sequence_nak(work->ep);
     return VB_RESPONDER_DONE;
 }
@@ -803,7 +807,7 @@ static enum vb_responder_state refuse_packet(struct work *work)
     return VB_RESPONDER_DONE;
 }
 
-static enum vb_responder_state drop(struct work *work)
+static enum vb_responder_state responder_drop(struct work *work)
 {
     ++work->in->engine->counters.drop_unreliable;
     work->r->expect = VB_EXPECT_ANY;
@@ -816,19 +820,19 @@ static step *const steps[] = {
     [VB_RESPONDER_CHECK_PSN] = check_psn,
     [VB_RESPONDER_CHECK_SRQ] = check_srq,
     [VB_RESPONDER_CHECK_SEQUENCE] = check_sequence,
-    [VB_RESPONDER_CHECK_ACCESS] = check_access,
+    [VB_RESPONDER_CHECK_ACCESS] = responder_check_access,
     [VB_RESPONDER_CHECK_RESOURCES] = check_resources,
     [VB_RESPONDER_CHECK_LENGTH] = check_length,
     [VB_RESPONDER_CHECK_KEY] = check_key,
     [VB_RESPONDER_CHECK_FLUSH_KEY] = check_flush_key,
-    [VB_RESPONDER_EXECUTE] = execute,
-    [VB_RESPONDER_COMPLETE] = complete,
-    [VB_RESPONDER_ACKNOWLEDGE] = acknowledge,
+    [VB_RESPONDER_EXECUTE] = responder_execute,
+    [VB_RESPONDER_COMPLETE] = responder_complete,
+    [VB_RESPONDER_ACKNOWLEDGE] = responder_acknowledge,
     [VB_RESPONDER_DUPLICATE] = duplicate,
     [VB_RESPONDER_OUT_OF_SEQUENCE] = out_of_sequence,
     [VB_RESPONDER_NOT_READY] = not_ready,
     [VB_RESPONDER_REFUSE] = refuse_packet,
-    [VB_RESPONDER_DROP] = drop,
+    [VB_RESPONDER_DROP] = responder_drop,
 };
 
 void vb_responder_receive(const struct vb_incoming *in)

@@ -41,7 +41,7 @@ void vb_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
     set_probe(ep, now);
 }
 
-static void restart_timer(struct vb_endpoint *ep, uint64_t now)
+static void retry_restart_timer(struct vb_endpoint *ep, uint64_t now)
 {
     if (vb_requester_outstanding(&ep->requester))
         vb_retry_start_timer(ep, now);
@@ -50,7 +50,7 @@ static void restart_timer(struct vb_endpoint *ep, uint64_t now)
 }
 
 /* What is under way opens again after RNR, as long as messages are taken. */
-static void widen(struct vb_endpoint *ep)
+static void retry_widen(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = ep->share.recovery;
 
@@ -117,7 +117,7 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64
     recovery->behind = 0;
     recovery->mending &= awaits_more(ep);
     progress_of_asked(ep);
-    widen(ep);
+    retry_widen(ep);
     if (recovery->mended_at && vb_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
         ep->share.cwnd->keeps = SURE;
@@ -138,13 +138,13 @@ void vb_retry_progress(struct vb_endpoint *ep, uint64_t now)
     if (vb_endpoint_adapts(ep))
         progress_of_recovery(ep, waited, now);
     if (!r->rnr_wait)
-        restart_timer(ep, now);
+        retry_restart_timer(ep, now);
     vb_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
 /* The cold parts fill in what the request asked and how often it was tried. */
-static void describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
-                     struct vb_evidence *evidence)
+static void retry_describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                           struct vb_evidence *evidence)
 {
     bool atomic = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
                   wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -170,7 +170,7 @@ VB_COLD void vb_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
     struct vb_sq_wqe *wqe = vb_sq_at(ep->qp, ep->qp->sq_next);
     struct vb_outcome outcome = {0};
 
-    describe(ep, wqe, evidence);
+    retry_describe(ep, wqe, evidence);
     vb_refuse(ep->qp, &wqe->wr, status, evidence, &outcome);
     vb_requester_complete(ep, &outcome);
 }
@@ -216,7 +216,7 @@ static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb
     evidence->beyond = r->beyond;
 }
 
-static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
+static VB_COLD void retry_give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     struct vb_evidence evidence = {.check = (uint16_t)check,
                                    .count = ep->qp->terms.retry_cnt,
@@ -237,7 +237,7 @@ static VB_COLD void give_up(struct vb_endpoint *ep, enum vb_check check, uint64_
 static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     if (ep->requester.retry_left == 0) {
-        give_up(ep, check, now);
+        retry_give_up(ep, check, now);
         return false;
     }
     --ep->requester.retry_left;
@@ -260,14 +260,14 @@ static void heed_loss(struct vb_endpoint *ep, uint64_t now)
  * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
  * else follows: of others what was sent behind the lost one is still on its way, and in vain.
  */
-static void mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
+static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
     const struct vb_recovery *recovery = vb_recovery_get(ep, now);
     uint32_t holes = recovery && recovery->holes ? recovery->holes : 1;
 
     heed_loss(ep, now);
     vb_mend_first(ep, holes < MEND_MOST ? holes : MEND_MOST, reason, now);
-    restart_timer(ep, now);
+    retry_restart_timer(ep, now);
 }
 
 /* It is being sent again already, or will be: the cursor stands there, and waits for the window. */
@@ -294,11 +294,11 @@ void vb_retry_sequence(struct vb_endpoint *ep, uint64_t now)
         return;
     if (vb_endpoint_adapts(ep)) {
         find_hole(ep, now);
-        mend(ep, VB_PACKET_AFTER_SEQUENCE_NAK, now);
+        retry_mend(ep, VB_PACKET_AFTER_SEQUENCE_NAK, now);
         return;
     }
     vb_requester_go_back(ep, VB_PACKET_AFTER_SEQUENCE_NAK);
-    restart_timer(ep, now);
+    retry_restart_timer(ep, now);
 }
 
 void vb_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
@@ -361,7 +361,7 @@ void vb_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
 void vb_retry_heard(struct vb_endpoint *ep, uint64_t now)
 {
     if (!ep->requester.rnr_wait)
-        restart_timer(ep, now);
+        retry_restart_timer(ep, now);
 }
 
 enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
@@ -409,7 +409,7 @@ void vb_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
     }
     vb_requester_go_back(ep, VB_PACKET_AFTER_LOST_RESPONSE);
     ep->requester.implied = true;
-    restart_timer(ep, now);
+    retry_restart_timer(ep, now);
 }
 
 /* If nothing behind it has come, that was a probe: the rest is late as well, or was lost with it.
@@ -437,7 +437,7 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
     vb_overdue_note(ep->qp, VB_WAIT_RNR, 0, r->since, now);
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
         if (r->rnr_left == 0) {
-            give_up(ep, VB_CHECK_RNR, now);
+            retry_give_up(ep, VB_CHECK_RNR, now);
             return;
         }
         --r->rnr_left;
@@ -447,7 +447,7 @@ void vb_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now
 }
 
 /* The first unanswered packet alone. Who has had no answer to that either sends little. */
-static void ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
+static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
     if (ep->probes)
         vb_cwnd_silence(ep, now);
@@ -467,7 +467,7 @@ enum { EXTENDED_MOST = 3 };
  * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
  * It takes longer while something comes from the peer's address, which is busy and not gone.
  */
-static bool extend(struct vb_endpoint *ep, uint64_t now)
+static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_share *share = &ep->share;
     uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
@@ -501,7 +501,7 @@ static void probe(struct vb_endpoint *ep, uint64_t now)
 {
     if (!is_queued(ep, now)) {
         ++ep->engine->counters.probes;
-        ask_again(ep, VB_PACKET_PROBE, now);
+        retry_ask_again(ep, VB_PACKET_PROBE, now);
     }
     set_probe(ep, now);
 }
@@ -517,13 +517,13 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
         if (vb_endpoint_adapts(ep) && vb_recovery_get(ep, now))
             ep->share.recovery->opening = 1;
         vb_ready_add(&ep->engine->requesting, &ep->requesting);
-        restart_timer(ep, now);
+        retry_restart_timer(ep, now);
         return;
     }
     if (!vb_requester_outstanding(r))
         return;
     vb_overdue_note(ep->qp, VB_WAIT_PEER, 0, r->since, now);
-    if (vb_endpoint_adapts(ep) && (now < ep->share.due || extend(ep, now))) {
+    if (vb_endpoint_adapts(ep) && (now < ep->share.due || retry_extend(ep, now))) {
         probe(ep, now);
         return;
     }
@@ -532,11 +532,11 @@ void vb_retry_expired(struct vb_endpoint *ep, uint64_t now)
     if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
         return;
     if (vb_endpoint_adapts(ep)) {
-        ask_again(ep, VB_PACKET_AFTER_TIMEOUT, now);
-        restart_timer(ep, now);
+        retry_ask_again(ep, VB_PACKET_AFTER_TIMEOUT, now);
+        retry_restart_timer(ep, now);
         return;
     }
     r->probing = true;
     vb_requester_go_back(ep, VB_PACKET_AFTER_TIMEOUT);
-    restart_timer(ep, now);
+    retry_restart_timer(ep, now);
 }

@@ -105,7 +105,7 @@ static VB_COLD int decline_inline(const struct vb_qp *qp, const struct ibv_send_
                       wr->opcode, length, qp->number, qp->cap.max_inline_data);
 }
 
-static VB_COLD int decline_state(const struct vb_qp *qp)
+static VB_COLD int send_queue_decline_state(const struct vb_qp *qp)
 {
     return vb_decline(
         qp->context, -EINVAL,
@@ -118,7 +118,7 @@ static VB_COLD int decline_state(const struct vb_qp *qp)
 static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     if (vb_qp_state(qp) < IBV_QPS_RTS)
-        return decline_state(qp);
+        return send_queue_decline_state(qp);
     if (wr->wr.ud.ah)
         return vb_decline(qp->context, -EINVAL,
                           "the address handle (wr.ud.ah) is of port {0}, and the QP was given port "
@@ -319,7 +319,7 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 }
 
 /* What a READ brings is not of the QP's sending. */
-static VB_COLD void pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
+static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
     uint64_t length = 0;
@@ -358,7 +358,7 @@ void vb_sq_run(struct vb_qp *qp)
             break;
         qp->wait.reason = VB_WAIT_NONE;
         if (VB_UNLIKELY(qp->paced))
-            pay(qp, &wqe->wr);
+            send_queue_pay(qp, &wqe->wr);
         vb_sq_complete(qp, &wqe->wr, &outcome);
     }
     if (VB_UNLIKELY(qp->paced) && qp->sq_next == qp->sq_posted)
@@ -388,7 +388,7 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
         return 0;
     }
     if (state != IBV_QPS_ERR && state != IBV_QPS_SQE)
-        return decline_state(qp);
+        return send_queue_decline_state(qp);
     flush_queue(qp);
     if (qp->sq_next != qp->sq_posted) {
         enqueue(qp, wr);
@@ -418,7 +418,7 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
 }
 
 /* A peer may have garbled the completions that places are given back by: what waits counts too. */
-static inline bool has_room(const struct vb_qp *qp)
+static inline bool send_queue_has_room(const struct vb_qp *qp)
 {
     uint32_t retired = atomic_load_explicit(&qp->sq_retired, memory_order_acquire);
 
@@ -432,7 +432,7 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
     enum ibv_qp_state state = vb_qp_state(qp);
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
-    if (VB_UNLIKELY(!has_room(qp)))
+    if (VB_UNLIKELY(!send_queue_has_room(qp)))
         return decline_full(qp);
     if (VB_UNLIKELY(state != IBV_QPS_RTS))
         return post_elsewhere(qp, wr, state);
@@ -477,7 +477,7 @@ static VB_COLD int post_unusual(struct vb_qp *qp, const struct ibv_send_wr *wr, 
     return staged && wr->opcode == IBV_WR_FLUSH && can_flush(qp) ? post_flush(qp, wr) : error;
 }
 
-static inline int post_one(struct vb_qp *qp, const struct ibv_send_wr *wr, bool staged)
+static inline int send_queue_post_one(struct vb_qp *qp, const struct ibv_send_wr *wr, bool staged)
 {
     int error = check_wr(qp, wr);
 
@@ -505,7 +505,7 @@ int vb_post_check(struct vb_qp *qp)
     vb_sq_unlock(qp);
     if (full)
         return decline_full(qp);
-    return state < IBV_QPS_RTS ? decline_state(qp) : 0;
+    return state < IBV_QPS_RTS ? send_queue_decline_state(qp) : 0;
 }
 
 static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, struct ibv_send_wr *wr,
@@ -515,7 +515,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
 
     vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
-        error = post_one(qp, wr, staged);
+        error = send_queue_post_one(qp, wr, staged);
         if (VB_UNLIKELY(error)) {
             *bad = wr;
             break;

@@ -53,7 +53,7 @@ static void free_parts(struct vb_srq *srq)
     vb_object_free(&srq->object, srq);
 }
 
-static int alloc_rings(struct vb_srq *srq, uint32_t count)
+static int srq_alloc_rings(struct vb_srq *srq, uint32_t count)
 {
     struct vb_adapter *adapter = srq->context->adapter;
     uint32_t stride = vb_recv_stride_log2(srq->max_sge);
@@ -102,7 +102,7 @@ static int fill_free_list(struct vb_srq *srq, uint32_t count)
     return 0;
 }
 
-static int take_number(struct vb_adapter *adapter, struct vb_srq *srq)
+static int srq_take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 {
     int error;
 
@@ -119,7 +119,7 @@ static int take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 
 /* What is in the table is whole, and nothing is raised for what is not: the service thread looks.
  */
-static void set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
+static void srq_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
 {
     pthread_mutex_lock(&adapter->mutex);
     adapter->srqs[index] = srq;
@@ -133,7 +133,7 @@ static void return_number(struct vb_adapter *adapter, const struct vb_srq *srq)
     pthread_mutex_unlock(&adapter->mutex);
 }
 
-static void fill_abi(struct vb_srq *srq, void *srq_context)
+static void srq_fill_abi(struct vb_srq *srq, void *srq_context)
 {
     srq->ibv.context = srq->context->ibv;
     srq->ibv.srq_context = srq_context;
@@ -143,7 +143,7 @@ static void fill_abi(struct vb_srq *srq, void *srq_context)
     pthread_cond_init(&srq->ibv.cond, NULL);
 }
 
-static void use(struct vb_srq *srq, int by)
+static void srq_use(struct vb_srq *srq, int by)
 {
     if (by > 0)
         vb_pd_use(srq->pd);
@@ -191,12 +191,12 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     made->cq = cq;
     made->max_sge = attr->attr.max_sge ? attr->attr.max_sge : 1;
     made->max_wr = count = vb_round_up_pow2(attr->attr.max_wr);
-    error = take_number(adapter, made);
+    error = srq_take_number(adapter, made);
     if (error) {
         free(made);
         return error;
     }
-    error = alloc_rings(made, count);
+    error = srq_alloc_rings(made, count);
     if (!error)
         error = fill_free_list(made, count);
     if (!error && xrcd && xrcd->fd >= 0)
@@ -206,11 +206,11 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
         free_parts(made);
         return error;
     }
-    fill_abi(made, attr->srq_context);
+    srq_fill_abi(made, attr->srq_context);
     attr->attr.max_wr = made->max_wr;
     attr->attr.max_sge = made->max_sge;
-    use(made, 1);
-    set_table(adapter, made->index, made);
+    srq_use(made, 1);
+    srq_set_table(adapter, made->index, made);
     if (xrcd)
         share_xrc(made);
     vb_object_add(context, &made->object, srq_release);
@@ -226,11 +226,11 @@ int vb_srq_destroy(struct vb_srq *srq)
         return vb_decline_busy_srq(srq);
     if (srq->xrcd)
         vb_xrc_withdraw_srq(srq);
-    set_table(adapter, srq->index, NULL);
+    srq_set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
     return_number(adapter, srq);
-    use(srq, -1);
+    srq_use(srq, -1);
     pthread_mutex_destroy(&srq->ibv.mutex);
     pthread_cond_destroy(&srq->ibv.cond);
     free_parts(srq);
@@ -319,7 +319,7 @@ static void use_rings(struct vb_srq *srq, struct rings *rings)
     *rings = old;
 }
 
-static int grow(struct vb_srq *srq, uint32_t room)
+static int srq_grow(struct vb_srq *srq, uint32_t room)
 {
     uint32_t instance = srq->context->adapter->instance;
     struct rings rings;
@@ -345,7 +345,7 @@ static int set_size(struct vb_srq *srq, uint32_t max_wr)
     bool fits;
 
     if (max_wr > srq->room) {
-        int error = grow(srq, max_wr);
+        int error = srq_grow(srq, max_wr);
 
         if (error)
             return error;
@@ -365,7 +365,7 @@ static int set_size(struct vb_srq *srq, uint32_t max_wr)
                              used, max_wr);
 }
 
-static void arm(struct vb_srq *srq, uint32_t limit)
+static void srq_arm(struct vb_srq *srq, uint32_t limit)
 {
     bool below;
 
@@ -409,7 +409,7 @@ int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
     if (!error && (mask & IBV_SRQ_MAX_WR))
         error = set_size(srq, vb_round_up_pow2(attr->max_wr));
     if (!error && (mask & IBV_SRQ_LIMIT))
-        arm(srq, attr->srq_limit);
+        srq_arm(srq, attr->srq_limit);
     pthread_mutex_unlock(&srq->ibv.mutex);
     return error;
 }
@@ -438,7 +438,7 @@ static void enter_order(struct vb_srq *srq, uint32_t index)
     atomic_store_explicit(&shared->posted, posted + 1, memory_order_release);
 }
 
-static int post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
+static int srq_post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
 {
     uint32_t index;
 
@@ -464,7 +464,7 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 
     vb_lock(&srq->post_lock, srq->context->adapter->instance);
     for (; wr && !error; wr = wr->next) {
-        error = post_one(srq, wr);
+        error = srq_post_one(srq, wr);
         if (error)
             *bad = wr;
     }

@@ -25,22 +25,22 @@ int vb_timer_join(struct vb_timers *timers, struct vb_timer *timer, uint32_t kin
     return 0;
 }
 
-static void put(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
+static void timer_put(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
 {
     timers->heap[at] = timer;
     timer->index = at + 1;
 }
 
-static void sift_up(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
+static void timer_sift_up(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
 {
     while (at && timers->heap[(at - 1) / 2]->key > timer->key) {
-        put(timers, at, timers->heap[(at - 1) / 2]);
+        timer_put(timers, at, timers->heap[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
-    put(timers, at, timer);
+    timer_put(timers, at, timer);
 }
 
-static void sift_down(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
+static void timer_sift_down(struct vb_timers *timers, uint32_t at, struct vb_timer *timer)
 {
     for (;;) {
         uint32_t child = 2 * at + 1;
@@ -49,19 +49,19 @@ static void sift_down(struct vb_timers *timers, uint32_t at, struct vb_timer *ti
             ++child;
         if (child >= timers->count || timers->heap[child]->key >= timer->key)
             break;
-        put(timers, at, timers->heap[child]);
+        timer_put(timers, at, timers->heap[child]);
         at = child;
     }
-    put(timers, at, timer);
+    timer_put(timers, at, timer);
 }
 
 void vb_timer_enter(struct vb_timers *timers, struct vb_timer *timer)
 {
     timer->key = timer->due;
-    sift_up(timers, timer->index ? timer->index - 1 : timers->count++, timer);
+    timer_sift_up(timers, timer->index ? timer->index - 1 : timers->count++, timer);
 }
 
-static void take_out(struct vb_timers *timers, struct vb_timer *timer)
+static void timer_take_out(struct vb_timers *timers, struct vb_timer *timer)
 {
     uint32_t at = timer->index - 1;
     struct vb_timer *last = timers->heap[--timers->count];
@@ -70,15 +70,15 @@ static void take_out(struct vb_timers *timers, struct vb_timer *timer)
     if (last == timer)
         return;
     if (at && timers->heap[(at - 1) / 2]->key > last->key)
-        sift_up(timers, at, last);
+        timer_sift_up(timers, at, last);
     else
-        sift_down(timers, at, last);
+        timer_sift_down(timers, at, last);
 }
 
 void vb_timer_leave(struct vb_timers *timers, struct vb_timer *timer)
 {
     if (timer->index)
-        take_out(timers, timer);
+        timer_take_out(timers, timer);
     --timers->members;
 }
 
@@ -88,12 +88,12 @@ struct vb_timer *vb_timers_expire(struct vb_timers *timers, uint64_t now)
         struct vb_timer *first = timers->heap[0];
 
         if (first->due == VB_NEVER) {
-            take_out(timers, first);
+            timer_take_out(timers, first);
         } else if (first->due > first->key) {
             first->key = first->due;
-            sift_down(timers, 0, first);
+            timer_sift_down(timers, 0, first);
         } else {
-            take_out(timers, first);
+            timer_take_out(timers, first);
             first->due = VB_NEVER;
             return first;
         }

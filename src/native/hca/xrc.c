@@ -49,7 +49,7 @@ int vb_xrcd_close(struct vb_xrcd *xrcd)
 /* ---- which SRQ a request is for ---- */
 
 /* The low 12 bits of its number are the SRQ's place in a block of the table, as a QP's are. */
-static const struct vb_srq_shared *find(const struct vb_view *view, uint32_t srq_num)
+static const struct vb_srq_shared *xrc_find(const struct vb_view *view, uint32_t srq_num)
 {
     for (uint32_t i = srq_num % VB_QPS_PER_SLOT; srq_num && i < VB_MAX_SRQ; i += VB_QPS_PER_SLOT)
         if (atomic_load(&view->srq[i].srq_num) == srq_num)
@@ -67,7 +67,7 @@ static bool has_in_hand(const struct vb_view *view, const struct vb_qp_shared *t
 enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *target,
                            uint32_t srq_num)
 {
-    const struct vb_srq_shared *srq = find(view, srq_num);
+    const struct vb_srq_shared *srq = xrc_find(view, srq_num);
     uint32_t index, life;
 
     if (!srq)
@@ -167,7 +167,7 @@ static int make_real(struct vb_adapter *adapter, const struct vb_xrcd *xrcd, str
 enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
                                struct vb_qp_shared **door)
 {
-    const struct vb_srq_shared *srq = find(view, srq_num);
+    const struct vb_srq_shared *srq = xrc_find(view, srq_num);
     struct vb_qp_shared *found;
 
     if (!srq || !srq->door)

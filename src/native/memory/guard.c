@@ -45,7 +45,7 @@ struct caller {
 
 #if defined(__x86_64__)
 /* DWARF numbers of what a callee preserves (System V ABI for AMD64, figure 3.36). */
-static void resume(ucontext_t *context, struct _Unwind_Context *frame)
+static void guard_resume(ucontext_t *context, struct _Unwind_Context *frame)
 {
     static const struct {
         int dwarf, saved;
@@ -63,7 +63,7 @@ static void resume(ucontext_t *context, struct _Unwind_Context *frame)
 #elif defined(__aarch64__)
 /* x19 to x29 and d8 to d15 are the callee's to preserve; guarded functions use no such d register
  * across a fault, since they call nothing but copies. */
-static void resume(ucontext_t *context, struct _Unwind_Context *frame)
+static void guard_resume(ucontext_t *context, struct _Unwind_Context *frame)
 {
     for (int i = 19; i <= 29; ++i)
         context->uc_mcontext.regs[i] = _Unwind_GetGR(frame, i);
@@ -74,7 +74,7 @@ static void resume(ucontext_t *context, struct _Unwind_Context *frame)
 #else
 /* Not known on this processor: no handler is installed, and the kernel makes all copies. */
 #define VB_NO_WAY_BACK
-static void resume(ucontext_t *context, struct _Unwind_Context *frame)
+static void guard_resume(ucontext_t *context, struct _Unwind_Context *frame)
 {
     (void)context, (void)frame;
 }
@@ -92,12 +92,12 @@ static bool is_guarded(uintptr_t code)
 }
 
 /* Called for each frame from the handler outwards. */
-static _Unwind_Reason_Code look(struct _Unwind_Context *frame, void *argument)
+static _Unwind_Reason_Code guard_look(struct _Unwind_Context *frame, void *argument)
 {
     struct caller *caller = argument;
 
     if (caller->inside) {
-        resume(caller->context, frame);
+        guard_resume(caller->context, frame);
         caller->found = true;
         return _URC_NORMAL_STOP;
     }
@@ -126,7 +126,7 @@ static struct sigaction *wanted(int number)
 }
 
 /* With all signals blocked: a handler of the program's may ask for the lock as well. */
-static void lock(sigset_t *before)
+static void guard_lock(sigset_t *before)
 {
     sigset_t all;
 
@@ -135,7 +135,7 @@ static void lock(sigset_t *before)
     pthread_mutex_lock(&installing);
 }
 
-static void unlock(const sigset_t *before)
+static void guard_unlock(const sigset_t *before)
 {
     pthread_mutex_unlock(&installing);
     pthread_sigmask(SIG_SETMASK, before, NULL);
@@ -148,13 +148,13 @@ static bool has_handler(const struct sigaction *action)
 
 static void on_fault(int number, siginfo_t *info, void *context);
 
-static bool is_ours(const struct sigaction *action)
+static bool guard_is_ours(const struct sigaction *action)
 {
     return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fault;
 }
 
 /* Ours runs as the program's would: on its stack, with what it blocks blocked. Under the lock. */
-static void install(int number)
+static void guard_install(int number)
 {
     const struct sigaction *program = wanted(number);
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -171,13 +171,13 @@ static struct sigaction use_action(int number)
     struct sigaction *program = wanted(number), action;
     sigset_t before;
 
-    lock(&before);
+    guard_lock(&before);
     action = *program;
     if (has_handler(program) && (program->sa_flags & SA_RESETHAND)) {
         program->sa_handler = SIG_DFL;
-        install(number);
+        guard_install(number);
     }
-    unlock(&before);
+    guard_unlock(&before);
     return action;
 }
 
@@ -225,7 +225,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         passing = false;
     /* A signal that somebody sent has no instruction to return from. */
     if (info->si_code > 0)
-        _Unwind_Backtrace(look, &caller);
+        _Unwind_Backtrace(guard_look, &caller);
     errno = saved;
     if (!caller.found)
         pass_on(number, info, context);
@@ -233,25 +233,25 @@ static void on_fault(int number, siginfo_t *info, void *context)
 
 /* ---- start and stop ------------------------------------------------------------------------ */
 
-static void begin(int number)
+static void guard_begin(int number)
 {
     struct sigaction now;
 
     if (!HAS_WAY_BACK)
         return;
     __sigaction(number, NULL, &now);
-    if (!is_ours(&now)) /* else a parent's, in a forked child */
+    if (!guard_is_ours(&now)) /* else a parent's, in a forked child */
         *wanted(number) = now;
-    install(number);
+    guard_install(number);
 }
 
 /* A handler that came unseen keeps its place: it calls this one, if any. */
-static void end(int number)
+static void guard_end(int number)
 {
     struct sigaction now;
 
     __sigaction(number, NULL, &now);
-    if (is_ours(&now))
+    if (guard_is_ours(&now))
         __sigaction(number, wanted(number), NULL);
 }
 
@@ -259,30 +259,30 @@ void vb_guard_start(void)
 {
     sigset_t before;
 
-    lock(&before);
+    guard_lock(&before);
     if (owner != getpid())
         users = 0;
     owner = getpid();
     if (!users++) {
-        begin(SIGSEGV);
-        begin(SIGBUS);
+        guard_begin(SIGSEGV);
+        guard_begin(SIGBUS);
         starts = starts % (VB_GUARD_UNKNOWN - 1) + 1;
         __atomic_store_n(&vb_guard_turn, starts, __ATOMIC_RELEASE);
     }
-    unlock(&before);
+    guard_unlock(&before);
 }
 
 void vb_guard_stop(void)
 {
     sigset_t before;
 
-    lock(&before);
+    guard_lock(&before);
     if (!--users) {
         __atomic_store_n(&vb_guard_turn, 0, __ATOMIC_RELEASE);
-        end(SIGSEGV);
-        end(SIGBUS);
+        guard_end(SIGSEGV);
+        guard_end(SIGBUS);
     }
-    unlock(&before);
+    guard_unlock(&before);
 }
 
 /* ---- what the program does with its signals ------------------------------------------------- */
@@ -294,7 +294,7 @@ static int act_in_child(int number, const struct sigaction *action, struct sigac
     int error = __sigaction(number, action, &now);
 
     if (!error && old)
-        *old = is_ours(&now) ? *wanted(number) : now;
+        *old = guard_is_ours(&now) ? *wanted(number) : now;
     return error;
 }
 
@@ -308,13 +308,13 @@ int vb_guard_action(int number, const struct sigaction *action, struct sigaction
         return -1;
     if (owner != getpid())
         return act_in_child(number, action, old);
-    lock(&before);
+    guard_lock(&before);
     was = *program;
     if (action) {
         *program = *action;
-        install(number);
+        guard_install(number);
     }
-    unlock(&before);
+    guard_unlock(&before);
     if (old)
         *old = was;
     return 0;
@@ -325,7 +325,7 @@ void vb_guard_mask_changes(void)
     vb_guard_found = VB_GUARD_UNKNOWN;
 }
 
-static bool is_blocked(void)
+static bool guard_is_blocked(void)
 {
     sigset_t mask;
 
@@ -337,14 +337,14 @@ static bool is_installed(int number)
 {
     struct sigaction now;
 
-    return __sigaction(number, NULL, &now) == 0 && is_ours(&now);
+    return __sigaction(number, NULL, &now) == 0 && guard_is_ours(&now);
 }
 
 bool vb_guard_ask(void)
 {
     uint32_t turn = __atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE);
 
-    if (turn && (!HAS_WAY_BACK || is_blocked()))
+    if (turn && (!HAS_WAY_BACK || guard_is_blocked()))
         return false;
     if (turn && !vb_watch_is_on())
         return is_installed(SIGSEGV) && is_installed(SIGBUS);

@@ -101,7 +101,7 @@ static int copy_by_kernel(void *dst, const void *src, size_t n)
 }
 
 /* The process's heap: what is there stays there, but for a program that takes malloc's own away. */
-static bool is_steady(const void *at, size_t n)
+static bool guard_copy_is_steady(const void *at, size_t n)
 {
     const struct vb_heap *heap = vb_process_heap_if_any();
 
@@ -112,8 +112,8 @@ int vb_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt)
 {
     int saved = errno, error;
 
-    if ((!(doubt & VB_DOUBT_TO) || is_steady(dst, n)) &&
-        (!(doubt & VB_DOUBT_FROM) || is_steady(src, n)))
+    if ((!(doubt & VB_DOUBT_TO) || guard_copy_is_steady(dst, n)) &&
+        (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n)))
         return vb_fault_copy(dst, src, n);
     error = vb_guard_ask() ? vb_fault_copy(dst, src, n) : copy_by_kernel(dst, src, n);
     errno = saved;
@@ -140,7 +140,7 @@ bool vb_is_mapped(void *at, size_t n, bool to_write)
     bool known = false, mapped = false;
     int saved = errno;
 
-    if (!vb_guard_holds() && !is_steady(at, n) && !vb_guard_ask())
+    if (!vb_guard_holds() && !guard_copy_is_steady(at, n) && !vb_guard_ask())
         mapped = is_populated(at, n, to_write, &known);
     errno = saved;
     return known ? mapped : touch(at, (uint8_t *)at + n, to_write) == 0;

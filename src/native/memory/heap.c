@@ -29,7 +29,7 @@ enum { ASKED_PARTS = 2, DEFAULT_PARTS = 16 };
 
 // ---- sizes ------------------------------------------------------------------------------------
 
-static size_t pages_of(size_t bytes)
+static size_t heap_pages_of(size_t bytes)
 {
     return bytes / VB_HEAP_PAGE + (bytes % VB_HEAP_PAGE != 0);
 }
@@ -42,7 +42,7 @@ static unsigned order_of(size_t pages)
 
 static size_t power_of_two(size_t bytes)
 {
-    unsigned order = order_of(pages_of(bytes));
+    unsigned order = order_of(heap_pages_of(bytes));
     return order > 50 ? SIZE_MAX / 4 + 1 : (size_t)VB_HEAP_PAGE << order;
 }
 
@@ -121,7 +121,7 @@ int vb_heap_protection(void)
 }
 
 /* Maps the file at an aligned address: a block is aligned as far as the range itself is. */
-static unsigned char *map_file(int fd, size_t size)
+static unsigned char *heap_map_file(int fd, size_t size)
 {
     size_t room = size + VB_HEAP_ALIGN_MAX;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -145,7 +145,7 @@ static unsigned char *map_file(int fd, size_t size)
 
 static size_t round_to_page(size_t bytes)
 {
-    return pages_of(bytes) * VB_HEAP_PAGE;
+    return heap_pages_of(bytes) * VB_HEAP_PAGE;
 }
 
 /* Where what is in the private mapping begins: its tables, the page that a fork wipes, and its end.
@@ -157,7 +157,7 @@ struct vb_heap_places {
 
 static struct vb_heap_places places_of(size_t size)
 {
-    struct vb_heap_places at = {.top = order_of(pages_of(size))};
+    struct vb_heap_places at = {.top = order_of(heap_pages_of(size))};
 
     at.tree = round_to_page(sizeof(struct vb_heap));
     at.pages = at.tree + round_to_page(VB_BUDDY_BYTES(at.top));
@@ -207,7 +207,7 @@ static int create_sized(size_t size, struct vb_heap **out)
     if (fd < 0)
         return fd;
     struct vb_heap *heap = map_state(size);
-    unsigned char *base = heap ? map_file(fd, size) : NULL;
+    unsigned char *base = heap ? heap_map_file(fd, size) : NULL;
     if (!base) {
         if (heap)
             munmap(heap, heap->mapped);
@@ -217,8 +217,8 @@ static int create_sized(size_t size, struct vb_heap **out)
     heap->base = base;
     heap->fd = fd;
     heap->inode = vb_heap_inode(fd);
-    heap->largest = pages_of(memory_and_swap_bytes());
-    heap->kept.limit = pages_of(size / 16 < kept_at_most ? size / 16 : kept_at_most);
+    heap->largest = heap_pages_of(memory_and_swap_bytes());
+    heap->kept.limit = heap_pages_of(size / 16 < kept_at_most ? size / 16 : kept_at_most);
     vb_heap_init_lock(heap);
     *out = heap;
     return 0;
@@ -263,12 +263,12 @@ bool vb_heap_is_own(const struct vb_heap *heap)
     return *heap->own;
 }
 
-static bool lock(struct vb_heap *heap)
+static bool heap_lock(struct vb_heap *heap)
 {
     return vb_heap_is_own(heap) && pthread_mutex_lock(&heap->lock) == 0;
 }
 
-static void unlock(struct vb_heap *heap)
+static void heap_unlock(struct vb_heap *heap)
 {
     pthread_mutex_unlock(&heap->lock);
 }
@@ -278,7 +278,7 @@ static size_t page_of(const struct vb_heap *heap, const void *at)
     return ((uintptr_t)at - (uintptr_t)heap->base) / VB_HEAP_PAGE;
 }
 
-static unsigned char *address_of(const struct vb_heap *heap, size_t page)
+static unsigned char *heap_address_of(const struct vb_heap *heap, size_t page)
 {
     return heap->base + page * VB_HEAP_PAGE;
 }
@@ -309,19 +309,19 @@ static void punch(unsigned char *at, size_t bytes)
 }
 
 /* Only a block without memory may be given to others: whoever takes it expects zeros. */
-static void release(struct vb_heap *heap, const struct vb_kept_block *block)
+static void heap_release(struct vb_heap *heap, const struct vb_kept_block *block)
 {
-    punch(address_of(heap, block->page), block->pages * VB_HEAP_PAGE);
-    if (!lock(heap))
+    punch(heap_address_of(heap, block->page), block->pages * VB_HEAP_PAGE);
+    if (!heap_lock(heap))
         return;
     vb_buddy_give(&heap->buddy, block->page, block->order);
-    unlock(heap);
+    heap_unlock(heap);
 }
 
 /* A block of the order, with `pages` of it in use from now on; out->pages are not zeros. */
-static bool take(struct vb_heap *heap, unsigned order, size_t pages, struct vb_kept_block *out)
+static bool heap_take(struct vb_heap *heap, unsigned order, size_t pages, struct vb_kept_block *out)
 {
-    if (!lock(heap))
+    if (!heap_lock(heap))
         return false;
     bool taken = vb_kept_take(&heap->kept, order, out);
     if (!taken) {
@@ -330,28 +330,28 @@ static bool take(struct vb_heap *heap, unsigned order, size_t pages, struct vb_k
     }
     if (taken)
         set_block_pages(heap, out->page, pages);
-    unlock(heap);
+    heap_unlock(heap);
     return taken;
 }
 
 static bool take_or_trim(struct vb_heap *heap, size_t pages, size_t align,
                          struct vb_kept_block *out)
 {
-    unsigned order = order_of(pages_of(align) > pages ? pages_of(align) : pages);
+    unsigned order = order_of(heap_pages_of(align) > pages ? heap_pages_of(align) : pages);
 
     if (pages > heap->largest || pages > UINT32_MAX || align > VB_HEAP_ALIGN_MAX)
         return false;
-    if (take(heap, order, pages, out))
+    if (heap_take(heap, order, pages, out))
         return true;
     vb_heap_trim(heap);
-    return take(heap, order, pages, out);
+    return heap_take(heap, order, pages, out);
 }
 
 /* Leaves zeros behind the pages in use, where the block may grow; *dirty of those may not be. */
 static void *alloc_block(struct vb_heap *heap, size_t size, size_t align, size_t *dirty)
 {
     struct vb_kept_block block;
-    size_t pages = pages_of(size);
+    size_t pages = heap_pages_of(size);
 
     if (size == 0 || (align & (align - 1)) != 0) {
         errno = EINVAL;
@@ -362,9 +362,9 @@ static void *alloc_block(struct vb_heap *heap, size_t size, size_t align, size_t
         return NULL;
     }
     if (block.pages > pages)
-        punch(address_of(heap, block.page + pages), (block.pages - pages) * VB_HEAP_PAGE);
+        punch(heap_address_of(heap, block.page + pages), (block.pages - pages) * VB_HEAP_PAGE);
     *dirty = block.pages < pages ? block.pages : pages;
-    return address_of(heap, block.page);
+    return heap_address_of(heap, block.page);
 }
 
 void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
@@ -386,30 +386,30 @@ static bool retire(struct vb_heap *heap, const void *at, struct vb_kept_block *o
 {
     size_t page = page_of(heap, at);
 
-    if (!lock(heap))
+    if (!heap_lock(heap))
         return false;
     int order = vb_buddy_order_at(&heap->buddy, page);
     *out = (struct vb_kept_block){page, block_pages(heap, page), (unsigned)order};
     set_block_pages(heap, page, 0);
-    unlock(heap);
+    heap_unlock(heap);
     return out->pages != 0;
 }
 
-static bool keep(struct vb_heap *heap, const struct vb_kept_block *block)
+static bool heap_keep(struct vb_heap *heap, const struct vb_kept_block *block)
 {
-    if (!vb_kept_wants(&heap->kept, block->pages) || !lock(heap))
+    if (!vb_kept_wants(&heap->kept, block->pages) || !heap_lock(heap))
         return false;
     bool kept = vb_kept_push(&heap->kept, block);
-    unlock(heap);
+    heap_unlock(heap);
     return kept;
 }
 
 static bool expel(struct vb_heap *heap, size_t allowed, struct vb_kept_block *out)
 {
-    if (!lock(heap))
+    if (!heap_lock(heap))
         return false;
     bool expelled = vb_kept_expel(&heap->kept, allowed, out);
-    unlock(heap);
+    heap_unlock(heap);
     return expelled;
 }
 
@@ -418,7 +418,7 @@ static void keep_at_most(struct vb_heap *heap, size_t pages)
     struct vb_kept_block oldest;
 
     while (expel(heap, pages, &oldest))
-        release(heap, &oldest);
+        heap_release(heap, &oldest);
 }
 
 int vb_heap_free(struct vb_heap *heap, void *block)
@@ -429,8 +429,8 @@ int vb_heap_free(struct vb_heap *heap, void *block)
         return -EINVAL;
     if (!vb_heap_is_own(heap) || !retire(heap, block, &freed))
         return 0;
-    if (!keep(heap, &freed))
-        release(heap, &freed);
+    if (!heap_keep(heap, &freed))
+        heap_release(heap, &freed);
     keep_at_most(heap, heap->kept.limit);
     return 0;
 }
@@ -452,13 +452,13 @@ static bool reorder(struct vb_heap *heap, size_t page, unsigned order, unsigned 
 
 static bool resize_block(struct vb_heap *heap, size_t page, size_t pages)
 {
-    if (!lock(heap))
+    if (!heap_lock(heap))
         return false;
     int order = vb_buddy_order_at(&heap->buddy, page);
     bool done = order >= 0 && reorder(heap, page, (unsigned)order, order_of(pages));
     if (done)
         set_block_pages(heap, page, pages);
-    unlock(heap);
+    heap_unlock(heap);
     return done;
 }
 
@@ -468,16 +468,17 @@ int vb_heap_resize(struct vb_heap *heap, void *block, size_t size)
 
     if (before == 0 || size == 0)
         return -EINVAL;
-    if (!vb_heap_is_own(heap) || pages_of(size) > heap->largest || pages_of(size) > UINT32_MAX)
+    if (!vb_heap_is_own(heap) || heap_pages_of(size) > heap->largest ||
+        heap_pages_of(size) > UINT32_MAX)
         return -ENOMEM;
     if (after < before)
         punch((unsigned char *)block + after, before - after);
-    return resize_block(heap, page_of(heap, block), pages_of(size)) ? 0 : -ENOMEM;
+    return resize_block(heap, page_of(heap, block), heap_pages_of(size)) ? 0 : -ENOMEM;
 }
 
 // ---- questions --------------------------------------------------------------------------------
 
-static bool in_range(const struct vb_heap *heap, const void *at, size_t n)
+static bool heap_in_range(const struct vb_heap *heap, const void *at, size_t n)
 {
     uintptr_t offset = (uintptr_t)at - (uintptr_t)heap->base;
     return offset < heap->size && n <= heap->size - offset;
@@ -485,14 +486,14 @@ static bool in_range(const struct vb_heap *heap, const void *at, size_t n)
 
 size_t vb_heap_usable(const struct vb_heap *heap, const void *block)
 {
-    if (!in_range(heap, block, 1) || (uintptr_t)block % VB_HEAP_PAGE != 0)
+    if (!heap_in_range(heap, block, 1) || (uintptr_t)block % VB_HEAP_PAGE != 0)
         return 0;
     return (size_t)block_pages(heap, page_of(heap, block)) * VB_HEAP_PAGE;
 }
 
 bool vb_heap_contains(const struct vb_heap *heap, const void *at, size_t n)
 {
-    return in_range(heap, at, n) && vb_heap_is_own(heap);
+    return heap_in_range(heap, at, n) && vb_heap_is_own(heap);
 }
 
 uint64_t vb_heap_offset(const struct vb_heap *heap, const void *at)

@@ -13,25 +13,26 @@ static struct vb_heap *process_heap;
 static int creation_error;
 static size_t wanted;
 
-static void say(const char *text)
+static void process_heap_say(const char *text)
 {
     ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
     (void)ignored;
 }
 
-static void before_fork(void)
+static void process_heap_before_fork(void)
 {
     if (vb_heap_fork_prepare(process_heap) == -ENOMEM)
-        say("verbena: not enough memory to copy the shared heap for a forked child: the child "
+        process_heap_say(
+            "verbena: not enough memory to copy the shared heap for a forked child: the child "
             "shares it with its parent (use posix_spawn or vfork, or free memory first)\n");
 }
 
-static void after_fork_in_parent(void)
+static void process_heap_after_fork_in_parent(void)
 {
     vb_heap_fork_parent(process_heap);
 }
 
-static void after_fork_in_child(void)
+static void process_heap_after_fork_in_child(void)
 {
     vb_heap_fork_child(process_heap);
 }
@@ -46,7 +47,8 @@ static void create(void)
     if (creation_error)
         return;
     __atomic_store_n(&process_heap, heap, __ATOMIC_RELEASE);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork(process_heap_before_fork, process_heap_after_fork_in_parent,
+                   process_heap_after_fork_in_child);
 }
 
 struct vb_heap *vb_process_heap(void)

@@ -14,7 +14,7 @@ static uint64_t priority(const struct vb_range *range)
 }
 
 /* Ranges that begin at one address are in the order of their nodes. */
-static bool is_before(const struct vb_range *a, const struct vb_range *b)
+static bool ranges_is_before(const struct vb_range *a, const struct vb_range *b)
 {
     return a->low != b->low ? a->low < b->low : (uintptr_t)a < (uintptr_t)b;
 }
@@ -29,24 +29,24 @@ static void update(struct vb_range *node)
 }
 
 /* Into those before `key` and the others. */
-static void split(struct vb_range *node, const struct vb_range *key, struct vb_range **before,
-                  struct vb_range **after)
+static void ranges_split(struct vb_range *node, const struct vb_range *key,
+                         struct vb_range **before, struct vb_range **after)
 {
     if (!node) {
         *before = *after = NULL;
-    } else if (is_before(node, key)) {
-        split(node->right, key, &node->right, after);
+    } else if (ranges_is_before(node, key)) {
+        ranges_split(node->right, key, &node->right, after);
         *before = node;
         update(node);
     } else {
-        split(node->left, key, before, &node->left);
+        ranges_split(node->left, key, before, &node->left);
         *after = node;
         update(node);
     }
 }
 
 /* All of `before` comes first. */
-static struct vb_range *join(struct vb_range *before, struct vb_range *after)
+static struct vb_range *ranges_join(struct vb_range *before, struct vb_range *after)
 {
     struct vb_range *top;
 
@@ -54,10 +54,10 @@ static struct vb_range *join(struct vb_range *before, struct vb_range *after)
         return before ? before : after;
     if (priority(before) > priority(after)) {
         top = before;
-        top->right = join(before->right, after);
+        top->right = ranges_join(before->right, after);
     } else {
         top = after;
-        top->left = join(before, after->left);
+        top->left = ranges_join(before, after->left);
     }
     update(top);
     return top;
@@ -68,11 +68,11 @@ void vb_ranges_add(struct vb_range **root, struct vb_range *range)
     struct vb_range *node = *root;
 
     if (node && priority(node) > priority(range)) {
-        vb_ranges_add(is_before(node, range) ? &node->right : &node->left, range);
+        vb_ranges_add(ranges_is_before(node, range) ? &node->right : &node->left, range);
         update(node);
         return;
     }
-    split(node, range, &range->left, &range->right);
+    ranges_split(node, range, &range->left, &range->right);
     update(range);
     *root = range;
 }
@@ -82,10 +82,10 @@ void vb_ranges_remove(struct vb_range **root, struct vb_range *range)
     struct vb_range *node = *root;
 
     if (node == range) {
-        *root = join(node->left, node->right);
+        *root = ranges_join(node->left, node->right);
         return;
     }
-    vb_ranges_remove(is_before(node, range) ? &node->right : &node->left, range);
+    vb_ranges_remove(ranges_is_before(node, range) ? &node->right : &node->left, range);
     update(node);
 }
 

@@ -47,7 +47,7 @@ void vb_watch_forget(void)
     watchers = NULL;
 }
 
-static void set_bits(_Atomic uint64_t *words, uintptr_t first, uintptr_t last)
+static void watch_set_bits(_Atomic uint64_t *words, uintptr_t first, uintptr_t last)
 {
     for (uintptr_t word = first / VB_WATCH_WORD; word <= last / VB_WATCH_WORD; ++word)
         atomic_fetch_or(&words[word % VB_WATCH_WORDS], vb_watch_bits(first, last, word));
@@ -70,9 +70,9 @@ static uintptr_t page_high(uintptr_t at, uintptr_t high)
 
 static void put_in_map(uintptr_t low, uintptr_t high)
 {
-    set_bits(map.units, low / VB_WATCH_UNIT, page_high(low, high) / VB_WATCH_UNIT);
-    set_bits(map.units, page_low(high, low) / VB_WATCH_UNIT, high / VB_WATCH_UNIT);
-    set_bits(map.pages, low / VB_WATCH_PAGE, high / VB_WATCH_PAGE);
+    watch_set_bits(map.units, low / VB_WATCH_UNIT, page_high(low, high) / VB_WATCH_UNIT);
+    watch_set_bits(map.units, page_low(high, low) / VB_WATCH_UNIT, high / VB_WATCH_UNIT);
+    watch_set_bits(map.pages, low / VB_WATCH_PAGE, high / VB_WATCH_PAGE);
     atomic_store(&map.is_used, true);
 }
 

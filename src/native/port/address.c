@@ -60,7 +60,7 @@ static int find_entry(const struct vb_addresses *addresses, const struct vb_gid 
     return -1;
 }
 
-static bool is_in(const struct vb_gid *gid, const struct vb_gid *table, int count)
+static bool address_is_in(const struct vb_gid *gid, const struct vb_gid *table, int count)
 {
     for (int i = FIRST_ADDRESS; i < count; ++i)
         if (is_same(gid, &table[i]))
@@ -73,7 +73,7 @@ static bool drop_those_gone(struct vb_addresses *addresses, const struct vb_gid 
     bool changed = false;
 
     for (int i = FIRST_ADDRESS; i < addresses->count; ++i) {
-        if (!addresses->used[i] || is_in(&addresses->gids[i], fresh, count))
+        if (!addresses->used[i] || address_is_in(&addresses->gids[i], fresh, count))
             continue;
         addresses->used[i] = false;
         changed = true;
@@ -81,7 +81,7 @@ static bool drop_those_gone(struct vb_addresses *addresses, const struct vb_gid 
     return changed;
 }
 
-static void add_entry(struct vb_addresses *addresses, const struct vb_gid *gid)
+static void address_add_entry(struct vb_addresses *addresses, const struct vb_gid *gid)
 {
     int index = FIRST_ADDRESS;
 
@@ -99,7 +99,8 @@ static bool merge(struct vb_addresses *addresses, const struct vb_gid *fresh, in
 {
     bool changed = drop_those_gone(addresses, fresh, count);
 
-    if (!is_in(&addresses->gids[CHOSEN], fresh, count)) /* otherwise it keeps its index too */
+    if (!address_is_in(&addresses->gids[CHOSEN], fresh,
+                       count)) /* otherwise it keeps its index too */
         addresses->gids[CHOSEN] = fresh[CHOSEN];
     addresses->gids[OF_GUID] = fresh[OF_GUID]; /* its interface may be another now */
     addresses->used[CHOSEN] = addresses->used[OF_GUID] = true;
@@ -108,7 +109,7 @@ static bool merge(struct vb_addresses *addresses, const struct vb_gid *fresh, in
     for (int i = FIRST_ADDRESS; i < count; ++i) {
         if (find_entry(addresses, &fresh[i]) >= 0)
             continue;
-        add_entry(addresses, &fresh[i]);
+        address_add_entry(addresses, &fresh[i]);
         changed = true;
     }
     while (addresses->count > FIRST_ADDRESS && !addresses->used[addresses->count - 1])
@@ -177,7 +178,7 @@ static int open_netlink(void)
 }
 
 /* What a message says does not matter: the table is read anew. True: there was one. */
-static bool drain(int fd)
+static bool address_drain(int fd)
 {
     uint8_t message[8192];
     bool any = false;
@@ -194,7 +195,7 @@ unsigned vb_addresses_update(struct vb_addresses *addresses)
 {
     unsigned changes = 0;
 
-    if (addresses->netlink_fd >= 0 && drain(addresses->netlink_fd))
+    if (addresses->netlink_fd >= 0 && address_drain(addresses->netlink_fd))
         read_host(addresses, &changes);
     return changes;
 }
@@ -404,7 +405,8 @@ union socket_address {
     struct sockaddr_in6 ipv6;
 };
 
-static socklen_t address_of(const uint8_t gid[16], uint32_t interface, union socket_address *to)
+static socklen_t port_address_of(const uint8_t gid[16], uint32_t interface,
+                                 union socket_address *to)
 {
     memset(to, 0, sizeof(*to));
     if (vb_gid_is_ipv4(gid)) {
@@ -424,9 +426,9 @@ static int connect_route(int fd, const uint8_t source[16], const uint8_t destina
                          uint32_t interface)
 {
     union socket_address from, to;
-    socklen_t size = address_of(source, interface, &from);
+    socklen_t size = port_address_of(source, interface, &from);
 
-    address_of(destination, interface, &to);
+    port_address_of(destination, interface, &to);
     to.ipv4.sin_port = htons(ANY_PORT);
     if (bind(fd, &from.any, size) || connect(fd, &to.any, size))
         return -errno;

@@ -15,7 +15,7 @@
 
 /* ---- the GUID ------------------------------------------------------------------------------ */
 
-static ssize_t read_text(const char *path, char *text, size_t size)
+static ssize_t gid_read_text(const char *path, char *text, size_t size)
 {
     int fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
@@ -37,9 +37,9 @@ static bool is_machine_id(const char *text)
 
 static void host_identity(char *text, size_t size)
 {
-    if (read_text("/etc/machine-id", text, size) > 0 && is_machine_id(text))
+    if (gid_read_text("/etc/machine-id", text, size) > 0 && is_machine_id(text))
         return;
-    if (read_text("/proc/sys/kernel/random/boot_id", text, size) > 0)
+    if (gid_read_text("/proc/sys/kernel/random/boot_id", text, size) > 0)
         return;
     text[0] = '\0';
 }
@@ -74,7 +74,7 @@ struct address {
     bool loopback;
 };
 
-static void map_ipv4(const struct sockaddr_in *from, uint8_t raw[16])
+static void gid_map_ipv4(const struct sockaddr_in *from, uint8_t raw[16])
 {
     memset(raw, 0, 10);
     memset(raw + 10, 0xff, 2);
@@ -87,7 +87,7 @@ static bool gid_from_address(const struct sockaddr *from, uint8_t raw[16])
     if (!from)
         return false;
     if (from->sa_family == AF_INET) {
-        map_ipv4((const struct sockaddr_in *)from, raw);
+        gid_map_ipv4((const struct sockaddr_in *)from, raw);
         return true;
     }
     if (from->sa_family != AF_INET6)
@@ -103,7 +103,7 @@ bool vb_is_netdev(const char *netdev, const char *name)
     return !netdev || (strlen(netdev) == length && memcmp(netdev, name, length) == 0);
 }
 
-static bool convert(const char *netdev, const struct ifaddrs *from, struct address *to)
+static bool gid_convert(const char *netdev, const struct ifaddrs *from, struct address *to)
 {
     memset(to, 0, sizeof *to);
     if (!vb_is_netdev(netdev, from->ifa_name))
@@ -139,7 +139,7 @@ static int host_addresses(const char *netdev, struct address **found)
         room++;
     *found = calloc(room + 1, sizeof **found);
     for (const struct ifaddrs *i = list; *found && i; i = i->ifa_next)
-        count += convert(netdev, i, &(*found)[count]);
+        count += gid_convert(netdev, i, &(*found)[count]);
     freeifaddrs(list);
     if (!*found)
         return -ENOMEM;

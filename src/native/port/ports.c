@@ -10,7 +10,7 @@ enum { LID_MOST = 0xbfff, LMC_MOST = 7 }; /* beyond are multicast LIDs (IBA 4.1.
 /* ---- numbers and P_Keys ---- */
 
 /* One number, hexadecimal with 0x in front; `end` is behind it. */
-static bool take_number(const char *at, unsigned most, unsigned *value, const char **end)
+static bool ports_take_number(const char *at, unsigned most, unsigned *value, const char **end)
 {
     bool is_hex = at[0] == '0' && (at[1] == 'x' || at[1] == 'X');
     const char *digits = is_hex ? at + 2 : at;
@@ -30,7 +30,7 @@ int vb_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS])
     unsigned value;
 
     for (int i = 0; at; ++i) {
-        if (i == VB_MAX_PKEYS || !take_number(at, UINT16_MAX, &value, &at) ||
+        if (i == VB_MAX_PKEYS || !ports_take_number(at, UINT16_MAX, &value, &at) ||
             !vb_pkey_is_valid((uint16_t)value) || (*at && *at != between))
             return -EINVAL;
         found[i] = (uint16_t)value;
@@ -46,7 +46,7 @@ static bool take_lid(const char *value, struct vb_port_setting *port)
 {
     unsigned lid;
 
-    if (!port->infiniband || !take_number(value, LID_MOST, &lid, &value) || !lid || *value)
+    if (!port->infiniband || !ports_take_number(value, LID_MOST, &lid, &value) || !lid || *value)
         return false;
     port->lid = (uint16_t)lid;
     return true;
@@ -56,7 +56,7 @@ static bool take_lmc(const char *value, struct vb_port_setting *port)
 {
     unsigned lmc;
 
-    if (!port->infiniband || !take_number(value, LMC_MOST, &lmc, &value) || *value)
+    if (!port->infiniband || !ports_take_number(value, LMC_MOST, &lmc, &value) || *value)
         return false;
     port->lmc = (uint8_t)lmc;
     return true;
@@ -159,7 +159,7 @@ static const char *variable(const char *name)
 }
 
 /* A name that is too long is no interface's; it must not become another one by being cut. */
-static void read_netdev(struct vb_port_setting *port)
+static void ports_read_netdev(struct vb_port_setting *port)
 {
     const char *name = variable("VERBENA_NETDEV");
 
@@ -175,7 +175,7 @@ unsigned vb_ports_read(struct vb_port_settings *settings)
     char *copy;
 
     vb_ports_usual(settings);
-    read_netdev(first);
+    ports_read_netdev(first);
     if (vb_pkeys_parse(variable("VERBENA_PKEYS"), ',', first->pkeys))
         trouble |= VB_BAD_PKEYS;
     if (layer && strcmp(layer, "infiniband") == 0) {

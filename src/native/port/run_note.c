@@ -28,7 +28,7 @@ static bool is_file(int fd, const struct note_file *file)
 }
 
 /* A descriptor of its own, which the caller closes; -1 for none. */
-static int open_file(int pid, const struct note_file *file)
+static int run_note_open_file(int pid, const struct note_file *file)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, file->fd);
@@ -45,8 +45,8 @@ void vb_run_note_set(enum vb_run_note note)
     int error = errno;
     int fd = -1;
     if (read_name(&file)) {
-        fd = open_file(getpid(), &file);
-        fd = fd < 0 ? open_file(file.pid, &file) : fd;
+        fd = run_note_open_file(getpid(), &file);
+        fd = fd < 0 ? run_note_open_file(file.pid, &file) : fd;
     }
     if (fd >= 0) {
         (void)!pwrite(fd, "1", 1, note);

@@ -17,7 +17,7 @@ void vb_tcp_board_free(struct vb_tcp_board *board)
     free(board->state);
 }
 
-static int grow(struct vb_tcp_board *board)
+static int board_grow(struct vb_tcp_board *board)
 {
     uint32_t room = board->room ? 2 * board->room : FIRST_ROOM;
     uint8_t *grown = room ? malloc(room) : NULL;
@@ -34,7 +34,7 @@ static int grow(struct vb_tcp_board *board)
 
 int vb_tcp_board_send(struct vb_tcp_board *board)
 {
-    if (board->next - board->first == board->room && grow(board))
+    if (board->next - board->first == board->room && board_grow(board))
         return -ENOMEM;
     *state_of(board, board->next++) = UNDER_WAY;
     ++board->pipe;
@@ -47,7 +47,7 @@ void vb_tcp_board_resend(struct vb_tcp_board *board, uint64_t segment)
     ++board->pipe;
 }
 
-static void arrive(struct vb_tcp_board *board, uint8_t *state)
+static void board_arrive(struct vb_tcp_board *board, uint8_t *state)
 {
     board->pipe -= *state & UNDER_WAY;
     *state = CAME;
@@ -63,7 +63,7 @@ uint32_t vb_tcp_board_acked(struct vb_tcp_board *board, uint64_t next)
         uint8_t *state = state_of(board, board->first);
 
         if (!(*state & CAME))
-            arrive(board, state);
+            board_arrive(board, state);
         else if (board->first >= board->judged)
             --board->later;
     }
@@ -74,7 +74,7 @@ uint32_t vb_tcp_board_acked(struct vb_tcp_board *board, uint64_t next)
     return count;
 }
 
-static void judge(struct vb_tcp_board *board)
+static void board_judge(struct vb_tcp_board *board)
 {
     while (board->later >= THRESHOLD) {
         uint8_t *state = state_of(board, board->judged);
@@ -102,10 +102,10 @@ void vb_tcp_board_sacked(struct vb_tcp_board *board, uint64_t begin, uint64_t en
 
         if (*state & CAME)
             continue;
-        arrive(board, state);
+        board_arrive(board, state);
         board->later += i >= board->judged;
     }
-    judge(board);
+    board_judge(board);
 }
 
 void vb_tcp_board_lose_all(struct vb_tcp_board *board)

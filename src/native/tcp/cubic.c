@@ -26,7 +26,7 @@ static double cube_root(double of)
 }
 
 /* Congestion avoidance begins: after slow start it does so at the top of the curve (4.10). */
-static void begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
+static void cubic_begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
 {
     cubic->began = now;
     cubic->from = cubic->estimate = window;
@@ -35,7 +35,7 @@ static void begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
     cubic->period = cube_root((cubic->most - window) / C);
 }
 
-static double at(const struct vb_tcp_cubic *cubic, double seconds)
+static double cubic_at(const struct vb_tcp_cubic *cubic, double seconds)
 {
     double from_top = seconds - cubic->period;
 
@@ -55,12 +55,12 @@ double vb_tcp_cubic_grown(struct vb_tcp_cubic *cubic, const struct vb_tcp_growth
     double seconds, target, window = growth->window;
 
     if (cubic->began == VB_TCP_NEVER)
-        begin(cubic, window, growth->now);
+        cubic_begin(cubic, window, growth->now);
     seconds = (double)(growth->now - cubic->began) / SECOND;
     follow_reno(cubic, growth);
-    if (at(cubic, seconds) < cubic->estimate)
+    if (cubic_at(cubic, seconds) < cubic->estimate)
         return cubic->estimate > window ? cubic->estimate : window;
-    target = at(cubic, seconds + (double)growth->round_trip / SECOND);
+    target = cubic_at(cubic, seconds + (double)growth->round_trip / SECOND);
     if (target < window)
         target = window;
     if (target > 1.5 * window)

@@ -21,7 +21,8 @@ void vb_tcp_receiver_close(struct vb_tcp_receiver *receiver)
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
 /* The latest of those that changed before `before`; NULL. */
-static const struct vb_tcp_island *latest(const struct vb_tcp_receiver *receiver, uint64_t before)
+static const struct vb_tcp_island *receiver_latest(const struct vb_tcp_receiver *receiver,
+                                                   uint64_t before)
 {
     const struct vb_tcp_island *found = NULL;
 
@@ -34,13 +35,13 @@ static const struct vb_tcp_island *latest(const struct vb_tcp_receiver *receiver
     return found;
 }
 
-static void fill(const struct vb_tcp_receiver *receiver, struct vb_tcp_ack *ack)
+static void receiver_fill(const struct vb_tcp_receiver *receiver, struct vb_tcp_ack *ack)
 {
     uint64_t before = UINT64_MAX;
 
     *ack = (struct vb_tcp_ack){.next = receiver->next, .echo = receiver->echo};
     while (ack->blocks < VB_TCP_SACKS) {
-        const struct vb_tcp_island *island = latest(receiver, before);
+        const struct vb_tcp_island *island = receiver_latest(receiver, before);
 
         if (!island)
             return;
@@ -53,12 +54,12 @@ void vb_tcp_receiver_expire(struct vb_tcp_receiver *receiver, struct vb_tcp_ack 
 {
     receiver->silent = 0;
     receiver->deadline = VB_TCP_NEVER;
-    fill(receiver, ack);
+    receiver_fill(receiver, ack);
 }
 
 /* ---- what came ------------------------------------------------------------------------------- */
 
-static int make_room(struct vb_tcp_receiver *receiver)
+static int receiver_make_room(struct vb_tcp_receiver *receiver)
 {
     uint32_t room = receiver->room ? 2 * receiver->room : FIRST_ROOM;
     struct vb_tcp_island *grown;
@@ -81,7 +82,7 @@ static void remove_island(struct vb_tcp_receiver *receiver, uint32_t at)
 }
 
 /* The first island that ends at or after this segment; they are few, and the last is likely. */
-static uint32_t place_of(const struct vb_tcp_receiver *receiver, uint64_t segment)
+static uint32_t receiver_place_of(const struct vb_tcp_receiver *receiver, uint64_t segment)
 {
     uint32_t at = receiver->islands;
 
@@ -92,10 +93,10 @@ static uint32_t place_of(const struct vb_tcp_receiver *receiver, uint64_t segmen
 
 static int add_island(struct vb_tcp_receiver *receiver, uint64_t segment)
 {
-    uint32_t at = place_of(receiver, segment);
+    uint32_t at = receiver_place_of(receiver, segment);
     struct vb_tcp_island *island;
 
-    if (make_room(receiver))
+    if (receiver_make_room(receiver))
         return -ENOMEM;
     island = &receiver->island[at];
     if (at < receiver->islands && island->block.begin <= segment + 1) {
@@ -116,7 +117,7 @@ static int add_island(struct vb_tcp_receiver *receiver, uint64_t segment)
     return 0;
 }
 
-static int add(struct vb_tcp_receiver *receiver, uint64_t segment)
+static int receiver_add(struct vb_tcp_receiver *receiver, uint64_t segment)
 {
     if (segment > receiver->next)
         return add_island(receiver, segment);
@@ -162,7 +163,7 @@ int vb_tcp_receiver_take(struct vb_tcp_receiver *receiver, const struct vb_tcp_c
         count = change_mark(receiver, marked, ack);
     else if (config->ecn) /* without it a mark means nothing (RFC 3168, 5) */
         note_mark(receiver, segment, marked);
-    if (add(receiver, segment->number))
+    if (receiver_add(receiver, segment->number))
         return -ENOMEM;
     if (!in_order || segment->last || !config->ack_delay || ++receiver->silent == MOST_SILENT) {
         vb_tcp_receiver_expire(receiver, &ack[count]);

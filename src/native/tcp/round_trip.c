@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tcp/round_trip.h"
 
-static void set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config, uint64_t to)
+static void round_trip_set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config,
+                           uint64_t to)
 {
     if (to < config->least_rto)
         to = config->least_rto;
@@ -11,7 +12,7 @@ static void set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *conf
 void vb_tcp_round_trip_open(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config)
 {
     *trip = (struct vb_tcp_round_trip){0};
-    set(trip, config, config->first_rto);
+    round_trip_set(trip, config, config->first_rto);
 }
 
 /* RFC 6298, 2.2 and 2.3: alpha 1/8, beta 1/4, K 4. */
@@ -28,10 +29,10 @@ void vb_tcp_round_trip_add(struct vb_tcp_round_trip *trip, const struct vb_tcp_c
         trip->variation = trip->variation - trip->variation / 4 + off / 4;
         trip->smoothed = trip->smoothed - trip->smoothed / 8 + measured / 8;
     }
-    set(trip, config, trip->smoothed + 4 * trip->variation);
+    round_trip_set(trip, config, trip->smoothed + 4 * trip->variation);
 }
 
 void vb_tcp_round_trip_back_off(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config)
 {
-    set(trip, config, 2 * trip->timeout);
+    round_trip_set(trip, config, 2 * trip->timeout);
 }

@@ -26,7 +26,7 @@ void vb_tcp_sender_close(struct vb_tcp_sender *sender)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static bool has_room(const struct vb_tcp_sender *sender)
+static bool sender_has_room(const struct vb_tcp_sender *sender)
 {
     return (double)sender->board.pipe + 1 <= sender->window;
 }
@@ -44,7 +44,7 @@ bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_co
 
     if (!lost && !may_send_new(sender, config))
         return false;
-    if (has_room(sender) || (lost && sender->owed))
+    if (sender_has_room(sender) || (lost && sender->owed))
         return true;
     sender->full = sender->board.next;
     return false;
@@ -63,7 +63,8 @@ static int send_new(struct vb_tcp_sender *sender, uint64_t now, struct vb_tcp_se
 }
 
 /* A measurement that a retransmission might spoil is none (RFC 6298, 3: Karn's algorithm). */
-static void send_again(struct vb_tcp_sender *sender, uint64_t lost, struct vb_tcp_segment *segment)
+static void sender_send_again(struct vb_tcp_sender *sender, uint64_t lost,
+                              struct vb_tcp_segment *segment)
 {
     segment->number = lost;
     segment->again = true;
@@ -82,7 +83,7 @@ int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config 
 
     *segment = (struct vb_tcp_segment){0};
     if (lost != VB_TCP_NONE)
-        send_again(sender, lost, segment);
+        sender_send_again(sender, lost, segment);
     else if (send_new(sender, now, segment))
         return -ENOMEM;
     segment->last = segment->number + 1 == sender->segments;
@@ -103,7 +104,7 @@ static double in_use(const struct vb_tcp_sender *sender)
     return flight < sender->window ? flight : sender->window;
 }
 
-static void enter(struct vb_tcp_sender *sender, enum vb_tcp_state state)
+static void sender_enter(struct vb_tcp_sender *sender, enum vb_tcp_state state)
 {
     sender->state = (uint8_t)state;
     sender->recover = sender->board.next;
@@ -119,7 +120,7 @@ static void recover(struct vb_tcp_sender *sender, const struct vb_tcp_config *co
 {
     if (sender->state == VB_TCP_OPEN)
         sender->window = sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
-    enter(sender, VB_TCP_RECOVERY);
+    sender_enter(sender, VB_TCP_RECOVERY);
     sender->owed = true;
     sender->reduced = has_ecn(sender, config);
 }
@@ -130,14 +131,14 @@ static void take_mark(struct vb_tcp_sender *sender)
         return;
     sender->reduced = true;
     sender->window = sender->threshold = vb_tcp_control_marked(&sender->control, sender->window);
-    enter(sender, VB_TCP_REDUCED);
+    sender_enter(sender, VB_TCP_REDUCED);
 }
 
 /*
  * Slow start counts bytes, up to two segments for an acknowledgement, after a timeout one (RFC
  * 3465, 2.2 and 2.3). A window that does not hold the sender back does not grow.
  */
-static void grow(struct vb_tcp_sender *sender, double acked, uint64_t now)
+static void sender_grow(struct vb_tcp_sender *sender, double acked, uint64_t now)
 {
     struct vb_tcp_growth growth = {
         .acked = acked, .round_trip = sender->round_trip.smoothed, .now = now};
@@ -154,7 +155,8 @@ static void grow(struct vb_tcp_sender *sender, double acked, uint64_t now)
     sender->window = vb_tcp_control_grown(&sender->control, &growth);
 }
 
-static void measure(struct vb_tcp_sender *sender, const struct vb_tcp_config *config, uint64_t now)
+static void sender_measure(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                           uint64_t now)
 {
     if (sender->timed == VB_TCP_NONE || sender->board.first <= sender->timed)
         return;
@@ -163,7 +165,7 @@ static void measure(struct vb_tcp_sender *sender, const struct vb_tcp_config *co
 }
 
 /* RFC 6298, 5.2 and 5.3. */
-static void restart_timer(struct vb_tcp_sender *sender, uint64_t now)
+static void sender_restart_timer(struct vb_tcp_sender *sender, uint64_t now)
 {
     bool idle = sender->board.first == sender->board.next;
 
@@ -171,7 +173,7 @@ static void restart_timer(struct vb_tcp_sender *sender, uint64_t now)
 }
 
 /* What was sent before a reduction still tells of the mark; the first segment after it does not. */
-static bool has_ended(const struct vb_tcp_sender *sender)
+static bool sender_has_ended(const struct vb_tcp_sender *sender)
 {
     return sender->board.first >= sender->recover + (sender->state == VB_TCP_REDUCED);
 }
@@ -187,10 +189,10 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
         vb_tcp_board_sacked(&sender->board, ack->block[i].begin, ack->block[i].end);
     if (acked) {
         sender->in_vain = 0;
-        measure(sender, config, now);
-        restart_timer(sender, now);
+        sender_measure(sender, config, now);
+        sender_restart_timer(sender, now);
     }
-    if (has_ended(sender))
+    if (sender_has_ended(sender))
         sender->state = VB_TCP_OPEN;
     if (sender->control.kind == VB_TCP_DCTCP)
         vb_tcp_dctcp_acked(&sender->control.dctcp, config->dctcp_gain, acked, marked,
@@ -201,7 +203,7 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
         recover(sender, config);
     else if (acked && before < sender->full &&
              (sender->state == VB_TCP_OPEN || sender->state == VB_TCP_LOSS))
-        grow(sender, acked, now);
+        sender_grow(sender, acked, now);
 }
 
 bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
@@ -218,7 +220,7 @@ bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_conf
     sender->reduced = has_ecn(sender, config);
     sender->timed = VB_TCP_NONE;
     vb_tcp_board_lose_all(&sender->board);
-    enter(sender, VB_TCP_LOSS);
+    sender_enter(sender, VB_TCP_LOSS);
     vb_tcp_round_trip_back_off(&sender->round_trip, config);
     sender->deadline = now + sender->round_trip.timeout;
     return true;

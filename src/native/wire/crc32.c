@@ -13,7 +13,7 @@
 static uint32_t tables[8][256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 
-static void make_tables(void)
+static void crc32_make_tables(void)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
@@ -84,7 +84,7 @@ const struct vb_crc32_way *vb_crc32_way(size_t number)
     const struct vb_crc32_way *ways[VB_CRC32_CPU_WAYS + 1];
     size_t count = vb_crc32_cpu_ways(ways);
 
-    pthread_once(&tables_made, make_tables);
+    pthread_once(&tables_made, crc32_make_tables);
     ways[count++] = &table_way;
     return number < count ? ways[number] : NULL;
 }
@@ -92,7 +92,7 @@ const struct vb_crc32_way *vb_crc32_way(size_t number)
 /* This file's only state besides the tables: a property of the CPU, found by the first call. */
 static _Atomic(const struct vb_crc32_way *) way_in_use;
 
-static const struct vb_crc32_way *find_way(void)
+static const struct vb_crc32_way *crc32_find_way(void)
 {
     const struct vb_crc32_way *way = vb_crc32_way(0);
 
@@ -100,19 +100,19 @@ static const struct vb_crc32_way *find_way(void)
     return way;
 }
 
-static inline const struct vb_crc32_way *way(void)
+static inline const struct vb_crc32_way *crc32_way(void)
 {
     const struct vb_crc32_way *found = atomic_load_explicit(&way_in_use, memory_order_acquire);
 
-    return __builtin_expect(found != NULL, 1) ? found : find_way();
+    return __builtin_expect(found != NULL, 1) ? found : crc32_find_way();
 }
 
 uint32_t vb_crc32(uint32_t crc, const void *bytes, size_t n)
 {
-    return way()->sum(crc, bytes, n);
+    return crc32_way()->sum(crc, bytes, n);
 }
 
 uint32_t vb_crc32_copy(uint32_t crc, void *to, const void *from, size_t n)
 {
-    return way()->copy(crc, to, from, n);
+    return crc32_way()->copy(crc, to, from, n);
 }

@@ -19,15 +19,15 @@ struct reader {
     uint32_t at, end;
 };
 
-static enum vb_dissect_error fail(struct reader *reader, enum vb_dissect_error error,
-                                  uint32_t offset)
+static enum vb_dissect_error dissect_fail(struct reader *reader, enum vb_dissect_error error,
+                                          uint32_t offset)
 {
     reader->packet->error_offset = offset;
     return error;
 }
 
 /* The next n bytes, or NULL. */
-static const uint8_t *take(struct reader *reader, uint32_t n)
+static const uint8_t *dissect_take(struct reader *reader, uint32_t n)
 {
     if (reader->end - reader->at < n)
         return NULL;
@@ -35,9 +35,9 @@ static const uint8_t *take(struct reader *reader, uint32_t n)
     return reader->bytes + reader->at - n;
 }
 
-static struct vb_span span(struct reader *reader, uint32_t n)
+static struct vb_span dissect_span(struct reader *reader, uint32_t n)
 {
-    return (struct vb_span){take(reader, n), n};
+    return (struct vb_span){dissect_take(reader, n), n};
 }
 
 /* ---- the transport -------------------------------------------------------------------------- */
@@ -70,28 +70,28 @@ static void read_extended(struct vb_dissection *packet, uint32_t flags, const ui
 static enum vb_dissect_error read_transport(struct reader *reader)
 {
     struct vb_dissection *packet = reader->packet;
-    const uint8_t *bth = take(reader, VB_BTH);
+    const uint8_t *bth = dissect_take(reader, VB_BTH);
 
     if (!bth)
-        return fail(reader, VB_DISSECT_BTH_SHORT, reader->at);
+        return dissect_fail(reader, VB_DISSECT_BTH_SHORT, reader->at);
     packet->bth_offset = reader->at - VB_BTH;
     vb_read_bth(packet, bth);
     const struct vb_opcode *opcode = &vb_opcodes[packet->bth.opcode];
     if (!opcode->name)
-        return fail(reader, VB_DISSECT_BTH_OPCODE, packet->bth_offset);
-    const uint8_t *extended = take(reader, opcode->header_length - VB_BTH);
+        return dissect_fail(reader, VB_DISSECT_BTH_OPCODE, packet->bth_offset);
+    const uint8_t *extended = dissect_take(reader, opcode->header_length - VB_BTH);
     if (!extended)
-        return fail(reader, VB_DISSECT_EXTENDED_SHORT, reader->at);
+        return dissect_fail(reader, VB_DISSECT_EXTENDED_SHORT, reader->at);
     read_extended(packet, opcode->flags, extended);
     if (reader->end - reader->at < VB_ICRC)
-        return fail(reader, VB_DISSECT_ICRC_SHORT, reader->at);
+        return dissect_fail(reader, VB_DISSECT_ICRC_SHORT, reader->at);
     const uint32_t rest = reader->end - reader->at - VB_ICRC;
     if (rest < packet->bth.pad)
-        return fail(reader, VB_DISSECT_PAD, packet->bth_offset + 1);
-    packet->payload = span(reader, rest - packet->bth.pad);
-    packet->pad = span(reader, packet->bth.pad);
+        return dissect_fail(reader, VB_DISSECT_PAD, packet->bth_offset + 1);
+    packet->payload = dissect_span(reader, rest - packet->bth.pad);
+    packet->pad = dissect_span(reader, packet->bth.pad);
     packet->icrc_offset = reader->at;
-    memcpy(packet->icrc, take(reader, VB_ICRC), VB_ICRC);
+    memcpy(packet->icrc, dissect_take(reader, VB_ICRC), VB_ICRC);
     return VB_DISSECT_OK;
 }
 
@@ -100,15 +100,15 @@ static enum vb_dissect_error read_transport(struct reader *reader)
 static enum vb_dissect_error read_udp(struct reader *reader)
 {
     const uint32_t begin = reader->at, length = reader->end - begin;
-    const uint8_t *udp = take(reader, VB_UDP);
+    const uint8_t *udp = dissect_take(reader, VB_UDP);
 
     if (!udp)
-        return fail(reader, VB_DISSECT_UDP_SHORT, begin);
+        return dissect_fail(reader, VB_DISSECT_UDP_SHORT, begin);
     vb_read_udp(&reader->packet->udp, udp);
     if (reader->packet->udp.target_port != VB_ROCE_PORT)
-        return fail(reader, VB_DISSECT_UDP_PORT, begin + 2);
+        return dissect_fail(reader, VB_DISSECT_UDP_PORT, begin + 2);
     if (reader->packet->udp.length != length)
-        return fail(reader, VB_DISSECT_UDP_LENGTH, begin + 4);
+        return dissect_fail(reader, VB_DISSECT_UDP_LENGTH, begin + 4);
     return read_transport(reader);
 }
 
@@ -117,11 +117,11 @@ static enum vb_dissect_error check_ipv4(struct reader *reader, uint32_t begin, u
     const struct vb_ipv4 *ipv4 = &reader->packet->ipv4;
 
     if (ipv4->length < header || ipv4->length > reader->end - begin)
-        return fail(reader, VB_DISSECT_IPV4_LENGTH, begin + 2);
+        return dissect_fail(reader, VB_DISSECT_IPV4_LENGTH, begin + 2);
     if (ipv4->fragment & VB_IPV4_FRAGMENTED)
-        return fail(reader, VB_DISSECT_IPV4_FRAGMENT, begin + 6);
+        return dissect_fail(reader, VB_DISSECT_IPV4_FRAGMENT, begin + 6);
     if (ipv4->protocol != VB_UDP_PROTOCOL)
-        return fail(reader, VB_DISSECT_IPV4_PROTOCOL, begin + 9);
+        return dissect_fail(reader, VB_DISSECT_IPV4_PROTOCOL, begin + 9);
     return VB_DISSECT_OK;
 }
 
@@ -129,18 +129,18 @@ static enum vb_dissect_error read_ipv4(struct reader *reader)
 {
     struct vb_ipv4 *ipv4 = &reader->packet->ipv4;
     const uint32_t begin = reader->at;
-    const uint8_t *ip = take(reader, VB_IPV4);
+    const uint8_t *ip = dissect_take(reader, VB_IPV4);
 
     if (!ip)
-        return fail(reader, VB_DISSECT_IPV4_SHORT, begin);
+        return dissect_fail(reader, VB_DISSECT_IPV4_SHORT, begin);
     if (ip[0] >> 4 != 4)
-        return fail(reader, VB_DISSECT_IPV4_VERSION, begin);
+        return dissect_fail(reader, VB_DISSECT_IPV4_VERSION, begin);
     const uint32_t header = (ip[0] & 0xfu) * 4;
     if (header < VB_IPV4)
-        return fail(reader, VB_DISSECT_IPV4_HEADER_LENGTH, begin);
-    ipv4->options = span(reader, header - VB_IPV4);
+        return dissect_fail(reader, VB_DISSECT_IPV4_HEADER_LENGTH, begin);
+    ipv4->options = dissect_span(reader, header - VB_IPV4);
     if (!ipv4->options.bytes)
-        return fail(reader, VB_DISSECT_IPV4_SHORT, begin);
+        return dissect_fail(reader, VB_DISSECT_IPV4_SHORT, begin);
     vb_read_ipv4(ipv4, ip);
     TRY(check_ipv4(reader, begin, header));
     reader->packet->stack = VB_STACK_ROCE2_IPV4;
@@ -152,17 +152,17 @@ static enum vb_dissect_error read_ipv6(struct reader *reader)
 {
     struct vb_grh *ipv6 = &reader->packet->grh;
     const uint32_t begin = reader->at;
-    const uint8_t *ip = take(reader, VB_GRH);
+    const uint8_t *ip = dissect_take(reader, VB_GRH);
 
     if (!ip)
-        return fail(reader, VB_DISSECT_IPV6_SHORT, begin);
+        return dissect_fail(reader, VB_DISSECT_IPV6_SHORT, begin);
     vb_read_grh(ipv6, ip);
     if (ipv6->version != 6)
-        return fail(reader, VB_DISSECT_IPV6_VERSION, begin);
+        return dissect_fail(reader, VB_DISSECT_IPV6_VERSION, begin);
     if (ipv6->length > reader->end - reader->at)
-        return fail(reader, VB_DISSECT_IPV6_LENGTH, begin + 4);
+        return dissect_fail(reader, VB_DISSECT_IPV6_LENGTH, begin + 4);
     if (ipv6->next_header != VB_UDP_PROTOCOL)
-        return fail(reader, VB_DISSECT_IPV6_NEXT_HEADER, begin + 6);
+        return dissect_fail(reader, VB_DISSECT_IPV6_NEXT_HEADER, begin + 6);
     reader->packet->stack = VB_STACK_ROCE2_IPV6;
     reader->end = reader->at + ipv6->length;
     return read_udp(reader);
@@ -171,13 +171,13 @@ static enum vb_dissect_error read_ipv6(struct reader *reader)
 static enum vb_dissect_error read_grh(struct reader *reader)
 {
     const uint32_t begin = reader->at;
-    const uint8_t *grh = take(reader, VB_GRH);
+    const uint8_t *grh = dissect_take(reader, VB_GRH);
 
     if (!grh)
-        return fail(reader, VB_DISSECT_GRH_SHORT, begin);
+        return dissect_fail(reader, VB_DISSECT_GRH_SHORT, begin);
     vb_read_grh(&reader->packet->grh, grh);
     if (reader->packet->grh.version != 6)
-        return fail(reader, VB_DISSECT_GRH_VERSION, begin);
+        return dissect_fail(reader, VB_DISSECT_GRH_VERSION, begin);
     return VB_DISSECT_OK;
 }
 
@@ -188,9 +188,9 @@ static enum vb_dissect_error read_roce1(struct reader *reader)
 
     TRY(read_grh(reader));
     if (grh->length > reader->end - reader->at)
-        return fail(reader, VB_DISSECT_GRH_LENGTH, begin + 4);
+        return dissect_fail(reader, VB_DISSECT_GRH_LENGTH, begin + 4);
     if (grh->next_header != VB_GRH_IS_TRANSPORT)
-        return fail(reader, VB_DISSECT_GRH_NEXT_HEADER, begin + 6);
+        return dissect_fail(reader, VB_DISSECT_GRH_NEXT_HEADER, begin + 6);
     reader->packet->stack = VB_STACK_ROCE1;
     reader->end = reader->at + grh->length;
     return read_transport(reader);
@@ -201,11 +201,11 @@ static enum vb_dissect_error read_vlans(struct reader *reader, uint16_t *type)
     struct vb_ethernet *ethernet = &reader->packet->ethernet;
 
     while (*type == VB_TYPE_VLAN || *type == VB_TYPE_SERVICE_VLAN) {
-        const uint8_t *tag = take(reader, VB_VLAN);
+        const uint8_t *tag = dissect_take(reader, VB_VLAN);
         if (!tag)
-            return fail(reader, VB_DISSECT_ETHERNET_SHORT, reader->at);
+            return dissect_fail(reader, VB_DISSECT_ETHERNET_SHORT, reader->at);
         if (ethernet->vlans == VB_VLANS)
-            return fail(reader, VB_DISSECT_ETHERNET_VLANS, reader->at - VB_VLAN);
+            return dissect_fail(reader, VB_DISSECT_ETHERNET_VLANS, reader->at - VB_VLAN);
         ethernet->vlan[ethernet->vlans++] = (struct vb_vlan){*type, vb_get16(tag)};
         *type = vb_get16(tag + 2);
     }
@@ -215,10 +215,10 @@ static enum vb_dissect_error read_vlans(struct reader *reader, uint16_t *type)
 static enum vb_dissect_error read_ethernet(struct reader *reader)
 {
     struct vb_ethernet *ethernet = &reader->packet->ethernet;
-    const uint8_t *header = take(reader, VB_ETHERNET);
+    const uint8_t *header = dissect_take(reader, VB_ETHERNET);
 
     if (!header)
-        return fail(reader, VB_DISSECT_ETHERNET_SHORT, 0);
+        return dissect_fail(reader, VB_DISSECT_ETHERNET_SHORT, 0);
     memcpy(ethernet->target, header, 6);
     memcpy(ethernet->source, header + 6, 6);
     ethernet->type = vb_get16(header + 12);
@@ -231,7 +231,7 @@ static enum vb_dissect_error read_ethernet(struct reader *reader)
     case VB_TYPE_ROCE1:
         return read_roce1(reader);
     default:
-        return fail(reader, VB_DISSECT_ETHERNET_TYPE, reader->at - 2);
+        return dissect_fail(reader, VB_DISSECT_ETHERNET_TYPE, reader->at - 2);
     }
 }
 
@@ -239,22 +239,22 @@ static enum vb_dissect_error read_frame(struct reader *reader, uint32_t length)
 {
     TRY(read_ethernet(reader));
     reader->end = length;
-    reader->packet->trailer = span(reader, length - reader->at);
+    reader->packet->trailer = dissect_span(reader, length - reader->at);
     return VB_DISSECT_OK;
 }
 
 static enum vb_dissect_error read_infiniband(struct reader *reader)
 {
     struct vb_dissection *packet = reader->packet;
-    const uint8_t *lrh = take(reader, VB_LRH);
+    const uint8_t *lrh = dissect_take(reader, VB_LRH);
 
     if (!lrh)
-        return fail(reader, VB_DISSECT_LRH_SHORT, 0);
+        return dissect_fail(reader, VB_DISSECT_LRH_SHORT, 0);
     vb_read_lrh(&packet->lrh, lrh);
     if (packet->lrh.next != VB_LRH_BTH_IS_NEXT && packet->lrh.next != VB_LRH_GRH_IS_NEXT)
-        return fail(reader, VB_DISSECT_LRH_NEXT, 1);
+        return dissect_fail(reader, VB_DISSECT_LRH_NEXT, 1);
     if (packet->lrh.length * 4u + VB_VCRC != reader->end)
-        return fail(reader, VB_DISSECT_LRH_LENGTH, 4);
+        return dissect_fail(reader, VB_DISSECT_LRH_LENGTH, 4);
     packet->stack = VB_STACK_IB_LOCAL;
     if (packet->lrh.next == VB_LRH_GRH_IS_NEXT) {
         packet->stack = VB_STACK_IB_GLOBAL;

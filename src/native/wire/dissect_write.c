@@ -56,13 +56,13 @@ static uint8_t *write_ethernet(uint8_t *at, const struct vb_ethernet *ethernet)
     return at + 2;
 }
 
-static uint8_t *write_ipv4(uint8_t *at, const struct vb_ipv4 *ipv4)
+static uint8_t *dissect_write_write_ipv4(uint8_t *at, const struct vb_ipv4 *ipv4)
 {
     vb_write_ipv4(at, ipv4);
     return write_span(at + VB_IPV4, ipv4->options);
 }
 
-static uint8_t *write_grh(uint8_t *at, const struct vb_grh *grh)
+static uint8_t *dissect_write_write_grh(uint8_t *at, const struct vb_grh *grh)
 {
     vb_write_grh(at, grh);
     return at + VB_GRH;
@@ -79,9 +79,9 @@ static uint8_t *write_carriers(uint8_t *at, const struct vb_dissection *packet)
         at = write_ethernet(at, &packet->ethernet);
     }
     if (stack == VB_STACK_ROCE2_IPV4)
-        at = write_ipv4(at, &packet->ipv4);
+        at = dissect_write_write_ipv4(at, &packet->ipv4);
     else if (stack != VB_STACK_IB_LOCAL)
-        at = write_grh(at, &packet->grh);
+        at = dissect_write_write_grh(at, &packet->grh);
     if (stack == VB_STACK_ROCE2_IPV4 || stack == VB_STACK_ROCE2_IPV6) {
         vb_write_udp(at, &packet->udp);
         at += VB_UDP;
@@ -108,7 +108,7 @@ static uint64_t carriers_length(const struct vb_dissection *packet)
     return ethernet + VB_GRH + VB_UDP;
 }
 
-static int check(const struct vb_dissection *packet)
+static int dissect_write_check(const struct vb_dissection *packet)
 {
     if ((unsigned)packet->stack > VB_STACK_ROCE2_IPV6 || !vb_opcodes[packet->bth.opcode].name ||
         packet->ethernet.vlans > VB_VLANS || packet->ipv4.options.length > VB_IPV4_OPTIONS ||
@@ -121,7 +121,7 @@ int vb_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t s
 {
     const bool infiniband =
         packet->stack == VB_STACK_IB_LOCAL || packet->stack == VB_STACK_IB_GLOBAL;
-    int error = check(packet);
+    int error = dissect_write_check(packet);
 
     if (error)
         return error;

@@ -17,7 +17,7 @@ enum { DONT_FRAGMENT = 0x4000 };
 /* The register after the eight bytes of ones that stand for an LRH. */
 #define AFTER_ONES 0xdebb20e3u
 
-static uint32_t start(const uint8_t *bytes, uint32_t length)
+static uint32_t icrc_start(const uint8_t *bytes, uint32_t length)
 {
     return vb_crc32(AFTER_ONES, bytes, length) ^ ONES_AT_BTH_4;
 }
@@ -60,7 +60,7 @@ static uint32_t start_udp_ipv4(const struct vb_icrc_flow *flow, uint32_t udp_len
     memcpy(ip + 16, flow->target + 12, 4);
     mask_ipv4(ip);
     write_udp(ip + IPV4, flow, udp_length);
-    return start(ip, sizeof(ip));
+    return icrc_start(ip, sizeof(ip));
 }
 
 static uint32_t start_udp_ipv6(const struct vb_icrc_flow *flow, uint32_t udp_length)
@@ -74,7 +74,7 @@ static uint32_t start_udp_ipv6(const struct vb_icrc_flow *flow, uint32_t udp_len
     memcpy(ip + 24, flow->target, 16);
     mask_ipv6(ip);
     write_udp(ip + IPV6, flow, udp_length);
-    return start(ip, sizeof(ip));
+    return icrc_start(ip, sizeof(ip));
 }
 
 bool vb_icrc_is_ipv4(const struct vb_icrc_flow *flow)
@@ -100,7 +100,7 @@ uint32_t vb_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t
     mask_ipv4(bytes);
     memcpy(bytes + ip_length, udp, UDP);
     mask_udp(bytes + ip_length);
-    return start(bytes, ip_length + UDP);
+    return icrc_start(bytes, ip_length + UDP);
 }
 
 uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp)
@@ -111,7 +111,7 @@ uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp)
     mask_ipv6(bytes);
     memcpy(bytes + IPV6, udp, UDP);
     mask_udp(bytes + IPV6);
-    return start(bytes, sizeof(bytes));
+    return icrc_start(bytes, sizeof(bytes));
 }
 
 uint32_t vb_icrc_start_grh(const uint8_t *grh)
@@ -120,7 +120,7 @@ uint32_t vb_icrc_start_grh(const uint8_t *grh)
 
     memcpy(bytes, grh, VB_GRH);
     mask_ipv6(bytes);
-    return start(bytes, sizeof(bytes));
+    return icrc_start(bytes, sizeof(bytes));
 }
 
 uint32_t vb_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh)
@@ -177,7 +177,7 @@ static void make_back(void)
     }
 }
 
-static void make_tables(void)
+static void icrc_make_tables(void)
 {
     uint8_t bytes[IPV4 - 4 + UDP] = {0};
 
@@ -193,7 +193,7 @@ static void make_tables(void)
 
 uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4)
 {
-    pthread_once(&tables_made, make_tables);
+    pthread_once(&tables_made, icrc_make_tables);
     return start ^ bth_byte_4[byte_4];
 }
 
@@ -201,7 +201,7 @@ uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4)
 
 uint32_t vb_icrc_with(uint32_t start, struct vb_icrc_unseen unseen)
 {
-    pthread_once(&tables_made, make_tables);
+    pthread_once(&tables_made, icrc_make_tables);
     return start ^ unseen_byte[0][unseen.id >> 8] ^ unseen_byte[1][unseen.id & 0xff] ^
            unseen_byte[2][unseen.dont_fragment ? DONT_FRAGMENT >> 8 : 0];
 }
@@ -220,7 +220,7 @@ int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
         return 0;
     if (bytes > UINT16_MAX)
         return -EBADMSG;
-    pthread_once(&tables_made, make_tables);
+    pthread_once(&tables_made, icrc_make_tables);
     uint32_t power = multiply(back[0][bytes & 0xff], back[1][bytes >> 8]);
     uint32_t change = multiply(computed ^ received, power); /* the first byte lowest */
     if (change & ~(uint32_t)COULD_CHANGE)

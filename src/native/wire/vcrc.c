@@ -10,7 +10,7 @@ enum { POLYNOMIAL = 0xd008 }; /* x^16 + x^12 + x^3 + x + 1, x^15 in bit 0 */
 static uint16_t tables[8][256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 
-static void make_tables(void)
+static void vcrc_make_tables(void)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         unsigned crc = byte;
@@ -37,7 +37,7 @@ uint16_t vb_vcrc(const void *bytes, size_t n)
     const uint8_t *at = bytes;
     unsigned crc = 0xffff;
 
-    pthread_once(&tables_made, make_tables);
+    pthread_once(&tables_made, vcrc_make_tables);
     for (; n >= 8; n -= 8, at += 8)
         crc = eight(crc, at);
     for (; n > 0; n--)

@@ -16,7 +16,7 @@ static uint64_t next_value(uint64_t old, bool swap, uint64_t compare_add, uint64
     return old == compare_add ? swap_value : old;
 }
 
-static int move(struct vb_peer *peer, uint64_t addr, uint64_t *value, bool put)
+static int atomic_move(struct vb_peer *peer, uint64_t addr, uint64_t *value, bool put)
 {
     struct iovec mine = {value, 8}, theirs = {(void *)(uintptr_t)addr, 8};
     ssize_t n = put ? process_vm_writev(peer->pid, &mine, 1, &theirs, 1, 0)
@@ -25,8 +25,9 @@ static int move(struct vb_peer *peer, uint64_t addr, uint64_t *value, bool put)
     return n == 8 ? 0 : errno == ESRCH ? -EPIPE : -EFAULT;
 }
 
-static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_t addr, bool swap,
-                         uint64_t compare_add, uint64_t swap_value, uint64_t *result)
+static int atomic_cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_t addr,
+                                bool swap, uint64_t compare_add, uint64_t swap_value,
+                                uint64_t *result)
 {
     _Atomic uint32_t *lock = &peer->view.header->atomic_lock;
     uint64_t next;
@@ -34,10 +35,10 @@ static int cross_process(struct vb_direct *direct, struct vb_peer *peer, uint64_
 
     if (!vb_lock_unless(lock, direct->adapter->instance, &peer->gone))
         return -EPIPE;
-    error = move(peer, addr, result, false);
+    error = atomic_move(peer, addr, result, false);
     next = next_value(*result, swap, compare_add, swap_value);
     if (!error && next != *result)
-        error = move(peer, addr, &next, true);
+        error = atomic_move(peer, addr, &next, true);
     vb_unlock(lock);
     return error;
 }
@@ -76,7 +77,7 @@ int vb_atomic(struct vb_direct *direct, struct vb_peer *peer, const struct vb_mr
     /* Heap memory that this process could not map stays with the processor, the owner's; so does
      * what may be heap memory, and a write: the system's copy may come in parts. */
     if (peer->cma && op != VB_ATOMIC_WRITE && !mr->in_heap && !(mr->access & VB_ACCESS_MIXED))
-        return cross_process(direct, peer, addr, op == VB_ATOMIC_SWAP, compare_add, swap_value,
-                             result);
+        return atomic_cross_process(direct, peer, addr, op == VB_ATOMIC_SWAP, compare_add,
+                                    swap_value, result);
     return vb_bounce_atomic(direct, peer, op, addr, compare_add, swap_value, result);
 }

@@ -25,7 +25,7 @@ static bool change(struct vb_bounce_job *job, uint32_t from, uint32_t to)
     return atomic_compare_exchange_strong(&job->state, &from, to);
 }
 
-static int ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
+static int bounce_ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
 {
     struct vb_message message = {
         .type = VB_MSG_BOUNCE,
@@ -76,19 +76,20 @@ struct chunk {
     uint64_t at, length;
 };
 
-static int begin(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job,
-                 enum vb_bounce_op op, uint64_t addr, const uint8_t *local, struct chunk chunk)
+static int bounce_begin(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job,
+                        enum vb_bounce_op op, uint64_t addr, const uint8_t *local,
+                        struct chunk chunk)
 {
     job->op = op;
     job->addr = addr + chunk.at;
     job->length = chunk.length;
     if (op == VB_BOUNCE_WRITE && vb_guarded_read(job->data, local + chunk.at, chunk.length))
         return -EFAULT;
-    return ask(direct, peer, job);
+    return bounce_ask(direct, peer, job);
 }
 
-static int finish(struct vb_peer *peer, struct vb_bounce_job *job, enum vb_bounce_op op,
-                  uint8_t *local, struct chunk chunk)
+static int bounce_finish(struct vb_peer *peer, struct vb_bounce_job *job, enum vb_bounce_op op,
+                         uint8_t *local, struct chunk chunk)
 {
     int error = wait_for(peer, job);
 
@@ -113,13 +114,14 @@ static int copy_chunks(struct vb_direct *direct, struct vb_peer *peer, enum vb_b
     while (done < begun || (!error && begun < count)) {
         if (!error && begun < count && begun - done < VB_BOUNCE_JOBS) {
             struct vb_bounce_job *job = job_at(direct, peer, begun % VB_BOUNCE_JOBS);
-            error =
-                job ? begin(direct, peer, job, op, addr, local, chunk_at(begun, length)) : -ENOMEM;
+            error = job ? bounce_begin(direct, peer, job, op, addr, local, chunk_at(begun, length))
+                        : -ENOMEM;
             begun += !error;
             continue;
         }
         unsigned index = done % VB_BOUNCE_JOBS;
-        int failed = finish(peer, peer->bounce.jobs[index], op, local, chunk_at(done, length));
+        int failed =
+            bounce_finish(peer, peer->bounce.jobs[index], op, local, chunk_at(done, length));
 
         leave_job(&peer->bounce, index, failed);
         error = error ? error : failed;
@@ -141,7 +143,7 @@ int vb_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounc
 
 static int ask_and_wait(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job)
 {
-    int error = ask(direct, peer, job);
+    int error = bounce_ask(direct, peer, job);
 
     return error ? error : wait_for(peer, job);
 }
@@ -183,7 +185,7 @@ int vb_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum vb_ato
 }
 
 /* The requester may write to its job at any time: what was checked is not read again. */
-static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
+static int bounce_carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
 {
     uint64_t addr = __atomic_load_n(&job->addr, __ATOMIC_RELAXED), result = 0;
     uint64_t length = __atomic_load_n(&job->length, __ATOMIC_RELAXED);
@@ -207,7 +209,7 @@ static int carry_out(struct vb_direct *direct, struct vb_bounce_job *job)
 }
 
 /* The requester may cancel and ask again at any instant; whatever it is at, one of these fits. */
-static bool take(struct vb_bounce_job *job)
+static bool bounce_take(struct vb_bounce_job *job)
 {
     for (;;) {
         if (change(job, VB_BOUNCE_ASKED, VB_BOUNCE_SERVED))
@@ -229,8 +231,8 @@ void vb_bounce_serve(struct vb_direct *direct, struct vb_peer *requester, uint64
         return;
     job = vb_at(&requester->view, offset, sizeof(*job));
     pthread_mutex_lock(&direct->serve_mutex);
-    if (take(job)) {
-        job->error = carry_out(direct, job);
+    if (bounce_take(job)) {
+        job->error = bounce_carry_out(direct, job);
         atomic_store_explicit(&job->state, VB_BOUNCE_DONE, memory_order_release);
     }
     pthread_mutex_unlock(&direct->serve_mutex);

@@ -12,7 +12,7 @@
 #include "port/direct/service.h"
 
 /* `remote` is set before `peer`, which is what others look at first. */
-static void attach(struct vb_connection *to, struct vb_peer *peer)
+static void connection_attach(struct vb_connection *to, struct vb_peer *peer)
 {
     to->remote = vb_peer_qp(peer, to->qp->shared->dest_qp_num);
     to->epoch = 0;
@@ -56,7 +56,7 @@ int vb_connection_open(struct vb_qp *qp)
     peer = vb_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
         return vb_stranger_check(qp);
-    attach(qp->connection, peer);
+    connection_attach(qp->connection, peer);
     return 0;
 }
 
@@ -85,11 +85,12 @@ static void find_again(struct vb_connection *to)
         is_reachable(qp) ? vb_peer_find(vb_connection_direct(to), qp->shared->dest_qp_num) : NULL;
 
     if (peer)
-        attach(to, peer);
+        connection_attach(to, peer);
 }
 
 /* What a peer wrote, with a terminator. */
-static void read_netdev(const struct vb_port_shared *port, char netdev[sizeof(port->netdev) + 1])
+static void connection_read_netdev(const struct vb_port_shared *port,
+                                   char netdev[sizeof(port->netdev) + 1])
 {
     memcpy(netdev, port->netdev, sizeof(port->netdev));
     netdev[sizeof(port->netdev)] = '\0';
@@ -97,8 +98,8 @@ static void read_netdev(const struct vb_port_shared *port, char netdev[sizeof(po
 
 /* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
  * the same interface, its table need not be looked at again. */
-static bool is_behind(const struct vb_adapter *adapter, const uint8_t gid[16], uint32_t index,
-                      const struct vb_port_shared *port)
+static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t gid[16],
+                                 uint32_t index, const struct vb_port_shared *port)
 {
     char netdev[sizeof(port->netdev) + 1];
 
@@ -106,7 +107,7 @@ static bool is_behind(const struct vb_adapter *adapter, const uint8_t gid[16], u
             adapter->port_count == 1 && index == 0 &&
             memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
         return true;
-    read_netdev(port, netdev);
+    connection_read_netdev(port, netdev);
     return vb_addresses_lead_to(adapter, gid, index + 1, netdev);
 }
 
@@ -117,8 +118,8 @@ bool vb_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah
 
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
-    return ah->is_global ? is_behind(qp->context->adapter, ah->grh.dgid.raw,
-                                     remote->port % VB_MAX_PORTS, port)
+    return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
+                                                remote->port % VB_MAX_PORTS, port)
                          : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
 }
 
@@ -128,7 +129,7 @@ bool vb_connection_shares_link(const struct vb_qp *qp, const struct vb_gid *sour
     const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
     char netdev[sizeof(port->netdev) + 1];
 
-    read_netdev(port, netdev);
+    connection_read_netdev(port, netdev);
     return vb_qp_port(qp)->infiniband == (bool)port->infiniband &&
            (!netdev[0] || vb_is_netdev(netdev, source->ndev));
 }
@@ -145,7 +146,7 @@ static bool adopt_epoch(struct vb_connection *to)
     return true;
 }
 
-static void establish(struct vb_connection *to)
+static void connection_establish(struct vb_connection *to)
 {
     if (to->remote->established)
         return;
@@ -160,7 +161,7 @@ bool vb_connection_ready_slowly(struct vb_connection *to)
         find_again(to);
     if (!to->peer || !to->remote || !vb_connection_answers(to) || !adopt_epoch(to))
         return false;
-    establish(to);
+    connection_establish(to);
     return true;
 }
 
@@ -314,7 +315,7 @@ bool vb_connection_adopt(struct vb_qp *qp)
         return false;
     peer = is_stray(qp) ? vb_peer_find_known(direct, qp->shared->dest_qp_num) : NULL;
     if (peer)
-        attach(qp->connection, peer);
+        connection_attach(qp->connection, peer);
     vb_sq_unlock(qp);
     return true;
 }

@@ -36,7 +36,7 @@ struct vb_destinations {
     struct destination entry[DESTINATIONS];
 };
 
-static void forget(struct vb_direct *direct, struct destination *entry)
+static void datagram_forget(struct vb_direct *direct, struct destination *entry)
 {
     if (entry->to.peer)
         vb_peer_put(direct, entry->to.peer);
@@ -50,13 +50,14 @@ void vb_destinations_free(struct vb_qp *qp)
     if (!known)
         return;
     for (int i = 0; i < DESTINATIONS; ++i)
-        forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
+        datagram_forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
     free(known);
     qp->connection->destinations = NULL;
 }
 
 /* NULL: there is none, for this cause. */
-static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause *cause)
+static struct destination *datagram_find(struct vb_qp *qp, uint32_t qp_num,
+                                         enum vb_lost_cause *cause)
 {
     int error;
 
@@ -71,7 +72,7 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
     if (entry->to.peer && entry->qp_num == qp_num && !atomic_load(&entry->to.peer->gone))
         return entry;
-    forget(direct, entry);
+    datagram_forget(direct, entry);
     error = vb_peer_reach(direct, qp_num, &entry->to.peer);
     if (error)
         entry->to.peer = NULL;
@@ -86,7 +87,7 @@ static struct destination *find(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_
 }
 
 /* Why the destination does not take a datagram. */
-static VB_COLD void refused(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
+static VB_COLD void datagram_refused(struct vb_qp *qp, const struct destination *to, uint32_t qkey)
 {
     const struct vb_qp_shared *remote = to->to.remote;
     uint32_t state = atomic_load(&remote->state);
@@ -122,12 +123,12 @@ static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qke
                   state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->to.remote->qkey == qkey &&
                   vb_pkeys_match(qp->shared->pkey, to->to.remote->pkey)))
         return true;
-    refused(qp, to, qkey);
+    datagram_refused(qp, to, qkey);
     return false;
 }
 
-static void write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
-                      const struct ibv_ah_attr *ah, size_t payload)
+static void datagram_write_grh(uint8_t grh[GRH_SIZE], const struct vb_gid *source,
+                               const struct ibv_ah_attr *ah, size_t payload)
 {
     uint16_t length = htons((uint16_t)payload);
 
@@ -160,7 +161,7 @@ static void put_grh(const struct vb_gid *source, const struct vb_ah *ah,
                     const struct vb_spans *payload, uint8_t grh[GRH_SIZE], struct vb_spans *all)
 {
     if (source)
-        write_grh(grh, source, &ah->attr, payload->total);
+        datagram_write_grh(grh, source, &ah->attr, payload->total);
     else
         memset(grh, 0, GRH_SIZE);
     all->count = 0;
@@ -174,7 +175,7 @@ static void put_grh(const struct vb_gid *source, const struct vb_ah *ah,
  * What mlx5 adapters leave in a RoCE completion's `sl`, and UCX reads there: 8 for RoCE v2, plus 1
  * for an IPv6 header and 2 for an IPv4 one; 0 for RoCE v1.
  */
-static uint8_t header_type(const struct vb_gid *source)
+static uint8_t direct_datagram_header_type(const struct vb_gid *source)
 {
     if (source->type == VB_GID_ROCE_V1)
         return 0;
@@ -182,8 +183,9 @@ static uint8_t header_type(const struct vb_gid *source)
 }
 
 /* Into the receive request's buffers. -EACCES: they are not what they were registered as. */
-static int place(struct vb_qp *qp, const struct destination *to, const struct vb_taken *taken,
-                 const struct vb_spans *message, struct vb_evidence *evidence)
+static int direct_datagram_place(struct vb_qp *qp, const struct destination *to,
+                                 const struct vb_taken *taken, const struct vb_spans *message,
+                                 struct vb_evidence *evidence)
 {
     struct vb_spans buffers;
 
@@ -214,7 +216,7 @@ static VB_COLD bool sender_fails(const struct datagram *datagram)
 
 /* Under the destination's rq_lock, which other senders take too: what was seen of its queue the
  * last time says nothing. */
-static void deliver(const struct datagram *datagram, struct destination *to)
+static void direct_datagram_deliver(const struct datagram *datagram, struct destination *to)
 {
     struct vb_qp *qp = datagram->qp;
     const struct ibv_send_wr *wr = datagram->wr;
@@ -229,7 +231,7 @@ static void deliver(const struct datagram *datagram, struct destination *to)
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->number,
-        .data = {datagram->source ? header_type(datagram->source) : 0},
+        .data = {datagram->source ? direct_datagram_header_type(datagram->source) : 0},
     };
     const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
@@ -248,7 +250,7 @@ static void deliver(const struct datagram *datagram, struct destination *to)
                                         .length = message->total,
                                         .mr_length = taken.wqe->length};
     } else {
-        error = place(qp, to, &taken, message, &evidence);
+        error = direct_datagram_place(qp, to, &taken, message, &evidence);
         if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE ||
             (error == -EFAULT && sender_fails(datagram)))
             return; /* a datagram that nobody takes is lost; its request serves the next one */
@@ -288,7 +290,7 @@ static void pass_to(const struct datagram *datagram, struct destination *to)
         !vb_lock_unless(&to->to.remote->rq_lock, direct->adapter->instance, &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
-        deliver(datagram, to);
+        direct_datagram_deliver(datagram, to);
     vb_unlock(&to->to.remote->rq_lock);
 }
 
@@ -351,7 +353,7 @@ static void pass_to_one(const struct datagram *datagram)
 {
     uint32_t qp_num = datagram->wr->wr.ud.remote_qpn;
     enum vb_lost_cause cause = VB_LOST_NO_QP;
-    struct destination *to = find(datagram->qp, qp_num, &cause);
+    struct destination *to = datagram_find(datagram->qp, qp_num, &cause);
 
     if (VB_LIKELY(to != NULL))
         pass_to_port(datagram, to);

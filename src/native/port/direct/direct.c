@@ -183,7 +183,7 @@ static void open_self_peer(struct vb_direct *direct)
     pthread_mutex_init(&self->bounce_mutex, NULL);
 }
 
-static int start(struct vb_direct *direct)
+static int direct_start(struct vb_direct *direct)
 {
     int error = claim_slot(direct);
 
@@ -217,7 +217,7 @@ static void close_locks(struct vb_direct *direct)
     pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
 }
 
-static void forget(struct vb_direct *direct)
+static void direct_forget(struct vb_direct *direct)
 {
     direct->adapter->direct = NULL;
     vb_guard_stop();
@@ -243,9 +243,9 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     made->adapter->direct = made;
     vb_guard_start();
     permit_cross_process_copy();
-    error = start(made);
+    error = direct_start(made);
     if (error)
-        forget(made);
+        direct_forget(made);
     else
         *direct = made;
     return error;
@@ -255,7 +255,7 @@ void vb_direct_close(struct vb_direct *direct)
 {
     vb_retry_stop(direct);
     vb_service_stop(direct);
-    forget(direct);
+    direct_forget(direct);
 }
 
 void vb_direct_abandon(struct vb_direct *direct)

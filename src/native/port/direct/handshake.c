@@ -121,7 +121,7 @@ static bool is_lasting(int fd, uint64_t size)
            (uint64_t)status.st_size >= size;
 }
 
-static void *map_file(int fd, uint64_t size)
+static void *handshake_map_file(int fd, uint64_t size)
 {
     void *at = mmap(NULL, size, vb_heap_protection(), MAP_SHARED | MAP_NORESERVE, fd, 0);
 
@@ -153,7 +153,7 @@ static void choose_way(struct vb_direct *direct, struct vb_peer *peer, const str
 
     if (heap_fd >= 0 && !is_too_large && (force == VB_WAY_ANY || force == VB_WAY_SHARED)) {
         peer->heap_size = hello->heap_size;
-        peer->heap = map_file(heap_fd, hello->heap_size);
+        peer->heap = handshake_map_file(heap_fd, hello->heap_size);
     }
     peer->cma_error = force == VB_WAY_BOUNCE ? -ECANCELED : probe_cma(peer->pid, hello);
     peer->cma = peer->cma_error == 0;
@@ -176,7 +176,7 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
 
     if (!peer)
         return -ENOMEM;
-    base = map_file(fds[0], hello->segment_size);
+    base = handshake_map_file(fds[0], hello->segment_size);
     error =
         base ? vb_view_open(&peer->view, base, hello->segment_size, hello->header_offset) : -ENOMEM;
     if (error) {
@@ -197,7 +197,7 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     return 0;
 }
 
-static void close_fds(int fds[VB_MESSAGE_FDS])
+static void handshake_close_fds(int fds[VB_MESSAGE_FDS])
 {
     for (int i = 0; i < VB_MESSAGE_FDS; ++i) {
         if (fds[i] >= 0)
@@ -206,7 +206,7 @@ static void close_fds(int fds[VB_MESSAGE_FDS])
     }
 }
 
-static int check(int socket, const struct vb_hello *hello, const int *fds, pid_t *pid)
+static int handshake_check(int socket, const struct vb_hello *hello, const int *fds, pid_t *pid)
 {
     if (!same_user(socket, pid))
         return -EACCES;
@@ -227,7 +227,7 @@ int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_messag
 {
     const struct vb_hello *hello = &message->hello;
     pid_t pid;
-    int error = check(socket, hello, fds, &pid);
+    int error = handshake_check(socket, hello, fds, &pid);
 
     if (error == -EPROTONOSUPPORT)
         vb_stranger_note(direct, message);
@@ -248,6 +248,6 @@ int vb_hello_accept(struct vb_direct *direct, int socket, const struct vb_messag
         }
         pthread_mutex_unlock(&direct->peers_mutex);
     }
-    close_fds(fds);
+    handshake_close_fds(fds);
     return error;
 }

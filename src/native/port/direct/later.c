@@ -45,7 +45,7 @@ void vb_later_close(struct vb_later *later)
 }
 
 /* Under the mutex, as are the next two. */
-static void set_timer(const struct vb_later *later)
+static void later_set_timer(const struct vb_later *later)
 {
     struct itimerspec when = {0};
     uint64_t at = UINT64_MAX;
@@ -61,7 +61,7 @@ static void set_timer(const struct vb_later *later)
 }
 
 /* A CQ that was armed again before its time: the old time is kept, and found too early then. */
-static struct vb_due *find(const struct vb_later *later, const struct vb_cq *cq)
+static struct vb_due *later_find(const struct vb_later *later, const struct vb_cq *cq)
 {
     struct vb_due *due = later->first;
 
@@ -70,7 +70,7 @@ static struct vb_due *find(const struct vb_later *later, const struct vb_cq *cq)
     return due;
 }
 
-static int add(struct vb_later *later, const struct vb_cq *cq, uint64_t at)
+static int later_add(struct vb_later *later, const struct vb_cq *cq, uint64_t at)
 {
     struct vb_due *due = malloc(sizeof(*due));
 
@@ -78,7 +78,7 @@ static int add(struct vb_later *later, const struct vb_cq *cq, uint64_t at)
         return -ENOMEM;
     *due = (struct vb_due){later->first, at, cq->index, cq->generation};
     later->first = due;
-    set_timer(later);
+    later_set_timer(later);
     return 0;
 }
 
@@ -90,16 +90,16 @@ int vb_later_release(struct vb_cq *cq, uint32_t microseconds)
     int error = 0;
 
     pthread_mutex_lock(&later->mutex);
-    due = find(later, cq);
+    due = later_find(later, cq);
     if (!due)
-        error = add(later, cq, at);
+        error = later_add(later, cq, at);
     else
         due->at = at; /* what the timer is set for comes no later than a whole period */
     pthread_mutex_unlock(&later->mutex);
     return error;
 }
 
-static struct vb_due *take_due(struct vb_later *later, uint64_t now)
+static struct vb_due *later_take_due(struct vb_later *later, uint64_t now)
 {
     for (struct vb_due **at = &later->first; *at; at = &(*at)->next)
         if ((*at)->at <= now) {
@@ -111,7 +111,7 @@ static struct vb_due *take_due(struct vb_later *later, uint64_t now)
     return NULL;
 }
 
-static void release(struct vb_adapter *adapter, const struct vb_due *due)
+static void later_release(struct vb_adapter *adapter, const struct vb_due *due)
 {
     struct vb_cq *cq;
 
@@ -131,12 +131,12 @@ void vb_later_expire(struct vb_direct *direct)
     if (read(later->timer_fd, &count, sizeof(count)) < 0)
         return;
     pthread_mutex_lock(&later->mutex);
-    while ((due = take_due(later, now))) {
+    while ((due = later_take_due(later, now))) {
         pthread_mutex_unlock(&later->mutex);
-        release(direct->adapter, due);
+        later_release(direct->adapter, due);
         free(due);
         pthread_mutex_lock(&later->mutex);
     }
-    set_timer(later);
+    later_set_timer(later);
     pthread_mutex_unlock(&later->mutex);
 }

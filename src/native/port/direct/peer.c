@@ -81,7 +81,7 @@ static int shake_hands(struct vb_direct *direct, int socket, struct vb_peer **pe
 }
 
 /* From now on the service thread listens to the peer. */
-static int watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
+static int peer_watch(struct vb_direct *direct, int socket, struct vb_peer *peer)
 {
     int error;
 
@@ -108,7 +108,7 @@ static int connect_to(struct vb_direct *direct, uint32_t slot)
     return socket < 0 ? socket : vb_slot_connect_by(socket, slot);
 }
 
-static int meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **peer)
+static int peer_meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **peer)
 {
     int socket = connect_to(direct, slot);
     int error = socket < 0 ? socket : shake_hands(direct, socket, peer);
@@ -118,7 +118,7 @@ static int meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **peer)
     if (!error || error == -ECONNREFUSED)
         vb_stranger_forget(direct, slot);
     if (!error)
-        error = watch(direct, socket, *peer);
+        error = peer_watch(direct, socket, *peer);
     if (!error)
         vb_connections_attend(direct, *peer);
     else if (socket >= 0)
@@ -152,7 +152,7 @@ int vb_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_peer **pe
     pthread_mutex_lock(&direct->connect_mutex);
     *peer = find_known(direct, slot);
     if (!*peer)
-        error = is_silent(direct, slot) ? -EAGAIN : meet(direct, slot, peer);
+        error = is_silent(direct, slot) ? -EAGAIN : peer_meet(direct, slot, peer);
     pthread_mutex_unlock(&direct->connect_mutex);
     return error;
 }

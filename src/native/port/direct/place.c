@@ -25,7 +25,7 @@ static uint64_t piece(const struct walk *walk)
     return a < b ? a : b;
 }
 
-static void step(struct walk *walk, uint64_t length)
+static void place_step(struct walk *walk, uint64_t length)
 {
     walk->into_a += length;
     walk->into_b += length;
@@ -52,7 +52,7 @@ static int copy_here(const struct vb_spans *to, const struct vb_spans *from, uns
     struct walk walk = {.a = to, .b = from};
     int error = 0;
 
-    for (uint64_t n; !error && (n = piece(&walk)); step(&walk, n))
+    for (uint64_t n; !error && (n = piece(&walk)); place_step(&walk, n))
         error = vb_guarded_move(to->span[walk.at_a].here + walk.into_a,
                                 from->span[walk.at_b].here + walk.into_b, n, doubt);
     return error;
@@ -80,8 +80,8 @@ static int to_iovecs(const struct vb_spans *spans, bool own, struct iovec *iov, 
 }
 
 /* One system call carries at most 2 GiB - 4096 bytes and may do less: go on from there. */
-static int cross_process(struct vb_peer *peer, const struct vb_spans *local,
-                         const struct vb_spans *remote, bool put)
+static int place_cross_process(struct vb_peer *peer, const struct vb_spans *local,
+                               const struct vb_spans *remote, bool put)
 {
     uint64_t total = local->total < remote->total ? local->total : remote->total;
 
@@ -107,7 +107,7 @@ static int bounce(struct vb_direct *direct, struct vb_peer *peer, const struct v
     struct walk walk = {.a = local, .b = remote};
     int error = 0;
 
-    for (uint64_t n; !error && (n = piece(&walk)); step(&walk, n))
+    for (uint64_t n; !error && (n = piece(&walk)); place_step(&walk, n))
         error = vb_bounce_copy(direct, peer, op, remote->span[walk.at_b].addr + walk.into_b,
                                local->span[walk.at_a].here + walk.into_a, n);
     return error;
@@ -118,7 +118,7 @@ int vb_put_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
 {
     if (vb_spans_are_here(remote))
         return copy_here(remote, local, peer->self ? VB_DOUBT_BOTH : VB_DOUBT_FROM);
-    return peer->cma ? cross_process(peer, local, remote, true)
+    return peer->cma ? place_cross_process(peer, local, remote, true)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_WRITE);
 }
 
@@ -127,6 +127,6 @@ int vb_get_list(struct vb_direct *direct, struct vb_peer *peer, const struct vb_
 {
     if (vb_spans_are_here(remote))
         return copy_here(local, remote, peer->self ? VB_DOUBT_BOTH : VB_DOUBT_TO);
-    return peer->cma ? cross_process(peer, local, remote, false)
+    return peer->cma ? place_cross_process(peer, local, remote, false)
                      : bounce(direct, peer, local, remote, VB_BOUNCE_READ);
 }

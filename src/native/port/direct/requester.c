@@ -147,7 +147,7 @@ static VB_COLD int nak_receive(struct vb_connection *to, const struct ibv_send_w
     return nak(to, wr, ours, evidence, outcome);
 }
 
-static bool has_imm(const struct ibv_send_wr *wr)
+static bool direct_requester_has_imm(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -237,8 +237,9 @@ static int move_payload(struct vb_connection *to, const struct ibv_send_wr *wr,
 }
 
 /* SEND with Invalidate, once its data is in place. */
-static VB_COLD enum vb_check invalidate(struct vb_connection *to, const struct ibv_send_wr *wr,
-                                        struct vb_evidence *evidence)
+static VB_COLD enum vb_check requester_invalidate(struct vb_connection *to,
+                                                  const struct ibv_send_wr *wr,
+                                                  struct vb_evidence *evidence)
 {
     enum vb_check check =
         vb_mw_invalidate(&to->peer->view, to->remote->pd, vb_peer_qp_index(to->peer, to->remote),
@@ -257,7 +258,7 @@ static VB_COLD int nak_invalidate(struct vb_connection *to, const struct ibv_sen
                        outcome);
 }
 
-static inline void count_sent(struct vb_connection *to, uint64_t *kind, uint64_t bytes)
+static inline void requester_count_sent(struct vb_connection *to, uint64_t *kind, uint64_t bytes)
 {
     vb_direct_count(kind, 1);
     vb_direct_count(&to->counts.payload_sent, bytes);
@@ -286,7 +287,7 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     error = move_payload(to, wr, taken, kind, local, &remote, small);
     if (VB_UNLIKELY(error))
         return place_failed(to, wr, taken, error, local, &remote, outcome);
-    if (invalidates && invalidate(to, wr, &evidence))
+    if (invalidates && requester_invalidate(to, wr, &evidence))
         return nak_invalidate(to, wr, taken, &evidence, outcome);
     entry = vb_deliver_begin(to, taken, &refused);
     if (VB_UNLIKELY(!entry))
@@ -296,14 +297,16 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     entry->extra = 0;
     entry->status = IBV_WC_SUCCESS;
     entry->opcode = 0;
-    entry->flags = invalidates ? IBV_WC_WITH_INV : has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+    entry->flags = invalidates                    ? IBV_WC_WITH_INV
+                   : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
+                                                  : 0;
     entry->kind = (uint8_t)kind;
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
     delivered = vb_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_unplaced_note(to, &remote);
-    count_sent(to, &to->counts.sends, local->total);
+    requester_count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
@@ -318,17 +321,17 @@ static VB_COLD int nak_too_long(struct vb_connection *to, const struct ibv_send_
 }
 
 /* XRC: the payload goes into its buffers at once. */
-static int send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
-                    const struct vb_spans *local, struct vb_taken *taken, bool invalidates,
-                    struct vb_outcome *outcome)
+static int requester_send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
+                              const struct vb_spans *local, struct vb_taken *taken,
+                              bool invalidates, struct vb_outcome *outcome)
 {
     struct vb_cqe entry = {
         .kind = VB_CQE_RECV,
         .byte_len = (uint32_t)local->total,
         .imm = wr->imm_data,
-        .flags = invalidates   ? IBV_WC_WITH_INV
-                 : has_imm(wr) ? IBV_WC_WITH_IMM
-                               : 0,
+        .flags = invalidates                    ? IBV_WC_WITH_INV
+                 : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
+                                                : 0,
     };
     enum ibv_wc_status delivered;
     struct vb_evidence evidence;
@@ -343,10 +346,10 @@ static int send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
     error = vb_put(vb_connection_direct(to), to->peer, local, &remote);
     if (VB_UNLIKELY(error))
         return place_failed(to, wr, taken, error, local, &remote, outcome);
-    if (invalidates && invalidate(to, wr, &evidence))
+    if (invalidates && requester_invalidate(to, wr, &evidence))
         return nak_invalidate(to, wr, taken, &evidence, outcome);
     delivered = vb_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
-    count_sent(to, &to->counts.sends, local->total);
+    requester_count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
@@ -370,7 +373,7 @@ static inline __attribute__((always_inline)) int do_send(struct vb_connection *t
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(to, wr, &taken, local.total, outcome);
     if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
-        return send_now(to, wr, &local, &taken, invalidates, outcome);
+        return requester_send_now(to, wr, &local, &taken, invalidates, outcome);
     return send_into(to, wr, &local, &taken, invalidates, outcome);
 }
 
@@ -416,7 +419,7 @@ static int do_write(struct vb_connection *to, const struct ibv_send_wr *wr,
     if (VB_UNLIKELY(check))
         return nak_key(to, wr, check, &evidence, outcome);
     /* The receive request is looked for before the data moves: what waits has done nothing yet. */
-    if (has_imm(wr)) {
+    if (direct_requester_has_imm(wr)) {
         error = vb_take_recv(to, &taken);
         if (error)
             return no_receive(to, wr, error, outcome);
@@ -426,8 +429,8 @@ static int do_write(struct vb_connection *to, const struct ibv_send_wr *wr,
         error = vb_put(vb_connection_direct(to), to->peer, &local, &remote);
     if (VB_UNLIKELY(error))
         return vb_copy_failed(to, wr, error, &local, &remote, outcome);
-    count_sent(to, &to->counts.writes, local.total);
-    return has_imm(wr) ? deliver_imm(to, wr, &taken, local.total, outcome) : 0;
+    requester_count_sent(to, &to->counts.writes, local.total);
+    return direct_requester_has_imm(wr) ? deliver_imm(to, wr, &taken, local.total, outcome) : 0;
 }
 
 /* READ and atomics need responder resources on both sides (IBA 9.7.3.1, 9.7.4.1.6). */
@@ -490,8 +493,8 @@ static VB_COLD int refuse_atomic(struct vb_connection *to, const struct ibv_send
 }
 
 /* What the address stands for is none of the processor's words. */
-static VB_COLD int refuse_place(struct vb_connection *to, const struct ibv_send_wr *wr,
-                                const uint8_t *place, struct vb_outcome *outcome)
+static VB_COLD int requester_refuse_place(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                          const uint8_t *place, struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {.check = VB_CHECK_ALIGNMENT, .addr = (uintptr_t)place};
 
@@ -537,7 +540,8 @@ static int do_atomic(struct vb_connection *to, const struct ibv_send_wr *wr,
     if (VB_UNLIKELY(check))
         return nak_key(to, wr, check, &evidence, outcome);
     if (VB_UNLIKELY(!vb_mr_has_words(mr)))
-        return refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.atomic.remote_addr), outcome);
+        return requester_refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.atomic.remote_addr),
+                                      outcome);
     error = vb_unplaced_settle(to, &remote);
     if (!error)
         error = vb_atomic(vb_connection_direct(to), to->peer, mr, wr->wr.atomic.remote_addr, op,
@@ -598,7 +602,7 @@ static int do_atomic_write(struct vb_connection *to, const struct ibv_send_wr *w
     if (VB_UNLIKELY(check))
         return nak_key(to, wr, check, &evidence, outcome);
     if (VB_UNLIKELY(!vb_mr_has_words(mr)))
-        return refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.rdma.remote_addr), outcome);
+        return requester_refuse_place(to, wr, vb_mr_pointer(mr, wr->wr.rdma.remote_addr), outcome);
     error = gather_value(&local, &value);
     if (!error)
         error = vb_unplaced_settle(to, &remote);
@@ -624,8 +628,10 @@ static void flushed_span(const struct vb_peer *peer, const struct ibv_send_wr *w
                  length);
 }
 
-static enum vb_check check_flush(struct vb_connection *to, const struct ibv_send_wr *wr,
-                                 const struct vb_mr_shared **mr, struct vb_evidence *evidence)
+static enum vb_check direct_requester_check_flush(struct vb_connection *to,
+                                                  const struct ibv_send_wr *wr,
+                                                  const struct vb_mr_shared **mr,
+                                                  struct vb_evidence *evidence)
 {
     const struct vb_qp_shared *remote = to->remote;
     uint32_t need = vb_flush_need(wr->wr.flush.type), rkey = wr->wr.flush.rkey;
@@ -659,7 +665,7 @@ static VB_COLD int do_flush(struct vb_connection *to, const struct ibv_send_wr *
         return refuse_rd_atomic(to, wr, outcome);
     if (wr->wr.flush.level != IBV_FLUSH_MR && wr->wr.flush.length > VB_MESSAGE_MAX)
         return vb_refuse_length(to->qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, outcome);
-    check = check_flush(to, wr, &mr, &evidence);
+    check = direct_requester_check_flush(to, wr, &mr, &evidence);
     if (check)
         return nak_key(to, wr, check, &evidence, outcome);
     flushed_span(to->peer, wr, mr, &remote);
@@ -671,8 +677,8 @@ static VB_COLD int do_flush(struct vb_connection *to, const struct ibv_send_wr *
     return 0;
 }
 
-static inline int carry_out(struct vb_connection *to, const struct ibv_send_wr *wr,
-                            struct vb_outcome *outcome)
+static inline int direct_requester_carry_out(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                             struct vb_outcome *outcome)
 {
     switch (wr->opcode) {
     case IBV_WR_RDMA_WRITE:
@@ -716,7 +722,7 @@ static int execute_at_door(struct vb_connection *to, const struct ibv_send_wr *w
 
     if (check)
         return nak_xrc(to, wr, check, outcome);
-    result = carry_out(&door, wr, outcome);
+    result = direct_requester_carry_out(&door, wr, outcome);
     vb_door_leave(&door);
     return result;
 }
@@ -734,14 +740,14 @@ static int execute_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
         return vb_wait_for_peer(to, wr, outcome);
     check = vb_xrc_point(&to->peer->view, to->remote, srq_num);
     if (VB_LIKELY(!check))
-        return carry_out(to, wr, outcome);
+        return direct_requester_carry_out(to, wr, outcome);
     if (check == VB_CHECK_XRC_SRQ && !vb_peer_has(to->peer, srq_num))
         return execute_at_door(to, wr, outcome);
     return nak_xrc(to, wr, check, outcome);
 }
 
 /* UC does not wait: a request that reaches nobody has succeeded. */
-static VB_COLD int lose(struct vb_connection *to)
+static VB_COLD int requester_lose(struct vb_connection *to)
 {
     vb_direct_count(&to->counts.lost, 1);
     if (!to->peer)
@@ -764,7 +770,7 @@ int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_
     if (VB_UNLIKELY(!vb_connection_ready(to))) {
         if (vb_mw_is_local(wr->opcode))
             return vb_mw_execute(qp, wr, outcome);
-        return qp->type == IBV_QPT_UC ? lose(to) : vb_wait_for_peer(to, wr, outcome);
+        return qp->type == IBV_QPT_UC ? requester_lose(to) : vb_wait_for_peer(to, wr, outcome);
     }
-    return carry_out(to, wr, outcome);
+    return direct_requester_carry_out(to, wr, outcome);
 }

@@ -9,7 +9,7 @@
 #include "port/direct/message.h"
 #include "port/direct/notice.h"
 
-static int take_from_rq(struct vb_connection *to, struct vb_taken *taken)
+static int responder_take_from_rq(struct vb_connection *to, struct vb_taken *taken)
 {
     struct vb_qp_shared *remote = to->remote;
     uint32_t position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
@@ -25,7 +25,7 @@ static int take_from_rq(struct vb_connection *to, struct vb_taken *taken)
 }
 
 /* Under the SRQ's lock: was this the take that fell below the limit? */
-static bool crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+static bool responder_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
 {
     uint32_t limit = atomic_load(&srq->limit);
 
@@ -43,7 +43,7 @@ static void take_index(const struct vb_connection *to, const struct vb_srq_share
     taken->wqe = vb_srq_wqe(&to->peer->view, srq, index);
 }
 
-static int take_from_srq(struct vb_connection *to, struct vb_taken *taken)
+static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *taken)
 {
     uint32_t number = to->remote->srq - 1;
     struct vb_srq_shared *srq = vb_view_srq(&to->peer->view, number);
@@ -67,7 +67,7 @@ static int take_from_srq(struct vb_connection *to, struct vb_taken *taken)
     /* From here until its completion is in, the request is this QP's (recovery looks here). */
     atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
     atomic_store(&srq->taken, position + 1);
-    crossed = crosses_limit(srq, posted - position - 1);
+    crossed = responder_crosses_limit(srq, posted - position - 1);
     vb_unlock(&srq->lock);
     if (VB_UNLIKELY(crossed))
         vb_notice_send(vb_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
@@ -76,7 +76,7 @@ static int take_from_srq(struct vb_connection *to, struct vb_taken *taken)
 
 int vb_take_recv(struct vb_connection *to, struct vb_taken *taken)
 {
-    return to->remote->srq ? take_from_srq(to, taken) : take_from_rq(to, taken);
+    return to->remote->srq ? responder_take_from_srq(to, taken) : responder_take_from_rq(to, taken);
 }
 
 /* Wakes the peer's channel itself if it may, or asks the peer to. */
@@ -183,8 +183,8 @@ static inline bool may_vanish(const struct vb_peer *peer, const struct vb_qp_sha
 }
 
 /* Its elements have less room than its length says: the request is not as its owner wrote it. */
-static VB_COLD enum vb_check note_short(const struct vb_recv_wqe *wqe, uint64_t length,
-                                        struct vb_evidence *evidence)
+static VB_COLD enum vb_check responder_note_short(const struct vb_recv_wqe *wqe, uint64_t length,
+                                                  struct vb_evidence *evidence)
 {
     *evidence = (struct vb_evidence){
         .check = VB_CHECK_RECV_TOO_SHORT, .length = length, .mr_length = wqe->length};
@@ -220,7 +220,8 @@ enum vb_check vb_recv_spans(const struct vb_peer *peer, const struct vb_qp_share
         spans->at_once |= may_vanish(peer, remote, mr);
         length -= part;
     }
-    return VB_LIKELY(!length) ? VB_CHECK_OK : note_short(wqe, spans->total + length, evidence);
+    return VB_LIKELY(!length) ? VB_CHECK_OK
+                              : responder_note_short(wqe, spans->total + length, evidence);
 }
 
 VB_COLD enum vb_check vb_note_refusal(struct vb_connection *to, enum vb_check check, uint32_t rkey,

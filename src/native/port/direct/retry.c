@@ -59,7 +59,7 @@ unsigned vb_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq, stru
 }
 
 /* The program polls, and each poll tries what waits: this thread would only be in its way. */
-static bool is_polled(struct vb_qp *qp)
+static bool retry_is_polled(struct vb_qp *qp)
 {
     uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
     bool moved = rounds != qp->rounds_seen;
@@ -70,9 +70,9 @@ static bool is_polled(struct vb_qp *qp)
 }
 
 /* True when the QP needs to be looked at again. */
-static bool serve(struct vb_direct *direct, struct vb_qp *qp)
+static bool retry_serve(struct vb_direct *direct, struct vb_qp *qp)
 {
-    if (!vb_connection_adopt(qp) || is_polled(qp))
+    if (!vb_connection_adopt(qp) || retry_is_polled(qp))
         return true;
     if (!vb_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
         return true;
@@ -92,7 +92,7 @@ static void serve_round(struct vb_direct *direct, unsigned count)
         retry->current = qp;
         atomic_store(&qp->attended, false);
         pthread_mutex_unlock(&retry->mutex);
-        again = serve(direct, qp);
+        again = retry_serve(direct, qp);
         pthread_mutex_lock(&retry->mutex);
         retry->current = NULL;
         if (again && !atomic_exchange(&qp->attended, true)) {
@@ -141,7 +141,7 @@ void vb_retry_look(struct vb_adapter *adapter)
 }
 
 /* Under the mutex, which is free meanwhile. */
-static void look(struct vb_direct *direct)
+static void retry_look(struct vb_direct *direct)
 {
     struct vb_retry *retry = &direct->retry;
     bool again;
@@ -160,7 +160,7 @@ static void be_idle(struct vb_direct *direct)
 {
     struct vb_retry *retry = &direct->retry;
 
-    look(direct);
+    retry_look(direct);
     if (retry->first || retry->stopping) /* came meanwhile */
         return;
     retry->idle = true;
@@ -171,7 +171,7 @@ static void be_idle(struct vb_direct *direct)
     retry->idle = false;
 }
 
-static void *run(void *argument)
+static void *retry_run(void *argument)
 {
     struct vb_direct *direct = argument;
     struct vb_retry *retry = &direct->retry;
@@ -190,7 +190,7 @@ static void *run(void *argument)
         if (!retry->first || retry->stopping)
             continue;
         /* What waits for long is looked at less and less often. */
-        look(direct);
+        retry_look(direct);
         newest = retry->first;
         pause_ms(retry, pause);
         if (retry->first != newest)
@@ -213,7 +213,7 @@ int vb_retry_start(struct vb_direct *direct)
     pthread_cond_init(&retry->work, &monotonic);
     pthread_cond_init(&retry->left, NULL);
     pthread_condattr_destroy(&monotonic);
-    return vb_guarded_thread(&retry->thread, run, direct);
+    return vb_guarded_thread(&retry->thread, retry_run, direct);
 }
 
 void vb_retry_stop(struct vb_direct *direct)

@@ -109,7 +109,7 @@ static void end_link(struct vb_direct *direct, struct link *link)
     free(link);
 }
 
-static int open_spare(void)
+static int service_open_spare(void)
 {
     return vb_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
@@ -121,7 +121,7 @@ static void refuse_link(struct vb_direct *direct, struct link *listener)
     if (direct->spare_fd >= 0)
         close(direct->spare_fd);
     close(vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
-    direct->spare_fd = open_spare();
+    direct->spare_fd = service_open_spare();
     pthread_mutex_unlock(&direct->spare_mutex);
 }
 
@@ -170,7 +170,7 @@ static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSA
     pthread_mutex_unlock(&peer->mutex);
 }
 
-static void place(struct vb_direct *direct, uint32_t index)
+static void service_place(struct vb_direct *direct, uint32_t index)
 {
     struct vb_adapter *adapter = direct->adapter;
 
@@ -200,7 +200,7 @@ static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb
         keep_channel(peer, message->value, fds);
         break;
     case VB_MSG_PLACE:
-        place(direct, message->object);
+        service_place(direct, message->object);
         break;
     case VB_MSG_BOUNCE:
         vb_bounce_serve(direct, peer, message->offset);
@@ -211,7 +211,7 @@ static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb
     vb_notice_missed(direct);
 }
 
-static void close_fds(int fds[VB_MESSAGE_FDS])
+static void service_close_fds(int fds[VB_MESSAGE_FDS])
 {
     for (int i = 0; i < VB_MESSAGE_FDS; ++i)
         if (fds[i] >= 0)
@@ -235,7 +235,7 @@ static int welcome(struct vb_direct *direct, struct link *link, const struct vb_
     return vb_hello_send(direct, link->fd, VB_MSG_WELCOME);
 }
 
-static void read_link(struct vb_direct *direct, struct link *link)
+static void service_read_link(struct vb_direct *direct, struct link *link)
 {
     struct vb_message message;
     int fds[VB_MESSAGE_FDS];
@@ -246,12 +246,12 @@ static void read_link(struct vb_direct *direct, struct link *link)
     else if (!error)
         obey(direct, link->peer, &message, fds);
     if (error != -EAGAIN && error != -EINTR)
-        close_fds(fds);
+        service_close_fds(fds);
     if (error && error != -EAGAIN && error != -EINTR)
         end_link(direct, link);
 }
 
-static void handle(struct vb_direct *direct, struct link *link)
+static void service_handle(struct vb_direct *direct, struct link *link)
 {
     uint64_t count;
 
@@ -261,11 +261,11 @@ static void handle(struct vb_direct *direct, struct link *link)
     } else if (link->listens) {
         accept_link(direct, link);
     } else {
-        read_link(direct, link);
+        service_read_link(direct, link);
     }
 }
 
-static void wake(struct vb_direct *direct)
+static void service_wake(struct vb_direct *direct)
 {
     uint64_t one = 1;
 
@@ -275,7 +275,7 @@ static void wake(struct vb_direct *direct)
 
 enum { EVENTS = 32 };
 
-static void *run(void *argument)
+static void *service_run(void *argument)
 {
     struct vb_direct *direct = argument;
 
@@ -287,36 +287,36 @@ static void *run(void *argument)
             if (events[i].data.ptr == &direct->later)
                 vb_later_expire(direct);
             else
-                handle(direct, events[i].data.ptr);
+                service_handle(direct, events[i].data.ptr);
     }
     return NULL;
 }
 
-static int watch(struct vb_direct *direct, int fd, void *data)
+static int service_watch(struct vb_direct *direct, int fd, void *data)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
 
     return epoll_ctl(direct->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int open_descriptors(struct vb_direct *direct)
+static int service_open_descriptors(struct vb_direct *direct)
 {
     int error = vb_later_open(&direct->later);
 
     direct->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
     direct->wake_fd = vb_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    direct->spare_fd = open_spare();
+    direct->spare_fd = service_open_spare();
     if (direct->epoll_fd < 0 || direct->wake_fd < 0 || direct->spare_fd < 0)
         return -errno;
     if (error)
         return error;
-    if (watch(direct, direct->wake_fd, NULL) ||
-        watch(direct, direct->later.timer_fd, &direct->later))
+    if (service_watch(direct, direct->wake_fd, NULL) ||
+        service_watch(direct, direct->later.timer_fd, &direct->later))
         return -errno;
     return 0;
 }
 
-static void close_descriptors(struct vb_direct *direct)
+static void service_close_descriptors(struct vb_direct *direct)
 {
     while (direct->links)
         end_link(direct, direct->links);
@@ -340,26 +340,26 @@ static int watch_listeners(struct vb_direct *direct, uint32_t *watched)
 int vb_service_start(struct vb_direct *direct)
 {
     uint32_t watched = 0;
-    int error = open_descriptors(direct);
+    int error = service_open_descriptors(direct);
 
     if (!error)
         error = watch_listeners(direct, &watched);
     if (!error)
-        error = vb_guarded_thread(&direct->thread, run, direct);
+        error = vb_guarded_thread(&direct->thread, service_run, direct);
     if (!error)
         return 0;
     while (watched < direct->slot_count)
         close(direct->listeners[watched++]);
-    close_descriptors(direct);
+    service_close_descriptors(direct);
     return error;
 }
 
 void vb_service_stop(struct vb_direct *direct)
 {
     atomic_store(&direct->stopping, true);
-    wake(direct);
+    service_wake(direct);
     pthread_join(direct->thread, NULL);
-    close_descriptors(direct);
+    service_close_descriptors(direct);
 }
 
 void vb_service_abandon(struct vb_direct *direct)

@@ -95,7 +95,7 @@ VB_COLD bool vb_stranger_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr,
 }
 
 /* True once for each process of another build. */
-static bool is_news(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found)
+static bool stranger_is_news(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found)
 {
     struct vb_stranger *entry;
     bool news;
@@ -126,7 +126,8 @@ void vb_stranger_tell(const struct vb_qp *qp, uint32_t dest)
     char line[512];
     struct vb_text text = {line, sizeof(line), 0};
 
-    if (!adapter->tell || !is_of_this_host(direct, qp) || !is_news(direct, dest, &stranger))
+    if (!adapter->tell || !is_of_this_host(direct, qp) ||
+        !stranger_is_news(direct, dest, &stranger))
         return;
     evidence.addr = stranger.package;
     evidence.count = stranger.layout;

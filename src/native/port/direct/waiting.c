@@ -16,7 +16,7 @@ static uint32_t turn_units(uint64_t ns)
     return (uint32_t)(ns >> TURN_SHIFT);
 }
 
-static uint64_t waited(struct vb_qp *qp, unsigned reason, uint64_t *count)
+static uint64_t waiting_waited(struct vb_qp *qp, unsigned reason, uint64_t *count)
 {
     uint64_t now = vb_direct_now();
 
@@ -46,8 +46,9 @@ static bool has_turns_left(struct vb_qp *qp, uint64_t period, uint32_t turns)
     return qp->wait.turns < turns;
 }
 
-static int give_up(struct vb_connection *to, const struct ibv_send_wr *wr, enum vb_check check,
-                   uint32_t retries, uint64_t after_ns, struct vb_outcome *outcome)
+static int waiting_give_up(struct vb_connection *to, const struct ibv_send_wr *wr,
+                           enum vb_check check, uint32_t retries, uint64_t after_ns,
+                           struct vb_outcome *outcome)
 {
     struct vb_evidence evidence = {
         .check = check, .count = retries, .microseconds = after_ns / 1000};
@@ -71,7 +72,7 @@ static VB_COLD int give_up_on_peer(struct vb_connection *to, const struct ibv_se
 
 /* The service thread may not have noticed yet that a peer's process has ended, whose queues are
  * still there to look at: then it is not the receiver that was not ready. */
-static bool has_ended(const struct vb_peer *peer)
+static bool waiting_has_ended(const struct vb_peer *peer)
 {
     struct pollfd socket = {.fd = atomic_load(&peer->socket), .events = 0};
 
@@ -81,7 +82,7 @@ static bool has_ended(const struct vb_peer *peer)
 int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
                         struct vb_outcome *outcome)
 {
-    uint64_t since = waited(to->qp, VB_WAIT_RNR, &to->counts.waits_for_receive);
+    uint64_t since = waiting_waited(to->qp, VB_WAIT_RNR, &to->counts.waits_for_receive);
     uint32_t retries = to->qp->terms.rnr_retry;
     uint64_t timer = vb_rnr_delay(to->remote->min_rnr_timer);
 
@@ -89,9 +90,10 @@ int vb_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
                     to->qp->wait.since + since);
     if (retries == 7 || has_turns_left(to->qp, timer, retries)) /* 7 is for ever (IBA 9.7.5.2.8) */
         return -EAGAIN;
-    return has_ended(to->peer)
-               ? give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome)
-               : give_up(to, wr, VB_CHECK_RNR, retries, since, outcome);
+    return waiting_has_ended(to->peer)
+               ? waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since,
+                                 outcome)
+               : waiting_give_up(to, wr, VB_CHECK_RNR, retries, since, outcome);
 }
 
 /* One ACK timeout for each of 1 + retry_cnt attempts; timeout 0 is for ever (IBA 9.7.6.1.3). */
@@ -100,12 +102,12 @@ int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
 {
     struct vb_qp *qp = to->qp;
     bool is_first = qp->wait.reason != VB_WAIT_PEER;
-    uint64_t since = waited(qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
+    uint64_t since = waiting_waited(qp, VB_WAIT_PEER, &to->counts.waits_for_peer);
     uint8_t turns = qp->wait.turns;
     bool goes_on;
 
     if (to->peer && atomic_load(&to->peer->gone))
-        return give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
+        return waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
     if (!to->peer && vb_stranger_refuse(to->qp, wr, outcome))
         return 0;
     vb_overdue_note(qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, qp->wait.since,
@@ -116,7 +118,8 @@ int vb_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *wr,
         vb_connection_count_refused(to);
     if (goes_on)
         return -EAGAIN;
-    return to->peer && has_ended(to->peer)
-               ? give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome)
+    return to->peer && waiting_has_ended(to->peer)
+               ? waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since,
+                                 outcome)
                : give_up_on_peer(to, wr, since, outcome);
 }

@@ -143,7 +143,7 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
 
 /* ---- the message ---- */
 
-static bool is_atomic(const struct ibv_send_wr *wr)
+static bool capture_direct_is_atomic(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -151,13 +151,13 @@ static bool is_atomic(const struct ibv_send_wr *wr)
 /* The result arrives in the request's own buffer. */
 static bool is_answered_with_data(const struct ibv_send_wr *wr)
 {
-    return wr->opcode == IBV_WR_RDMA_READ || is_atomic(wr);
+    return wr->opcode == IBV_WR_RDMA_READ || capture_direct_is_atomic(wr);
 }
 
 static void set_operation(const struct ibv_send_wr *wr, const struct payload *payload,
                           struct vb_capture_message *message)
 {
-    if (is_atomic(wr)) {
+    if (capture_direct_is_atomic(wr)) {
         message->addr = wr->wr.atomic.remote_addr;
         message->rkey = wr->wr.atomic.rkey;
         message->swap_add = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
@@ -183,7 +183,7 @@ static void set_operation(const struct ibv_send_wr *wr, const struct payload *pa
     }
 }
 
-static enum vb_transport transport_of(enum ibv_qp_type type)
+static enum vb_transport capture_direct_transport_of(enum ibv_qp_type type)
 {
     switch (type) {
     case IBV_QPT_UC:
@@ -202,7 +202,7 @@ static void set_ends(const struct vb_qp *qp, const struct ibv_send_wr *wr, struc
 {
     const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
 
-    message->transport = transport_of(qp->type);
+    message->transport = capture_direct_transport_of(qp->type);
     if (qp->type == IBV_QPT_XRC_SEND)
         message->srq_num = wr->qp_type.xrc.remote_srqn;
     message->qp_num = qp->number;
@@ -248,9 +248,9 @@ static bool set_answer(const struct vb_qp *qp, enum ibv_wc_status status,
     }
 }
 
-static void write_request(struct vb_capture_direct *capture, const struct vb_qp *qp,
-                          const struct ibv_send_wr *wr, const struct payload *payload,
-                          enum ibv_wc_status status)
+static void capture_direct_write_request(struct vb_capture_direct *capture, const struct vb_qp *qp,
+                                         const struct ibv_send_wr *wr,
+                                         const struct payload *payload, enum ibv_wc_status status)
 {
     struct sequence *sequence = &capture->sequence[qp->index];
     struct vb_piece piece = {payload->bytes, (uint32_t)payload->length};
@@ -292,7 +292,7 @@ static void capture_wait(struct vb_capture_direct *capture, const struct vb_qp *
 
     if (qp->wait.reason != VB_WAIT_RNR || sequence->waited)
         return;
-    write_request(capture, qp, wr, payload, IBV_WC_RNR_RETRY_EXC_ERR);
+    capture_direct_write_request(capture, qp, wr, payload, IBV_WC_RNR_RETRY_EXC_ERR);
     sequence->waited = true;
 }
 
@@ -313,7 +313,7 @@ int vb_capture_direct_execute(struct vb_capture_direct *capture, struct vb_qp *q
     } else {
         if (is_answered_with_data(wr))
             payload = copy_payload(qp, wr);
-        write_request(capture, qp, wr, &payload, outcome->status);
+        capture_direct_write_request(capture, qp, wr, &payload, outcome->status);
         capture->sequence[qp->index].waited = false;
     }
     free(payload.bytes);

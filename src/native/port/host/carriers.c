@@ -8,7 +8,7 @@
 #include "port/host/capture_direct.h"
 #include "port/host/host.h"
 
-static struct vb_host *of(const struct vb_qp *qp)
+static struct vb_host *carriers_of(const struct vb_qp *qp)
 {
     return vb_host_of(qp->context->adapter);
 }
@@ -48,7 +48,7 @@ void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void))
 static int execute_captured(struct vb_qp *qp, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
-    return vb_capture_direct_execute(of(qp)->capture, qp, wr, outcome);
+    return vb_capture_direct_execute(carriers_of(qp)->capture, qp, wr, outcome);
 }
 
 static const struct vb_carrier captured = {
@@ -63,7 +63,7 @@ static const struct vb_carrier captured = {
 
 static void settle_packets(struct vb_qp *qp)
 {
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
 
     vb_direct_settle(qp);
     if (host->roce)
@@ -72,32 +72,32 @@ static void settle_packets(struct vb_qp *qp)
 
 static bool are_packets_quiet(struct vb_qp *qp)
 {
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
 
     return vb_direct_quiet(qp) && (!host->roce || vb_roce_quiet(host->roce));
 }
 
-static void kick(struct vb_qp *qp)
+static void carriers_kick(struct vb_qp *qp)
 {
-    vb_roce_kick(of(qp)->roce, qp);
+    vb_roce_kick(carriers_of(qp)->roce, qp);
 }
 
-static int move(struct vb_qp *qp)
+static int carriers_move(struct vb_qp *qp)
 {
-    return vb_roce_connect(of(qp)->roce, qp);
+    return vb_roce_connect(carriers_of(qp)->roce, qp);
 }
 
-static void send_posted(struct vb_qp *qp)
+static void carriers_send_posted(struct vb_qp *qp)
 {
-    vb_roce_send_posted(of(qp)->roce, qp);
+    vb_roce_send_posted(carriers_of(qp)->roce, qp);
 }
 
 static const struct vb_carrier packets = {
-    .kick = kick,
+    .kick = carriers_kick,
     .settle = settle_packets,
     .quiet = are_packets_quiet,
-    .move = move,
-    .send_posted = send_posted,
+    .move = carriers_move,
+    .send_posted = carriers_send_posted,
 };
 
 /* ---- datagrams: each goes as its address handle says ---- */
@@ -107,7 +107,7 @@ static const struct vb_carrier packets = {
 static VB_COLD int execute_group(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                  struct vb_outcome *outcome)
 {
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
     bool by_packets = host->roce && !vb_qp_port(qp)->infiniband;
 
     outcome->status = IBV_WC_SUCCESS;
@@ -124,7 +124,7 @@ static int execute_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr,
                             struct vb_outcome *outcome)
 {
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
 
     if (is_direct(host, qp, ah)) {
         if (VB_UNLIKELY(atomic_load_explicit(&host->went_direct, memory_order_relaxed)))
@@ -161,7 +161,7 @@ static int connect_directly(struct vb_host *host, struct vb_qp *qp)
 
 int vb_host_connect(struct vb_qp *qp)
 {
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
     int error;
 
     if (host->capture)
@@ -180,7 +180,7 @@ int vb_host_connect(struct vb_qp *qp)
 
 void vb_host_disconnect(struct vb_qp *qp)
 {
-    struct vb_host *host = of(qp);
+    struct vb_host *host = carriers_of(qp);
 
     vb_direct_disconnect(qp);
     if (host->roce)

@@ -30,7 +30,7 @@ static int share_slots(struct vb_host *host)
     return 0;
 }
 
-static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+static int host_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
     struct vb_host *host = vb_host_of(adapter);
     int error = vb_direct_number(host->direct, index, qp_num);
@@ -38,7 +38,7 @@ static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
     return error ? error : share_slots(host);
 }
 
-static void progress(struct vb_cq *cq)
+static void host_progress(struct vb_cq *cq)
 {
     struct vb_host *host = vb_host_of(cq->context->adapter);
 
@@ -47,7 +47,7 @@ static void progress(struct vb_cq *cq)
     vb_direct_progress(cq);
 }
 
-static int join(struct vb_qp *qp, const uint8_t group[16])
+static int host_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(qp->context->adapter);
 
@@ -55,7 +55,7 @@ static int join(struct vb_qp *qp, const uint8_t group[16])
     return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
 }
 
-static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+static void host_leave(struct vb_adapter *adapter, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(adapter);
 
@@ -63,7 +63,7 @@ static void leave(struct vb_adapter *adapter, const uint8_t group[16])
         vb_roce_leave_group(host->roce, group);
 }
 
-static void armed(struct vb_cq *cq)
+static void host_armed(struct vb_cq *cq)
 {
     struct vb_host *host = vb_host_of(cq->context->adapter);
 
@@ -72,14 +72,14 @@ static void armed(struct vb_cq *cq)
 }
 
 static const struct vb_port port = {
-    .number = number,
+    .number = host_number,
     .connect = vb_host_connect,
     .disconnect = vb_host_disconnect,
     .attend = vb_direct_attend,
-    .progress = progress,
-    .join = join,
-    .leave = leave,
-    .armed = armed,
+    .progress = host_progress,
+    .join = host_join,
+    .leave = host_leave,
+    .armed = host_armed,
     .now = vb_direct_clock,
     .release_later = vb_later_release,
     .look = vb_retry_look,
@@ -113,7 +113,7 @@ static int create_adapter(struct vb_host *host, struct vb_heap *heap, struct vb_
                              &host->adapter);
 }
 
-static int open_adapter(struct vb_host *host, const struct vb_host_config *config)
+static int host_open_adapter(struct vb_host *host, const struct vb_host_config *config)
 {
     struct vb_heap *segment;
     int error = create_segment(&segment);
@@ -132,7 +132,7 @@ static int open_adapter(struct vb_host *host, const struct vb_host_config *confi
     return 0;
 }
 
-static void close_adapter(struct vb_host *host)
+static void host_close_adapter(struct vb_host *host)
 {
     struct vb_heap *segment = host->adapter.segment;
 
@@ -222,7 +222,7 @@ static int open_capture(struct vb_host *host, const struct vb_host_config *confi
 }
 
 /* What is open, in the reverse order. */
-static void close_parts(struct vb_host *host)
+static void host_close_parts(struct vb_host *host)
 {
     if (host->roce)
         vb_roce_close(host->roce);
@@ -231,12 +231,12 @@ static void close_parts(struct vb_host *host)
     vb_capture_direct_close(host->capture);
     close_ports(&host->adapter);
     if (host->adapter.segment)
-        close_adapter(host);
+        host_close_adapter(host);
 }
 
-static int open_parts(struct vb_host *host, const struct vb_host_config *config)
+static int host_open_parts(struct vb_host *host, const struct vb_host_config *config)
 {
-    int error = open_adapter(host, config);
+    int error = host_open_adapter(host, config);
 
     if (!error)
         error = open_ports(&host->adapter, config);
@@ -258,12 +258,12 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
         return -ENOMEM;
     made->packets_only = config->packets_only;
     atomic_init(&made->went_direct, config->went_direct);
-    error = open_parts(made, config);
+    error = host_open_parts(made, config);
     if (!error) {
         *host = made;
         return 0;
     }
-    close_parts(made);
+    host_close_parts(made);
     free(made);
     return error;
 }
@@ -324,7 +324,7 @@ void vb_host_tell_counters(struct vb_host *host, vb_tell_counter *tell)
 
 void vb_host_close(struct vb_host *host)
 {
-    close_parts(host);
+    host_close_parts(host);
     free(host);
 }
 

@@ -28,7 +28,7 @@ static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
     return value;
 }
 
-static const char *name_of(uint32_t n)
+static const char *describe_name_of(uint32_t n)
 {
     if (n >= STEER_FIRST)
         return vb_steer_counter_name(n - STEER_FIRST);
@@ -65,7 +65,7 @@ static void put_part(struct vb_text *text, const struct vb_roce *roce,
 
         if (!value && !all)
             continue;
-        vb_text_add(text, "%s\"%s\":%llu", between, name_of(n), (unsigned long long)value);
+        vb_text_add(text, "%s\"%s\":%llu", between, describe_name_of(n), (unsigned long long)value);
         between = ",";
     }
     vb_text_add(text, "}");
@@ -102,7 +102,7 @@ void vb_roce_tell_counters(const struct vb_roce *roce, const struct vb_adapter *
     for (int part = 0; part < PARTS; ++part)
         for (uint32_t n = parts[part].first; n < parts[part].end; ++n)
             if (counted(roce, adapter, n))
-                tell(parts[part].name, name_of(n), counted(roce, adapter, n));
+                tell(parts[part].name, describe_name_of(n), counted(roce, adapter, n));
 }
 
 /* ---- refusals ---- */
@@ -115,7 +115,7 @@ static bool is_refusal(uint32_t n)
                                              "duplicate_requests"};
 
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(*beginnings); ++i)
-        if (strncmp(name_of(n), beginnings[i], strlen(beginnings[i])) == 0)
+        if (strncmp(describe_name_of(n), beginnings[i], strlen(beginnings[i])) == 0)
             return true;
     return false;
 }
@@ -133,7 +133,7 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
 
         log->told[n] = value;
         if (more && is_refusal(n))
-            vb_text_add(&text, "%s%s +%llu", text.length ? ", " : "", name_of(n),
+            vb_text_add(&text, "%s%s +%llu", text.length ? ", " : "", describe_name_of(n),
                         (unsigned long long)more);
     }
     if (!text.length)
@@ -167,10 +167,10 @@ const char *vb_roce_why(const struct vb_roce *roce, const struct vb_counters *be
         if (value_of(roce, n) == earlier || !is_refusal(n))
             continue;
         snprintf(words, size, "%s: %s (%s)",
-                 strncmp(name_of(n), "drop_", 5) == 0 ? "dropped"
-                 : strncmp(name_of(n), "dup", 3) == 0 ? "duplicate"
-                                                      : "refused",
-                 vb_counter_names[n].meaning, name_of(n));
+                 strncmp(describe_name_of(n), "drop_", 5) == 0 ? "dropped"
+                 : strncmp(describe_name_of(n), "dup", 3) == 0 ? "duplicate"
+                                                               : "refused",
+                 vb_counter_names[n].meaning, describe_name_of(n));
         return words;
     }
     if ((transport != VB_TRANSPORT_RC && transport != VB_TRANSPORT_XRC) ||

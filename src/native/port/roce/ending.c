@@ -24,7 +24,7 @@ static void sleep_until(uint64_t at)
         ;
 }
 
-static void send_due(struct vb_roce *roce)
+static void ending_send_due(struct vb_roce *roce)
 {
     if (!vb_roce_try_enter(roce))
         return;
@@ -47,19 +47,19 @@ void vb_roce_flush(struct vb_roce *roce)
         if (due <= now)
             due = now + FLUSH_NAP_NS;
         sleep_until(due < until ? due : until);
-        send_due(roce);
+        ending_send_due(roce);
     }
     vb_wrap_release(&roce->wrap);
-    send_due(roce);
+    ending_send_due(roce);
     for (int i = 0; i < FLUSH_TRIES && vb_wrap_last_out(&roce->wrap); ++i) {
         sleep_until(vb_roce_now() + FLUSH_NAP_NS);
-        send_due(roce);
+        ending_send_due(roce);
     }
     sleep_until(vb_roce_now() + LOOPBACK_NS);
 }
 
 /* Packets of this QP could leave, if the system or the next turn took them. */
-static bool is_behind(const struct vb_roce *roce, const struct vb_qp *qp)
+static bool ending_is_behind(const struct vb_roce *roce, const struct vb_qp *qp)
 {
     return qp->type == IBV_QPT_UC && qp->endpoint &&
            (vb_ready_has(&qp->endpoint->requesting) || !vb_udp_has_room(roce->udp));
@@ -70,7 +70,7 @@ void vb_roce_send_posted(struct vb_roce *roce, struct vb_qp *qp)
     vb_roce_enter(roce);
     vb_engine_attend(roce->engine, qp, vb_roce_now());
     vb_roce_transmit(roce, vb_roce_now());
-    for (int i = 0; i < FLUSH_TRIES && is_behind(roce, qp); ++i) {
+    for (int i = 0; i < FLUSH_TRIES && ending_is_behind(roce, qp); ++i) {
         vb_roce_leave(roce);
         sleep_until(vb_roce_now() + FLUSH_NAP_NS);
         vb_roce_enter(roce);

@@ -52,7 +52,7 @@ struct vb_forward {
     uint8_t buffer[sizeof(struct vb_letter) + LARGEST];
 };
 
-static socklen_t name_of(uint16_t port, uint32_t slot, struct sockaddr_un *address)
+static socklen_t forward_name_of(uint16_t port, uint32_t slot, struct sockaddr_un *address)
 {
     int length;
 
@@ -63,7 +63,7 @@ static socklen_t name_of(uint16_t port, uint32_t slot, struct sockaddr_un *addre
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static int new_socket(void)
+static int forward_new_socket(void)
 {
     int fd = vb_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
@@ -107,8 +107,8 @@ static void end_entrance(struct vb_forward *forward, struct entrance *ended)
 int vb_forward_accept(struct vb_forward *forward, uint32_t slot)
 {
     struct sockaddr_un address;
-    socklen_t length = name_of(forward->port, slot, &address);
-    int fd = new_socket(), error = 0;
+    socklen_t length = forward_name_of(forward->port, slot, &address);
+    int fd = forward_new_socket(), error = 0;
 
     if (fd < 0)
         return fd;
@@ -121,12 +121,12 @@ int vb_forward_accept(struct vb_forward *forward, uint32_t slot)
     return error;
 }
 
-static int open_spare(void)
+static int forward_open_spare(void)
 {
     return vb_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-static void deliver(struct vb_forward *forward, size_t length, uint64_t now)
+static void forward_deliver(struct vb_forward *forward, size_t length, uint64_t now)
 {
     struct vb_letter letter;
     struct vb_arrival arrival = {.bytes = forward->buffer + sizeof(letter)};
@@ -153,7 +153,7 @@ static void take_messages(struct vb_forward *forward, struct entrance *link, uin
             return;
         }
         if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
-            deliver(forward, (size_t)length, now);
+            forward_deliver(forward, (size_t)length, now);
     }
 }
 
@@ -165,7 +165,7 @@ static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
     if (vb_check_user(fd) == 0 && shutdown(fd, SHUT_RD) == 0)
         while ((length = recv(fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT)) > 0)
             if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
-                deliver(forward, (size_t)length, now);
+                forward_deliver(forward, (size_t)length, now);
     close(fd);
 }
 
@@ -180,7 +180,7 @@ static void admit_for_a_moment(struct vb_forward *forward, const struct entrance
     fd = vb_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd >= 0)
         take_and_close(forward, fd, now);
-    forward->spare_fd = open_spare();
+    forward->spare_fd = forward_open_spare();
 }
 
 /* Another user's process could give packets any source. */
@@ -201,7 +201,7 @@ static int open_next(struct vb_forward *forward)
     int bytes = BUFFER_BYTES;
 
     if (forward->next_fd < 0)
-        forward->next_fd = new_socket();
+        forward->next_fd = forward_new_socket();
     if (forward->next_fd < 0)
         return forward->next_fd;
     setsockopt(forward->next_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
@@ -217,7 +217,7 @@ static int watch_outlet(const struct vb_forward *forward, struct vb_outlet *outl
     return epoll_ctl(forward->epoll_fd, operation, outlet->fd, &event) ? -errno : 0;
 }
 
-static void disconnect(const struct vb_forward *forward, struct vb_outlet *outlet)
+static void forward_disconnect(const struct vb_forward *forward, struct vb_outlet *outlet)
 {
     if (outlet->fd < 0)
         return;
@@ -229,7 +229,7 @@ static void disconnect(const struct vb_forward *forward, struct vb_outlet *outle
 /* For another slot, or for none. */
 static void vacate(struct vb_forward *forward, struct vb_outlet *outlet)
 {
-    disconnect(forward, outlet);
+    forward_disconnect(forward, outlet);
     vb_outlet_clear(outlet);
     if (outlet->slot)
         forward->places[outlet->slot] = 0;
@@ -281,7 +281,7 @@ static bool free_descriptor(struct vb_forward *forward)
 static int connect_next(struct vb_forward *forward, uint32_t slot)
 {
     struct sockaddr_un address;
-    socklen_t length = name_of(forward->port, slot, &address);
+    socklen_t length = forward_name_of(forward->port, slot, &address);
 
     if (connect(forward->next_fd, (struct sockaddr *)&address, length))
         return errno == ECONNREFUSED ? -ENOENT : -EAGAIN;
@@ -307,7 +307,7 @@ static int connect_outlet(struct vb_forward *forward, struct vb_outlet *outlet)
     else if (watch_outlet(forward, outlet, EPOLL_CTL_ADD))
         error = -EAGAIN;
     if (error)
-        disconnect(forward, outlet);
+        forward_disconnect(forward, outlet);
     return error;
 }
 
@@ -344,8 +344,8 @@ static uint64_t kept_for_all(const struct vb_forward *forward)
     return kept;
 }
 
-static int keep(struct vb_forward *forward, struct vb_outlet *outlet,
-                const struct vb_arrival *arrival, uint64_t now)
+static int forward_keep(struct vb_forward *forward, struct vb_outlet *outlet,
+                        const struct vb_arrival *arrival, uint64_t now)
 {
     bool waited = vb_outlet_waits(outlet);
 
@@ -353,15 +353,15 @@ static int keep(struct vb_forward *forward, struct vb_outlet *outlet,
         vb_outlet_keep(outlet, arrival))
         return -EAGAIN;
     if (!waited && outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD))
-        disconnect(forward, outlet);
+        forward_disconnect(forward, outlet);
     if (outlet->fd < 0)
         retry_later(forward, now);
     return 0;
 }
 
 /* An owner may have gone and another process may have its slot by now: so twice. */
-static int send_now(struct vb_forward *forward, struct vb_outlet *outlet,
-                    const struct vb_arrival *arrival)
+static int forward_send_now(struct vb_forward *forward, struct vb_outlet *outlet,
+                            const struct vb_arrival *arrival)
 {
     int error = -EAGAIN;
 
@@ -371,7 +371,7 @@ static int send_now(struct vb_forward *forward, struct vb_outlet *outlet,
             error = vb_outlet_send(outlet, arrival);
         if (error != -EPIPE)
             return error;
-        disconnect(forward, outlet);
+        forward_disconnect(forward, outlet);
     }
     return -EAGAIN;
 }
@@ -389,16 +389,16 @@ int vb_forward_send(struct vb_forward *forward, uint32_t slot, const struct vb_a
         return -EAGAIN;
     outlet->used = ++forward->sends;
     if (!vb_outlet_waits(outlet))
-        error = send_now(forward, outlet, arrival);
+        error = forward_send_now(forward, outlet, arrival);
     if (error == -EAGAIN)
-        return keep(forward, outlet, arrival, now);
+        return forward_keep(forward, outlet, arrival, now);
     if (error)
         vacate(forward, outlet);
     return error;
 }
 
 /* What waits for this owner leaves, if it can. */
-static void drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+static void forward_drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
 {
     int error;
 
@@ -413,15 +413,15 @@ static void drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t
     if (!error)
         error = vb_outlet_drain(outlet);
     if (error == -EPIPE || (outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD)))
-        disconnect(forward, outlet);
+        forward_disconnect(forward, outlet);
     if (outlet->fd < 0 && vb_outlet_waits(outlet))
         retry_later(forward, now);
 }
 
 /* The connection has ended: the owner has, or it had no descriptor for it. */
-static void lose(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+static void forward_lose(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
 {
-    disconnect(forward, outlet);
+    forward_disconnect(forward, outlet);
     if (vb_outlet_waits(outlet))
         retry_later(forward, now);
     else
@@ -437,7 +437,7 @@ static void retry(struct vb_forward *forward, uint64_t now)
         forward->pause *= 2;
     for (int i = 0; i < OUTGOING; ++i)
         if (forward->outlets[i].fd < 0 && vb_outlet_waits(&forward->outlets[i]))
-            drain(forward, &forward->outlets[i], now);
+            forward_drain(forward, &forward->outlets[i], now);
     if (forward->retry_at == never)
         forward->pause = RETRY_NS;
 }
@@ -450,7 +450,7 @@ bool vb_forward_push(struct vb_forward *forward, uint64_t now)
         struct vb_outlet *outlet = &forward->outlets[i];
 
         if (vb_outlet_waits(outlet))
-            drain(forward, outlet, now);
+            forward_drain(forward, outlet, now);
         waits = waits || vb_outlet_waits(outlet);
     }
     return waits;
@@ -478,9 +478,9 @@ void vb_forward_serve(struct vb_forward *forward, uint64_t now)
         void *end = events[i].data.ptr;
 
         if (is_outlet(forward, end) && events[i].events & (EPOLLHUP | EPOLLERR))
-            lose(forward, end, now);
+            forward_lose(forward, end, now);
         else if (is_outlet(forward, end))
-            drain(forward, end, now);
+            forward_drain(forward, end, now);
         else if (((struct entrance *)end)->listens)
             admit(forward, end, now);
         else
@@ -536,7 +536,7 @@ int vb_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument,
     made->retry_at = never;
     made->pause = RETRY_NS;
     made->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
-    made->spare_fd = open_spare();
+    made->spare_fd = forward_open_spare();
     if (made->epoll_fd < 0 || made->spare_fd < 0 || open_next(made)) {
         int error = -errno;
         vb_forward_close(made);

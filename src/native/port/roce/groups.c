@@ -40,7 +40,7 @@ static int join_on(struct vb_roce *roce, struct vb_addresses *addresses, const u
 }
 
 /* On the interfaces of all ports: a QP of any of them may be in the group. */
-static int join(struct vb_roce *roce, const uint8_t group[16])
+static int roce_groups_join(struct vb_roce *roce, const uint8_t group[16])
 {
     const struct vb_adapter *adapter = roce->config.adapter;
     int error = 0;
@@ -52,7 +52,7 @@ static int join(struct vb_roce *roce, const uint8_t group[16])
 
 int vb_roce_join(struct vb_roce *roce, struct vb_qp *qp, const uint8_t group[16])
 {
-    int error = join(roce, group);
+    int error = roce_groups_join(roce, group);
 
     if (!error)
         vb_qp_count_poller(qp, true);
@@ -86,7 +86,7 @@ void vb_roce_leave_group(struct vb_roce *roce, const uint8_t group[16])
 
 static void join_one(void *argument, const uint8_t group[16])
 {
-    join(argument, group);
+    roce_groups_join(argument, group);
 }
 
 void vb_roce_join_again(struct vb_roce *roce)

@@ -20,7 +20,7 @@ struct writer {
     int others; /* the index for slots that are not in the program */
 };
 
-static void add(struct writer *writer, uint16_t code, uint32_t k, unsigned jt, unsigned jf)
+static void program_add(struct writer *writer, uint16_t code, uint32_t k, unsigned jt, unsigned jf)
 {
     if (writer->length < VB_PROGRAM_MAX)
         writer->at[writer->length] = (struct sock_filter){code, (uint8_t)jt, (uint8_t)jf, k};
@@ -29,7 +29,7 @@ static void add(struct writer *writer, uint16_t code, uint32_t k, unsigned jt, u
 
 static void give(struct writer *writer, int index)
 {
-    add(writer, BPF_RET | BPF_K, (uint32_t)index, 0, 0);
+    program_add(writer, BPF_RET | BPF_K, (uint32_t)index, 0, 0);
 }
 
 static unsigned leaf_length(unsigned count)
@@ -51,7 +51,7 @@ static unsigned length_of(unsigned count)
 static void add_leaf(struct writer *writer, const struct vb_steer_entry *entries, unsigned count)
 {
     for (unsigned i = 0; i < count; ++i) {
-        add(writer, BPF_JMP | BPF_JEQ | BPF_K, entries[i].slot, 0, 1);
+        program_add(writer, BPF_JMP | BPF_JEQ | BPF_K, entries[i].slot, 0, 1);
         give(writer, entries[i].index);
     }
     give(writer, writer->others);
@@ -68,10 +68,10 @@ static void add_tree(struct writer *writer, const struct vb_steer_entry *entries
     }
     left = length_of(half);
     if (left > FARTHEST) {
-        add(writer, BPF_JMP | BPF_JGE | BPF_K, entries[half].slot, 0, 1);
-        add(writer, BPF_JMP | BPF_JA, left, 0, 0);
+        program_add(writer, BPF_JMP | BPF_JGE | BPF_K, entries[half].slot, 0, 1);
+        program_add(writer, BPF_JMP | BPF_JA, left, 0, 0);
     } else {
-        add(writer, BPF_JMP | BPF_JGE | BPF_K, entries[half].slot, left, 0);
+        program_add(writer, BPF_JMP | BPF_JGE | BPF_K, entries[half].slot, left, 0);
     }
     add_tree(writer, entries, half);
     add_tree(writer, entries + half, count - half);
@@ -83,14 +83,14 @@ unsigned vb_program_make(const struct vb_steer_entry *entries, unsigned count, i
     struct writer writer = {.at = program, .others = others};
 
     /* A load beyond a datagram's end ends the program with 0: too short for a packet. */
-    add(&writer, BPF_LD | BPF_W | BPF_ABS, QP_WORD, 0, 0);
-    add(&writer, BPF_ALU | BPF_AND | BPF_K, QP_MASK, 0, 0);
-    add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_QPS_PER_SLOT, 4, 0);
-    add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_PROBE_QPN, 0, 2);
-    add(&writer, BPF_ALU | BPF_AND | BPF_K, VB_PROBE_INDICES - 1, 0, 0);
-    add(&writer, BPF_RET | BPF_A, 0, 0, 0);
+    program_add(&writer, BPF_LD | BPF_W | BPF_ABS, QP_WORD, 0, 0);
+    program_add(&writer, BPF_ALU | BPF_AND | BPF_K, QP_MASK, 0, 0);
+    program_add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_QPS_PER_SLOT, 4, 0);
+    program_add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_PROBE_QPN, 0, 2);
+    program_add(&writer, BPF_ALU | BPF_AND | BPF_K, VB_PROBE_INDICES - 1, 0, 0);
+    program_add(&writer, BPF_RET | BPF_A, 0, 0, 0);
     give(&writer, VB_ANY_MEMBER);
-    add(&writer, BPF_ALU | BPF_RSH | BPF_K, VB_SLOT_BITS, 0, 0);
+    program_add(&writer, BPF_ALU | BPF_RSH | BPF_K, VB_SLOT_BITS, 0, 0);
     add_tree(&writer, entries, count);
     return writer.length <= VB_PROGRAM_MAX ? writer.length : 0;
 }

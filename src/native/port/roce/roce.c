@@ -44,7 +44,7 @@ static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
         vb_qp_count_poller(qp, true);
 }
 
-static struct vb_wrap_frame frame_of(struct vb_udp_seen seen)
+static struct vb_wrap_frame roce_frame_of(struct vb_udp_seen seen)
 {
     return (struct vb_wrap_frame){.source_port = seen.source_port, .ip_id = seen.ip_id};
 }
@@ -67,8 +67,8 @@ static void hand_over_wrapped(struct vb_roce *roce, const struct vb_wrap_in *in,
                      vb_roce_why(roce, &before, in->arrival->bytes[0], words, sizeof(words)), now);
 }
 
-static void take(struct vb_roce *roce, const struct vb_arrival *arrival,
-                 const struct vb_wrap_frame *frame, uint64_t now)
+static void roce_take(struct vb_roce *roce, const struct vb_arrival *arrival,
+                      const struct vb_wrap_frame *frame, uint64_t now)
 {
     struct vb_wrap_in in;
 
@@ -76,7 +76,7 @@ static void take(struct vb_roce *roce, const struct vb_arrival *arrival,
         hand_over_wrapped(roce, &in, now);
 }
 
-static void take_due(struct vb_roce *roce, uint64_t now)
+static void roce_take_due(struct vb_roce *roce, uint64_t now)
 {
     struct vb_wrap_in in;
 
@@ -87,10 +87,10 @@ static void take_due(struct vb_roce *roce, uint64_t now)
 static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *arrival,
                                  uint64_t now)
 {
-    struct vb_wrap_frame frame = frame_of(vb_udp_last(roce->udp));
+    struct vb_wrap_frame frame = roce_frame_of(vb_udp_last(roce->udp));
 
-    take(roce, arrival, &frame, now);
-    take_due(roce, now);
+    roce_take(roce, arrival, &frame, now);
+    roce_take_due(roce, now);
 }
 
 bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
@@ -111,10 +111,10 @@ bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
 }
 
 /* A port's part of vb_udp_config: a datagram with a wrong ICRC. */
-static void refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
+static void roce_refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
 {
     struct vb_roce *roce = argument;
-    struct vb_wrap_frame frame = frame_of(seen);
+    struct vb_wrap_frame frame = roce_frame_of(seen);
 
     frame.icrc = arrival->bytes + arrival->length;
     vb_wrap_refused(&roce->wrap, arrival, &frame, "dropped: the ICRC is wrong", vb_roce_now());
@@ -166,7 +166,7 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
 {
     bool more = true;
 
-    take_due(roce, now);
+    roce_take_due(roce, now);
     vb_udp_expire(roce->udp, now);
     roce->again = UINT64_MAX;
     for (int i = 0; i < BURSTS && more; ++i) {
@@ -181,11 +181,11 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
         roce->again = now;
 }
 
-static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
+static void roce_deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
     struct vb_roce *roce = argument;
 
-    take(roce, arrival, &(struct vb_wrap_frame){.source_port = VB_ROCE_PORT}, now);
+    roce_take(roce, arrival, &(struct vb_wrap_frame){.source_port = VB_ROCE_PORT}, now);
 }
 
 /* ---- the lock ---- */
@@ -223,7 +223,7 @@ bool vb_roce_try_enter(struct vb_roce *roce)
     return pthread_mutex_trylock(&roce->lock) == 0;
 }
 
-static uint64_t earliest(struct vb_roce *roce)
+static uint64_t roce_earliest(struct vb_roce *roce)
 {
     uint64_t at = vb_engine_deadline(roce->engine), steer = vb_steer_deadline(roce->steer);
 
@@ -243,7 +243,7 @@ void vb_roce_leave(struct vb_roce *roce)
     do {
         if (atomic_load(&roce->kicked))
             serve_kicked(roce);
-        vb_roce_thread_wake_at(roce, earliest(roce));
+        vb_roce_thread_wake_at(roce, roce_earliest(roce));
         pthread_mutex_unlock(&roce->lock);
         /* Who found the lock taken has left its mark before we look. */
         atomic_thread_fence(memory_order_seq_cst);
@@ -352,7 +352,7 @@ bool vb_roce_quiet(struct vb_roce *roce)
     return true;
 }
 
-static VB_COLD int decline_way(struct vb_qp *qp, int error)
+static VB_COLD int roce_decline_way(struct vb_qp *qp, int error)
 {
     unsigned index = qp->attr.ah_attr.grh.sgid_index;
     const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
@@ -397,7 +397,7 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
     if (!error)
         error = vb_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
-        return decline_way(qp, error);
+        return roce_decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
     if (path->mtu > route_mtu)
         return vb_decline(
@@ -525,7 +525,7 @@ void vb_roce_wrapped(struct vb_roce *roce)
 
 /* ---- open and close ---- */
 
-static uint32_t interface_of(void *argument, const struct vb_path *path)
+static uint32_t roce_interface_of(void *argument, const struct vb_path *path)
 {
     const struct vb_roce *roce = argument;
     const struct vb_adapter_port *port = vb_adapter_port(roce->config.adapter, path->port);
@@ -541,8 +541,8 @@ static int open_udp(struct vb_roce *roce)
                                    .loop = roce->config.loop,
                                    .prepare = vb_steer_prepare,
                                    .clock = vb_roce_now,
-                                   .refused = refused,
-                                   .interface = interface_of,
+                                   .refused = roce_refused,
+                                   .interface = roce_interface_of,
                                    .argument = roce};
 
     return vb_udp_open(&config, &roce->udp);
@@ -551,14 +551,14 @@ static int open_udp(struct vb_roce *roce)
 static int open_steer(struct vb_roce *roce)
 {
     struct vb_steer_config config = {
-        .group = -1, .port = roce->config.port, .deliver = deliver, .argument = roce};
+        .group = -1, .port = roce->config.port, .deliver = roce_deliver, .argument = roce};
 
     if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
         return -EIO;
     return vb_steer_open(&config, &roce->steer);
 }
 
-static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
+static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 {
     const struct vb_roce *roce = argument;
 
@@ -566,7 +566,7 @@ static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 }
 
 /* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
-static int open_parts(struct vb_roce *roce)
+static int roce_open_parts(struct vb_roce *roce)
 {
     int error;
 
@@ -574,7 +574,7 @@ static int open_parts(struct vb_roce *roce)
     error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
 
     if (!error)
-        vb_engine_set_own(roce->engine, is_own, roce);
+        vb_engine_set_own(roce->engine, roce_is_own, roce);
     if (!error && roce->config.fault)
         error = vb_wrap_set_fault(&roce->wrap, roce->config.fault, NULL, 0);
     if (!error && roce->config.capture)
@@ -590,7 +590,7 @@ static int open_parts(struct vb_roce *roce)
 }
 
 /* The socket leaves its group before the others are told. */
-static void close_parts(struct vb_roce *roce)
+static void roce_close_parts(struct vb_roce *roce)
 {
     if (roce->udp)
         vb_udp_close(roce->udp);
@@ -614,11 +614,11 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
     made->timer = made->again = UINT64_MAX;
     pthread_mutex_init(&made->lock, NULL);
     vb_wrap_init(&made->wrap);
-    error = open_parts(made);
+    error = roce_open_parts(made);
     if (error) {
         if (made->udp)
             vb_roce_withdraw(made);
-        close_parts(made);
+        roce_close_parts(made);
         return error;
     }
     *roce = made;
@@ -631,7 +631,7 @@ void vb_roce_close(struct vb_roce *roce)
     vb_roce_thread_stop(roce);
     vb_roce_log_refusals(roce, UINT64_MAX); /* the last ones */
     vb_roce_withdraw(roce);
-    close_parts(roce);
+    roce_close_parts(roce);
 }
 
 void vb_roce_abandon(struct vb_roce *roce)

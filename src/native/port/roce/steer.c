@@ -93,7 +93,7 @@ static uint64_t ms(uint64_t count)
 
 /* ---- when to make the program again ---- */
 
-static void want(struct vb_steer *steer, uint64_t now)
+static void steer_want(struct vb_steer *steer, uint64_t now)
 {
     uint64_t at;
 
@@ -117,7 +117,7 @@ static void want(struct vb_steer *steer, uint64_t now)
 static void want_soon(struct vb_steer *steer, uint64_t now)
 {
     steer->pause = ms(PAUSE_MS);
-    want(steer, now);
+    steer_want(steer, now);
 }
 
 static bool bind_name(struct vb_steer *steer)
@@ -153,7 +153,7 @@ static struct sockaddr_in loopback(uint16_t port)
 }
 
 /* A packet like others, so that it is checked and captured like others. */
-static void ask(struct vb_steer *steer, uint32_t index, enum kind kind)
+static void steer_ask(struct vb_steer *steer, uint32_t index, enum kind kind)
 {
     static const uint8_t mapped[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
     struct question question = {
@@ -179,7 +179,7 @@ static void ask_unanswered(struct vb_steer *steer, uint64_t now)
 {
     for (uint32_t i = steer->base; i < steer->base + WINDOW; ++i)
         if (!steer->members[i].known)
-            ask(steer, i, QUESTION);
+            steer_ask(steer, i, QUESTION);
     ++steer->tries;
     steer->due = now + ms(ANSWER_MS);
 }
@@ -191,7 +191,7 @@ static void begin_window(struct vb_steer *steer, uint32_t base, uint64_t now)
     ask_unanswered(steer, now);
 }
 
-static void begin(struct vb_steer *steer, uint64_t now)
+static void steer_begin(struct vb_steer *steer, uint64_t now)
 {
     if (!bind_name(steer) && now - steer->due_since < ms(PATIENCE_MS)) {
         steer->due = now + ms(NAME_MS);
@@ -256,8 +256,8 @@ static uint64_t digest(const struct vb_steer_entry *entries, unsigned count)
 }
 
 /* As many of the entries as the kernel takes (net.core.optmem_max). */
-static void attach(const struct vb_steer *steer, const struct vb_steer_entry *entries,
-                   unsigned count, int others)
+static void steer_attach(const struct vb_steer *steer, const struct vb_steer_entry *entries,
+                         unsigned count, int others)
 {
     struct sock_filter *program = malloc(VB_PROGRAM_MAX * sizeof(*program));
 
@@ -279,7 +279,7 @@ static int own_index(const struct vb_steer *steer, uint32_t members)
     return VB_ANY_MEMBER;
 }
 
-static void finish(struct vb_steer *steer, uint32_t members, uint64_t now)
+static void steer_finish(struct vb_steer *steer, uint32_t members, uint64_t now)
 {
     struct vb_steer_entry *entries = calloc(VB_SLOTS, sizeof(*entries));
     unsigned count = entries ? list_entries(steer, members, entries) : 0;
@@ -288,7 +288,7 @@ static void finish(struct vb_steer *steer, uint32_t members, uint64_t now)
     bool complete = own >= 0 && !steer->again;
 
     if (entries)
-        attach(steer, entries, count, own);
+        steer_attach(steer, entries, count, own);
     free(entries);
     free(steer->members);
     steer->members = NULL;
@@ -304,7 +304,7 @@ static void finish(struct vb_steer *steer, uint32_t members, uint64_t now)
     steer->map = map;
     ++steer->counts[VB_STEER_REBUILDS];
     if (!complete)
-        want(steer, now);
+        steer_want(steer, now);
 }
 
 static bool is_answered(const struct vb_steer *steer)
@@ -326,21 +326,21 @@ static void end_window(struct vb_steer *steer, uint64_t now)
             continue; /* a process that is stopped or busy: its packets are forwarded */
         any = true;
         if (is_repeated(steer, i)) {
-            finish(steer, i, now);
+            steer_finish(steer, i, now);
             return;
         }
     }
     if (!any || steer->base + 2 * WINDOW > VB_PROBE_INDICES)
-        finish(steer, steer->base + (any ? WINDOW : 0), now);
+        steer_finish(steer, steer->base + (any ? WINDOW : 0), now);
     else
         begin_window(steer, steer->base + WINDOW, now);
 }
 
-static void step(struct vb_steer *steer, uint64_t now)
+static void steer_step(struct vb_steer *steer, uint64_t now)
 {
     if (steer->phase == REST) {
         if (now >= steer->due)
-            begin(steer, now);
+            steer_begin(steer, now);
     } else if (is_answered(steer)) {
         end_window(steer, now);
     } else if (now >= steer->due) {
@@ -357,7 +357,7 @@ static void take_late_answer(struct vb_steer *steer, uint64_t now)
     if (!steer->lacking)
         return;
     steer->lacking = false;
-    want(steer, now);
+    steer_want(steer, now);
 }
 
 static void read_answers(struct vb_steer *steer, uint64_t now)
@@ -382,7 +382,7 @@ void vb_steer_serve(struct vb_steer *steer, uint64_t now)
 {
     read_answers(steer, now);
     vb_forward_serve(steer->forward, now);
-    step(steer, now);
+    steer_step(steer, now);
 }
 
 /* ---- packets ---- */
@@ -423,7 +423,7 @@ static void take_question(struct vb_steer *steer, const struct vb_arrival *arriv
     if (question.kind == QUESTION)
         answer_question(steer, &question);
     else
-        want(steer, now);
+        steer_want(steer, now);
 }
 
 static void take_stray(struct vb_steer *steer, uint32_t slot, const struct vb_arrival *arrival,
@@ -438,7 +438,7 @@ static void take_stray(struct vb_steer *steer, uint32_t slot, const struct vb_ar
         ++steer->counts[VB_STEER_DROP_BUSY];
     else
         ++steer->counts[VB_STEER_DROP_ABSENT];
-    want(steer, now);
+    steer_want(steer, now);
 }
 
 static bool owns(const struct vb_steer *steer, uint32_t slot)
@@ -520,14 +520,14 @@ static int open_probe(struct vb_steer *steer)
     return 0;
 }
 
-static int watch(struct vb_steer *steer, int fd)
+static int steer_watch(struct vb_steer *steer, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
     return epoll_ctl(steer->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-static int open_parts(struct vb_steer *steer)
+static int steer_open_parts(struct vb_steer *steer)
 {
     int error = vb_forward_open(steer->config.port, deliver_forwarded, steer, &steer->forward);
 
@@ -538,8 +538,8 @@ static int open_parts(struct vb_steer *steer)
     steer->epoll_fd = vb_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
     if (steer->epoll_fd < 0)
         return -errno;
-    error = watch(steer, steer->probe_fd);
-    return error ? error : watch(steer, vb_forward_fd(steer->forward));
+    error = steer_watch(steer, steer->probe_fd);
+    return error ? error : steer_watch(steer, vb_forward_fd(steer->forward));
 }
 
 int vb_steer_open(const struct vb_steer_config *config, struct vb_steer **steer)
@@ -555,7 +555,7 @@ int vb_steer_open(const struct vb_steer_config *config, struct vb_steer **steer)
     made->epoll_fd = made->probe_fd = made->name_fd = -1;
     made->due = never;
     made->pause = ms(PAUSE_MS);
-    error = open_parts(made);
+    error = steer_open_parts(made);
     if (error) {
         vb_steer_close(made);
         return error;
@@ -569,7 +569,7 @@ void vb_steer_set_group(struct vb_steer *steer, int group)
     steer->config.group = group;
 }
 
-static void close_fds(struct vb_steer *steer)
+static void steer_close_fds(struct vb_steer *steer)
 {
     release_name(steer);
     if (steer->epoll_fd >= 0)
@@ -581,8 +581,8 @@ static void close_fds(struct vb_steer *steer)
 void vb_steer_close(struct vb_steer *steer)
 {
     for (uint32_t i = 0; steer->probe_port && i < ASKED_AT_END; ++i)
-        ask(steer, i, REQUEST);
-    close_fds(steer);
+        steer_ask(steer, i, REQUEST);
+    steer_close_fds(steer);
     if (steer->forward)
         vb_forward_close(steer->forward);
     free(steer->members);
@@ -591,7 +591,7 @@ void vb_steer_close(struct vb_steer *steer)
 
 void vb_steer_abandon(struct vb_steer *steer)
 {
-    close_fds(steer);
+    steer_close_fds(steer);
     vb_forward_abandon(steer->forward);
 }
 

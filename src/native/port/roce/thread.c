@@ -25,7 +25,7 @@ enum {
     LINGER_NS = 50000,          /* …sooner than a thread wakes up */
 };
 
-static int watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
+static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u32 = source};
 
@@ -59,7 +59,7 @@ void vb_roce_thread_wake_at(struct vb_roce *roce, uint64_t at)
 
 /* ---- turns ---- */
 
-static void drain(int fd)
+static void thread_drain(int fd)
 {
     uint64_t count;
 
@@ -85,7 +85,7 @@ static void report(struct vb_roce *roce, uint8_t port_num, unsigned changes)
 
 enum turn { NOTHING_CAME, SINGLES_CAME, BULK_CAME, MORE_WAITS };
 
-static enum turn serve(struct vb_roce *roce)
+static enum turn thread_serve(struct vb_roce *roce)
 {
     uint64_t before = vb_udp_counter(roce->udp, VB_UDP_RECEIVED), came;
     bool more = true;
@@ -152,7 +152,7 @@ static bool is_left_lying(const struct vb_roce *roce, const struct looks *looks,
 
 /* On one processor nobody polls between two wake-ups of this thread, so one look holds for a while:
  * a program that polls would be interrupted for what it does itself. */
-static bool is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
+static bool thread_is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
 {
     uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
     uint32_t since_armed = polls - atomic_load(&roce->armed_at);
@@ -177,13 +177,13 @@ static void serve_timer(struct vb_roce *roce, struct looks *looks)
 {
     uint64_t now;
 
-    drain(roce->timer_fd);
+    thread_drain(roce->timer_fd);
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
     if (vb_steer_deadline(roce->steer) <= now) /* who polls does not do that */
         vb_steer_serve(roce->steer, now);
-    if (is_polled(roce, looks, now)) {
+    if (thread_is_polled(roce, looks, now)) {
         roce->away_until = looks->valid_until;
     } else {
         take_what_waits(roce, now);
@@ -193,7 +193,7 @@ static void serve_timer(struct vb_roce *roce, struct looks *looks)
 }
 
 /* What a program that polls has refused. Only where somebody wants to know. */
-static void log_refusals(struct vb_roce *roce)
+static void thread_log_refusals(struct vb_roce *roce)
 {
     if (!roce->config.log || !vb_roce_try_enter(roce))
         return;
@@ -202,17 +202,17 @@ static void log_refusals(struct vb_roce *roce)
 }
 
 /* With datagrams at hand, or nobody watching for them. */
-static void attend(struct vb_roce *roce, struct looks *looks)
+static void thread_attend(struct vb_roce *roce, struct looks *looks)
 {
     uint64_t until = 0;
     enum turn turn;
 
-    if (is_polled(roce, looks, vb_roce_now())) {
-        log_refusals(roce);
+    if (thread_is_polled(roce, looks, vb_roce_now())) {
+        thread_log_refusals(roce);
         return;
     }
     do {
-        turn = serve(roce);
+        turn = thread_serve(roce);
         if (turn >= BULK_CAME)
             until = vb_roce_now() + LINGER_NS;
         else if (until)
@@ -235,7 +235,7 @@ static void serve_addresses(struct vb_roce *roce)
     }
 }
 
-static void handle(struct vb_roce *roce, enum source source, struct looks *looks)
+static void thread_handle(struct vb_roce *roce, enum source source, struct looks *looks)
 {
     switch (source) {
     case FROM_UDP:
@@ -251,7 +251,7 @@ static void handle(struct vb_roce *roce, enum source source, struct looks *looks
         serve_timer(roce, looks);
         break;
     case FROM_WAKE:
-        drain(roce->wake_fd);
+        thread_drain(roce->wake_fd);
         break;
     }
 }
@@ -269,7 +269,7 @@ static int wait_for_events(struct vb_roce *roce, const struct looks *looks,
     return epoll_wait(roce->epoll_fd, events, room, 0);
 }
 
-static void *run(void *argument)
+static void *thread_run(void *argument)
 {
     struct vb_roce *roce = argument;
     struct looks looks = {.pause = FIRST_PAUSE_NS};
@@ -280,9 +280,9 @@ static void *run(void *argument)
 
         atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
         for (int i = 0; i < count; ++i)
-            handle(roce, events[i].data.u32, &looks);
+            thread_handle(roce, events[i].data.u32, &looks);
         if (atomic_load(&roce->unwatched))
-            attend(roce, &looks);
+            thread_attend(roce, &looks);
     }
     return NULL;
 }
@@ -295,11 +295,12 @@ static int watch_addresses(struct vb_roce *roce)
     int error = 0;
 
     for (int i = 0; i < adapter->port_count && !error; ++i)
-        error = watch(roce, vb_addresses_fd(adapter->ports[i].addresses), FROM_ADDRESSES, EPOLLIN);
+        error = thread_watch(roce, vb_addresses_fd(adapter->ports[i].addresses), FROM_ADDRESSES,
+                             EPOLLIN);
     return error;
 }
 
-static int open_descriptors(struct vb_roce *roce)
+static int thread_open_descriptors(struct vb_roce *roce)
 {
     int error;
 
@@ -309,19 +310,19 @@ static int open_descriptors(struct vb_roce *roce)
     roce->wake_fd = vb_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (roce->epoll_fd < 0 || roce->timer_fd < 0 || roce->wake_fd < 0)
         return -errno;
-    error = watch(roce, roce->wake_fd, FROM_WAKE, EPOLLIN);
+    error = thread_watch(roce, roce->wake_fd, FROM_WAKE, EPOLLIN);
     if (!error)
-        error = watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
+        error = thread_watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
     if (!error)
-        error = watch(roce, vb_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
+        error = thread_watch(roce, vb_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
     if (!error)
         error = watch_addresses(roce);
     if (!error)
-        error = watch(roce, vb_udp_fd(roce->udp), FROM_UDP, EPOLLIN | EPOLLONESHOT);
+        error = thread_watch(roce, vb_udp_fd(roce->udp), FROM_UDP, EPOLLIN | EPOLLONESHOT);
     return error;
 }
 
-static void close_descriptors(struct vb_roce *roce)
+static void thread_close_descriptors(struct vb_roce *roce)
 {
     int fds[] = {roce->epoll_fd, roce->timer_fd, roce->wake_fd};
 
@@ -332,12 +333,12 @@ static void close_descriptors(struct vb_roce *roce)
 
 int vb_roce_thread_start(struct vb_roce *roce)
 {
-    int error = open_descriptors(roce);
+    int error = thread_open_descriptors(roce);
 
     if (!error)
-        error = vb_guarded_thread(&roce->thread, run, roce);
+        error = vb_guarded_thread(&roce->thread, thread_run, roce);
     if (error)
-        close_descriptors(roce);
+        thread_close_descriptors(roce);
     return error;
 }
 
@@ -348,10 +349,10 @@ void vb_roce_thread_stop(struct vb_roce *roce)
     atomic_store(&roce->stopping, true);
     if (write(roce->wake_fd, &one, sizeof(one)) == sizeof(one))
         pthread_join(roce->thread, NULL);
-    close_descriptors(roce);
+    thread_close_descriptors(roce);
 }
 
 void vb_roce_thread_abandon(struct vb_roce *roce)
 {
-    close_descriptors(roce);
+    thread_close_descriptors(roce);
 }

@@ -13,7 +13,7 @@
 
 enum { WANTED_BYTES = 16 << 20 };
 
-static int set(int fd, int level, int option, int value)
+static int udp_set(int fd, int level, int option, int value)
 {
     return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno : 0;
 }
@@ -21,18 +21,18 @@ static int set(int fd, int level, int option, int value)
 /* As much as the limit allows, or beyond it with CAP_NET_ADMIN. */
 static void raise_buffer(int fd, int option, int forced)
 {
-    if (set(fd, SOL_SOCKET, forced, WANTED_BYTES))
-        set(fd, SOL_SOCKET, option, WANTED_BYTES);
+    if (udp_set(fd, SOL_SOCKET, forced, WANTED_BYTES))
+        udp_set(fd, SOL_SOCKET, option, WANTED_BYTES);
 }
 
-static int new_socket(bool ipv6)
+static int udp_new_socket(bool ipv6)
 {
     int fd = vb_descriptor_raise(
         socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int error = fd < 0 ? -errno : 0;
 
     if (!error && ipv6)
-        error = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        error = udp_set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (!error)
         return fd;
     if (fd >= 0)
@@ -55,39 +55,39 @@ static int bind_any(int fd, bool ipv6, uint16_t port)
 /* What each datagram is delivered with. An option that a kernel lacks costs a field, no more. */
 static void ask_for_fields(int fd, bool ipv6)
 {
-    set(fd, IPPROTO_IP, IP_RECVTOS, 1);
-    set(fd, IPPROTO_IP, IP_RECVTTL, 1);
+    udp_set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+    udp_set(fd, IPPROTO_IP, IP_RECVTTL, 1);
     /* A group's datagrams go to those sockets alone that joined it. */
-    set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+    udp_set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
     if (!ipv6) {
-        set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+        udp_set(fd, IPPROTO_IP, IP_PKTINFO, 1);
         return;
     }
-    set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* of IPv4 too, mapped */
-    set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-    set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
-    set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO, 1);
-    set(fd, IPPROTO_IPV6, VB_IPV6_MULTICAST_ALL, 0);
+    udp_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* of IPv4 too, mapped */
+    udp_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+    udp_set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+    udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO, 1);
+    udp_set(fd, IPPROTO_IPV6, VB_IPV6_MULTICAST_ALL, 0);
     /* Soft-RoCE and most adapters send no checksum; the ICRC covers more. */
-    set(fd, VB_SOL_UDP, VB_UDP_NO_CHECK6_RX, 1);
+    udp_set(fd, VB_SOL_UDP, VB_UDP_NO_CHECK6_RX, 1);
 }
 
 /* Never fragmented, but by no more than the interface's MTU: a forged ICMP must not shorten it. */
 static void forbid_fragments(int fd, bool ipv6)
 {
-    set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+    udp_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
     if (ipv6)
-        set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+        udp_set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
     if (ipv6)
-        set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO_SEND, 1);
+        udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO_SEND, 1);
 }
 
 /* The sender's option decides, that of the socket's family for both versions. */
 static void set_loop(const struct vb_udp *udp, int fd)
 {
-    set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, udp->config.loop);
+    udp_set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, udp->config.loop);
     if (udp->ipv6)
-        set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, udp->config.loop);
+        udp_set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, udp->config.loop);
 }
 
 static void prepare_receiver(struct vb_udp *udp, int fd)
@@ -97,20 +97,20 @@ static void prepare_receiver(struct vb_udp *udp, int fd)
     set_loop(udp, fd);
     raise_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
-    if (!vb_udp_lacks(udp, VB_UDP_WITHOUT_GLUE) && set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
+    if (!vb_udp_lacks(udp, VB_UDP_WITHOUT_GLUE) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
         atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GLUE);
     /* A kernel that does not know this option sends such a batch as one datagram. */
-    if (set(fd, VB_SOL_UDP, VB_UDP_SEGMENT, 0))
+    if (udp_set(fd, VB_SOL_UDP, VB_UDP_SEGMENT, 0))
         atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
 }
 
 static int try_receiver(struct vb_udp *udp, bool with_program)
 {
-    int fd = new_socket(udp->ipv6), error;
+    int fd = udp_new_socket(udp->ipv6), error;
 
     if (fd < 0)
         return fd;
-    error = set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    error = udp_set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
     if (!error && with_program)
         error = udp->config.prepare(fd);
     if (!error) {
@@ -147,7 +147,7 @@ enum { LOWEST_PORT = 0xc000, PORT_TRIES = 64 };
 /* Ports of one lane are the same modulo the number of lanes. */
 static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
 {
-    int fd = new_socket(udp->ipv6), error = fd;
+    int fd = udp_new_socket(udp->ipv6), error = fd;
     uint16_t port = wanted | LOWEST_PORT;
 
     if (fd < 0)
@@ -197,7 +197,7 @@ uint16_t vb_udp_source_port(struct vb_udp *udp, uint16_t wanted)
 
 static bool has_ipv6(void)
 {
-    int fd = new_socket(true);
+    int fd = udp_new_socket(true);
 
     if (fd < 0)
         return false;
@@ -205,7 +205,7 @@ static bool has_ipv6(void)
     return true;
 }
 
-static int open_parts(struct vb_udp *udp)
+static int udp_open_parts(struct vb_udp *udp)
 {
     int error = vb_udp_in_open(udp);
 
@@ -232,7 +232,7 @@ int vb_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     for (int i = 0; i < VB_UDP_LANES; ++i)
         made->lanes[i].fd = -1;
     pthread_mutex_init(&made->lanes_mutex, NULL);
-    error = open_parts(made);
+    error = udp_open_parts(made);
     if (error) {
         vb_udp_close(made);
         return error;

@@ -150,14 +150,14 @@ int vb_udp_receive(struct vb_udp *udp)
 
 /* ---- what came with a datagram ---- */
 
-static void map_ipv4(const void *address, uint8_t gid[16])
+static void udp_receive_map_ipv4(const void *address, uint8_t gid[16])
 {
     memset(gid, 0, 10);
     memset(gid + 10, 0xff, 2);
     memcpy(gid + 12, address, 4);
 }
 
-static int number(const struct cmsghdr *field)
+static int udp_receive_number(const struct cmsghdr *field)
 {
     int value;
 
@@ -171,11 +171,11 @@ static void read_ipv4_field(const struct cmsghdr *field, struct cursor *cursor)
 
     if (field->cmsg_type == IP_PKTINFO) {
         memcpy(&info, CMSG_DATA(field), sizeof(info));
-        map_ipv4(&info.ipi_addr, cursor->flow.target);
+        udp_receive_map_ipv4(&info.ipi_addr, cursor->flow.target);
     } else if (field->cmsg_type == IP_TOS) {
         cursor->common.traffic_class = *CMSG_DATA(field);
     } else if (field->cmsg_type == IP_TTL) {
-        cursor->common.hop_limit = (uint8_t)number(field);
+        cursor->common.hop_limit = (uint8_t)udp_receive_number(field);
     }
 }
 
@@ -187,11 +187,11 @@ static void read_ipv6_field(const struct cmsghdr *field, struct cursor *cursor)
         memcpy(&info, CMSG_DATA(field), sizeof(info));
         memcpy(cursor->flow.target, &info.ipi6_addr, 16);
     } else if (field->cmsg_type == IPV6_TCLASS) {
-        cursor->common.traffic_class = (uint8_t)number(field);
+        cursor->common.traffic_class = (uint8_t)udp_receive_number(field);
     } else if (field->cmsg_type == IPV6_HOPLIMIT) {
-        cursor->common.hop_limit = (uint8_t)number(field);
+        cursor->common.hop_limit = (uint8_t)udp_receive_number(field);
     } else if (field->cmsg_type == VB_IPV6_FLOWINFO) {
-        cursor->common.flow_label = ntohl((uint32_t)number(field)) & FLOW_LABEL;
+        cursor->common.flow_label = ntohl((uint32_t)udp_receive_number(field)) & FLOW_LABEL;
     }
 }
 
@@ -203,7 +203,7 @@ static void read_fields(struct msghdr *header, struct cursor *cursor)
         else if (field->cmsg_level == IPPROTO_IPV6)
             read_ipv6_field(field, cursor);
         else if (field->cmsg_level == VB_SOL_UDP && field->cmsg_type == VB_UDP_GRO)
-            cursor->segment = (uint32_t)number(field);
+            cursor->segment = (uint32_t)udp_receive_number(field);
     }
 }
 
@@ -211,7 +211,7 @@ static void read_source(const union vb_socket_address *from, struct vb_icrc_flow
 {
     flow->source_port = ntohs(from->ipv4.sin_port);
     if (from->any.sa_family == AF_INET)
-        map_ipv4(&from->ipv4.sin_addr, flow->source);
+        udp_receive_map_ipv4(&from->ipv4.sin_addr, flow->source);
     else
         memcpy(flow->source, &from->ipv6.sin6_addr, 16);
 }
@@ -252,14 +252,15 @@ static void open_buffer(struct vb_udp *udp, int index)
 enum { SHORTEST = VB_BTH + VB_ICRC };
 
 /* XRC is as reliable as RC. */
-static bool is_reliable(const uint8_t *bth)
+static bool udp_receive_is_reliable(const uint8_t *bth)
 {
     uint8_t transport = bth[0] & VB_TRANSPORT_MASK;
 
     return transport == VB_TRANSPORT_RC || transport == VB_TRANSPORT_XRC;
 }
 
-static void refuse(struct vb_udp *udp, const struct vb_arrival *arrival, struct vb_udp_seen seen)
+static void udp_receive_refuse(struct vb_udp *udp, const struct vb_arrival *arrival,
+                               struct vb_udp_seen seen)
 {
     vb_udp_count(udp, VB_UDP_BAD_ICRC, 1);
     if (udp->config.refused)
@@ -273,7 +274,7 @@ enum { PARK_NS = 2000000 }; /* flows in turn on a busy link; then it is soon ask
 static void throw_away(struct vb_udp *udp, struct vb_parked *at)
 {
     vb_park_free(&udp->in->park, at);
-    refuse(udp, &at->arrival, (struct vb_udp_seen){at->source_port, at->id});
+    udp_receive_refuse(udp, &at->arrival, (struct vb_udp_seen){at->source_port, at->id});
 }
 
 static void throw_away_of(struct vb_udp *udp, const struct vb_ids_flow *flow)
@@ -350,7 +351,7 @@ static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t 
                                  .content = computed,
                                  .length = length,
                                  .source_port = cursor->flow.source_port,
-                                 .reliable = is_reliable(at),
+                                 .reliable = udp_receive_is_reliable(at),
                                  .now = time_of(udp)};
     struct vb_ids_flow *flow;
     enum vb_ids_verdict verdict;
@@ -399,7 +400,7 @@ static VB_COLD void refuse_this(struct vb_udp *udp, const uint8_t *at, uint32_t 
     arrival.bytes = at;
     arrival.length = length;
     arrival.doubted = cursor->doubted;
-    refuse(udp, &arrival, (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
+    udp_receive_refuse(udp, &arrival, (struct vb_udp_seen){cursor->flow.source_port, cursor->id});
 }
 
 static bool is_packet(struct vb_udp *udp, const uint8_t *at, uint32_t length)

@@ -85,7 +85,7 @@ static bool is_scoped(const uint8_t gid[16])
     return vb_gid_is_multicast(gid) || (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80);
 }
 
-static uint32_t interface_of(const struct vb_udp *udp, const struct vb_path *path)
+static uint32_t udp_send_interface_of(const struct vb_udp *udp, const struct vb_path *path)
 {
     if (!is_scoped(path->dgid) || !udp->config.interface)
         return 0;
@@ -103,7 +103,7 @@ static bool write_address(const struct vb_udp *udp, const struct vb_path *path,
     if (udp->ipv6) {
         to->any.sa_family = AF_INET6;
         memcpy(&to->ipv6.sin6_addr, path->dgid, 16);
-        to->ipv6.sin6_scope_id = interface_of(udp, path);
+        to->ipv6.sin6_scope_id = udp_send_interface_of(udp, path);
         if (!vb_gid_is_ipv4(path->dgid))
             to->ipv6.sin6_flowinfo = htonl(path->flow_label);
         *size = sizeof(to->ipv6);
@@ -156,7 +156,7 @@ static bool address_message(const struct vb_udp *udp, const struct vb_path *path
                             union vb_socket_address *to, union control *control,
                             struct msghdr *header)
 {
-    uint32_t interface = interface_of(udp, path);
+    uint32_t interface = udp_send_interface_of(udp, path);
 
     memset(header, 0, sizeof(*header));
     header->msg_control = control->room;
@@ -174,7 +174,7 @@ static bool address_message(const struct vb_udp *udp, const struct vb_path *path
 
 /* ---- packets ---- */
 
-static struct vb_icrc_flow flow_of(const struct vb_udp *udp, const struct vb_path *path)
+static struct vb_icrc_flow udp_send_flow_of(const struct vb_udp *udp, const struct vb_path *path)
 {
     struct vb_icrc_flow flow = {.source_port = vb_udp_sender(udp, path->source_port).port,
                                 .target_port = udp->port};
@@ -223,7 +223,7 @@ static struct train *train_for(struct vb_udp *udp, const struct vb_packet *packe
     train = &out->train[out->trains++];
     memset(train, 0, sizeof(*train));
     train->path = *packet->path;
-    train->flow = flow_of(udp, packet->path);
+    train->flow = udp_send_flow_of(udp, packet->path);
     train->first = (uint16_t)out->packets;
     train->size = (uint16_t)size;
     return train;
@@ -247,7 +247,7 @@ static void change_place(struct vb_udp_out *out, const struct staged *packet, ui
 }
 
 /* The place in its train, which is the identification over IPv4. */
-static uint16_t place_of(const struct train *train, uint16_t index)
+static uint16_t udp_send_place_of(const struct train *train, uint16_t index)
 {
     return train->single || !vb_gid_is_ipv4(train->flow.target) ? 0 : index;
 }
@@ -282,7 +282,7 @@ struct vb_udp_seen vb_udp_stage(struct vb_udp *udp, const struct vb_packet *pack
     size = (uint32_t)length + VB_ICRC;
     train = train_for(udp, packet, size);
     *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
-    place = place_of(train, train->count);
+    place = udp_send_place_of(train, train->count);
     change_place(out, to, place);
     add_icrc(out, train, place, to);
     out->icrc = out->bytes + to->at + to->length;
@@ -305,7 +305,7 @@ void vb_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
 /* ---- flushing ---- */
 
 /* What an error means for the packets that it met. */
-static enum vb_udp_count name_of(int error)
+static enum vb_udp_count udp_send_name_of(int error)
 {
     switch (error) {
     case ENETUNREACH:
@@ -334,13 +334,13 @@ static bool is_passing(int error)
 }
 
 /* From now on its packets go one by one. */
-static void split(struct vb_udp *udp, struct train *train)
+static void udp_send_split(struct vb_udp *udp, struct train *train)
 {
     vb_udp_count(udp, VB_UDP_SPLIT, 1);
     for (uint16_t i = 1; i < train->count; ++i) {
         const struct staged *packet = &udp->out->packet[train->first + i];
 
-        change_place(udp->out, packet, place_of(train, i));
+        change_place(udp->out, packet, udp_send_place_of(train, i));
         add_icrc(udp->out, train, 0, packet);
     }
     train->single = true;
@@ -394,7 +394,7 @@ static uint32_t run_of(struct vb_udp *udp, uint32_t first, int fd)
 }
 
 /* The head of the train has gone, or is dropped. */
-static void advance(struct vb_udp_out *out, struct train *train)
+static void udp_send_advance(struct vb_udp_out *out, struct train *train)
 {
     if (train->single && train->count > 1) {
         ++train->first;
@@ -405,7 +405,7 @@ static void advance(struct vb_udp_out *out, struct train *train)
 }
 
 /* The head of train `index` met an error. 0: it was dealt with. */
-static int fail(struct vb_udp *udp, uint32_t index, int error)
+static int udp_send_fail(struct vb_udp *udp, uint32_t index, int error)
 {
     struct vb_udp_out *out = udp->out;
     struct train *train = &out->train[index];
@@ -417,15 +417,15 @@ static int fail(struct vb_udp *udp, uint32_t index, int error)
     if (train->count > 1 && !train->single) {
         /* Older kernels cut no batches for an interface without checksum offload. */
         train->refused = error == EIO || error == EINVAL || error == EOPNOTSUPP;
-        split(udp, train);
+        udp_send_split(udp, train);
         return 0;
     }
-    vb_udp_count(udp, name_of(error), 1);
-    advance(out, train);
+    vb_udp_count(udp, udp_send_name_of(error), 1);
+    udp_send_advance(out, train);
     return 0;
 }
 
-static void count_sent(struct vb_udp *udp, uint32_t first, int messages)
+static void udp_send_count_sent(struct vb_udp *udp, uint32_t first, int messages)
 {
     struct vb_udp_out *out = udp->out;
     uint64_t packets = 0;
@@ -436,12 +436,12 @@ static void count_sent(struct vb_udp *udp, uint32_t first, int messages)
         packets += train->single ? 1 : train->count;
         if (train->refused)
             atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
-        advance(out, train);
+        udp_send_advance(out, train);
     }
     vb_udp_count(udp, VB_UDP_SENT, packets);
 }
 
-static int send_next(struct vb_udp *udp)
+static int udp_send_send_next(struct vb_udp *udp)
 {
     struct vb_udp_out *out = udp->out;
     uint32_t first = out->next_train;
@@ -454,13 +454,13 @@ static int send_next(struct vb_udp *udp)
     else
         count = run_of(udp, first, fd);
     if (count == 0)
-        return fail(udp, first, EAFNOSUPPORT);
+        return udp_send_fail(udp, first, EAFNOSUPPORT);
     do
         sent = send_messages(udp, fd, first, count);
     while (sent == -EINTR);
     if (sent < 0)
-        return fail(udp, first, -sent);
-    count_sent(udp, first, sent);
+        return udp_send_fail(udp, first, -sent);
+    udp_send_count_sent(udp, first, sent);
     return 0;
 }
 
@@ -476,7 +476,7 @@ int vb_udp_flush(struct vb_udp *udp)
     int before = errno, error = 0;
 
     while (!error && out->next_train < out->trains)
-        error = send_next(udp);
+        error = udp_send_send_next(udp);
     errno = before; /* what is kept or dropped is no error of the call that leads here */
     out->blocked = error != 0;
     if (!error)
@@ -528,7 +528,7 @@ int vb_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
         return -EFAULT;
     }
     if (address_message(udp, packet->path, 0, &to, &control, &header)) {
-        flow = flow_of(udp, packet->path);
+        flow = udp_send_flow_of(udp, packet->path);
         start = vb_start_udp(&(struct vb_start){0}, &flow, 0, (uint32_t)length);
         vb_icrc_write(bytes + length, vb_icrc_transport(start, bytes, (uint32_t)length));
         vector.iov_len = (size_t)length + VB_ICRC;
@@ -538,6 +538,6 @@ int vb_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
     }
     if (is_passing(error))
         return -EAGAIN;
-    vb_udp_count(udp, error ? name_of(error) : VB_UDP_SENT, 1);
+    vb_udp_count(udp, error ? udp_send_name_of(error) : VB_UDP_SENT, 1);
     return 0;
 }

@@ -62,8 +62,8 @@ static void write_group(uint8_t gid[16], uint32_t group)
  * The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c).
  * `header`: room for the packet's as it is on a wire, for as long as the frame lasts.
  */
-static void fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
-                 uint8_t header[VB_SIM_HEADER])
+static void capture_fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
+                         uint8_t header[VB_SIM_HEADER])
 {
     uint32_t pad = vb_bth_read(packet->header).pad;
 
@@ -98,7 +98,7 @@ static void fill_letter(struct vb_frame *frame, const struct vb_letter *letter)
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
 
-static int make_room(struct vb_sim_capture *capture, uint32_t slot)
+static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
 {
     uint32_t room = capture->known_room ? capture->known_room : FIRST_KNOWN;
     struct known *grown;
@@ -118,14 +118,14 @@ static int make_room(struct vb_sim_capture *capture, uint32_t slot)
 }
 
 /* NULL: it was gone before any packet of it was seen here, and how long it was is not known. */
-static const struct vb_sim_flow *flow_of(struct vb_sim_capture *capture,
-                                         const struct vb_sim_packet *packet)
+static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
+                                                 const struct vb_sim_packet *packet)
 {
     uint32_t slot = vb_sim_tcp_slot(packet), flow = vb_sim_tcp_flow(capture->sim, packet);
     uint32_t generation = vb_sim_tcp_generation(packet);
     struct known *known;
 
-    if (make_room(capture, slot)) {
+    if (capture_make_room(capture, slot)) {
         capture->sim->world->error = -ENOMEM;
         return NULL;
     }
@@ -140,7 +140,7 @@ static const struct vb_sim_flow *flow_of(struct vb_sim_capture *capture,
 static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
                     const struct vb_sim_packet *packet, enum vb_sim_drop fate)
 {
-    const struct vb_sim_flow *flow = flow_of(capture, packet);
+    const struct vb_sim_flow *flow = capture_flow_of(capture, packet);
     const struct vb_tcp_config *config = &capture->sim->config.tcp;
     struct vb_sim_tcp_stream stream = {
         .bytes = flow ? flow->bytes : UINT64_MAX,
@@ -175,14 +175,14 @@ static void see(void *context, uint32_t port, const struct vb_sim_packet *packet
     if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER)
         fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
     else
-        fill(&frame, packet, header);
+        capture_fill(&frame, packet, header);
     if (packet->level_marks & VB_SIM_CE)
         frame.traffic_class |= 3;
     vb_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
                      fate_text(fate), vb_sim_ns(sim));
 }
 
-static int open_file(const char *path, uint32_t bytes, struct vb_capture **file)
+static int capture_open_file(const char *path, uint32_t bytes, struct vb_capture **file)
 {
     const struct vb_capture_config config = {.path = path, .bytes = bytes};
     int error = vb_capture_file_renew(path);
@@ -200,7 +200,7 @@ int vb_sim_capture(struct vb_sim *sim, uint32_t node, uint32_t port, const char 
         return -ENOMEM;
     made->sim = sim;
     made->tap = (struct vb_sim_tap){see, made};
-    error = open_file(path, bytes, &made->file);
+    error = capture_open_file(path, bytes, &made->file);
     if (!error)
         error = vb_world_tap(sim->world, node, port, &made->tap);
     if (error) {

@@ -2,7 +2,7 @@
 #include "port/sim/cct.h"
 
 /* What the timer did up to now. */
-static void catch_up(struct vb_cct *state, const struct vb_cct_level *level, uint64_t now)
+static void cct_catch_up(struct vb_cct *state, const struct vb_cct_level *level, uint64_t now)
 {
     while (state->index > level->min && state->falls_at <= now) {
         --state->index;
@@ -18,7 +18,7 @@ bool vb_cct_notice(struct vb_cct *state, const struct vb_cct_config *config, uin
     const struct vb_cct_level *set = &config->level[level];
     uint32_t before;
 
-    catch_up(state, set, now);
+    cct_catch_up(state, set, now);
     before = state->index;
     if (before == set->min)
         state->falls_at = now + set->timer;
@@ -39,6 +39,6 @@ static double cct_injection_delay(uint16_t entry)
 double vb_cct_rate(struct vb_cct *state, const struct vb_cct_config *config, uint32_t level,
                    uint64_t now)
 {
-    catch_up(state, &config->level[level], now);
+    cct_catch_up(state, &config->level[level], now);
     return 1 / (1 + cct_injection_delay(config->entry[state->index]));
 }

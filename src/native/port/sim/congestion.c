@@ -64,7 +64,7 @@ void vb_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_
     write_cnp(bytes, &bth);
 }
 
-static bool is_reliable(uint8_t opcode)
+static bool congestion_is_reliable(uint8_t opcode)
 {
     uint8_t transport = opcode & VB_TRANSPORT_MASK;
 
@@ -75,7 +75,7 @@ bool vb_congestion_is_read_data(uint8_t opcode)
 {
     uint8_t operation = opcode & (uint8_t)~VB_TRANSPORT_MASK;
 
-    return is_reliable(opcode) && operation >= VB_OP_READ_RESPONSE_FIRST &&
+    return congestion_is_reliable(opcode) && operation >= VB_OP_READ_RESPONSE_FIRST &&
            operation <= VB_OP_READ_RESPONSE_ONLY;
 }
 
@@ -83,5 +83,6 @@ bool vb_congestion_brings_telemetry(uint8_t opcode)
 {
     if ((opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP)
         return true;
-    return is_reliable(opcode) && (opcode & (uint8_t)~VB_TRANSPORT_MASK) == VB_OP_ACKNOWLEDGE;
+    return congestion_is_reliable(opcode) &&
+           (opcode & (uint8_t)~VB_TRANSPORT_MASK) == VB_OP_ACKNOWLEDGE;
 }

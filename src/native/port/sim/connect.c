@@ -26,7 +26,7 @@ static const size_t SEGMENT_SIZE = (size_t)1 << (sizeof(size_t) > 4 ? 32 : 28);
 
 enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
 
-static struct vb_connect *of(const struct vb_qp *qp)
+static struct vb_connect *sim_connect_of(const struct vb_qp *qp)
 {
     return vb_connect_of(qp->context->adapter);
 }
@@ -51,7 +51,7 @@ int vb_connect_step(struct vb_connect *connect, uint64_t until)
 
 /* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
 
-static void hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
+static void connect_hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
 {
     struct vb_connect_place *place = vb_connect_place_of(qp);
 
@@ -65,7 +65,7 @@ static void hold(struct vb_connect *connect, struct vb_qp *qp, uint8_t level)
 }
 
 /* Those whose lane is free again; `gone`: also that one. */
-static void release_held(struct vb_connect *connect, const struct vb_qp *gone)
+static void connect_release_held(struct vb_connect *connect, const struct vb_qp *gone)
 {
     struct vb_jack *jack = connect->jack;
     struct vb_qp **at = &connect->held;
@@ -85,9 +85,9 @@ static void release_held(struct vb_connect *connect, const struct vb_qp *gone)
 }
 
 /* Perhaps under the QP's sq_lock: it is looked at in an event of its own. */
-static void attend(struct vb_qp *qp)
+static void connect_attend(struct vb_qp *qp)
 {
-    struct vb_connect *connect = of(qp);
+    struct vb_connect *connect = sim_connect_of(qp);
     struct vb_jack *jack = connect->jack;
 
     if (atomic_exchange(&qp->attended, true))
@@ -126,7 +126,7 @@ static void serve_attended(struct vb_connect *connect)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static void address(struct vb_letter *letter, const struct vb_path *path)
+static void connect_address(struct vb_letter *letter, const struct vb_path *path)
 {
     memcpy(letter->sgid, path->sgid, sizeof(letter->sgid));
     memcpy(letter->dgid, path->dgid, sizeof(letter->dgid));
@@ -137,7 +137,7 @@ static void address(struct vb_letter *letter, const struct vb_path *path)
 }
 
 /* Switches send nothing back: the host's own members have it from the adapter, and at once. */
-static uint32_t send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
+static uint32_t connect_send_to_group(struct vb_connect *connect, const struct vb_letter *letter)
 {
     struct vb_arrival arrival = {
         .bytes = letter->bytes,
@@ -165,7 +165,7 @@ static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out
 
     if (!letter)
         return -ENOMEM;
-    address(letter, packet->path);
+    connect_address(letter, packet->path);
     letter->payload = packet->payload_length;
     letter->damaged = out->icrc_flip;
     letter->telemetry = connect->telemetry;
@@ -176,7 +176,7 @@ static int send_packet(struct vb_connect *connect, const struct vb_wrap_out *out
         return -EFAULT;
     }
     if (VB_UNLIKELY(vb_gid_is_multicast(packet->path->dgid)))
-        return (int)send_to_group(connect, letter);
+        return (int)connect_send_to_group(connect, letter);
     return (int)jack->calls->send(jack, vb_jack_host_of(packet->path->dgid));
 }
 
@@ -208,10 +208,10 @@ static void hold_sender(struct vb_connect *connect, const struct vb_packet *pack
     uint8_t level = packet->path->sl;
 
     if (connect->jack->calls->is_held_up(connect->jack, level))
-        hold(connect, vb_connect_sender(packet), level);
+        connect_hold(connect, vb_connect_sender(packet), level);
 }
 
-static void arm(struct vb_connect *connect)
+static void connect_arm(struct vb_connect *connect)
 {
     uint64_t due = vb_engine_deadline(connect->engine);
 
@@ -224,7 +224,7 @@ static void arm(struct vb_connect *connect)
         connect->jack->calls->expire_at(connect->jack, due * PS_IN_NS);
 }
 
-static bool has_more(struct vb_connect *connect)
+static bool connect_has_more(struct vb_connect *connect)
 {
     return vb_ready_first(&connect->engine->replying) ||
            vb_ready_first(&connect->engine->requesting) || connect->held || connect->attended ||
@@ -233,7 +233,7 @@ static bool has_more(struct vb_connect *connect)
 }
 
 /* What a fault rule has held. */
-static bool send_due(struct vb_connect *connect)
+static bool connect_send_due(struct vb_connect *connect)
 {
     struct vb_wrap_out out;
 
@@ -244,7 +244,7 @@ static bool send_due(struct vb_connect *connect)
     return true;
 }
 
-static bool send_next(struct vb_connect *connect)
+static bool connect_send_next(struct vb_connect *connect)
 {
     struct vb_packet packet;
     uint32_t bytes;
@@ -266,17 +266,17 @@ static void pump(struct vb_connect *connect)
     struct vb_jack *jack = connect->jack;
 
     if (connect->held)
-        release_held(connect, NULL);
-    while (jack->calls->may_send(jack) && (send_due(connect) || send_next(connect)))
+        connect_release_held(connect, NULL);
+    while (jack->calls->may_send(jack) && (connect_send_due(connect) || connect_send_next(connect)))
         ;
-    if (has_more(connect))
+    if (connect_has_more(connect))
         jack->calls->come_back(jack);
-    arm(connect);
+    connect_arm(connect);
 }
 
 /* ---- what the world calls -------------------------------------------------------------------- */
 
-static void receive(struct vb_connect *connect, const struct vb_arrival *arrival)
+static void connect_receive(struct vb_connect *connect, const struct vb_arrival *arrival)
 {
     const struct vb_counters *counters = vb_engine_counters(connect->engine);
     uint64_t notices = counters->cnp_received;
@@ -288,7 +288,7 @@ static void receive(struct vb_connect *connect, const struct vb_arrival *arrival
 
 static void receive_wrapped(struct vb_connect *connect, const struct vb_wrap_in *in)
 {
-    receive(connect, in->arrival);
+    connect_receive(connect, in->arrival);
     vb_wrap_received(&connect->wrap, in, NULL, now_ns(connect));
 }
 
@@ -301,14 +301,14 @@ static void receive_due(struct vb_connect *connect)
         receive_wrapped(connect, &in);
 }
 
-static void arrive(void *argument, const struct vb_arrival *arrival)
+static void connect_arrive(void *argument, const struct vb_arrival *arrival)
 {
     static const struct vb_wrap_frame frame;
     struct vb_connect *connect = argument;
     struct vb_wrap_in in;
 
     if (VB_LIKELY(!vb_wrap_is_active(&connect->wrap)))
-        receive(connect, arrival);
+        connect_receive(connect, arrival);
     else if (vb_wrap_incoming(&connect->wrap, arrival, &frame, now_ns(connect), &in))
         receive_wrapped(connect, &in);
 }
@@ -320,7 +320,7 @@ static void drop_damaged(void *argument)
     ++connect->damaged;
 }
 
-static void ready(void *argument)
+static void connect_ready(void *argument)
 {
     struct vb_connect *connect = argument;
 
@@ -330,13 +330,13 @@ static void ready(void *argument)
     pump(connect);
 }
 
-static void expire(void *argument)
+static void connect_expire(void *argument)
 {
     struct vb_connect *connect = argument;
 
     vb_engine_expire(connect->engine, now_ns(connect));
     vb_connect_pace_expire(connect);
-    ready(connect);
+    connect_ready(connect);
 }
 
 void vb_connect_wrapped(struct vb_connect *connect)
@@ -350,7 +350,7 @@ void vb_connect_wrapped(struct vb_connect *connect)
  * The low 12 bits are the place in a block of the table (hca/engine.c). The others tell hosts
  * apart, for who reads of them, and are neither the managers' 0 (IBA 3.5.3) nor the groups' 0xfff.
  */
-static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+static int connect_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
     uint32_t host = vb_connect_of(adapter)->jack->host, block = index / VB_QPS_PER_SLOT;
 
@@ -359,7 +359,7 @@ static int number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
     return 0;
 }
 
-static VB_COLD int decline_way(struct vb_qp *qp, int error)
+static VB_COLD int connect_decline_way(struct vb_qp *qp, int error)
 {
     unsigned index = qp->attr.ah_attr.grh.sgid_index;
 
@@ -382,8 +382,8 @@ static VB_COLD int decline_way(struct vb_qp *qp, int error)
 }
 
 /* -EINVAL, -ENETUNREACH, and what the world says of the way. */
-static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
-                    struct vb_path *path)
+static int connect_find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
+                            struct vb_path *path)
 {
     uint32_t host = vb_jack_host_of(attr->grh.dgid.raw);
     struct vb_gid source;
@@ -407,12 +407,12 @@ static int find_way(struct vb_connect *connect, const struct ibv_ah_attr *attr,
 
 static int make_path(struct vb_connect *connect, struct vb_qp *qp, struct vb_path *path)
 {
-    int error = find_way(connect, &qp->attr.ah_attr, path);
+    int error = connect_find_way(connect, &qp->attr.ah_attr, path);
 
     if (!error && vb_gid_is_multicast(path->dgid))
         error = -ENETUNREACH;
     if (error)
-        return decline_way(qp, error);
+        return connect_decline_way(qp, error);
     path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
     if (path->mtu <= connect->jack->mtu)
         return 0;
@@ -434,7 +434,7 @@ static int make_place(struct vb_qp *qp)
 {
     struct vb_connect_place *made = calloc(1, sizeof(*made));
 
-    if (!made || vb_timer_join(&of(qp)->paced, &made->at_rate, 0)) {
+    if (!made || vb_timer_join(&sim_connect_of(qp)->paced, &made->at_rate, 0)) {
         free(made);
         return -ENOMEM;
     }
@@ -444,9 +444,10 @@ static int make_place(struct vb_qp *qp)
 }
 
 /* Only datagrams come here. What has no way to its target is lost, as on a network. */
-static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+static int connect_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                           struct vb_outcome *outcome)
 {
-    struct vb_connect *connect = of(qp);
+    struct vb_connect *connect = sim_connect_of(qp);
     struct vb_jack *jack = connect->jack;
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
     struct vb_packet packet;
@@ -457,7 +458,7 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }
-    if (find_way(connect, &ah->attr, &path))
+    if (connect_find_way(connect, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
     if (packet.header_length)
@@ -469,29 +470,29 @@ static int execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_out
     return 0;
 }
 
-static void kick(struct vb_qp *qp)
+static void connect_kick(struct vb_qp *qp)
 {
-    struct vb_connect *connect = of(qp);
+    struct vb_connect *connect = sim_connect_of(qp);
 
     vb_engine_attend(connect->engine, qp, now_ns(connect));
     pump(connect);
 }
 
 /* By packets: the way that the QP's attributes name now. */
-static int move(struct vb_qp *qp)
+static int connect_move(struct vb_qp *qp)
 {
-    return join_engine(of(qp), qp);
+    return join_engine(sim_connect_of(qp), qp);
 }
 
 static const struct vb_carrier packets = {
-    .kick = kick,
+    .kick = connect_kick,
     .settle = vb_settled_at_once,
     .quiet = vb_always_quiet,
-    .move = move,
+    .move = connect_move,
 };
 
 static const struct vb_carrier datagrams = {
-    .execute = execute,
+    .execute = connect_execute,
     .settle = vb_settled_at_once,
     .quiet = vb_always_quiet,
 };
@@ -502,7 +503,7 @@ static int connect_qp(struct vb_qp *qp)
     int error = qp->port_data ? 0 : make_place(qp);
 
     if (!error && connected)
-        error = move(qp);
+        error = connect_move(qp);
     if (error)
         return error;
     vb_qp_set_carrier(qp, connected ? &packets : &datagrams);
@@ -521,15 +522,15 @@ static void send_owed(struct vb_connect *connect, const struct vb_qp *qp)
             vb_connect_emit(connect, &packet, NULL);
 }
 
-static void disconnect(struct vb_qp *qp)
+static void connect_disconnect(struct vb_qp *qp)
 {
-    struct vb_connect *connect = of(qp);
+    struct vb_connect *connect = sim_connect_of(qp);
     struct vb_connect_place *place = vb_connect_place_of(qp);
 
     send_owed(connect, qp);
     unattend(connect, qp);
     if (place && place->waits_for_lane)
-        release_held(connect, qp);
+        connect_release_held(connect, qp);
     vb_engine_disconnect(connect->engine, qp);
     vb_qp_set_carrier(qp, &vb_uncarried);
     vb_qp_count_poller(qp, false);
@@ -539,35 +540,35 @@ static void disconnect(struct vb_qp *qp)
     qp->port_data = NULL;
 }
 
-static void progress(struct vb_cq *cq)
+static void connect_progress(struct vb_cq *cq)
 {
     struct vb_jack *jack = vb_connect_of(cq->context->adapter)->jack;
 
     jack->calls->polled(jack);
 }
 
-static void armed(struct vb_cq *cq)
+static void connect_armed(struct vb_cq *cq)
 {
     struct vb_jack *jack = vb_connect_of(cq->context->adapter)->jack;
 
     jack->calls->armed(jack);
 }
 
-static void told(struct vb_context *context, int fd)
+static void connect_told(struct vb_context *context, int fd)
 {
     struct vb_jack *jack = vb_connect_of(context->adapter)->jack;
 
     jack->calls->told(jack, fd);
 }
 
-static uint64_t now(const struct vb_adapter *adapter)
+static uint64_t connect_now(const struct vb_adapter *adapter)
 {
     return now_ns(vb_connect_of(adapter));
 }
 
-static int join(struct vb_qp *qp, const uint8_t group[16])
+static int connect_join(struct vb_qp *qp, const uint8_t group[16])
 {
-    struct vb_jack *jack = of(qp)->jack;
+    struct vb_jack *jack = sim_connect_of(qp)->jack;
     int error = jack->calls->join(jack, group);
 
     switch (error) {
@@ -582,14 +583,14 @@ static int join(struct vb_qp *qp, const uint8_t group[16])
     }
 }
 
-static void leave(struct vb_adapter *adapter, const uint8_t group[16])
+static void connect_leave(struct vb_adapter *adapter, const uint8_t group[16])
 {
     struct vb_jack *jack = vb_connect_of(adapter)->jack;
 
     jack->calls->leave(jack, group);
 }
 
-static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
+static bool connect_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 {
     const struct vb_connect *connect = argument;
 
@@ -597,16 +598,16 @@ static bool is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
 }
 
 static const struct vb_port port = {
-    .number = number,
+    .number = connect_number,
     .connect = connect_qp,
-    .disconnect = disconnect,
-    .attend = attend,
-    .progress = progress,
-    .join = join,
-    .leave = leave,
-    .armed = armed,
-    .told = told,
-    .now = now,
+    .disconnect = connect_disconnect,
+    .attend = connect_attend,
+    .progress = connect_progress,
+    .join = connect_join,
+    .leave = connect_leave,
+    .armed = connect_armed,
+    .told = connect_told,
+    .now = connect_now,
 };
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -624,7 +625,7 @@ static int open_addresses(struct vb_connect *connect)
                               &connect->adapter.ports[0].addresses);
 }
 
-static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
+static int connect_open_adapter(struct vb_connect *connect, struct vb_heap *heap)
 {
     uint32_t instance = VB_ARM_ANY + 1 + connect->jack->host;
     struct vb_heap *segment;
@@ -639,7 +640,7 @@ static int open_adapter(struct vb_connect *connect, struct vb_heap *heap)
     return error;
 }
 
-static void close_adapter(struct vb_connect *connect)
+static void connect_close_adapter(struct vb_connect *connect)
 {
     struct vb_heap *segment = connect->adapter.segment;
 
@@ -649,11 +650,11 @@ static void close_adapter(struct vb_connect *connect)
     vb_heap_destroy(segment);
 }
 
-static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
+static int connect_open_parts(struct vb_connect *connect, struct vb_heap *heap)
 {
     bool needs_acks = connect->jack->congestion->kind == VB_CONGESTION_HPCC;
     struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
-    int error = open_adapter(connect, heap);
+    int error = connect_open_adapter(connect, heap);
 
     if (error)
         return error;
@@ -661,10 +662,10 @@ static int open_parts(struct vb_connect *connect, struct vb_heap *heap)
     if (!error)
         error = vb_engine_create(&connect->adapter, &config, &connect->engine);
     if (error) {
-        close_adapter(connect);
+        connect_close_adapter(connect);
         return error;
     }
-    vb_engine_set_own(connect->engine, is_own, connect);
+    vb_engine_set_own(connect->engine, connect_is_own, connect);
     return 0;
 }
 
@@ -681,9 +682,10 @@ int vb_connect_open(struct vb_jack *jack, struct vb_heap *heap, struct vb_connec
     if (!made)
         return -ENOMEM;
     made->jack = jack;
-    made->plug = (struct vb_plug){made, arrive, drop_damaged, ready, expire};
+    made->plug =
+        (struct vb_plug){made, connect_arrive, drop_damaged, connect_ready, connect_expire};
     vb_wrap_init(&made->wrap);
-    error = open_parts(made, heap);
+    error = connect_open_parts(made, heap);
     if (error) {
         vb_wrap_fini(&made->wrap);
         free(made);
@@ -712,7 +714,7 @@ void vb_connect_close(struct vb_connect *connect)
     connect->jack->plug = NULL;
     vb_guard_stop();
     vb_engine_destroy(connect->engine);
-    close_adapter(connect);
+    connect_close_adapter(connect);
     vb_timers_free(&connect->paced);
     vb_wrap_fini(&connect->wrap);
     free(connect);

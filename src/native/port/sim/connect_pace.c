@@ -65,7 +65,7 @@ static void emit_cnp(struct vb_connect *connect, const struct vb_qp *qp, struct 
     vb_connect_emit(connect, packet, NULL);
 }
 
-static void send_notice(struct vb_connect *connect, const struct vb_qp *qp)
+static void connect_pace_send_notice(struct vb_connect *connect, const struct vb_qp *qp)
 {
     struct vb_packet packet = {.reason = VB_PACKET_NEW};
 
@@ -87,7 +87,7 @@ static struct vb_hpcc *hpcc_of(const struct vb_qp *qp)
     return place->rate.hpcc;
 }
 
-static void set_window(const struct vb_connect *connect, struct vb_qp *qp)
+static void connect_pace_set_window(const struct vb_connect *connect, struct vb_qp *qp)
 {
     uint32_t mtu = qp->endpoint->path.mtu;
     uint32_t frame = connect->jack->frame - connect->jack->mtu + mtu;
@@ -109,10 +109,11 @@ void vb_connect_trace(struct vb_connect *connect, const struct vb_packet *packet
     if (state->window > 0 || !packet->payload_length || !jack->rate)
         return;
     vb_hpcc_start(state, &jack->congestion->hpcc, (double)jack->rate);
-    set_window(connect, qp);
+    connect_pace_set_window(connect, qp);
 }
 
-static void send_telemetry(struct vb_connect *connect, const struct vb_qp *qp, uint32_t psn)
+static void connect_pace_send_telemetry(struct vb_connect *connect, const struct vb_qp *qp,
+                                        uint32_t psn)
 {
     struct vb_packet packet = {.reason = VB_PACKET_NEW};
 
@@ -124,7 +125,8 @@ static void send_telemetry(struct vb_connect *connect, const struct vb_qp *qp, u
 }
 
 /* As that of flows (host.c). */
-static void take_trail(struct vb_connect *connect, const struct vb_arrival *arrival, bool has_data)
+static void connect_pace_take_trail(struct vb_connect *connect, const struct vb_arrival *arrival,
+                                    bool has_data)
 {
     const struct vb_jack *jack = connect->jack;
     struct vb_qp *qp = vb_engine_find(connect->engine, vb_get24(arrival->bytes + 5));
@@ -135,11 +137,11 @@ static void take_trail(struct vb_connect *connect, const struct vb_arrival *arri
     if (has_data) {
         state->received = *jack->trail;
         if (vb_congestion_is_read_data(arrival->bytes[0]))
-            send_telemetry(connect, qp, vb_get24(arrival->bytes + 9));
+            connect_pace_send_telemetry(connect, qp, vb_get24(arrival->bytes + 9));
     } else if (vb_congestion_brings_telemetry(arrival->bytes[0]) && state->window > 0) {
         vb_hpcc_acknowledged(state, &jack->congestion->hpcc, (double)jack->rate, jack->trail,
                              now_ps(connect));
-        set_window(connect, qp);
+        connect_pace_set_window(connect, qp);
     }
 }
 
@@ -154,7 +156,7 @@ static bool has_payload(const struct vb_arrival *arrival)
            arrival->length > opcode->header_length + bth.pad;
 }
 
-static bool is_marked(const struct vb_arrival *arrival)
+static bool connect_pace_is_marked(const struct vb_arrival *arrival)
 {
     return (arrival->traffic_class & 3) == 3 || (arrival->bytes[4] & 0x80);
 }
@@ -169,10 +171,10 @@ void vb_connect_congested(struct vb_connect *connect, const struct vb_arrival *a
 
     if (jack->congestion->kind == VB_CONGESTION_HPCC) {
         if (jack->trail)
-            take_trail(connect, arrival, has_payload(arrival));
+            connect_pace_take_trail(connect, arrival, has_payload(arrival));
         return;
     }
-    if (!is_notice && !(is_marked(arrival) && has_payload(arrival)))
+    if (!is_notice && !(connect_pace_is_marked(arrival) && has_payload(arrival)))
         return;
     qp = vb_engine_find(connect->engine, vb_get24(arrival->bytes + 5));
     if (!qp || !qp->endpoint)
@@ -182,5 +184,5 @@ void vb_connect_congested(struct vb_connect *connect, const struct vb_arrival *a
         vb_congestion_notice(jack->congestion, &place->rate, qp->endpoint->path.sl,
                              (double)jack->rate, now);
     else if (vb_congestion_tells(jack->congestion, &place->noticed_at, now))
-        send_notice(connect, qp);
+        connect_pace_send_notice(connect, qp);
 }

@@ -45,7 +45,7 @@ void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
 }
 
 /* False: the engine refuses it, which no flow that was taken gives it a reason for. */
-static bool make(struct vb_sim_qp *qp, uint32_t length)
+static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     struct ibv_sge sge = {BASE, length, vb_sim_key()};
@@ -73,7 +73,7 @@ struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
     vb_sim_datagrams_remove(qp);
     message = sim->flow[qp->flow].message;
     length = message < qp->unposted ? message : qp->unposted;
-    if (!make(qp, (uint32_t)length)) {
+    if (!datagrams_make(qp, (uint32_t)length)) {
         sim->world->error = -EINVAL;
         return NULL;
     }
@@ -114,7 +114,8 @@ void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
 
 /* A group's members lose a packet together, and a flooded one has copies that are for nobody: what
  * of them is lost is known at the flow's end. */
-static void lose(struct vb_sim_flow *flow, const struct vb_sim_packet *packet, uint64_t bytes)
+static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_sim_packet *packet,
+                           uint64_t bytes)
 {
     if (!flow->to_group && !(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED))
         flow->lost += bytes;
@@ -144,7 +145,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_pac
     flow = &sim->flow[qp->flow];
     flow->done += accepted;
     flow->finish = sim->world->now;
-    lose(flow, packet, packet->payload - accepted);
+    datagrams_lose(flow, packet, packet->payload - accepted);
     --qp->in_flight;
     vb_sim_unreliable_settle(qp);
 }
@@ -163,7 +164,7 @@ void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *p
 
     if (!qp)
         return;
-    lose(&sim->flow[qp->flow], packet, packet->payload);
+    datagrams_lose(&sim->flow[qp->flow], packet, packet->payload);
     --qp->in_flight;
     vb_sim_unreliable_settle(qp);
 }

@@ -37,7 +37,7 @@ struct vb_dcqcn_config vb_dcqcn_adapter(void)
     };
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b)
+static uint32_t dcqcn_smaller(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -45,7 +45,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 /* Fast recovery, then additive increase, then hyper increase; each halves the way to the target. */
 static void raise_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line)
 {
-    uint32_t both = smaller(state->time_steps, state->byte_steps);
+    uint32_t both = dcqcn_smaller(state->time_steps, state->byte_steps);
     uint32_t either = state->time_steps > state->byte_steps ? state->time_steps : state->byte_steps;
 
     if (both >= config->fast_steps)
@@ -61,8 +61,8 @@ static void raise_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *con
 }
 
 /* What the timers did up to now, in the order of time. */
-static void catch_up(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line,
-                     uint64_t now)
+static void dcqcn_catch_up(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
+                           double line, uint64_t now)
 {
     while (state->alpha_at <= now && state->alpha > 1e-9) {
         state->alpha *= 1 - config->gain;
@@ -77,7 +77,8 @@ static void catch_up(struct vb_dcqcn *state, const struct vb_dcqcn_config *confi
     }
 }
 
-static void restart(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, uint64_t now)
+static void dcqcn_restart(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
+                          uint64_t now)
 {
     state->time_steps = state->byte_steps = 0;
     state->bytes_left = config->raise_bytes;
@@ -85,7 +86,7 @@ static void restart(struct vb_dcqcn *state, const struct vb_dcqcn_config *config
     state->alpha_at = now + config->alpha_interval;
 }
 
-static void cut(struct vb_dcqcn *state, const struct vb_dcqcn_config *config)
+static void dcqcn_cut(struct vb_dcqcn *state, const struct vb_dcqcn_config *config)
 {
     double factor = 1 - state->alpha / 2;
 
@@ -108,14 +109,14 @@ void vb_dcqcn_notice(struct vb_dcqcn *state, const struct vb_dcqcn_config *confi
     }
     if (state->cut_at && now < state->cut_at + config->cut_interval)
         return;
-    catch_up(state, config, line, now);
+    dcqcn_catch_up(state, config, line, now);
     if (state->rate <= 0) {
         state->rate = line;
         state->raised = true;
     }
-    cut(state, config);
+    dcqcn_cut(state, config);
     state->alpha = (1 - config->gain) * state->alpha + config->gain;
-    restart(state, config, now);
+    dcqcn_restart(state, config, now);
     state->cut_at = now ? now : 1;
 }
 
@@ -124,7 +125,7 @@ void vb_dcqcn_sent(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
 {
     if (state->rate <= 0)
         return;
-    catch_up(state, config, line, now);
+    dcqcn_catch_up(state, config, line, now);
     if (bytes < state->bytes_left) {
         state->bytes_left -= bytes;
         return;
@@ -139,6 +140,6 @@ double vb_dcqcn_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *confi
 {
     if (state->rate <= 0)
         return line;
-    catch_up(state, config, line, now);
+    dcqcn_catch_up(state, config, line, now);
     return state->rate > 0 ? state->rate : line;
 }

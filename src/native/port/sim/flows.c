@@ -13,7 +13,7 @@ static const uint64_t BASE = 1 << 20; /* an address, for all requests */
 
 /* ---- taking them in -------------------------------------------------------------------------- */
 
-static enum ibv_qp_type type_of(const struct vb_sim_flow *flow)
+static enum ibv_qp_type flows_type_of(const struct vb_sim_flow *flow)
 {
     return flow->type ? flow->type : IBV_QPT_RC;
 }
@@ -22,26 +22,26 @@ static bool has_opcode(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     if (flow->type == VB_SIM_FLOW_TCP)
         return flow->opcode < VB_TCP_KINDS && sim->config.framing != VB_SIM_INFINIBAND;
-    switch (type_of(flow)) {
+    switch (flows_type_of(flow)) {
     case IBV_QPT_RC:
         return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ ||
                flow->opcode == IBV_WR_SEND;
     case IBV_QPT_UC:
         return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_SEND;
     default:
-        return type_of(flow) == IBV_QPT_UD && flow->opcode == IBV_WR_SEND;
+        return flows_type_of(flow) == IBV_QPT_UD && flow->opcode == IBV_WR_SEND;
     }
 }
 
 static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    return type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
+    return flows_type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
 }
 
 static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     if (flow->to_group || flow->management)
-        if (type_of(flow) != IBV_QPT_UD)
+        if (flows_type_of(flow) != IBV_QPT_UD)
             return false;
     if (flow->to_group)
         return flow->target < sim->groups;
@@ -53,7 +53,7 @@ static bool may_reserve(const struct vb_sim_flow *flow)
 {
     if (flow->type == VB_SIM_FLOW_TCP)
         return !flow->reserve && !flow->buffer;
-    if (flow->buffer && type_of(flow) != IBV_QPT_RC)
+    if (flow->buffer && flows_type_of(flow) != IBV_QPT_RC)
         return false; /* when its packets have arrived is not known */
     return (!flow->reserve && !flow->buffer) ||
            (!flow->to_group && flow->opcode != IBV_WR_RDMA_READ);
@@ -129,7 +129,7 @@ static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
 }
 
-static int reserve(struct vb_sim *sim, uint64_t count)
+static int flows_reserve(struct vb_sim *sim, uint64_t count)
 {
     uint64_t room = sim->flow_room ? sim->flow_room : FIRST_FLOWS;
     struct vb_sim_flow *grown;
@@ -174,7 +174,7 @@ static void sort(struct vb_sim *sim)
 }
 
 /* One event for the next start, whichever flow's it is. */
-static void plan(struct vb_sim *sim)
+static void flows_plan(struct vb_sim *sim)
 {
     uint64_t at;
 
@@ -187,7 +187,7 @@ static void plan(struct vb_sim *sim)
     vb_world_call(sim->world, at, VB_SIM_CALL_FLOWS, 0);
 }
 
-static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
+static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
 {
     struct vb_sim_flow *flow = &sim->flow[sim->flows];
 
@@ -206,7 +206,7 @@ static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .back_level = given->back_level,
         .depth = given->depth ? given->depth : 1,
         .opcode = given->opcode,
-        .type = (uint8_t)type_of(given),
+        .type = (uint8_t)flows_type_of(given),
         .to_group = given->to_group,
         .management = given->management,
         .edge = VB_SIM_NONE,
@@ -215,8 +215,8 @@ static void take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
     ++sim->flows_left;
 }
 
-static int check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                 const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                       const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
 {
     for (*bad = 0; *bad < count; ++*bad) {
         int error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
@@ -265,14 +265,14 @@ int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows
                              const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
 {
     uint64_t first = sim->flows, edges = sim->edges;
-    int error = check(sim, flows, count, after, afters, bad);
+    int error = flows_check(sim, flows, count, after, afters, bad);
 
     if (error)
         return error;
-    if (reserve(sim, count) || vb_sim_after_reserve(sim, afters))
+    if (flows_reserve(sim, count) || vb_sim_after_reserve(sim, afters))
         return -ENOMEM;
     for (uint64_t i = 0; i < count; ++i)
-        take_in(sim, &flows[i]);
+        flows_take_in(sim, &flows[i]);
     vb_sim_after_add(sim, after, afters, (uint32_t)first);
     error = check_starts(sim, first, bad);
     if (error) {
@@ -282,7 +282,7 @@ int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows
     if (count)
         sim->world->is_quiet = false;
     put_in_order(sim, first);
-    plan(sim);
+    flows_plan(sim);
     return sim->world->error;
 }
 
@@ -309,7 +309,7 @@ static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
     }
 }
 
-static void post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
+static void flows_post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
     const struct vb_sim_flow *flow = &sim->flow[number];
     uint64_t length = flow->message < qp->unposted ? flow->message : qp->unposted;
@@ -350,8 +350,8 @@ static uint8_t marks_of(const struct vb_sim_flow *flow)
 }
 
 /* -ENOMEM, with what was made in `*source` and `*target`. */
-static int join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
-                struct vb_sim_qp **target)
+static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
+                      struct vb_sim_qp **target)
 {
     uint32_t depth = flow->type == IBV_QPT_UD ? 0 : flow->depth;
 
@@ -406,7 +406,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         vb_sim_tcp_start(sim, number);
         return;
     }
-    if (join(sim, flow, &source, &target)) {
+    if (flows_join(sim, flow, &source, &target)) {
         fail_to_start(sim, source, target);
         return;
     }
@@ -424,7 +424,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
     }
     vb_engine_attend(vb_sim_qp_host(target)->engine, &target->qp, vb_sim_ns(sim));
     for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
-        post(sim, number, source);
+        flows_post(sim, number, source);
 }
 
 void vb_sim_flows_start(struct vb_sim *sim)
@@ -440,7 +440,7 @@ void vb_sim_flows_start(struct vb_sim *sim)
         ++sim->order_next;
         vb_sim_flow_start(sim, number);
     }
-    plan(sim);
+    flows_plan(sim);
 }
 
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
@@ -515,10 +515,10 @@ static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
         }
     }
     if (qp->unposted)
-        post(sim, number, qp);
+        flows_post(sim, number, qp);
 }
 
-static void complete(struct vb_sim_host *host, const struct vb_cqe *entry)
+static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
 {
     struct vb_sim *sim = host->sim;
     uint32_t number = (uint32_t)entry->wr_id;
@@ -550,7 +550,7 @@ void vb_sim_flows_complete(struct vb_sim_host *host)
         struct vb_cqe entry = sim->cq->ring[sim->completions++ & sim->cq->mask];
 
         atomic_store_explicit(&sim->cq_shared->head, sim->completions, memory_order_relaxed);
-        complete(host, &entry);
+        flows_complete(host, &entry);
     }
     if (VB_UNLIKELY(atomic_load_explicit(&sim->cq_shared->error, memory_order_relaxed)))
         sim->world->error = -EOVERFLOW;

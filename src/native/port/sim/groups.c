@@ -40,7 +40,7 @@ void vb_sim_groups_free(struct vb_sim_host *host)
         munmap(host->groups, sizeof(struct tables));
 }
 
-static int join(struct vb_sim_host *host, uint32_t group)
+static int sim_groups_join(struct vb_sim_host *host, uint32_t group)
 {
     struct vb_sim_qp *qp;
     uint8_t gid[16];
@@ -76,7 +76,7 @@ int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, 
     *group = sim->groups++;
     sim->group_size[*group] = count;
     for (uint32_t i = 0; i < count && !error; ++i)
-        error = join(sim->host[hosts[i]], *group);
+        error = sim_groups_join(sim->host[hosts[i]], *group);
     return error;
 }
 

@@ -15,7 +15,7 @@ enum {
 };
 
 /* Bytes that the packet takes on the wire. */
-static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+static uint32_t host_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
 {
     uint32_t bytes;
 
@@ -32,7 +32,7 @@ static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32
 
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
 {
-    return wire_bytes(framing, headers, payload);
+    return host_wire_bytes(framing, headers, payload);
 }
 
 static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
@@ -50,7 +50,7 @@ static bool sends_datagrams(const struct vb_sim_qp *qp)
     return qp->qp.type == IBV_QPT_UD;
 }
 
-static void hold(struct vb_sim_qp *qp)
+static void host_hold(struct vb_sim_qp *qp)
 {
     if (sends_datagrams(qp))
         vb_sim_datagrams_remove(qp);
@@ -58,7 +58,7 @@ static void hold(struct vb_sim_qp *qp)
         vb_engine_hold(&qp->qp, true);
 }
 
-static void release(struct vb_sim_qp *qp)
+static void host_release(struct vb_sim_qp *qp)
 {
     if (qp->waits_for_lane || qp->waits_for_rate || qp->waits_for_bell)
         return;
@@ -69,10 +69,10 @@ static void release(struct vb_sim_qp *qp)
 }
 
 /* The packets that HPCC lets a connection have under way; READ's data are only paced. */
-static void set_window(struct vb_sim_qp *qp)
+static void host_set_window(struct vb_sim_qp *qp)
 {
     const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
-    uint32_t frame = wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    uint32_t frame = host_wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
 
     qp->qp.endpoint->window =
         vb_hpcc_packets(qp->reaction->rate.hpcc, frame, config->engine.window_bytes / config->mtu);
@@ -100,7 +100,7 @@ static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packe
     if (state->window > 0 || !port)
         return;
     vb_hpcc_start(state, &host->sim->config.congestion.hpcc, (double)port->rate);
-    set_window(qp);
+    host_set_window(qp);
 }
 
 /* The service level of the connection's data. */
@@ -130,7 +130,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     if (rate >= line)
         return;
     qp->waits_for_rate = true;
-    hold(qp);
+    host_hold(qp);
     vb_world_call(sim->world, sim->world->now + (uint64_t)(bytes * 8e12 / rate),
                   VB_SIM_CALL_RATE | qp->generation << VB_SIM_CALL_BITS, qp->slot);
 }
@@ -140,14 +140,14 @@ static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, 
 {
     if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
         return;
-    hold(qp);
+    host_hold(qp);
     qp->waits_for_lane = true;
     qp->lane = (uint8_t)lane;
     qp->next = vb_sim_qp_host(qp)->held;
     vb_sim_qp_host(qp)->held = qp;
 }
 
-static void release_held(struct vb_sim_host *host)
+static void host_release_held(struct vb_sim_host *host)
 {
     struct vb_sim_port *port;
     struct vb_sim_qp **at = &host->held;
@@ -162,18 +162,19 @@ static void release_held(struct vb_sim_host *host)
         }
         *at = qp->next;
         qp->waits_for_lane = false;
-        release(qp);
+        host_release(qp);
     }
 }
 
-static void fill(struct vb_sim_host *host, struct vb_sim_packet *to, const struct vb_packet *from)
+static void host_fill(struct vb_sim_host *host, struct vb_sim_packet *to,
+                      const struct vb_packet *from)
 {
     uint32_t headers = from->header_length + from->pad;
 
     memcpy(to->header, from->header, VB_SIM_HEADER);
     to->header[VB_SIM_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
-    to->bytes = (uint16_t)wire_bytes(host->sim->config.framing, headers, from->payload_length);
+    to->bytes = (uint16_t)host_wire_bytes(host->sim->config.framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
@@ -188,7 +189,7 @@ static void use_bus(struct vb_sim_host *host, uint32_t bytes)
 }
 
 /* False: no memory. */
-static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
+static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
 {
     struct vb_world *world = host->sim->world;
     uint32_t packet = vb_sim_pool_take(&world->pool), bytes, lane;
@@ -200,7 +201,7 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
         return false;
     }
     at = vb_world_packet(world, packet);
-    fill(host, at, made);
+    host_fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
@@ -224,13 +225,13 @@ static bool send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb
     return true;
 }
 
-static bool has_more(const struct vb_sim_host *host)
+static bool host_has_more(const struct vb_sim_host *host)
 {
     return vb_ready_first(&host->engine->replying) || vb_ready_first(&host->engine->requesting) ||
            host->datagrams || vb_sim_tcp_has_more(host);
 }
 
-static void arm(struct vb_sim_host *host)
+static void host_arm(struct vb_sim_host *host)
 {
     uint64_t due = vb_engine_deadline(host->engine);
 
@@ -243,13 +244,13 @@ static void arm(struct vb_sim_host *host)
 }
 
 /* To be asked again when the port is free. */
-static void come_back(struct vb_sim_host *host)
+static void host_come_back(struct vb_sim_host *host)
 {
     struct vb_world *world = host->sim->world;
     struct vb_sim_port *port;
 
     host_line(host, &port);
-    if (!port || (!has_more(host) && !host->held))
+    if (!port || (!host_has_more(host) && !host->held))
         return;
     if (VB_UNLIKELY(host->bus_free_at > world->now)) {
         if (!host->bus_planned)
@@ -279,7 +280,7 @@ static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
 }
 
 /* Whose packet is next: what the engine has, and datagrams, in turns. */
-static struct vb_sim_qp *next_packet(struct vb_sim_host *host)
+static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
 
@@ -290,7 +291,7 @@ static struct vb_sim_qp *next_packet(struct vb_sim_host *host)
     return qp ? qp : vb_sim_datagrams_next(host);
 }
 
-static bool may_send(const struct vb_sim_host *host)
+static bool host_may_send(const struct vb_sim_host *host)
 {
     const struct vb_world *world = host->sim->world;
 
@@ -303,10 +304,10 @@ static void send_in_turns(struct vb_sim_host *host)
     struct vb_sim_qp *qp;
     uint32_t sent;
 
-    while (may_send(host)) {
+    while (host_may_send(host)) {
         host->tcp->was_last = !host->tcp->was_last;
-        if (!host->tcp->was_last && (qp = next_packet(host)) != NULL) {
-            if (!send(host, qp, &host->sim->packet))
+        if (!host->tcp->was_last && (qp = host_next_packet(host)) != NULL) {
+            if (!host_send(host, qp, &host->sim->packet))
                 return;
             continue;
         }
@@ -324,17 +325,17 @@ void vb_sim_host_pump(struct vb_sim_host *host)
     struct vb_sim_qp *qp;
 
     if (host->held)
-        release_held(host);
+        host_release_held(host);
     if (VB_UNLIKELY(host->tcp != NULL))
         send_in_turns(host);
-    while (may_send(host) && (qp = next_packet(host)) != NULL)
-        if (!send(host, qp, &sim->packet))
+    while (host_may_send(host) && (qp = host_next_packet(host)) != NULL)
+        if (!host_send(host, qp, &sim->packet))
             return;
-    come_back(host);
-    arm(host);
+    host_come_back(host);
+    host_arm(host);
 }
 
-static void look(struct vb_sim_qp *qp)
+static void host_look(struct vb_sim_qp *qp)
 {
     struct vb_sim_host *host = vb_sim_qp_host(qp);
 
@@ -357,7 +358,7 @@ static void wait_for_bell(struct vb_sim_qp *qp)
 
     if (qp->waits_for_bell || !sleeps(qp))
         return;
-    hold(qp);
+    host_hold(qp);
     qp->waits_for_bell = true;
     vb_world_call(sim->world, sim->world->now + sim->config.doorbell,
                   VB_SIM_CALL_DOORBELL | qp->generation << VB_SIM_CALL_BITS, qp->slot);
@@ -367,7 +368,7 @@ void vb_sim_ring(struct vb_sim_qp *qp)
 {
     if (VB_UNLIKELY(vb_sim_qp_host(qp)->sim->config.doorbell))
         wait_for_bell(qp);
-    look(qp);
+    host_look(qp);
 }
 
 void vb_sim_kick(struct vb_qp *qp)
@@ -386,7 +387,7 @@ static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *q
 }
 
 /* A CNP of this connection, but for its header; NULL: no memory. */
-static struct vb_sim_packet *make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
+static struct vb_sim_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     struct vb_sim_packet *at;
@@ -398,7 +399,7 @@ static struct vb_sim_packet *make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
     }
     at = vb_world_packet(sim->world, *packet);
     at->payload = 0;
-    at->bytes = (uint16_t)wire_bytes(sim->config.framing, VB_CNP, 0);
+    at->bytes = (uint16_t)host_wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
@@ -413,10 +414,10 @@ static void send_cnp(struct vb_sim_qp *qp, struct vb_sim_packet *at, uint32_t pa
     vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
 }
 
-static void send_notice(struct vb_sim_qp *qp)
+static void host_send_notice(struct vb_sim_qp *qp)
 {
     uint32_t packet;
-    struct vb_sim_packet *at = make_cnp(qp, &packet);
+    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
 
     if (!at)
         return;
@@ -424,10 +425,10 @@ static void send_notice(struct vb_sim_qp *qp)
     send_cnp(qp, at, packet);
 }
 
-static void send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
+static void host_send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
 {
     uint32_t packet;
-    struct vb_sim_packet *at = make_cnp(qp, &packet);
+    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
     struct vb_sim_trail *trail = at ? vb_trail_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
 
     if (!trail)
@@ -438,7 +439,7 @@ static void send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
     send_cnp(qp, at, packet);
 }
 
-static bool is_marked(const struct vb_sim_packet *packet)
+static bool host_is_marked(const struct vb_sim_packet *packet)
 {
     return (packet->level_marks & VB_SIM_CE) || (packet->header[4] & 0x80);
 }
@@ -456,7 +457,7 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
     if (packet->payload && qp->reaction &&
         vb_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
                             host->sim->world->now))
-        send_notice(qp);
+        host_send_notice(qp);
 }
 
 static bool is_notice(const struct vb_sim_packet *packet)
@@ -504,10 +505,10 @@ static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
         return;
     vb_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc, (double)port->rate,
                          trail, sim->world->now);
-    set_window(qp);
+    host_set_window(qp);
 }
 
-static void take_trail(struct vb_sim_host *host, uint32_t packet)
+static void host_take_trail(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
     const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
@@ -525,7 +526,7 @@ static void take_trail(struct vb_sim_host *host, uint32_t packet)
     }
     qp->reaction->rate.hpcc->received = *trail;
     if (vb_congestion_is_read_data(at->header[0]))
-        send_telemetry(qp, vb_get24(at->header + 9));
+        host_send_telemetry(qp, vb_get24(at->header + 9));
 }
 
 /* It was flooded, and is for another host. */
@@ -538,7 +539,7 @@ static void ignore(struct vb_sim *sim, uint32_t packet)
     vb_sim_pool_give(&sim->world->pool, packet);
 }
 
-static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
+static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
     struct vb_sim_host *host = sim->host[number];
     const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
@@ -572,13 +573,13 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
     if (VB_UNLIKELY(sim->world->traces)) {
-        take_trail(host, packet);
+        host_take_trail(host, packet);
         at = vb_world_packet(sim->world, packet); /* an answer may have moved the pool */
     }
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);
-    if (__builtin_expect(is_marked(at), 0))
+    if (__builtin_expect(host_is_marked(at), 0))
         notice_mark(host, at);
     at = vb_world_packet(sim->world, packet); /* a notice may have moved the pool */
     if (__builtin_expect(is_notice(at), 0))
@@ -589,12 +590,12 @@ static void receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 }
 
 /* Until it is through, a packet is the host's, and counted as kept. */
-static void arrive(void *context, uint32_t number, uint32_t packet)
+static void host_arrive(void *context, uint32_t number, uint32_t packet)
 {
     struct vb_sim *sim = context;
 
     if (VB_LIKELY(!sim->config.receive_latency)) {
-        receive(sim, number, packet);
+        host_receive(sim, number, packet);
         return;
     }
     ++sim->world->kept;
@@ -602,7 +603,7 @@ static void arrive(void *context, uint32_t number, uint32_t packet)
                   VB_SIM_CALL_RECEIVED | number << VB_SIM_CALL_BITS, packet);
 }
 
-static void ready(void *context, uint32_t number)
+static void host_ready(void *context, uint32_t number)
 {
     struct vb_sim *sim = context;
 
@@ -612,7 +613,7 @@ static void ready(void *context, uint32_t number)
         vb_sim_jack_ready(sim->host[number]);
 }
 
-static void expire(struct vb_sim *sim, struct vb_sim_host *host)
+static void host_expire(struct vb_sim *sim, struct vb_sim_host *host)
 {
     if (host->timer_at != sim->world->now)
         return; /* an earlier one came in its place */
@@ -629,7 +630,7 @@ static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     if (!qp || qp->generation != generation)
         return;
     qp->waits_for_rate = false;
-    release(qp);
+    host_release(qp);
     vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
@@ -640,7 +641,7 @@ static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     if (!qp || qp->generation != generation)
         return;
     qp->waits_for_bell = false;
-    release(qp);
+    host_release(qp);
     vb_sim_host_pump(vb_sim_qp_host(qp));
 }
 
@@ -684,7 +685,7 @@ static void call(void *context, uint32_t what, uint32_t index)
 
     switch (what & ((1u << VB_SIM_CALL_BITS) - 1)) {
     case VB_SIM_CALL_TIMER:
-        expire(sim, sim->host[index]);
+        host_expire(sim, sim->host[index]);
         break;
     case VB_SIM_CALL_RATE:
         release_rate(sim, index, what >> VB_SIM_CALL_BITS);
@@ -700,7 +701,7 @@ static void call(void *context, uint32_t what, uint32_t index)
         break;
     case VB_SIM_CALL_RECEIVED:
         --sim->world->kept;
-        receive(sim, what >> VB_SIM_CALL_BITS, index);
+        host_receive(sim, what >> VB_SIM_CALL_BITS, index);
         break;
     case VB_SIM_CALL_END:
         end_unreliable(sim, index, what >> VB_SIM_CALL_BITS);
@@ -723,4 +724,4 @@ static void call(void *context, uint32_t what, uint32_t index)
     }
 }
 
-const struct vb_sim_hosts vb_sim_host_calls = {arrive, ready, call, dropped, copied};
+const struct vb_sim_hosts vb_sim_host_calls = {host_arrive, host_ready, call, dropped, copied};

@@ -30,8 +30,8 @@ static bool is_same_way(const struct vb_sim_trail *a, const struct vb_sim_trail 
 }
 
 /* MeasureInflight: of the busiest link, smoothed over a round trip. */
-static void measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
-                    const struct vb_sim_trail *trail)
+static void hpcc_measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
+                         const struct vb_sim_trail *trail)
 {
     double trip = (double)config->base_rtt, most = 0, since = trip;
 
@@ -53,8 +53,8 @@ static void measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
 }
 
 /* ComputeWind. */
-static void follow(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
-                   bool newer)
+static void hpcc_follow(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
+                        bool newer)
 {
     bool cuts = state->used >= config->target || state->stage >= config->stages;
     double most = full(config, line), least = most * LEAST;
@@ -77,9 +77,9 @@ void vb_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *co
     bool newer = trail->sent_at >= state->update_at;
 
     if (is_same_way(trail, &state->last) && trail->hops) {
-        measure(state, config, trail);
+        hpcc_measure(state, config, trail);
         if (state->used > 0)
-            follow(state, config, line, newer);
+            hpcc_follow(state, config, line, newer);
     }
     state->last = *trail;
     if (newer)

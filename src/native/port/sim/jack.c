@@ -26,19 +26,19 @@ struct vb_sim_jack {
     uint32_t polls, arms; /* polls in vain since the CQ was armed; how often one was armed */
 };
 
-static struct vb_sim_jack *of(const struct vb_jack *jack)
+static struct vb_sim_jack *jack_of(const struct vb_jack *jack)
 {
     return (struct vb_sim_jack *)(uintptr_t)jack;
 }
 
 static struct vb_sim_host *host_of(const struct vb_jack *jack)
 {
-    return of(jack)->sim->host[jack->host];
+    return jack_of(jack)->sim->host[jack->host];
 }
 
 static uint32_t port_number(const struct vb_jack *jack)
 {
-    return of(jack)->sim->world->node[host_of(jack)->node].port[0];
+    return jack_of(jack)->sim->world->node[host_of(jack)->node].port[0];
 }
 
 /* NULL: nothing is plugged in. */
@@ -46,7 +46,7 @@ static struct vb_sim_port *port_of(const struct vb_jack *jack)
 {
     uint32_t number = port_number(jack);
 
-    return number == VB_SIM_NONE ? NULL : &of(jack)->sim->world->port[number];
+    return number == VB_SIM_NONE ? NULL : &jack_of(jack)->sim->world->port[number];
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -85,14 +85,14 @@ uint32_t vb_jack_host_of(const uint8_t gid[16])
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static uint64_t now(const struct vb_jack *jack)
+static uint64_t jack_now(const struct vb_jack *jack)
 {
-    return of(jack)->sim->world->now;
+    return jack_of(jack)->sim->world->now;
 }
 
-static int way(const struct vb_jack *jack, uint32_t host)
+static int jack_way(const struct vb_jack *jack, uint32_t host)
 {
-    const struct vb_sim *sim = of(jack)->sim;
+    const struct vb_sim *sim = jack_of(jack)->sim;
     int error;
 
     if (host >= sim->hosts)
@@ -101,9 +101,9 @@ static int way(const struct vb_jack *jack, uint32_t host)
     return error ? error : vb_world_reaches(sim->world, sim->host[host]->node, jack->host);
 }
 
-static bool may_send(const struct vb_jack *jack)
+static bool jack_may_send(const struct vb_jack *jack)
 {
-    return vb_world_may_send(of(jack)->sim->world, host_of(jack)->node);
+    return vb_world_may_send(jack_of(jack)->sim->world, host_of(jack)->node);
 }
 
 static bool is_held_up(const struct vb_jack *jack, uint8_t level)
@@ -132,9 +132,9 @@ static struct vb_letter *letter_for(struct vb_sim *sim, uint32_t packet)
     return sim->letter[packet];
 }
 
-static struct vb_letter *begin(struct vb_jack *jack, uint32_t length)
+static struct vb_letter *jack_begin(struct vb_jack *jack, uint32_t length)
 {
-    struct vb_sim *sim = of(jack)->sim;
+    struct vb_sim *sim = jack_of(jack)->sim;
     struct vb_letter *letter = NULL;
     uint32_t packet = vb_sim_pool_take(&sim->world->pool);
 
@@ -149,13 +149,13 @@ static struct vb_letter *begin(struct vb_jack *jack, uint32_t length)
     }
     letter->length = length;
     letter->leave_at = 0;
-    of(jack)->packet = packet;
+    jack_of(jack)->packet = packet;
     return letter;
 }
 
-static void give_up(struct vb_jack *jack)
+static void jack_give_up(struct vb_jack *jack)
 {
-    vb_sim_pool_give(&of(jack)->sim->world->pool, of(jack)->packet);
+    vb_sim_pool_give(&jack_of(jack)->sim->world->pool, jack_of(jack)->packet);
 }
 
 /* What it takes on the wire with that. */
@@ -178,7 +178,7 @@ static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
 /* Until it leaves, a packet is the host's, and counted as kept. */
 static void dispatch(struct vb_jack *jack, uint32_t packet, uint64_t at)
 {
-    struct vb_world *world = of(jack)->sim->world;
+    struct vb_world *world = jack_of(jack)->sim->world;
 
     if (VB_LIKELY(at <= world->now)) {
         vb_world_send(world, host_of(jack)->node, packet);
@@ -197,9 +197,9 @@ void vb_sim_letter_leaves(struct vb_sim_host *host, uint32_t packet)
 /* What switches look at, and captures of headers. */
 static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
 {
-    struct vb_sim *sim = of(jack)->sim;
-    struct vb_sim_packet *at = vb_world_packet(sim->world, of(jack)->packet);
-    const struct vb_letter *letter = sim->letter[of(jack)->packet];
+    struct vb_sim *sim = jack_of(jack)->sim;
+    struct vb_sim_packet *at = vb_world_packet(sim->world, jack_of(jack)->packet);
+    const struct vb_letter *letter = sim->letter[jack_of(jack)->packet];
     uint32_t headers = letter->length - letter->payload;
     uint32_t seen = headers < VB_SIM_HEADER ? headers : VB_SIM_HEADER;
     uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, letter->payload) +
@@ -215,34 +215,34 @@ static uint32_t send_to(struct vb_jack *jack, uint16_t target, uint8_t marks)
     at->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((letter->level & 15) << 4 | marks);
     if (VB_UNLIKELY(letter->telemetry))
-        bytes = add_telemetry(sim, of(jack)->packet);
-    dispatch(jack, of(jack)->packet, letter->leave_at);
+        bytes = add_telemetry(sim, jack_of(jack)->packet);
+    dispatch(jack, jack_of(jack)->packet, letter->leave_at);
     return bytes;
 }
 
-static uint32_t send(struct vb_jack *jack, uint32_t host)
+static uint32_t jack_send(struct vb_jack *jack, uint32_t host)
 {
     return send_to(jack, (uint16_t)host, 0);
 }
 
-static uint32_t send_to_group(struct vb_jack *jack, const uint8_t gid[16])
+static uint32_t jack_send_to_group(struct vb_jack *jack, const uint8_t gid[16])
 {
-    return send_to(jack, vb_sim_meeting_number(of(jack)->sim, gid), VB_SIM_TO_GROUP);
+    return send_to(jack, vb_sim_meeting_number(jack_of(jack)->sim, gid), VB_SIM_TO_GROUP);
 }
 
-static int join(struct vb_jack *jack, const uint8_t gid[16])
+static int jack_join(struct vb_jack *jack, const uint8_t gid[16])
 {
-    return vb_sim_meeting_join(of(jack)->sim, gid, jack->host);
+    return vb_sim_meeting_join(jack_of(jack)->sim, gid, jack->host);
 }
 
-static void leave(struct vb_jack *jack, const uint8_t gid[16])
+static void jack_leave(struct vb_jack *jack, const uint8_t gid[16])
 {
-    vb_sim_meeting_leave(of(jack)->sim, gid, jack->host);
+    vb_sim_meeting_leave(jack_of(jack)->sim, gid, jack->host);
 }
 
-static void come_back(struct vb_jack *jack)
+static void jack_come_back(struct vb_jack *jack)
 {
-    struct vb_sim *sim = of(jack)->sim;
+    struct vb_sim *sim = jack_of(jack)->sim;
     struct vb_sim_host *host = host_of(jack);
     const struct vb_sim_port *port = port_of(jack);
 
@@ -260,12 +260,12 @@ static void come_back(struct vb_jack *jack)
 
 static void expire_at(struct vb_jack *jack, uint64_t at)
 {
-    struct vb_world *world = of(jack)->sim->world;
+    struct vb_world *world = jack_of(jack)->sim->world;
 
-    if (at >= of(jack)->expire_at)
+    if (at >= jack_of(jack)->expire_at)
         return;
-    of(jack)->expire_at = at > world->now ? at : world->now;
-    vb_world_call(world, of(jack)->expire_at, VB_SIM_CALL_JACK, jack->host);
+    jack_of(jack)->expire_at = at > world->now ? at : world->now;
+    vb_world_call(world, jack_of(jack)->expire_at, VB_SIM_CALL_JACK, jack->host);
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -313,7 +313,7 @@ void vb_sim_jack_ready(struct vb_sim_host *host)
 
 void vb_sim_jack_expire(struct vb_sim_host *host)
 {
-    struct vb_sim_jack *jack = of(host->jack);
+    struct vb_sim_jack *jack = jack_of(host->jack);
     const struct vb_plug *plug = jack->jack.plug;
 
     if (jack->expire_at != host->sim->world->now)
@@ -337,9 +337,9 @@ void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy)
 /* ---- programs and time ----------------------------------------------------------------------- */
 
 /* A descriptor may be named twice: who reads finds nothing the second time. */
-static void told(struct vb_jack *jack, int fd)
+static void jack_told(struct vb_jack *jack, int fd)
 {
-    struct vb_sim *sim = of(jack)->sim;
+    struct vb_sim *sim = jack_of(jack)->sim;
 
     if (sim->told && sim->told_fd[sim->told - 1] == fd)
         return;
@@ -372,12 +372,12 @@ uint32_t vb_sim_take_told(struct vb_sim *sim, int *fd, uint32_t room)
     return count;
 }
 
-static int step(struct vb_jack *jack, uint64_t until)
+static int jack_step(struct vb_jack *jack, uint64_t until)
 {
-    struct vb_world *world = of(jack)->sim->world;
+    struct vb_world *world = jack_of(jack)->sim->world;
     int why;
 
-    of(jack)->polls = 0;
+    jack_of(jack)->polls = 0;
     if (until == VB_SIM_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_SIM_NEVER itself a run ends before the last timers. */
@@ -394,9 +394,9 @@ static int step(struct vb_jack *jack, uint64_t until)
 }
 
 /* Each host's polls count by themselves: whoever else polls between them, they were in vain. */
-static struct vb_sim_jack *look(struct vb_jack *jack)
+static struct vb_sim_jack *jack_look(struct vb_jack *jack)
 {
-    struct vb_sim_jack *own = of(jack);
+    struct vb_sim_jack *own = jack_of(jack);
 
     if (own->looked_at != own->sim->world->now)
         own->polls = own->arms = 0;
@@ -406,19 +406,19 @@ static struct vb_sim_jack *look(struct vb_jack *jack)
 
 static void polled(struct vb_jack *jack)
 {
-    struct vb_sim_jack *own = look(jack);
+    struct vb_sim_jack *own = jack_look(jack);
 
     if (++own->polls < own->sim->patience)
         return;
-    step(jack, VB_SIM_NEVER);
+    jack_step(jack, VB_SIM_NEVER);
     own->polls = own->sim->patience; /* from here on each poll is an event */
     own->looked_at = own->sim->world->now;
 }
 
 /* Who arms again and again, and does not sleep, is polling nevertheless. */
-static void armed(struct vb_jack *jack)
+static void jack_armed(struct vb_jack *jack)
 {
-    struct vb_sim_jack *own = look(jack);
+    struct vb_sim_jack *own = jack_look(jack);
 
     if (own->arms / ARMS >= own->sim->patience)
         return;
@@ -431,7 +431,7 @@ void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls)
     sim->patience = polls;
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->jack)
-            of(sim->host[i]->jack)->looked_at = VB_SIM_NEVER;
+            jack_of(sim->host[i]->jack)->looked_at = VB_SIM_NEVER;
 }
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
@@ -451,22 +451,22 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 /* ---- making them ----------------------------------------------------------------------------- */
 
 static const struct vb_jack_calls calls = {
-    .now = now,
-    .way = way,
-    .may_send = may_send,
+    .now = jack_now,
+    .way = jack_way,
+    .may_send = jack_may_send,
     .is_held_up = is_held_up,
-    .begin = begin,
-    .send = send,
-    .send_to_group = send_to_group,
-    .join = join,
-    .leave = leave,
-    .give_up = give_up,
-    .come_back = come_back,
+    .begin = jack_begin,
+    .send = jack_send,
+    .send_to_group = jack_send_to_group,
+    .join = jack_join,
+    .leave = jack_leave,
+    .give_up = jack_give_up,
+    .come_back = jack_come_back,
     .expire_at = expire_at,
-    .told = told,
+    .told = jack_told,
     .polled = polled,
-    .armed = armed,
-    .step = step,
+    .armed = jack_armed,
+    .step = jack_step,
 };
 
 static uint32_t frame_bytes(const struct vb_sim *sim)
@@ -474,7 +474,7 @@ static uint32_t frame_bytes(const struct vb_sim *sim)
     return vb_sim_wire_bytes(sim->config.framing, VB_BTH, sim->config.mtu) + VB_HPCC_BYTES;
 }
 
-static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
+static struct vb_jack *jack_make(struct vb_sim *sim, uint32_t number)
 {
     struct vb_sim_jack *made = calloc(1, sizeof(*made));
 
@@ -496,7 +496,7 @@ static struct vb_jack *make(struct vb_sim *sim, uint32_t number)
 
 struct vb_jack *vb_sim_jack(struct vb_sim *sim, uint32_t host)
 {
-    struct vb_jack *jack = sim->host[host]->jack ? sim->host[host]->jack : make(sim, host);
+    struct vb_jack *jack = sim->host[host]->jack ? sim->host[host]->jack : jack_make(sim, host);
     const struct vb_sim_port *port = jack ? port_of(jack) : NULL;
 
     if (port)
@@ -507,7 +507,7 @@ struct vb_jack *vb_sim_jack(struct vb_sim *sim, uint32_t host)
 void vb_sim_jacks_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->hosts; ++i)
-        free(sim->host[i]->jack ? of(sim->host[i]->jack) : NULL);
+        free(sim->host[i]->jack ? jack_of(sim->host[i]->jack) : NULL);
     for (uint32_t i = 0; i < sim->letters; ++i)
         free(sim->letter[i]);
     free(sim->letter);

@@ -198,7 +198,7 @@ static int grow_table(struct vb_adapter *adapter)
 }
 
 /* The upper bits of a number change with each queue pair (vb_engine_find knows the lower ones). */
-static int take_number(struct vb_sim_host *host, struct vb_qp *qp)
+static int light_take_number(struct vb_sim_host *host, struct vb_qp *qp)
 {
     struct vb_adapter *adapter = &host->adapter;
 
@@ -213,7 +213,7 @@ static int take_number(struct vb_sim_host *host, struct vb_qp *qp)
     return 0;
 }
 
-static int take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
+static int light_take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
 {
     if (!sim->free_slots && sim->slots == sim->slot_room) {
         uint32_t room = sim->slot_room ? 2 * sim->slot_room : FIRST_SLOTS;
@@ -313,7 +313,7 @@ static void lay_queue(struct vb_qp *qp, uint32_t depth, void *room)
         qp->sq[i].sge = &sge[i];
 }
 
-static void free_qp(struct vb_sim_qp *qp)
+static void light_free_qp(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
 
@@ -347,13 +347,13 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     fill_qp(made, host, type);
     if (places)
         lay_queue(&made->qp, places, room + parts.queue);
-    if (lay_reaction(host->sim, made, room + parts.reaction) || take_slot(host->sim, made)) {
-        free_qp(made);
+    if (lay_reaction(host->sim, made, room + parts.reaction) || light_take_slot(host->sim, made)) {
+        light_free_qp(made);
         return -ENOMEM;
     }
-    if (take_number(host, &made->qp)) {
+    if (light_take_number(host, &made->qp)) {
         leave_slot(made);
-        free_qp(made);
+        light_free_qp(made);
         return -ENOMEM;
     }
     made->shared.qp_num = made->qp.number;
@@ -418,12 +418,12 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
     host->adapter.qps[qp->qp.index] = NULL;
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
     leave_slot(qp);
-    free_qp(qp);
+    light_free_qp(qp);
 }
 
 /* ---- the port's calls ------------------------------------------------------------------------ */
 
-static void nothing(struct vb_qp *qp)
+static void light_nothing(struct vb_qp *qp)
 {
     (void)qp;
 }
@@ -451,7 +451,7 @@ static int refuse_number(struct vb_adapter *adapter, uint32_t index, uint32_t *q
 const struct vb_port vb_sim_port_calls = {
     .number = refuse_number,
     .connect = refuse_connect,
-    .disconnect = nothing,
-    .attend = nothing,
+    .disconnect = light_nothing,
+    .attend = light_nothing,
     .progress = no_progress,
 };

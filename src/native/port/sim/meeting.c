@@ -15,7 +15,7 @@ struct vb_sim_meeting {
     uint32_t count, room;
 };
 
-static struct vb_sim_meeting *find(const struct vb_sim *sim, const uint8_t gid[16])
+static struct vb_sim_meeting *meeting_find(const struct vb_sim *sim, const uint8_t gid[16])
 {
     for (uint32_t i = 0; i < sim->meetings; ++i)
         if (sim->meeting[i].count && memcmp(sim->meeting[i].gid, gid, 16) == 0)
@@ -24,7 +24,7 @@ static struct vb_sim_meeting *find(const struct vb_sim *sim, const uint8_t gid[1
 }
 
 /* NULL: there are too many, or no memory. */
-static struct vb_sim_meeting *make(struct vb_sim *sim, const uint8_t gid[16])
+static struct vb_sim_meeting *meeting_make(struct vb_sim *sim, const uint8_t gid[16])
 {
     struct vb_sim_meeting *found = NULL;
 
@@ -42,7 +42,7 @@ static struct vb_sim_meeting *make(struct vb_sim *sim, const uint8_t gid[16])
     return found;
 }
 
-static uint32_t place_of(const struct vb_sim_meeting *meeting, uint32_t node)
+static uint32_t meeting_place_of(const struct vb_sim_meeting *meeting, uint32_t node)
 {
     uint32_t i = 0;
 
@@ -51,7 +51,7 @@ static uint32_t place_of(const struct vb_sim_meeting *meeting, uint32_t node)
     return i;
 }
 
-static int add(struct vb_sim_meeting *meeting, uint32_t node)
+static int meeting_add(struct vb_sim_meeting *meeting, uint32_t node)
 {
     if (meeting->count == meeting->room) {
         uint32_t room = meeting->room ? 2 * meeting->room : 4;
@@ -66,27 +66,28 @@ static int add(struct vb_sim_meeting *meeting, uint32_t node)
     return 0;
 }
 
-static uint32_t number_of(const struct vb_sim *sim, const struct vb_sim_meeting *meeting)
+static uint32_t meeting_number_of(const struct vb_sim *sim, const struct vb_sim_meeting *meeting)
 {
     return VB_MAX_GROUPS + (uint32_t)(meeting - sim->meeting);
 }
 
 static int set_tables(struct vb_sim *sim, const struct vb_sim_meeting *meeting)
 {
-    return vb_world_set_tree(sim->world, number_of(sim, meeting), meeting->member, meeting->count);
+    return vb_world_set_tree(sim->world, meeting_number_of(sim, meeting), meeting->member,
+                             meeting->count);
 }
 
 int vb_sim_meeting_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
-    struct vb_sim_meeting *meeting = find(sim, gid);
+    struct vb_sim_meeting *meeting = meeting_find(sim, gid);
     uint32_t node = sim->host[host]->node;
     int error;
 
-    if (meeting && place_of(meeting, node) != meeting->count)
+    if (meeting && meeting_place_of(meeting, node) != meeting->count)
         return 0;
     if (!meeting)
-        meeting = make(sim, gid);
-    error = meeting ? add(meeting, node) : -ENOMEM;
+        meeting = meeting_make(sim, gid);
+    error = meeting ? meeting_add(meeting, node) : -ENOMEM;
     if (error)
         return error;
     error = set_tables(sim, meeting);
@@ -97,10 +98,10 @@ int vb_sim_meeting_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host
 
 void vb_sim_meeting_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
-    struct vb_sim_meeting *meeting = find(sim, gid);
+    struct vb_sim_meeting *meeting = meeting_find(sim, gid);
     uint32_t place, count = meeting ? meeting->count : 0;
 
-    place = meeting ? place_of(meeting, sim->host[host]->node) : 0;
+    place = meeting ? meeting_place_of(meeting, sim->host[host]->node) : 0;
     if (place == count)
         return;
     /* In their order: the first is where the tree begins. */
@@ -113,9 +114,9 @@ void vb_sim_meeting_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t ho
 
 uint16_t vb_sim_meeting_number(const struct vb_sim *sim, const uint8_t gid[16])
 {
-    const struct vb_sim_meeting *meeting = find(sim, gid);
+    const struct vb_sim_meeting *meeting = meeting_find(sim, gid);
 
-    return meeting ? (uint16_t)number_of(sim, meeting) : UINT16_MAX;
+    return meeting ? (uint16_t)meeting_number_of(sim, meeting) : UINT16_MAX;
 }
 
 void vb_sim_meetings_free(struct vb_sim *sim)

@@ -24,7 +24,7 @@ static size_t lines_of(size_t bytes)
     return (bytes + VB_LINE - 1) / VB_LINE;
 }
 
-static void *allocate(size_t bytes)
+static void *store_allocate(size_t bytes)
 {
     void *made = NULL;
 
@@ -33,7 +33,7 @@ static void *allocate(size_t bytes)
 
 static int add_block(struct vb_store *store)
 {
-    struct piece *block = allocate(BLOCK);
+    struct piece *block = store_allocate(BLOCK);
 
     if (!block)
         return -1;
@@ -45,7 +45,7 @@ static int add_block(struct vb_store *store)
 }
 
 /* What is left of a block is less than a piece, and lost. */
-static void *cut(struct vb_store *store, size_t bytes)
+static void *store_cut(struct vb_store *store, size_t bytes)
 {
     uint8_t *piece;
 
@@ -63,12 +63,12 @@ void *vb_store_take(struct vb_store *store, size_t bytes)
     struct piece *taken;
 
     if (lines > LINES_MOST) {
-        taken = allocate(bytes);
+        taken = store_allocate(bytes);
     } else if (store->free[lines]) {
         taken = store->free[lines];
         store->free[lines] = taken->next;
     } else {
-        taken = cut(store, lines * VB_LINE);
+        taken = store_cut(store, lines * VB_LINE);
     }
     return taken ? memset(taken, 0, bytes) : NULL;
 }

@@ -26,7 +26,7 @@ static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static int take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
+static int tcp_take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
 {
     if (!sim->free_connections && sim->connections == sim->connection_room) {
         uint32_t room = sim->connection_room ? 2 * sim->connection_room : FIRST_SLOTS;
@@ -50,7 +50,8 @@ static int take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
 }
 
 /* NULL: it is gone. */
-static struct vb_sim_connection *find(const struct vb_sim *sim, uint32_t slot, uint32_t generation)
+static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slot,
+                                          uint32_t generation)
 {
     struct vb_sim_connection *found = slot < sim->connections ? sim->connection[slot] : NULL;
 
@@ -60,7 +61,7 @@ static struct vb_sim_connection *find(const struct vb_sim *sim, uint32_t slot, u
 static struct vb_sim_connection *find_of(const struct vb_sim *sim,
                                          const struct vb_sim_packet *packet)
 {
-    return find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
+    return tcp_find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
 }
 
 uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet)
@@ -144,7 +145,7 @@ static bool is_open(const struct vb_sim_host *host, uint32_t level)
 }
 
 /* NULL: none may send. */
-static struct vb_sim_connection *take_turn(struct vb_sim_host *host)
+static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
 {
     struct vb_sim_tcp_host *turns = host->tcp;
 
@@ -161,7 +162,7 @@ static struct vb_sim_connection *take_turn(struct vb_sim_host *host)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
+static uint32_t tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
 {
     uint32_t bytes = ETHERNET_BYTES + options + payload;
 
@@ -170,8 +171,9 @@ static uint32_t wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32
     return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
 }
 
-static struct vb_sim_packet *make(struct vb_sim *sim, const struct vb_sim_connection *connection,
-                                  uint64_t number, uint32_t flags, uint32_t *packet)
+static struct vb_sim_packet *tcp_make(struct vb_sim *sim,
+                                      const struct vb_sim_connection *connection, uint64_t number,
+                                      uint32_t flags, uint32_t *packet)
 {
     struct vb_sim_packet *made;
 
@@ -196,14 +198,14 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
                          const struct vb_tcp_segment *segment)
 {
     uint32_t flags = (segment->last ? IS_LAST : 0) | (segment->reduced ? IS_REDUCED : 0), packet;
-    struct vb_sim_packet *made = make(sim, connection, segment->number, flags, &packet);
+    struct vb_sim_packet *made = tcp_make(sim, connection, segment->number, flags, &packet);
 
     if (!made)
         return;
     made->source = connection->source;
     made->target = connection->target;
     made->payload = (uint16_t)segment->length;
-    made->bytes = (uint16_t)wire_bytes(sim->config.framing, 0, segment->length);
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, 0, segment->length);
     sim->flow[connection->flow].resent += segment->again;
     vb_world_send(sim->world, sim->host[connection->source]->node, packet);
 }
@@ -213,7 +215,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
 {
     uint32_t flags = IS_ACK | (ack->echo ? HAS_ECHO : 0) | (uint32_t)ack->blocks << BLOCKS_SHIFT;
     uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
-    struct vb_sim_packet *made = make(sim, connection, ack->next, flags, &packet);
+    struct vb_sim_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
 
     if (!made)
         return;
@@ -226,12 +228,12 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     made->source = connection->target;
     made->target = connection->source;
     made->payload = 0;
-    made->bytes = (uint16_t)wire_bytes(sim->config.framing, options, 0);
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, options, 0);
     vb_world_send(sim->world, sim->host[connection->target]->node, packet);
 }
 
 /* One event for both ends; it may come too early, and never too late. */
-static void plan(struct vb_sim *sim, struct vb_sim_connection *connection)
+static void tcp_plan(struct vb_sim *sim, struct vb_sim_connection *connection)
 {
     uint64_t due = connection->sender.deadline;
 
@@ -250,7 +252,7 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
     struct vb_sim_connection *connection;
     struct vb_tcp_segment segment;
 
-    while ((connection = take_turn(host)) != NULL) {
+    while ((connection = tcp_take_turn(host)) != NULL) {
         struct vb_tcp_sender *sender = &connection->sender;
 
         if (!vb_tcp_sender_has_more(sender, config_of(sim)))
@@ -262,7 +264,7 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
         send_segment(sim, connection, &segment);
         if (vb_tcp_sender_has_more(sender, config_of(sim)))
             add_turn(host, connection);
-        plan(sim, connection);
+        tcp_plan(sim, connection);
         return segment.length;
     }
     return 0;
@@ -284,7 +286,7 @@ enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
 /* A full segment's time on the slowest link of the way, unless it is given; 0: no jitter. */
 static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    uint64_t bits = 8ull * wire_bytes(sim->config.framing, 0, config_of(sim)->mss), rate;
+    uint64_t bits = 8ull * tcp_wire_bytes(sim->config.framing, 0, config_of(sim)->mss), rate;
 
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
@@ -362,7 +364,7 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_connection *made = calloc(1, sizeof(*made));
 
-    if (!made || open_host(sim->host[flow->source]) || take_slot(sim, made)) {
+    if (!made || open_host(sim->host[flow->source]) || tcp_take_slot(sim, made)) {
         free(made);
         sim->world->error = -ENOMEM;
         return;
@@ -386,7 +388,8 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     vb_sim_host_pump(sim->host[flow->source]);
 }
 
-static void end(struct vb_sim *sim, struct vb_sim_connection *connection, enum vb_flow_state state)
+static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
+                    enum vb_flow_state state)
 {
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
 
@@ -445,7 +448,7 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
         vb_sim_after_release(sim, flow);
     for (int i = 0; i < acks; ++i)
         send_ack(sim, connection, &ack[i]);
-    plan(sim, connection);
+    tcp_plan(sim, connection);
 }
 
 struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet)
@@ -475,12 +478,12 @@ static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
     vb_tcp_sender_acked(sender, config_of(sim), &ack, sim->world->now);
     flow->done = vb_tcp_sender_done(sender, config_of(sim));
     if (vb_tcp_sender_is_done(sender)) {
-        end(sim, connection, VB_FLOW_DONE);
+        tcp_end(sim, connection, VB_FLOW_DONE);
         return;
     }
     if (vb_tcp_sender_has_more(sender, config_of(sim)))
         add_turn(sim->host[connection->source], connection);
-    plan(sim, connection);
+    tcp_plan(sim, connection);
 }
 
 static void tcp_look_later(struct vb_sim_host *host, struct vb_sim_connection *connection,
@@ -520,7 +523,7 @@ void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
 
 void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
 {
-    struct vb_sim_connection *connection = find(sim, slot, generation);
+    struct vb_sim_connection *connection = tcp_find(sim, slot, generation);
     uint64_t now = sim->world->now;
     struct vb_tcp_ack ack;
 
@@ -536,12 +539,12 @@ void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     if (connection->sender.deadline <= now) {
         if (!vb_tcp_sender_expire(&connection->sender, config_of(sim), now)) {
             sim->flow[connection->flow].status = IBV_WC_RETRY_EXC_ERR;
-            end(sim, connection, VB_FLOW_FAILED);
+            tcp_end(sim, connection, VB_FLOW_FAILED);
             return;
         }
         sim->flow[connection->flow].timeouts = connection->sender.timeouts;
         add_turn(sim->host[connection->source], connection);
     }
-    plan(sim, connection);
+    tcp_plan(sim, connection);
     vb_sim_host_pump(sim->host[connection->source]);
 }

@@ -39,7 +39,7 @@ static uint16_t checksum(uint32_t sum)
     return (uint16_t)~sum;
 }
 
-static uint32_t address(uint32_t host)
+static uint32_t tcp_frame_address(uint32_t host)
 {
     uint8_t gid[16];
 
@@ -48,10 +48,10 @@ static uint32_t address(uint32_t host)
 }
 
 /* A locally administered address, made of the host's. */
-static void write_mac(uint8_t *mac, uint32_t host)
+static void tcp_frame_write_mac(uint8_t *mac, uint32_t host)
 {
     vb_put16(mac, 0x0200);
-    vb_put32(mac + 2, address(host));
+    vb_put32(mac + 2, tcp_frame_address(host));
 }
 
 static uint8_t traffic_class(const struct vb_sim_packet *packet, bool has_ecn)
@@ -75,20 +75,20 @@ static void write_ip(uint8_t *ip, const struct vb_sim_packet *packet, uint8_t cl
     vb_put16(ip + 6, 0x4000); /* DF; so the identification may be 0 (RFC 6864) */
     ip[8] = hops ? hops : HOPS;
     ip[9] = PROTOCOL_TCP;
-    vb_put32(ip + 12, address(packet->source));
-    vb_put32(ip + 16, address(packet->target));
+    vb_put32(ip + 12, tcp_frame_address(packet->source));
+    vb_put32(ip + 16, tcp_frame_address(packet->target));
     vb_put16(ip + 10, checksum(sum_of(ip, IPV4)));
 }
 
 /* The byte with which a segment begins, or the stream ends. */
-static uint32_t number_of(const struct vb_sim_tcp_stream *stream, uint64_t segment)
+static uint32_t tcp_frame_number_of(const struct vb_sim_tcp_stream *stream, uint64_t segment)
 {
     uint64_t byte = segment * stream->mss;
 
     return (uint32_t)(FIRST + (byte < stream->bytes ? byte : stream->bytes));
 }
 
-static uint16_t window_of(const struct vb_sim_tcp_stream *stream)
+static uint16_t tcp_frame_window_of(const struct vb_sim_tcp_stream *stream)
 {
     uint64_t window = stream->window;
 
@@ -120,8 +120,8 @@ static uint32_t write_blocks(uint8_t *at, const struct vb_sim_tcp_stream *stream
     for (uint32_t i = 0; i < ack->blocks; ++i) {
         uint8_t *block = at + 4 + (size_t)i * BLOCK_BYTES;
 
-        vb_put32(block, number_of(stream, ack->block[i].begin));
-        vb_put32(block + 4, number_of(stream, ack->block[i].end));
+        vb_put32(block, tcp_frame_number_of(stream, ack->block[i].begin));
+        vb_put32(block + 4, tcp_frame_number_of(stream, ack->block[i].end));
     }
     return 2u + length;
 }
@@ -133,7 +133,7 @@ static uint32_t write_ack(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
     struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
 
     vb_put32(tcp + 4, FIRST);
-    vb_put32(tcp + 8, number_of(stream, ack.next));
+    vb_put32(tcp + 8, tcp_frame_number_of(stream, ack.next));
     tcp[13] = (uint8_t)(FLAG_ACK | (ack.echo ? FLAG_ECE : 0));
     return TCP + write_blocks(tcp + TCP, stream, &ack);
 }
@@ -143,7 +143,7 @@ static uint32_t write_segment(uint8_t *tcp, const struct vb_sim_tcp_stream *stre
 {
     struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
 
-    vb_put32(tcp + 4, number_of(stream, segment.number));
+    vb_put32(tcp + 4, tcp_frame_number_of(stream, segment.number));
     vb_put32(tcp + 8, FIRST);
     tcp[13] =
         (uint8_t)(FLAG_ACK | (segment.last ? FLAG_PSH : 0) | (segment.reduced ? FLAG_CWR : 0));
@@ -160,7 +160,7 @@ static uint32_t write_tcp(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
     length = vb_sim_tcp_is_ack(packet) ? write_ack(tcp, stream, packet)
                                        : write_segment(tcp, stream, packet);
     tcp[12] = (uint8_t)(length / 4 << 4);
-    vb_put16(tcp + 14, window_of(stream));
+    vb_put16(tcp + 14, tcp_frame_window_of(stream));
     return length;
 }
 
@@ -172,8 +172,8 @@ uint32_t vb_sim_tcp_write_front(uint8_t at[VB_SIM_TCP_FRONT],
     uint32_t front = write_tcp(tcp, stream, packet), length = front + packet->payload;
     uint32_t sum = sum_of(tcp, front) + PROTOCOL_TCP + length; /* zeros add nothing */
 
-    write_mac(at, packet->target);
-    write_mac(at + 6, packet->source);
+    tcp_frame_write_mac(at, packet->target);
+    tcp_frame_write_mac(at + 6, packet->source);
     vb_put16(at + 12, 0x0800);
     write_ip(ip, packet, traffic_class(packet, stream->has_ecn), IPV4 + length);
     vb_put16(tcp + 16, checksum(sum + sum_of(ip + 12, 8)) ^ stream->damage);

@@ -190,7 +190,7 @@ void vb_capture_bytes(struct vb_capture *capture, const struct vb_capture_bytes 
 
 /* ---- packets ---- */
 
-static const char *join(char *words, size_t size, const char *first, const char *second)
+static const char *capture_join(char *words, size_t size, const char *first, const char *second)
 {
     if (!first || !second || !*second)
         return first && *first ? first : second;
@@ -235,8 +235,9 @@ void vb_capture_outgoing(struct vb_capture *capture, const struct vb_packet *pac
     pthread_mutex_unlock(&capture->mutex);
     if (!has_reason)
         has_reason = vb_comment_nak(packet->header, packet->header_length, reason, sizeof(reason));
-    number = vb_capture_frame(capture, frame, VB_WRAP_OUT,
-                              join(words, sizeof(words), has_reason ? reason : NULL, note), now);
+    number =
+        vb_capture_frame(capture, frame, VB_WRAP_OUT,
+                         capture_join(words, sizeof(words), has_reason ? reason : NULL, note), now);
     pthread_mutex_lock(&capture->mutex);
     vb_capture_note_sent(capture->sent, packet, number);
     pthread_mutex_unlock(&capture->mutex);
@@ -261,6 +262,6 @@ void vb_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arr
     vb_frame_add(&frame, arrival->bytes, arrival->length);
     vb_frame_add(&frame, NULL, arrival->virtual_payload);
     if (vb_comment_nak(arrival->bytes, arrival->length, nak, sizeof(nak)))
-        note = join(words, sizeof(words), nak, note);
+        note = capture_join(words, sizeof(words), nak, note);
     vb_capture_frame(capture, &frame, VB_WRAP_IN, note, now);
 }

@@ -25,7 +25,7 @@ static const char *vb_packet_reason_text(enum vb_packet_reason reason)
 
 /* ---- what was sent --------------------------------------------------------------------------- */
 
-static bool is_reliable(const struct vb_packet *packet)
+static bool capture_comment_is_reliable(const struct vb_packet *packet)
 {
     uint8_t transport = packet->header[0] & VB_TRANSPORT_MASK;
 
@@ -40,7 +40,7 @@ static uint32_t key_of(const struct vb_packet *packet)
     return vb_bth_read(packet->header).psn | (uint32_t)is_response << 24;
 }
 
-static uint32_t place_of(const struct vb_packet *packet)
+static uint32_t capture_comment_place_of(const struct vb_packet *packet)
 {
     return (key_of(packet) + (key_of(packet) >> 24) * (VB_CAPTURE_SENT / 2) +
             packet->qp_num * 0x9e3779b1u) %
@@ -55,9 +55,9 @@ static bool is_of(const struct vb_capture_sent *sent, const struct vb_packet *pa
 void vb_capture_note_sent(struct vb_capture_sent sent[VB_CAPTURE_SENT],
                           const struct vb_packet *packet, uint32_t frame)
 {
-    struct vb_capture_sent *at = &sent[place_of(packet)];
+    struct vb_capture_sent *at = &sent[capture_comment_place_of(packet)];
 
-    if (!is_reliable(packet) || !frame)
+    if (!capture_comment_is_reliable(packet) || !frame)
         return;
     if (packet->reason == VB_PACKET_NEW)
         *at = (struct vb_capture_sent){packet->qp_num, key_of(packet), frame, 1};
@@ -78,7 +78,7 @@ bool vb_comment_again(const struct vb_capture_sent sent[VB_CAPTURE_SENT],
         [VB_PACKET_PROBE] = ": PSN %u is not acknowledged",
     };
     enum vb_packet_reason reason = (enum vb_packet_reason)packet->reason;
-    const struct vb_capture_sent *at = &sent[place_of(packet)];
+    const struct vb_capture_sent *at = &sent[capture_comment_place_of(packet)];
     const char *text = vb_packet_reason_text(reason);
     size_t used;
 

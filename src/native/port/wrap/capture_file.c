@@ -70,7 +70,7 @@ static bool is_allowed(off_t end, size_t size)
 }
 
 /* What is only there in part would be no block: away with it. */
-static int append(int fd, const uint8_t *pages, size_t size, off_t end)
+static int capture_file_append(int fd, const uint8_t *pages, size_t size, off_t end)
 {
     int error = !is_allowed(end, size) ? -EFBIG : write_at(fd, pages, size, end);
 
@@ -134,7 +134,7 @@ static int find_filler(int fd, off_t *end, uint8_t page[VB_CAPTURE_PAGE])
     return ftruncate(fd, *end) ? -errno : read_filler(fd, *end, page);
 }
 
-static bool is_ours(const uint8_t page[VB_CAPTURE_PAGE])
+static bool capture_file_is_ours(const uint8_t page[VB_CAPTURE_PAGE])
 {
     uint8_t begin[VB_CAPTURE_PAGE];
     uint32_t filler;
@@ -146,7 +146,7 @@ static bool is_ours(const uint8_t page[VB_CAPTURE_PAGE])
 
 /* ---- opening ---- */
 
-static int begin(int fd)
+static int capture_file_begin(int fd)
 {
     uint8_t page[VB_CAPTURE_PAGE];
     off_t end = lseek(fd, 0, SEEK_END);
@@ -156,12 +156,12 @@ static int begin(int fd)
         return -errno;
     if (end == 0) {
         vb_capture_file_begin(page);
-        return append(fd, page, sizeof(page), 0);
+        return capture_file_append(fd, page, sizeof(page), 0);
     }
     error = read_at(fd, page, sizeof(page), 0);
     if (error)
         return error;
-    if (!is_ours(page))
+    if (!capture_file_is_ours(page))
         return -EBADMSG;
     error = find_filler(fd, &end, page);
     return error < 0 ? error : 0;
@@ -179,7 +179,7 @@ static int prepare(int fd)
     error = take_lock(fd, OPEN_PATIENCE);
     if (error)
         return error;
-    error = begin(fd);
+    error = capture_file_begin(fd);
     set_lock(fd, F_UNLCK);
     return error;
 }
@@ -204,7 +204,7 @@ static int empty(int fd)
     uint8_t page[VB_CAPTURE_PAGE];
 
     vb_capture_file_begin(page);
-    return ftruncate(fd, 0) ? -errno : append(fd, page, sizeof(page), 0);
+    return ftruncate(fd, 0) ? -errno : capture_file_append(fd, page, sizeof(page), 0);
 }
 
 int vb_capture_file_renew(const char *path)
@@ -231,17 +231,17 @@ static int add_alone(int fd, const void *block, size_t size, off_t end, uint32_t
 
     if (room == VB_CAPTURE_PAIR && end % VB_CAPTURE_PAIR) {
         vb_pcapng_filler(pages, VB_CAPTURE_PAGE, number - 1);
-        error = append(fd, pages, VB_CAPTURE_PAGE, end);
+        error = capture_file_append(fd, pages, VB_CAPTURE_PAGE, end);
         if (error)
             return error;
         end += VB_CAPTURE_PAGE;
     }
     memcpy(pages, block, size);
     vb_pcapng_filler(pages + size, room - size, number);
-    return append(fd, pages, room, end);
+    return capture_file_append(fd, pages, room, end);
 }
 
-static int add(int fd, const void *block, size_t size, uint32_t *number)
+static int capture_file_add(int fd, const void *block, size_t size, uint32_t *number)
 {
     uint8_t page[VB_CAPTURE_PAGE];
     off_t end;
@@ -264,7 +264,7 @@ int vb_capture_file_add(int fd, const void *block, size_t size, unsigned patienc
 
     if (error)
         return error;
-    error = add(fd, block, size, number);
+    error = capture_file_add(fd, block, size, number);
     set_lock(fd, F_UNLCK);
     return error;
 }

@@ -45,7 +45,7 @@ struct writer {
     uint32_t piece, offset;
 };
 
-static bool is_reliable(const struct vb_capture_message *message)
+static bool capture_message_is_reliable(const struct vb_capture_message *message)
 {
     return message->transport == VB_TRANSPORT_RC || message->transport == VB_TRANSPORT_XRC;
 }
@@ -66,7 +66,7 @@ static struct vb_bth bth_of(const struct vb_capture_message *message, uint8_t op
         .pad = (uint8_t)(-payload & 3),
         .pkey = message->pkey ? message->pkey : 0xffff,
         .dest_qp = is_response ? message->qp_num : message->dest_qp_num,
-        .ack_request = ends && is_reliable(message),
+        .ack_request = ends && capture_message_is_reliable(message),
         .psn = psn & VB_PSN_MASK,
     };
 }
@@ -125,7 +125,8 @@ static uint8_t *write_other_headers(const struct vb_capture_message *message, ui
 }
 
 /* The next `length` bytes of the payload. */
-static void add_payload(struct writer *writer, struct vb_frame *frame, uint32_t length)
+static void capture_message_add_payload(struct writer *writer, struct vb_frame *frame,
+                                        uint32_t length)
 {
     const struct vb_capture_message *message = writer->message;
 
@@ -144,7 +145,8 @@ static void add_payload(struct writer *writer, struct vb_frame *frame, uint32_t 
     }
 }
 
-static void address(const struct writer *writer, bool is_response, struct vb_frame *frame)
+static void capture_message_address(const struct writer *writer, bool is_response,
+                                    struct vb_frame *frame)
 {
     const struct vb_path *path = writer->message->path;
 
@@ -157,8 +159,8 @@ static void address(const struct writer *writer, bool is_response, struct vb_fra
 }
 
 /* A request's packet, whose comment says whether the file has had it before. */
-static void write_request(const struct writer *writer, const uint8_t *header, uint32_t length,
-                          const struct vb_frame *frame)
+static void capture_message_write_request(const struct writer *writer, const uint8_t *header,
+                                          uint32_t length, const struct vb_frame *frame)
 {
     const struct vb_capture_message *message = writer->message;
     struct vb_packet packet = {.path = message->path,
@@ -191,23 +193,23 @@ static void write_packet(struct writer *writer, uint8_t operation, uint32_t psn,
     struct vb_frame frame = {0};
     uint32_t length;
 
-    address(writer, is_response, &frame);
+    capture_message_address(writer, is_response, &frame);
     vb_bth_write(header, &bth);
     end = write_request_headers(message, vb_opcodes[opcode].flags, header + VB_BTH);
     end = write_other_headers(message, vb_opcodes[opcode].flags, end);
     length = (uint32_t)(end - header);
     vb_frame_add(&frame, header, length);
-    add_payload(writer, &frame, payload);
+    capture_message_add_payload(writer, &frame, payload);
     vb_frame_add(&frame, zeros, bth.pad);
     if (is_response)
         write_response(writer, header, length, &frame);
     else
-        write_request(writer, header, length, &frame);
+        capture_message_write_request(writer, header, length, &frame);
 }
 
 /* ---- one message ---- */
 
-static uint32_t packets_of(const struct vb_capture_message *message)
+static uint32_t capture_message_packets_of(const struct vb_capture_message *message)
 {
     uint32_t mtu = message->path->mtu;
 
@@ -232,7 +234,7 @@ static void write_sequence(struct writer *writer, const struct sequence *sequenc
     }
 }
 
-static bool is_atomic(const struct vb_capture_message *message)
+static bool capture_message_is_atomic(const struct vb_capture_message *message)
 {
     return message->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
            message->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -242,7 +244,7 @@ static bool is_atomic(const struct vb_capture_message *message)
 static bool has_no_payload(const struct vb_capture_message *message)
 {
     return message->opcode == IBV_WR_RDMA_READ || message->opcode == IBV_WR_FLUSH ||
-           is_atomic(message);
+           capture_message_is_atomic(message);
 }
 
 static bool is_answered_by_empty_read(const struct vb_capture_message *message)
@@ -259,7 +261,7 @@ static void write_answer(struct writer *writer, uint32_t count)
         write_sequence(writer, &read_responses, count, true);
     else if (is_ack && is_answered_by_empty_read(message))
         write_packet(writer, VB_OP_READ_RESPONSE_ONLY, message->psn, 0, true);
-    else if (is_ack && is_atomic(message))
+    else if (is_ack && capture_message_is_atomic(message))
         write_packet(writer, VB_OP_ATOMIC_ACKNOWLEDGE, message->psn, 0, true);
     else
         write_packet(writer, VB_OP_ACKNOWLEDGE, message->psn + (is_ack ? count - 1 : 0), 0, true);
@@ -277,7 +279,7 @@ static uint16_t source_port_of(const struct vb_capture_message *message)
     return (uint16_t)(0xc000 | ((hash & 0x3fff) ^ (hash >> 14 & 0x3f)));
 }
 
-static bool is_possible(const struct vb_capture_message *message)
+static bool capture_message_is_possible(const struct vb_capture_message *message)
 {
     size_t opcode = (size_t)message->opcode;
     uint8_t only;
@@ -286,7 +288,7 @@ static bool is_possible(const struct vb_capture_message *message)
         return false;
     only = (uint8_t)(message->transport | requests[opcode].only);
     return vb_opcodes[only].name && message->path->mtu &&
-           (message->transport != VB_TRANSPORT_UD || packets_of(message) == 1);
+           (message->transport != VB_TRANSPORT_UD || capture_message_packets_of(message) == 1);
 }
 
 uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_message *message,
@@ -295,16 +297,17 @@ uint32_t vb_capture_message(struct vb_capture *capture, const struct vb_capture_
     struct writer writer = {.capture = capture, .message = message, .now = now};
     uint32_t count;
 
-    if (!is_possible(message))
+    if (!capture_message_is_possible(message))
         return 0;
     writer.source_port = source_port_of(message);
-    count =
-        has_no_payload(message) && message->opcode != IBV_WR_RDMA_READ ? 1 : packets_of(message);
+    count = has_no_payload(message) && message->opcode != IBV_WR_RDMA_READ
+                ? 1
+                : capture_message_packets_of(message);
     if (has_no_payload(message))
         write_packet(&writer, requests[message->opcode].only, message->psn, 0, false);
     else
         write_sequence(&writer, &requests[message->opcode], count, false);
-    if (is_reliable(message) && !message->unanswered)
+    if (capture_message_is_reliable(message) && !message->unanswered)
         write_answer(&writer, count);
     return count;
 }

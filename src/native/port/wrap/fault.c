@@ -53,7 +53,7 @@ void vb_fault_destroy(struct vb_fault *fault)
     free(fault);
 }
 
-static bool in_range(uint32_t psn, uint32_t first, uint32_t last)
+static bool fault_in_range(uint32_t psn, uint32_t first, uint32_t last)
 {
     return ((psn - first) & VB_PSN_MASK) <= ((last - first) & VB_PSN_MASK);
 }
@@ -64,7 +64,8 @@ static bool matches(const struct vb_fault_rule *rule, const struct vb_fault_view
         return false;
     if (view->length < VB_BTH)
         return !rule->has_psn && !rule->opcodes.constrained;
-    if (rule->has_psn && !in_range(vb_bth_read(view->bytes).psn, rule->psn_first, rule->psn_last))
+    if (rule->has_psn &&
+        !fault_in_range(vb_bth_read(view->bytes).psn, rule->psn_first, rule->psn_last))
         return false;
     return vb_fault_has_opcode(&rule->opcodes, view->bytes, view->length);
 }

@@ -20,7 +20,7 @@ struct reader {
 };
 
 /* The next number. One that is none, or out of bounds, is damage, and `least`. */
-static uint64_t take(struct reader *reader, uint64_t least, uint64_t most)
+static uint64_t fault_rules_take(struct reader *reader, uint64_t least, uint64_t most)
 {
     size_t digits = strspn(reader->at, "0123456789abcdef");
     uint64_t value = strtoull(reader->at, NULL, 16);
@@ -35,43 +35,44 @@ static uint64_t take(struct reader *reader, uint64_t least, uint64_t most)
 
 static bool take_bool(struct reader *reader)
 {
-    return take(reader, 0, 1);
+    return fault_rules_take(reader, 0, 1);
 }
 
 static uint32_t take_32(struct reader *reader, uint32_t least, uint32_t most)
 {
-    return (uint32_t)take(reader, least, most);
+    return (uint32_t)fault_rules_take(reader, least, most);
 }
 
 static void read_opcodes(struct reader *reader, struct vb_fault_opcodes *opcodes)
 {
     opcodes->constrained = take_bool(reader);
     for (int i = 0; i < 4; ++i)
-        opcodes->set[i] = take(reader, 0, UINT64_MAX);
-    opcodes->answers = (uint8_t)take(reader, 0, VB_FAULT_ACK | VB_FAULT_RNR | VB_FAULT_NAK);
+        opcodes->set[i] = fault_rules_take(reader, 0, UINT64_MAX);
+    opcodes->answers =
+        (uint8_t)fault_rules_take(reader, 0, VB_FAULT_ACK | VB_FAULT_RNR | VB_FAULT_NAK);
 }
 
 /* `text`: the length of all words. */
 static void read_rule(struct reader *reader, uint32_t text, struct vb_fault_rule *rule)
 {
-    rule->action = (enum vb_fault_action)take(reader, 0, VB_FAULT_ACTIONS - 1);
-    rule->text = (uint16_t)take(reader, 0, text);
-    rule->text_length = (uint16_t)take(reader, 0, text - rule->text);
-    rule->directions = (uint8_t)take(reader, 1, (1 << VB_WRAP_DIRECTIONS) - 1);
+    rule->action = (enum vb_fault_action)fault_rules_take(reader, 0, VB_FAULT_ACTIONS - 1);
+    rule->text = (uint16_t)fault_rules_take(reader, 0, text);
+    rule->text_length = (uint16_t)fault_rules_take(reader, 0, text - rule->text);
+    rule->directions = (uint8_t)fault_rules_take(reader, 1, (1 << VB_WRAP_DIRECTIONS) - 1);
     rule->has_qp = take_bool(reader);
     rule->qp = take_32(reader, 0, VB_QPN_MASK);
     rule->has_psn = take_bool(reader);
     rule->psn_first = take_32(reader, 0, VB_PSN_MASK);
     rule->psn_last = take_32(reader, 0, VB_PSN_MASK);
     read_opcodes(reader, &rule->opcodes);
-    rule->chance = take(reader, 0, ALWAYS);
-    rule->nth = take(reader, 0, UINT32_MAX);
-    rule->every = take(reader, 0, UINT32_MAX);
-    rule->limit = take(reader, 0, UINT32_MAX);
-    rule->delay_least = take(reader, 0, LONGEST);
-    rule->delay_most = take(reader, rule->delay_least, LONGEST);
+    rule->chance = fault_rules_take(reader, 0, ALWAYS);
+    rule->nth = fault_rules_take(reader, 0, UINT32_MAX);
+    rule->every = fault_rules_take(reader, 0, UINT32_MAX);
+    rule->limit = fault_rules_take(reader, 0, UINT32_MAX);
+    rule->delay_least = fault_rules_take(reader, 0, LONGEST);
+    rule->delay_most = fault_rules_take(reader, rule->delay_least, LONGEST);
     rule->by = take_32(reader, 1, VB_FAULT_HOLD_MOST);
-    rule->within = take(reader, 0, LONGEST);
+    rule->within = fault_rules_take(reader, 0, LONGEST);
     rule->copies = take_32(reader, 1, MOST_COPIES);
     rule->has_offset = take_bool(reader);
     rule->offset = take_32(reader, 0, LARGEST_PACKET - 1);
@@ -89,11 +90,11 @@ int vb_fault_read(const char *records, struct vb_fault_rules *rules, char *error
     *rules = (struct vb_fault_rules){.seed = 1, .hold = VB_FAULT_HOLD};
     if (!records || !*records)
         return 0;
-    if (take(&reader, 0, UINT64_MAX) != VB_FAULT_VERSION && !reader.damaged) {
+    if (fault_rules_take(&reader, 0, UINT64_MAX) != VB_FAULT_VERSION && !reader.damaged) {
         snprintf(error, size, "are of another version of Verbena, which started the program");
         return -EINVAL;
     }
-    rules->seed = take(&reader, 0, UINT64_MAX);
+    rules->seed = fault_rules_take(&reader, 0, UINT64_MAX);
     rules->hold = take_32(&reader, 1, VB_FAULT_HOLD_MOST);
     rules->count = take_32(&reader, 0, VB_FAULT_RULES);
     for (uint32_t i = 0; i < rules->count && !reader.damaged; ++i)

@@ -46,7 +46,7 @@ void vb_frame_add(struct vb_frame *frame, const uint8_t *bytes, uint32_t length)
 /* ---- headers ---- */
 
 /* Multicast as RFC 1112 (6.4) and RFC 2464 (7) say; else a locally administered address. */
-static void write_mac(uint8_t *mac, const uint8_t gid[16])
+static void frame_write_mac(uint8_t *mac, const uint8_t gid[16])
 {
     if (vb_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0) {
         memcpy(mac, (const uint8_t[]){0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15]}, 6);
@@ -73,7 +73,7 @@ static uint16_t header_checksum(const uint8_t *ip)
 }
 
 /* RFC 791; `payload` from the UDP header on. */
-static size_t write_ipv4(uint8_t *ip, const struct vb_frame *frame, uint32_t payload)
+static size_t frame_write_ipv4(uint8_t *ip, const struct vb_frame *frame, uint32_t payload)
 {
     memset(ip, 0, IPV4);
     ip[0] = 0x45;
@@ -90,7 +90,7 @@ static size_t write_ipv4(uint8_t *ip, const struct vb_frame *frame, uint32_t pay
 }
 
 /* RFC 8200. */
-static size_t write_ipv6(uint8_t *ip, const struct vb_frame *frame, uint32_t payload)
+static size_t frame_write_ipv6(uint8_t *ip, const struct vb_frame *frame, uint32_t payload)
 {
     vb_put32(ip, 6u << 28 | (uint32_t)frame->traffic_class << 20 | (frame->flow_label & 0xfffff));
     vb_put16(ip + 4, (uint16_t)payload);
@@ -108,10 +108,10 @@ static size_t write_front(uint8_t *at, const struct vb_frame *frame, uint32_t pa
     uint32_t payload = UDP + packet + VB_ICRC;
     uint8_t *ip = at + ETHERNET, *udp;
 
-    write_mac(at, frame->dgid);
-    write_mac(at + 6, frame->sgid);
+    frame_write_mac(at, frame->dgid);
+    frame_write_mac(at + 6, frame->sgid);
     vb_put16(at + 12, ipv4 ? 0x0800 : 0x86dd);
-    udp = ip + (ipv4 ? write_ipv4(ip, frame, payload) : write_ipv6(ip, frame, payload));
+    udp = ip + (ipv4 ? frame_write_ipv4(ip, frame, payload) : frame_write_ipv6(ip, frame, payload));
     vb_put16(udp, frame->source_port);
     vb_put16(udp + 2, VB_ROCE_PORT);
     vb_put16(udp + 4, (uint16_t)payload);

@@ -84,34 +84,34 @@ bool vb_held_is_empty(const struct vb_held_pool *pool)
 
 /* ---- the heap ---- */
 
-static bool is_before(const struct vb_held *a, const struct vb_held *b)
+static bool held_is_before(const struct vb_held *a, const struct vb_held *b)
 {
     return a->due != b->due ? a->due < b->due : a->order < b->order;
 }
 
-static void place(struct heap *heap, struct vb_held *held, uint32_t at)
+static void held_place(struct heap *heap, struct vb_held *held, uint32_t at)
 {
     heap->entry[at] = held;
     held->place = at;
 }
 
-static void sift_up(struct heap *heap, struct vb_held *held, uint32_t at)
+static void held_sift_up(struct heap *heap, struct vb_held *held, uint32_t at)
 {
-    for (; at && is_before(held, heap->entry[(at - 1) / 2]); at = (at - 1) / 2)
-        place(heap, heap->entry[(at - 1) / 2], at);
-    place(heap, held, at);
+    for (; at && held_is_before(held, heap->entry[(at - 1) / 2]); at = (at - 1) / 2)
+        held_place(heap, heap->entry[(at - 1) / 2], at);
+    held_place(heap, held, at);
 }
 
-static void sift_down(struct heap *heap, struct vb_held *held, uint32_t at)
+static void held_sift_down(struct heap *heap, struct vb_held *held, uint32_t at)
 {
     for (uint32_t child; (child = 2 * at + 1) < heap->count; at = child) {
-        if (child + 1 < heap->count && is_before(heap->entry[child + 1], heap->entry[child]))
+        if (child + 1 < heap->count && held_is_before(heap->entry[child + 1], heap->entry[child]))
             ++child;
-        if (!is_before(heap->entry[child], held))
+        if (!held_is_before(heap->entry[child], held))
             break;
-        place(heap, heap->entry[child], at);
+        held_place(heap, heap->entry[child], at);
     }
-    place(heap, held, at);
+    held_place(heap, held, at);
 }
 
 /* ---- coming and going ---- */
@@ -138,7 +138,7 @@ void vb_held_push(struct vb_held *held, uint64_t due, uint32_t by)
         held->next = &pool->waiting;
         held->previous->next = held->next->previous = held;
     }
-    sift_up(heap, held, heap->count++);
+    held_sift_up(heap, held, heap->count++);
 }
 
 void vb_held_passed(struct vb_held_pool *pool, enum vb_wrap_direction direction, uint32_t qp_num)
@@ -151,7 +151,7 @@ void vb_held_passed(struct vb_held_pool *pool, enum vb_wrap_direction direction,
             continue;
         stop_waiting(held);
         held->due = 0;
-        sift_up(&pool->heap[direction], held, held->place);
+        held_sift_up(&pool->heap[direction], held, held->place);
     }
 }
 
@@ -166,7 +166,7 @@ struct vb_held *vb_held_pop(struct vb_held_pool *pool, enum vb_wrap_direction di
     stop_waiting(held);
     --heap->count;
     if (heap->count)
-        sift_down(heap, heap->entry[heap->count], 0);
+        held_sift_down(heap, heap->entry[heap->count], 0);
     return held;
 }
 
@@ -201,7 +201,7 @@ void vb_held_release(struct vb_held_pool *pool)
         heap->count = 0;
         for (uint32_t k = 0; k < count; ++k) {
             heap->entry[k]->due = 0;
-            sift_up(heap, heap->entry[k], heap->count++);
+            held_sift_up(heap, heap->entry[k], heap->count++);
         }
     }
 }

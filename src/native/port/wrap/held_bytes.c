@@ -79,7 +79,7 @@ void vb_held_copy(struct vb_held *held, const struct vb_held *from)
     memcpy(held->bytes, from->bytes, from->length);
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b)
+static uint32_t held_bytes_smaller(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -88,7 +88,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 const struct vb_packet *vb_held_packet(struct vb_held *held)
 {
     struct vb_packet *packet = &held->packet;
-    uint32_t header = smaller(held->header_length, held->length);
+    uint32_t header = held_bytes_smaller(held->header_length, held->length);
     uint32_t rest = held->length - header;
 
     packet->path = &held->path;
@@ -152,9 +152,9 @@ void vb_held_truncate(struct vb_held *held, uint32_t length, bool good_icrc)
         held->virtual_payload = length - held->length;
         held->pad = 0;
     } else {
-        cut = held->length - smaller(length, held->length);
+        cut = held->length - held_bytes_smaller(length, held->length);
         held->virtual_payload = 0;
-        held->pad = (uint8_t)(held->pad - smaller(held->pad, cut));
+        held->pad = (uint8_t)(held->pad - held_bytes_smaller(held->pad, cut));
         held->length -= cut;
     }
     held->icrc_flip = good_icrc ? 0 : 0x5a5a5a5a;

@@ -20,7 +20,7 @@ static size_t padded(size_t length)
     return (length + 3) & ~(size_t)3;
 }
 
-static uint8_t *put(uint8_t *at, const void *value, size_t length)
+static uint8_t *pcapng_put(uint8_t *at, const void *value, size_t length)
 {
     memcpy(at, value, length);
     memset(at + length, 0, padded(length) - length);
@@ -29,7 +29,7 @@ static uint8_t *put(uint8_t *at, const void *value, size_t length)
 
 static uint8_t *put_u32(uint8_t *at, uint32_t value)
 {
-    return put(at, &value, sizeof(value));
+    return pcapng_put(at, &value, sizeof(value));
 }
 
 static uint8_t *put_pair(uint8_t *at, uint16_t first, uint16_t second)
@@ -41,7 +41,7 @@ static uint8_t *put_pair(uint8_t *at, uint16_t first, uint16_t second)
 
 static uint8_t *put_option(uint8_t *at, uint16_t code, const void *value, size_t length)
 {
-    return put(put_pair(at, code, (uint16_t)length), value, length);
+    return pcapng_put(put_pair(at, code, (uint16_t)length), value, length);
 }
 
 /* Type and length stand first, the length once more at the end. */
@@ -60,7 +60,7 @@ size_t vb_pcapng_section(uint8_t *at, const char *application)
     uint8_t *p = put_u32(at + 8, VB_PCAPNG_MAGIC);
 
     p = put_pair(p, 1, 0); /* version 1.0 */
-    p = put(p, &unknown_length, sizeof(unknown_length));
+    p = pcapng_put(p, &unknown_length, sizeof(unknown_length));
     p = put_option(p, SHB_APPLICATION, application, strlen(application));
     return close_block(at, VB_PCAPNG_SECTION, put_pair(p, OPTION_END, 0));
 }

@@ -210,7 +210,7 @@ static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct
     return held;
 }
 
-static void hold(struct vb_held *held, const struct vb_fate *fate, uint64_t now)
+static void wrap_hold(struct vb_held *held, const struct vb_fate *fate, uint64_t now)
 {
     uint64_t due = now + fate->delay + (fate->by ? fate->within : 0);
 
@@ -228,13 +228,13 @@ static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *fro
             return;
         }
         vb_held_copy(copy, from);
-        hold(copy, fate, now);
+        wrap_hold(copy, fate, now);
     }
 }
 
 enum verdict { PASS, PASS_HELD, GONE };
 
-static struct vb_wrap_frame frame_of(const struct vb_held *held)
+static struct vb_wrap_frame wrap_frame_of(const struct vb_held *held)
 {
     return (struct vb_wrap_frame){held->source_port, held->ip_id, held->may_fragment, NULL};
 }
@@ -242,7 +242,7 @@ static struct vb_wrap_frame frame_of(const struct vb_held *held)
 /* The packet's ICRC is wrong by now: an adapter would drop it. */
 static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, uint64_t now)
 {
-    struct vb_wrap_frame frame = frame_of(held);
+    struct vb_wrap_frame frame = wrap_frame_of(held);
 
     if (wrap->capture)
         vb_capture_arrival(wrap->capture, vb_held_arrival(held), &frame, held->icrc_flip,
@@ -265,13 +265,13 @@ static enum verdict suffer(struct vb_wrap *wrap, const struct subject *subject,
         return refuse_broken(wrap, *held, subject->now);
     if (!later && !changed) { /* the packet itself goes, and this is its first copy */
         push_copies(faults, *held, fate->copies - 1, fate, subject->now);
-        hold(*held, fate, subject->now);
+        wrap_hold(*held, fate, subject->now);
         return PASS;
     }
     push_copies(faults, *held, fate->copies, fate, subject->now);
     if (!later)
         return PASS_HELD;
-    hold(*held, fate, subject->now);
+    wrap_hold(*held, fate, subject->now);
     return GONE;
 }
 
@@ -286,8 +286,8 @@ static void note_drop(struct vb_wrap *wrap, const struct subject *subject,
     capture_subject(wrap, subject, note);
 }
 
-static enum verdict judge(struct vb_wrap *wrap, const struct subject *subject,
-                          struct vb_held **held)
+static enum verdict wrap_judge(struct vb_wrap *wrap, const struct subject *subject,
+                               struct vb_held **held)
 {
     struct vb_fault_view view = view_of(subject);
     struct vb_fate fate;
@@ -310,7 +310,7 @@ static enum verdict judge_locked(struct vb_wrap *wrap, const struct subject *sub
 
     *held = NULL;
     pthread_mutex_lock(&wrap->mutex);
-    verdict = judge(wrap, subject, held);
+    verdict = wrap_judge(wrap, subject, held);
     pthread_mutex_unlock(&wrap->mutex);
     return verdict;
 }
@@ -326,7 +326,7 @@ static struct vb_held *pop(struct vb_wrap *wrap, enum vb_wrap_direction directio
     return held;
 }
 
-static void give_back(struct vb_wrap *wrap, struct vb_held *held)
+static void wrap_give_back(struct vb_wrap *wrap, struct vb_held *held)
 {
     if (!held)
         return;
@@ -418,14 +418,14 @@ void vb_wrap_sent_active(struct vb_wrap *wrap, const struct vb_wrap_out *out, ui
         vb_capture_packet(wrap->capture, &packet, &frame, out->icrc_flip,
                           out->held ? out->held->note : NULL, now);
     }
-    give_back(wrap, out->held);
+    wrap_give_back(wrap, out->held);
 }
 
 /* ---- on the way in ---- */
 
 static void fill_in(struct vb_held *held, struct vb_wrap_in *in)
 {
-    *in = (struct vb_wrap_in){vb_held_arrival(held), frame_of(held), held};
+    *in = (struct vb_wrap_in){vb_held_arrival(held), wrap_frame_of(held), held};
 }
 
 bool vb_wrap_incoming_active(struct vb_wrap *wrap, const struct vb_arrival *arrival,
@@ -468,7 +468,7 @@ void vb_wrap_received_active(struct vb_wrap *wrap, const struct vb_wrap_in *in, 
                  refused ? refused : "");
         vb_capture_arrival(wrap->capture, in->arrival, &in->frame, 0, comment, now);
     }
-    give_back(wrap, in->held);
+    wrap_give_back(wrap, in->held);
 }
 
 void vb_wrap_refused(struct vb_wrap *wrap, const struct vb_arrival *arrival,

@@ -90,7 +90,7 @@ EXPORT void *verbena_heap_next_free(void)
 
 // ---- realloc ----------------------------------------------------------------------------------
 
-static void *move(void *block, size_t before, size_t size)
+static void *malloc_move(void *block, size_t before, size_t size)
 {
     void *moved = malloc(size);
 
@@ -111,7 +111,7 @@ static void *realloc_shared(void *block, size_t size)
     }
     if (vb_shared_wants(size) && vb_shared_resize(block, size))
         return block;
-    return move(block, before, size);
+    return malloc_move(block, before, size);
 }
 
 EXPORT void *realloc(void *block, size_t size)
@@ -121,7 +121,7 @@ EXPORT void *realloc(void *block, size_t size)
     if (vb_shared_contains(block))
         return realloc_shared(block, size);
     if (vb_early_contains(block))
-        return move(block, vb_early_usable(block), size);
+        return malloc_move(block, vb_early_usable(block), size);
     const struct vb_next *next = vb_next();
     if (vb_shared_wants(size)) {
         void *moved = vb_shared_alloc(size, 1);

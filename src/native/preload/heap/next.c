@@ -15,7 +15,7 @@ static enum { UNKNOWN, LOOKING, FOUND } state;
 static _Alignas(64) unsigned char early[64 * 1024];
 static size_t early_used;
 
-static void look_up(void *function, const char *name)
+static void next_look_up(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
 
@@ -26,16 +26,16 @@ static void look_up(void *function, const char *name)
 
 static void look_all_up(void)
 {
-    look_up(&next.malloc, "malloc");
-    look_up(&next.calloc, "calloc");
-    look_up(&next.realloc, "realloc");
-    look_up(&next.free, "free");
-    look_up(&next.memalign, "memalign");
-    look_up(&next.posix_memalign, "posix_memalign");
-    look_up(&next.aligned_alloc, "aligned_alloc");
-    look_up(&next.valloc, "valloc");
-    look_up(&next.pvalloc, "pvalloc");
-    look_up(&next.malloc_usable_size, "malloc_usable_size");
+    next_look_up(&next.malloc, "malloc");
+    next_look_up(&next.calloc, "calloc");
+    next_look_up(&next.realloc, "realloc");
+    next_look_up(&next.free, "free");
+    next_look_up(&next.memalign, "memalign");
+    next_look_up(&next.posix_memalign, "posix_memalign");
+    next_look_up(&next.aligned_alloc, "aligned_alloc");
+    next_look_up(&next.valloc, "valloc");
+    next_look_up(&next.pvalloc, "pvalloc");
+    next_look_up(&next.malloc_usable_size, "malloc_usable_size");
 }
 
 /* The first call comes from the loader or from a library's start, before there are threads. */

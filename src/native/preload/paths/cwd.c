@@ -63,7 +63,7 @@ static int enter_node(int node)
     return 0;
 }
 
-static int enter(const struct vb_place *place)
+static int cwd_enter(const struct vb_place *place)
 {
     if (!place->error)
         return enter_node(place->node);
@@ -82,7 +82,7 @@ VB_EXPORT int chdir(const char *path)
 {
     struct vb_place place;
     if (vb_claim_path(path, &place))
-        return enter(&place);
+        return cwd_enter(&place);
     return entered_other(VB_NEXT(chdir)(place.outside));
 }
 
@@ -96,7 +96,7 @@ VB_EXPORT int fchdir(int fd)
  */
 
 /* As getcwd(3): without a buffer it is allocated, with room for `size` bytes or, at 0, enough. */
-static char *name_of(int node, char *buffer, size_t size)
+static char *cwd_name_of(int node, char *buffer, size_t size)
 {
     char path[PATH_MAX];
     if (buffer && !size) {
@@ -115,13 +115,13 @@ static char *name_of(int node, char *buffer, size_t size)
 VB_EXPORT char *getcwd(char *buffer, size_t size)
 {
     int node = vb_working_node();
-    return node >= 0 ? name_of(node, buffer, size) : VB_NEXT(getcwd)(buffer, size);
+    return node >= 0 ? cwd_name_of(node, buffer, size) : VB_NEXT(getcwd)(buffer, size);
 }
 
 VB_EXPORT char *get_current_dir_name(void)
 {
     int node = vb_working_node();
-    return node >= 0 ? name_of(node, NULL, 0) : VB_NEXT(get_current_dir_name)();
+    return node >= 0 ? cwd_name_of(node, NULL, 0) : VB_NEXT(get_current_dir_name)();
 }
 
 /* What getcwd() becomes in programs that are built with _FORTIFY_SOURCE. */
@@ -131,6 +131,6 @@ VB_EXPORT char *__getcwd_chk(char *buffer, size_t size, size_t room)
 {
     int node = vb_working_node();
     if (node >= 0 && size <= room)
-        return name_of(node, buffer, size);
+        return cwd_name_of(node, buffer, size);
     return VB_NEXT_AS(getcwd_chk, __getcwd_chk)(buffer, size, room);
 }

@@ -38,7 +38,7 @@ static unsigned char entry_type(const struct vb_node *node)
     return node->kind == VB_NODE_DEVICE ? DT_CHR : DT_REG;
 }
 
-static bool has_entry(const struct vb_directory *directory, const char *name)
+static bool directory_has_entry(const struct vb_directory *directory, const char *name)
 {
     for (long i = 0; i < directory->count; i++)
         if (strcmp(directory->entries[i].d_name, name) == 0)
@@ -46,7 +46,7 @@ static bool has_entry(const struct vb_directory *directory, const char *name)
     return false;
 }
 
-static bool add_entry(struct vb_directory *directory, const struct dirent *entry)
+static bool directory_add_entry(struct vb_directory *directory, const struct dirent *entry)
 {
     struct dirent *entries =
         reallocarray(directory->entries, (size_t)directory->count + 1, sizeof *entries);
@@ -60,22 +60,24 @@ static bool add_entry(struct vb_directory *directory, const struct dirent *entry
     return true;
 }
 
-static bool add_node(struct vb_directory *directory, int node, const char *name)
+static bool directory_add_node(struct vb_directory *directory, int node, const char *name)
 {
     struct stat stat;
     vb_stat_node(node, &stat);
     struct dirent entry = {.d_ino = stat.st_ino, .d_type = entry_type(&vb_tree()->nodes[node])};
     strncpy(entry.d_name, name, sizeof entry.d_name - 1);
-    return add_entry(directory, &entry);
+    return directory_add_entry(directory, &entry);
 }
 
 static bool add_nodes(struct vb_directory *directory, int parent)
 {
     const struct vb_tree *tree = vb_tree();
-    if (!add_node(directory, parent, ".") || !add_node(directory, tree->nodes[parent].parent, ".."))
+    if (!directory_add_node(directory, parent, ".") ||
+        !directory_add_node(directory, tree->nodes[parent].parent, ".."))
         return false;
     for (int i = 1; i < tree->count; i++)
-        if (tree->nodes[i].parent == parent && !add_node(directory, i, tree->nodes[i].name))
+        if (tree->nodes[i].parent == parent &&
+            !directory_add_node(directory, i, tree->nodes[i].name))
             return false;
     return true;
 }
@@ -88,36 +90,37 @@ static bool add_host_entries(struct vb_directory *directory, int node)
     bool added = true;
     const struct dirent *entry;
     while (host && added && (entry = VB_NEXT(readdir)(host)))
-        added = has_entry(directory, entry->d_name) || add_entry(directory, entry);
+        added =
+            directory_has_entry(directory, entry->d_name) || directory_add_entry(directory, entry);
     if (host)
         VB_NEXT(closedir)(host);
     return added;
 }
 
-static bool fill(struct vb_directory *directory, int node)
+static bool directory_fill(struct vb_directory *directory, int node)
 {
     if (!add_nodes(directory, node))
         return false;
     return vb_tree()->nodes[node].kind != VB_NODE_SHARED || add_host_entries(directory, node);
 }
 
-static void discard(struct vb_directory *directory)
+static void directory_discard(struct vb_directory *directory)
 {
     free(directory->entries);
     free(directory);
 }
 
 /* Takes the descriptor over if it succeeds. */
-static DIR *open_stream(int fd, int node)
+static DIR *directory_open_stream(int fd, int node)
 {
     struct vb_directory *directory = calloc(1, sizeof *directory);
     if (!directory)
         return NULL;
     directory->self = directory;
     directory->fd = fd;
-    if (fill(directory, node))
+    if (directory_fill(directory, node))
         return (DIR *)directory;
-    discard(directory);
+    directory_discard(directory);
     errno = ENOMEM;
     return NULL;
 }
@@ -127,7 +130,7 @@ DIR *vb_directory_open(const struct vb_place *place)
     int fd = vb_open_node(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    DIR *stream = open_stream(fd, place->node);
+    DIR *stream = directory_open_stream(fd, place->node);
     if (!stream)
         close(fd);
     return stream;
@@ -149,7 +152,7 @@ VB_EXPORT DIR *fdopendir(int fd)
     if (node < 0)
         return VB_NEXT(fdopendir)(fd);
     if (vb_is_directory(&vb_tree()->nodes[node]))
-        return open_stream(fd, node);
+        return directory_open_stream(fd, node);
     errno = ENOTDIR;
     return NULL;
 }
@@ -216,7 +219,7 @@ VB_EXPORT int closedir(DIR *stream)
     if (!directory)
         return VB_NEXT(closedir)(stream);
     int fd = directory->fd;
-    discard(directory);
+    directory_discard(directory);
     return close(fd);
 }
 

@@ -9,7 +9,7 @@
 #include "preload/paths/claim.h"
 #include "preload/paths/next.h"
 
-static int failed(int error)
+static int links_failed(int error)
 {
     errno = error;
     return -1;
@@ -18,23 +18,23 @@ static int failed(int error)
 /* ---- access -------------------------------------------------------------------------------- */
 
 /* Permissions are the same for every user, as those of sysfs are. */
-static int check_access(const struct vb_place *place, int mode)
+static int links_check_access(const struct vb_place *place, int mode)
 {
     if (place->error)
-        return failed(place->error);
+        return links_failed(place->error);
     struct stat stat;
     vb_stat_node(place->node, &stat);
     mode_t others = stat.st_mode & 07;
     if (S_ISDIR(stat.st_mode) && mode & W_OK)
-        return failed(EACCES);
-    return (mode & ~(int)others & (R_OK | W_OK | X_OK)) ? failed(EACCES) : 0;
+        return links_failed(EACCES);
+    return (mode & ~(int)others & (R_OK | W_OK | X_OK)) ? links_failed(EACCES) : 0;
 }
 
 VB_EXPORT int access(const char *path, int mode)
 {
     struct vb_place place;
     if (vb_claim_path(path, &place))
-        return check_access(&place, mode);
+        return links_check_access(&place, mode);
     return VB_NEXT(access)(place.outside, mode);
 }
 
@@ -42,7 +42,7 @@ VB_EXPORT int euidaccess(const char *path, int mode)
 {
     struct vb_place place;
     if (vb_claim_path(path, &place))
-        return check_access(&place, mode);
+        return links_check_access(&place, mode);
     return VB_NEXT(euidaccess)(place.outside, mode);
 }
 
@@ -52,19 +52,19 @@ VB_EXPORT int faccessat(int dirfd, const char *path, int mode, int flags)
 {
     struct vb_place place;
     if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
-        return check_access(&place, mode);
+        return links_check_access(&place, mode);
     return VB_NEXT(faccessat)(dirfd, place.outside, mode, flags);
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-static ssize_t read_link(const struct vb_place *place, char *buffer, size_t size)
+static ssize_t links_read_link(const struct vb_place *place, char *buffer, size_t size)
 {
     if (place->error)
-        return failed(place->error);
+        return links_failed(place->error);
     const struct vb_node *node = &vb_tree()->nodes[place->node];
     if (node->kind != VB_NODE_LINK || size == 0)
-        return failed(EINVAL);
+        return links_failed(EINVAL);
     size_t length = strlen(node->text);
     length = length < size ? length : size;
     memcpy(buffer, node->text, length);
@@ -75,7 +75,7 @@ VB_EXPORT ssize_t readlink(const char *restrict path, char *restrict buffer, siz
 {
     struct vb_place place;
     if (vb_claim(AT_FDCWD, path, false, &place))
-        return read_link(&place, buffer, size);
+        return links_read_link(&place, buffer, size);
     return VB_NEXT(readlink)(place.outside, buffer, size);
 }
 
@@ -84,7 +84,7 @@ VB_EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restric
 {
     struct vb_place place;
     if (vb_claim(dirfd, path, false, &place))
-        return read_link(&place, buffer, size);
+        return links_read_link(&place, buffer, size);
     return VB_NEXT(readlinkat)(dirfd, place.outside, buffer, size);
 }
 
@@ -128,7 +128,7 @@ VB_EXPORT char *__realpath_chk(const char *path, char *resolved, size_t size)
 
 static ssize_t no_attribute(const struct vb_place *place)
 {
-    return failed(place->error ? place->error : EOPNOTSUPP);
+    return links_failed(place->error ? place->error : EOPNOTSUPP);
 }
 
 VB_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)

@@ -21,14 +21,14 @@ struct listing {
     size_t count;
 };
 
-static void discard(struct listing *listing)
+static void lists_discard(struct listing *listing)
 {
     while (listing->count)
         free(listing->entries[--listing->count]);
     free(listing->entries);
 }
 
-static bool keep(struct listing *listing, const struct dirent *entry)
+static bool lists_keep(struct listing *listing, const struct dirent *entry)
 {
     struct dirent **entries =
         reallocarray(listing->entries, listing->count + 1, sizeof *listing->entries);
@@ -46,7 +46,7 @@ static bool collect(DIR *stream, select_entry *select, struct listing *listing)
 {
     const struct dirent *entry;
     while ((entry = readdir(stream)))
-        if ((!select || select(entry)) && !keep(listing, entry))
+        if ((!select || select(entry)) && !lists_keep(listing, entry))
             return false;
     return true;
 }
@@ -58,7 +58,7 @@ static int list_directory(DIR *stream, struct dirent ***list, select_entry *sele
     bool complete = collect(stream, select, &listing);
     closedir(stream);
     if (!complete) {
-        discard(&listing);
+        lists_discard(&listing);
         errno = ENOMEM;
         return -1;
     }

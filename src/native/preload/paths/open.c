@@ -72,7 +72,7 @@ static int mode_flags(const char *mode)
     return strchr(mode, 'e') ? flags | O_CLOEXEC : flags;
 }
 
-static FILE *open_stream(const struct vb_place *place, const char *mode)
+static FILE *paths_open_stream(const struct vb_place *place, const char *mode)
 {
     int flags = mode_flags(mode);
     if (flags < 0) {
@@ -92,7 +92,7 @@ VB_EXPORT FILE *fopen(const char *path, const char *mode)
 {
     struct vb_place place;
     if (vb_claim_path(path, &place))
-        return open_stream(&place, mode);
+        return paths_open_stream(&place, mode);
     return VB_NEXT(fopen)(place.outside, mode);
 }
 

@@ -100,7 +100,7 @@ static struct statx_timestamp timestamp(struct timespec time)
     return (struct statx_timestamp){.tv_sec = time.tv_sec, .tv_nsec = (unsigned)time.tv_nsec};
 }
 
-static void convert(const struct stat *from, struct statx *to)
+static void stat_convert(const struct stat *from, struct statx *to)
 {
     *to = (struct statx){
         .stx_mask = STATX_BASIC_STATS,
@@ -124,7 +124,7 @@ static int statx_place(const struct vb_place *place, struct statx *statx)
     struct stat stat;
     if (answer(place, &stat))
         return -1;
-    convert(&stat, statx);
+    stat_convert(&stat, statx);
     return 0;
 }
 

@@ -23,7 +23,7 @@ static int child_of(const struct vb_tree *tree, int parent, const char *name, si
     return -1;
 }
 
-static int append(struct vb_tree *tree, int parent, const char *name, size_t length)
+static int tree_append(struct vb_tree *tree, int parent, const char *name, size_t length)
 {
     struct vb_node *nodes =
         reallocarray(tree->nodes, (size_t)tree->count + 1, sizeof tree->nodes[0]);
@@ -42,7 +42,7 @@ bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
         const char *name = path + 1;
         size_t length = strcspn(name, "/");
         int child = child_of(tree, node, name, length);
-        node = child >= 0 ? child : append(tree, node, name, length);
+        node = child >= 0 ? child : tree_append(tree, node, name, length);
         if (node < 0)
             return false;
         path = name + length;
@@ -56,7 +56,7 @@ bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
 bool vb_tree_create(struct vb_tree *tree)
 {
     *tree = (struct vb_tree){0};
-    if (append(tree, 0, "", 0) != 0)
+    if (tree_append(tree, 0, "", 0) != 0)
         return false;
     tree->nodes[0].kind = VB_NODE_PASSAGE;
     return true;
@@ -80,7 +80,7 @@ const struct vb_tree *vb_tree(void)
 
 /* ---- walking ------------------------------------------------------------------------------- */
 
-static bool fail(struct vb_place *place, int error)
+static bool tree_fail(struct vb_place *place, int error)
 {
     place->error = error;
     return true;
@@ -97,20 +97,21 @@ static int replace(struct vb_place *place, const char *head, const char *rest)
 }
 
 /* Hands the rest on to the kernel, below a directory that the host has without us. */
-static bool leave(const struct vb_tree *tree, int node, const char *rest, struct vb_place *place)
+static bool tree_leave(const struct vb_tree *tree, int node, const char *rest,
+                       struct vb_place *place)
 {
     char head[PATH_MAX];
     if (!vb_tree_path(tree, node, head, sizeof head) || replace(place, head, rest))
-        return fail(place, ENAMETOOLONG);
+        return tree_fail(place, ENAMETOOLONG);
     place->outside = place->rewritten;
     return false;
 }
 
 /* What is asked for once the last component has been found. */
-static bool arrive(const struct vb_tree *tree, int node, struct vb_place *place)
+static bool tree_arrive(const struct vb_tree *tree, int node, struct vb_place *place)
 {
     if (tree->nodes[node].kind == VB_NODE_PASSAGE)
-        return leave(tree, node, node ? "" : "/", place);
+        return tree_leave(tree, node, node ? "" : "/", place);
     place->node = node;
     return true;
 }
@@ -120,11 +121,11 @@ static bool miss(const struct vb_tree *tree, int node, const char *rest, struct 
 {
     enum vb_node_kind kind = tree->nodes[node].kind;
     if (kind == VB_NODE_PASSAGE || kind == VB_NODE_SHARED)
-        return leave(tree, node, rest, place);
-    return fail(place, ENOENT);
+        return tree_leave(tree, node, rest, place);
+    return tree_fail(place, ENOENT);
 }
 
-static int step(const struct vb_tree *tree, int node, const char *name, size_t length)
+static int tree_step(const struct vb_tree *tree, int node, const char *name, size_t length)
 {
     if (length == 1 && name[0] == '.')
         return node;
@@ -141,10 +142,10 @@ bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow, str
         const char *name = path + strspn(path, "/");
         size_t length = strcspn(name, "/");
         if (name > path && !vb_is_directory(&tree->nodes[node]))
-            return fail(place, ENOTDIR);
+            return tree_fail(place, ENOTDIR);
         if (length == 0)
-            return arrive(tree, node, place);
-        int next = step(tree, node, name, length);
+            return tree_arrive(tree, node, place);
+        int next = tree_step(tree, node, name, length);
         if (next < 0)
             return miss(tree, node, name - 1, place);
         path = name + length;
@@ -153,10 +154,10 @@ bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow, str
             continue;
         }
         if (links++ == MAX_LINKS)
-            return fail(place, ELOOP);
+            return tree_fail(place, ELOOP);
         int error = replace(place, tree->nodes[next].text, path);
         if (error)
-            return fail(place, error);
+            return tree_fail(place, error);
         path = place->rewritten;
         node = 0;
     }

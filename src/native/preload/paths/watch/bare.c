@@ -20,7 +20,7 @@ static long next_call(long number, long a, long b, long c, long d, long e, long 
     return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);
 }
 
-static void *at(long address)
+static void *bare_at(long address)
 {
     return (void *)address; // NOLINT(performance-no-int-to-ptr)
 }
@@ -37,28 +37,30 @@ static int bare_shmdt(const void *low)
 
 static void *bare_mmap(void *low, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    return at(next_call(SYS_mmap, (long)low, (long)length, protection, flags, fd, offset));
+    return bare_at(next_call(SYS_mmap, (long)low, (long)length, protection, flags, fd, offset));
 }
 
 static void *bare_mremap(void *low, size_t length, size_t wanted, int flags, void *target)
 {
-    return at(next_call(SYS_mremap, (long)low, (long)length, (long)wanted, flags, (long)target, 0));
+    return bare_at(
+        next_call(SYS_mremap, (long)low, (long)length, (long)wanted, flags, (long)target, 0));
 }
 
 long verbena_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
     case SYS_munmap:
-        return vb_watched_munmap(bare_munmap, at(a), (size_t)b);
+        return vb_watched_munmap(bare_munmap, bare_at(a), (size_t)b);
     case SYS_mmap:
-        return (long)vb_watched_mmap(bare_mmap, at(a), (size_t)b, (int)c, (int)d, (int)e, f);
+        return (long)vb_watched_mmap(bare_mmap, bare_at(a), (size_t)b, (int)c, (int)d, (int)e, f);
     case SYS_mremap:
-        return (long)vb_watched_mremap(bare_mremap, at(a), (size_t)b, (size_t)c, (int)d, at(e));
+        return (long)vb_watched_mremap(bare_mremap, bare_at(a), (size_t)b, (size_t)c, (int)d,
+                                       bare_at(e));
     case SYS_shmdt:
-        return vb_watched_shmdt(bare_shmdt, at(a));
+        return vb_watched_shmdt(bare_shmdt, bare_at(a));
     case SYS_mprotect:
     case SYS_pkey_mprotect:
-        vb_watched_mprotect(at(a), (size_t)b, number == SYS_mprotect ? (int)c : PROT_NONE);
+        vb_watched_mprotect(bare_at(a), (size_t)b, number == SYS_mprotect ? (int)c : PROT_NONE);
         break;
     }
     return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);

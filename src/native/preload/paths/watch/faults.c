@@ -33,7 +33,7 @@ static bool is_fault(int number)
     return number == SIGSEGV || number == SIGBUS;
 }
 
-static sighandler_t install(int number, sighandler_t handler, int flags)
+static sighandler_t faults_install(int number, sighandler_t handler, int flags)
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, old;
 
@@ -49,7 +49,7 @@ static sighandler_t install(int number, sighandler_t handler, int flags)
 /* The forms of signal() differ in what happens when the handler is called. */
 VB_EXPORT sighandler_t signal(int number, sighandler_t handler)
 {
-    return is_fault(number) ? install(number, handler, SA_RESTART)
+    return is_fault(number) ? faults_install(number, handler, SA_RESTART)
                             : VB_NEXT(signal)(number, handler);
 }
 
@@ -65,7 +65,7 @@ VB_EXPORT sighandler_t ssignal(int number, sighandler_t handler)
 
 VB_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler)
 {
-    return is_fault(number) ? install(number, handler, (int)(SA_RESETHAND | SA_NODEFER))
+    return is_fault(number) ? faults_install(number, handler, (int)(SA_RESETHAND | SA_NODEFER))
                             : VB_NEXT(__sysv_signal)(number, handler);
 }
 
@@ -76,7 +76,7 @@ VB_EXPORT sighandler_t sysv_signal(int number, sighandler_t handler)
 
 VB_EXPORT int sigignore(int number)
 {
-    return is_fault(number) ? -(install(number, SIG_IGN, 0) == SIG_ERR)
+    return is_fault(number) ? -(faults_install(number, SIG_IGN, 0) == SIG_ERR)
                             : VB_NEXT_AS(int_of_int, sigignore)(number);
 }
 
@@ -114,7 +114,7 @@ VB_EXPORT sighandler_t sigset(int number, sighandler_t disposition)
     sigemptyset(&one);
     sigaddset(&one, number);
     if (disposition != SIG_HOLD) {
-        old = install(number, disposition, 0);
+        old = faults_install(number, disposition, 0);
     } else {
         struct sigaction now;
 

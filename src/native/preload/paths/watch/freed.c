@@ -25,10 +25,10 @@
 
 typedef void free_function(void *block);
 
-static void look_up(void *block);
+static void freed_look_up(void *block);
 
 /* Set by the first call, which comes before there are threads. */
-static free_function *next_free = look_up;
+static free_function *next_free = freed_look_up;
 /* NULL: blocks are not glibc's, or the constructor has not run. With --shared-heap it is the second
  * in place of the first: a block may be that library's then, and has another header. */
 static const struct vb_watch_map *watched_map, *mixed_map;
@@ -40,7 +40,7 @@ static __thread bool is_telling __attribute__((tls_model("initial-exec")));
 /* ---- who frees ---- */
 
 /* dlsym frees its last error message, if that. */
-static void keep(void *block)
+static void freed_keep(void *block)
 {
     (void)block;
 }
@@ -49,13 +49,13 @@ static void find_next(void)
 {
     free_function *found;
 
-    next_free = keep;
+    next_free = freed_keep;
     found = (free_function *)dlsym(RTLD_NEXT, "free");
     if (found)
         next_free = found;
 }
 
-static void look_up(void *block)
+static void freed_look_up(void *block)
 {
     find_next();
     next_free(block);
@@ -68,7 +68,7 @@ static const void *object_of(const void *function)
     return function && dladdr(function, &info) ? info.dli_fbase : NULL;
 }
 
-static const void *address(free_function *function)
+static const void *freed_address(free_function *function)
 {
     return (const void *)(uintptr_t)function;
 }
@@ -76,7 +76,7 @@ static const void *address(free_function *function)
 /* The allocator behind us and behind the shared heap, by which one library it is in. */
 static const void *allocator(void)
 {
-    const void *next = object_of(address(next_free));
+    const void *next = object_of(freed_address(next_free));
 
     if (verbena_heap_next_free &&
         next == object_of((const void *)(uintptr_t)verbena_heap_next_free))
@@ -109,7 +109,7 @@ static struct object extent_of(const struct dl_phdr_info *info)
     return object;
 }
 
-static bool is_in(const struct object *object, uintptr_t at)
+static bool freed_is_in(const struct object *object, uintptr_t at)
 {
     return at >= object->low && at < object->high;
 }
@@ -122,7 +122,7 @@ static int note_quiet(struct dl_phdr_info *info, size_t size, void *context)
     (void)size;
     (void)context;
     for (int i = 0; i < 2; ++i)
-        if (is_in(&object, inside[i]))
+        if (freed_is_in(&object, inside[i]))
             quiet[i] = object;
     return 0;
 }
@@ -130,12 +130,12 @@ static int note_quiet(struct dl_phdr_info *info, size_t size, void *context)
 /* A call at a function's end leaves no address of its own, and so counts as its caller's. */
 static bool is_quiet(const void *caller)
 {
-    return is_in(&quiet[0], (uintptr_t)caller) || is_in(&quiet[1], (uintptr_t)caller);
+    return freed_is_in(&quiet[0], (uintptr_t)caller) || freed_is_in(&quiet[1], (uintptr_t)caller);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
-    if (next_free == look_up)
+    if (next_free == freed_look_up)
         find_next();
     dl_iterate_phdr(note_quiet, NULL);
     if (verbena_watch_map &&
@@ -153,7 +153,7 @@ static size_t word_before(const void *block)
     return ((const size_t *)block)[-1];
 }
 
-static uintptr_t end_of(const void *block)
+static uintptr_t freed_end_of(const void *block)
 {
     return (uintptr_t)block - HEADER + (word_before(block) & ~(size_t)BITS);
 }
@@ -209,7 +209,7 @@ static void tell_freed(struct block *block)
 static struct block before(const void *at)
 {
     struct block block = {.low = (uintptr_t)at,
-                          .high = end_of(at),
+                          .high = freed_end_of(at),
                           .is_mapped = word_before(at) & IS_MAPPED,
                           .is_of_arena = word_before(at) & IS_OF_ARENA};
 
@@ -290,7 +290,7 @@ VB_EXPORT void free(void *block)
 /* A mapped block that stays where it is keeps its beginning. */
 static void mapped_became(const struct block *block, const void *now)
 {
-    uintptr_t end = end_of(now);
+    uintptr_t end = freed_end_of(now);
 
     if (!block->is_told)
         return;

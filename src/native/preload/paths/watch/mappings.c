@@ -25,7 +25,7 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /* It may be protected, or may move. True: a region is there. */
-static bool tell(const void *at, size_t n)
+static bool mappings_tell(const void *at, size_t n)
 {
     return verbena_mapping_changes && verbena_mapping_changes(at, n);
 }
@@ -37,7 +37,7 @@ static bool goes(const void *at, size_t n)
     return n && verbena_mapping_goes && verbena_mapping_goes(at, n);
 }
 
-static void went(bool told, const void *at, size_t n, bool really)
+static void mappings_went(bool told, const void *at, size_t n, bool really)
 {
     if (told)
         verbena_mapping_went(at, n, really);
@@ -48,7 +48,7 @@ int vb_watched_munmap(munmap_call *next, void *at, size_t length)
     bool told = goes(at, length);
     int result = next(at, length);
 
-    went(told, at, length, result == 0);
+    mappings_went(told, at, length, result == 0);
     return result;
 }
 
@@ -60,7 +60,7 @@ VB_EXPORT int munmap(void *at, size_t length)
 void vb_watched_mprotect(const void *at, size_t length, int protection)
 {
     if (!(protection & PROT_WRITE))
-        tell(at, length);
+        mappings_tell(at, length);
 }
 
 VB_EXPORT int mprotect(void *at, size_t length, int protection)
@@ -71,7 +71,7 @@ VB_EXPORT int mprotect(void *at, size_t length, int protection)
 
 VB_EXPORT int pkey_mprotect(void *at, size_t length, int protection, int key)
 {
-    tell(at, length);
+    mappings_tell(at, length);
     return VB_NEXT(pkey_mprotect)(at, length, protection, key);
 }
 
@@ -81,7 +81,7 @@ void *vb_watched_mmap(mmap_call *next, void *at, size_t length, int protection, 
     bool told = (flags & MAP_FIXED) && goes(at, length);
     void *result = next(at, length, protection, flags, fd, offset);
 
-    went(told, at, length, result != MAP_FAILED);
+    mappings_went(told, at, length, result != MAP_FAILED);
     return result;
 }
 
@@ -95,7 +95,7 @@ VB_EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int f
     bool told = (flags & MAP_FIXED) && goes(at, length);
     void *result = VB_NEXT(mmap64)(at, length, protection, flags, fd, offset);
 
-    went(told, at, length, result != MAP_FAILED);
+    mappings_went(told, at, length, result != MAP_FAILED);
     return result;
 }
 
@@ -109,26 +109,26 @@ static size_t whole_pages(size_t n)
 }
 
 /* Its pages go elsewhere, and over what is there. */
-static void *move(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
-                  void *target)
+static void *mappings_move(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
+                           void *target)
 {
     bool fixed = flags & MREMAP_FIXED, told = goes(at, length);
     bool told_target = fixed && goes(target, wanted);
     void *result = next(at, length, wanted, flags, target);
 
-    went(told, at, length, result != MAP_FAILED);
-    went(told_target, target, wanted, result != MAP_FAILED);
+    mappings_went(told, at, length, result != MAP_FAILED);
+    mappings_went(told_target, target, wanted, result != MAP_FAILED);
     return result;
 }
 
-static void *shrink(mremap_call *next, void *at, size_t length, size_t wanted, int flags)
+static void *mappings_shrink(mremap_call *next, void *at, size_t length, size_t wanted, int flags)
 {
     uint8_t *tail = (uint8_t *)at + whole_pages(wanted);
     size_t rest = (uint8_t *)at + whole_pages(length) - tail;
     bool told = wanted && goes(tail, rest);
     void *result = next(at, length, wanted, flags, NULL);
 
-    went(told, tail, rest, result != MAP_FAILED);
+    mappings_went(told, tail, rest, result != MAP_FAILED);
     return result;
 }
 
@@ -141,16 +141,16 @@ void *vb_watched_mremap(mremap_call *next, void *at, size_t length, size_t wante
 {
     void *grown;
 
-    if (!tell(at, length) && !(flags & MREMAP_FIXED))
+    if (!mappings_tell(at, length) && !(flags & MREMAP_FIXED))
         return next(at, length, wanted, flags, target);
     if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
-        return move(next, at, length, wanted, flags, target);
+        return mappings_move(next, at, length, wanted, flags, target);
     if (wanted <= length)
-        return shrink(next, at, length, wanted, flags);
+        return mappings_shrink(next, at, length, wanted, flags);
     if (!length || !(flags & MREMAP_MAYMOVE)) /* a second mapping of the same, or none that moves */
         return next(at, length, wanted, flags, target);
     grown = next(at, length, wanted, flags & ~MREMAP_MAYMOVE, target);
-    return grown != MAP_FAILED ? grown : move(next, at, length, wanted, flags, NULL);
+    return grown != MAP_FAILED ? grown : mappings_move(next, at, length, wanted, flags, NULL);
 }
 
 /* The C library's own takes what follows the flags, as this one's callers give it. */
@@ -212,7 +212,7 @@ int vb_watched_shmdt(shmdt_call *next, const void *at)
     bool told = goes(at, end - (uintptr_t)at);
     int result = next(at);
 
-    went(told, at, end - (uintptr_t)at, result == 0);
+    mappings_went(told, at, end - (uintptr_t)at, result == 0);
     return result;
 }
 
