@@ -267,6 +267,24 @@ static inline void requester_count_sent(struct vb_connection *to, uint64_t *kind
     vb_direct_count(&to->counts.payload_sent, bytes);
 }
 
+static inline uint8_t receive_flags(const struct ibv_send_wr *wr, bool invalidates)
+{
+    return invalidates ? IBV_WC_WITH_INV : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+}
+
+/* The completion of a SEND's receive request, but for what the request says of itself. */
+static inline void fill_receive(struct vb_cqe *entry, const struct ibv_send_wr *wr, uint64_t length,
+                                uint8_t flags, enum vb_cqe_kind kind)
+{
+    entry->byte_len = (uint32_t)length;
+    entry->imm = wr->imm_data;
+    entry->extra = 0;
+    entry->status = IBV_WC_SUCCESS;
+    entry->opcode = 0;
+    entry->flags = flags;
+    entry->kind = (uint8_t)kind;
+}
+
 /* `invalidates` is known where this is called, and costs other SENDs nothing. */
 static inline __attribute__((always_inline)) int
 send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct vb_spans *local,
@@ -295,20 +313,51 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     entry = vb_direct_deliver_begin(to, taken, &refused);
     if (VB_UNLIKELY(!entry))
         return deliver_failed(to, wr, vb_direct_delivered(to, refused), outcome);
-    entry->byte_len = (uint32_t)local->total;
-    entry->imm = wr->imm_data;
-    entry->extra = 0;
-    entry->status = IBV_WC_SUCCESS;
-    entry->opcode = 0;
-    entry->flags = invalidates                    ? IBV_WC_WITH_INV
-                   : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
-                                                  : 0;
-    entry->kind = (uint8_t)kind;
+    fill_receive(entry, wr, local->total, receive_flags(wr, invalidates), kind);
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
     delivered = vb_direct_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_direct_unplaced_note(to, &remote);
+    requester_count_sent(to, &to->counts.sends, local->total);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
+}
+
+static VB_COLD int gather_failed(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                 struct vb_taken *taken, int error, const struct vb_spans *local,
+                                 struct vb_outcome *outcome)
+{
+    struct vb_spans remote = {0};
+
+    vb_direct_spans_add(&remote, NULL, taken->wqe->sge[0].addr, local->total);
+    return place_failed(to, wr, taken, error, local, &remote, outcome);
+}
+
+/*
+ * A payload that fits into the completion, for a receive request whose key was checked when it was
+ * posted. It is gathered first: no lock is held where memory may be gone.
+ */
+static inline int send_inside(struct vb_connection *to, const struct ibv_send_wr *wr,
+                              const struct vb_spans *local, struct vb_taken *taken,
+                              struct vb_outcome *outcome)
+{
+    uint64_t buffer = __atomic_load_n(&taken->wqe->sge[0].addr, __ATOMIC_RELAXED);
+    enum ibv_wc_status delivered;
+    uint8_t small[VB_CQE_INLINE];
+    struct vb_cqe *entry;
+    unsigned refused;
+    int error = gather(local, gather_doubt(wr), small);
+
+    if (VB_UNLIKELY(error))
+        return gather_failed(to, wr, taken, error, local, outcome);
+    entry = vb_direct_deliver_begin(to, taken, &refused);
+    if (VB_UNLIKELY(!entry))
+        return deliver_failed(to, wr, vb_direct_delivered(to, refused), outcome);
+    fill_receive(entry, wr, local->total, receive_flags(wr, false), VB_CQE_RECV_INLINE);
+    memcpy(entry->data, small, sizeof(small));
+    delivered = vb_direct_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
+    if (local->total)
+        vb_direct_unplaced_add(to, buffer, local->total);
     requester_count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
@@ -332,9 +381,7 @@ static int requester_send_now(struct vb_connection *to, const struct ibv_send_wr
         .kind = VB_CQE_RECV,
         .byte_len = (uint32_t)local->total,
         .imm = wr->imm_data,
-        .flags = invalidates                    ? IBV_WC_WITH_INV
-                 : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
-                                                : 0,
+        .flags = receive_flags(wr, invalidates),
     };
     enum ibv_wc_status delivered;
     struct vb_evidence evidence;
@@ -371,8 +418,13 @@ static inline __attribute__((always_inline)) int do_send(struct vb_connection *t
     if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
         return vb_refuse_length(to->qp, wr, local.total, VB_MESSAGE_MAX, outcome);
     error = vb_direct_take_recv(to, &taken);
+    if (VB_UNLIKELY(error == -EAGAIN))
+        error = vb_direct_await_recv(to, &taken);
     if (VB_UNLIKELY(error))
         return no_receive(to, wr, error, outcome);
+    if (!invalidates && local.total <= VB_CQE_INLINE &&
+        VB_LIKELY(vb_recv_is_checked(&to->peer->view, taken.wqe, local.total)))
+        return send_inside(to, wr, &local, &taken, outcome);
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(to, wr, &taken, local.total, outcome);
     if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))

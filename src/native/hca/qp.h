@@ -108,6 +108,7 @@ struct vb_qp {
     void *port_data;
 
     struct vb_biased_lock rq_lock; /* posters */
+    struct vb_mr_seen rq_region;   /* of the buffers that are posted; under rq_lock */
     uint8_t *rq_ring;
     uint8_t *rq_stage;
     void *sq_store;

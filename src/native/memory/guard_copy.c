@@ -116,8 +116,11 @@ int vb_memory_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt
     int saved = errno, error;
 
     if ((!(doubt & VB_DOUBT_TO) || guard_copy_is_steady(dst, n)) &&
-        (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n)))
+        (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n))) {
+        vb_memory_guard_learn();
+        errno = saved;
         return vb_memory_fault_copy(dst, src, n);
+    }
     error = vb_memory_guard_ask() ? vb_memory_fault_copy(dst, src, n) : copy_by_kernel(dst, src, n);
     errno = saved;
     return error;
