@@ -239,6 +239,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     }
     made->adapter = config->adapter;
     made->force = config->force;
+    made->count = config->count;
     open_locks(made);
     open_self_peer(made);
     made->adapter->direct = made;

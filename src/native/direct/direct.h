@@ -22,14 +22,19 @@
 #include "direct/stranger.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
+#include "hca/text.h"
 #include "port/address.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 
+/* Adds the members of a JSON object: all that the adapter's carriers have counted. */
+typedef void vb_direct_count_fn(struct vb_adapter *adapter, struct vb_text *text);
+
 struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
     enum vb_way force;          /* VB_WAY_ANY: probe */
+    vb_direct_count_fn *count;  /* NULL: nobody is told what it has counted */
 };
 
 extern const struct vb_carrier vb_direct_carrier;
@@ -50,6 +55,7 @@ struct vb_retry {
 struct vb_direct {
     struct vb_adapter *adapter;
     enum vb_way force;
+    vb_direct_count_fn *count;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;

@@ -18,7 +18,10 @@ enum vb_message_type {
     VB_MSG_CHANNEL,        /* the channel with serial `value`, as two descriptors */
     VB_MSG_PLACE,          /* put the inline payloads in your CQ `object` into memory */
     VB_MSG_BOUNCE,         /* a job for you lies in my segment at `offset` */
+    VB_MSG_COUNTERS = 10,  /* what have you counted? (query.h); the answer is no vb_message */
 };
+
+enum { VB_NO_LAYOUT = -1 }; /* the version in such a question */
 
 /* Magic and version stay where they are in every layout, so that builds can name each other. */
 struct vb_hello {

@@ -14,6 +14,7 @@
 #include "direct/later.h"
 #include "direct/message.h"
 #include "direct/notice.h"
+#include "direct/query.h"
 #include "direct/recover.h"
 #include "direct/retry.h"
 #include "hca/channel.h"
@@ -224,6 +225,8 @@ static int welcome(struct vb_direct *direct, struct link *link, const struct vb_
 {
     int error;
 
+    if (message->type == VB_MSG_COUNTERS)
+        vb_direct_query_answer(direct, link->fd);
     if (message->type != VB_MSG_HELLO)
         return -EPROTO;
     error = vb_direct_hello_accept(direct, link->fd, message, fds, &link->peer);

@@ -192,25 +192,50 @@ static void close_ports(struct vb_adapter *adapter)
             vb_port_addresses_close(adapter->ports[i].addresses);
 }
 
+/* ---- counters ---- */
+
+/* Also called by the service thread, which runs while the RoCE carrier is opened and closed. */
+static void host_count(struct vb_adapter *adapter, struct vb_text *text)
+{
+    struct vb_host *host = vb_host_of(adapter);
+
+    vb_direct_counters_describe(adapter->direct, text);
+    vb_text_add(text, ",");
+    pthread_mutex_lock(&host->counting);
+    vb_roce_counters(host->roce, adapter, text);
+    pthread_mutex_unlock(&host->counting);
+}
+
+static void set_roce(struct vb_host *host, struct vb_roce *roce)
+{
+    pthread_mutex_lock(&host->counting);
+    host->roce = roce;
+    pthread_mutex_unlock(&host->counting);
+}
+
 /* ---- open and close, one after another ---- */
 
 static int open_roce(struct vb_host *host, const struct vb_host_config *config)
 {
     struct vb_roce_config roce = config->roce;
+    struct vb_roce *opened;
 
     if (config->direct_only)
         return 0;
     roce.adapter = &host->adapter;
     roce.loop = config->packets_only;
-    host->roce_error = vb_roce_open(&roce, &host->roce);
-    if (!host->roce_error)
+    host->roce_error = vb_roce_open(&roce, &opened);
+    if (!host->roce_error) {
+        set_roce(host, opened);
         host->roce_error = share_slots(host);
+    }
     return config->packets_only ? host->roce_error : 0;
 }
 
 static int open_direct(struct vb_host *host, const struct vb_host_config *config)
 {
-    const struct vb_direct_config direct = {.adapter = &host->adapter, .force = config->copies};
+    const struct vb_direct_config direct = {
+        .adapter = &host->adapter, .force = config->copies, .count = host_count};
 
     return vb_direct_open(&direct, &host->direct);
 }
@@ -225,14 +250,18 @@ static int open_capture(struct vb_host *host, const struct vb_host_config *confi
 /* What is open, in the reverse order. */
 static void host_close_parts(struct vb_host *host)
 {
-    if (host->roce)
-        vb_roce_close(host->roce);
+    struct vb_roce *roce = host->roce;
+
+    set_roce(host, NULL);
+    if (roce)
+        vb_roce_close(roce);
     if (host->direct)
         vb_direct_close(host->direct);
     vb_host_capture_direct_close(host->capture);
     close_ports(&host->adapter);
     if (host->adapter.segment)
         host_close_adapter(host);
+    pthread_mutex_destroy(&host->counting);
 }
 
 static int host_open_parts(struct vb_host *host, const struct vb_host_config *config)
@@ -257,6 +286,7 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
 
     if (!made)
         return -ENOMEM;
+    pthread_mutex_init(&made->counting, NULL);
     made->packets_only = config->packets_only;
     atomic_init(&made->went_direct, config->went_direct);
     error = host_open_parts(made, config);
@@ -310,9 +340,7 @@ int vb_host_counters(struct vb_host *host, char *json, size_t size)
     struct vb_text text = {json, size, 0};
 
     vb_text_add(&text, "{");
-    vb_direct_counters_describe(host->direct, &text);
-    vb_text_add(&text, ",");
-    vb_roce_counters(host->roce, &host->adapter, &text);
+    host_count(&host->adapter, &text);
     vb_text_add(&text, "}");
     return text.length;
 }

@@ -44,8 +44,9 @@ struct vb_host {
     struct vb_adapter adapter;
     struct vb_watcher watcher; /* of memory that the adapter's regions stand for */
     struct vb_direct *direct;
-    struct vb_roce *roce; /* NULL: port 4791 could not be had… */
-    int roce_error;       /* …because of this; only peers on this host are reached */
+    struct vb_roce *roce;     /* NULL: port 4791 could not be had… */
+    int roce_error;           /* …because of this; only peers on this host are reached */
+    pthread_mutex_t counting; /* `roce` comes and goes under it, for whoever asks for counters */
     bool packets_only;
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */

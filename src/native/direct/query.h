@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the processes of this user that have the device open have counted, asked of each process's
+ * service thread over the socket of its slot. The caller needs no device of its own. A process
+ * answers whatever its build, and one that is stopped is left out.
+ */
+#ifndef VB_DIRECT_QUERY_H
+#define VB_DIRECT_QUERY_H
+
+#include <stdint.h>
+
+struct vb_direct;
+
+/* `json` has an object with a member for each part, as vb_host_counters makes it. */
+typedef void vb_direct_answer(void *with, const char *json);
+
+/* Calls `each` with the answer of every process, one after another. */
+void vb_direct_query_counters(vb_direct_answer *each, void *with);
+
+/* The service thread's part: answers on a connection whose first message asked. */
+void vb_direct_query_answer(struct vb_direct *direct, int socket);
+
+#endif
