@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. The
- * counters there are the device's, of all its users. Each process counts what it sends for itself
- * alone, and nobody adds that up: zero is what they say.
+ * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. A
+ * counter's file has the sum of all processes of this user that have the device open
+ * (host/device_counters.h). Nobody counts by port: the first port's files have everything.
  */
 #include "preload/paths/contents.h"
 
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "host/device_counters.h"
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/cpus.h"
@@ -68,33 +69,6 @@ static const struct {
     {"hw_counters/lifespan", "10\n"},
 };
 
-static const char *const zero_counters[] = {
-    "counters/VL15_dropped",
-    "counters/excessive_buffer_overrun_errors",
-    "counters/link_downed",
-    "counters/link_error_recovery",
-    "counters/local_link_integrity_errors",
-    "counters/multicast_rcv_packets",
-    "counters/multicast_xmit_packets",
-    "counters/port_rcv_constraint_errors",
-    "counters/port_rcv_data",
-    "counters/port_rcv_errors",
-    "counters/port_rcv_packets",
-    "counters/port_rcv_remote_physical_errors",
-    "counters/port_rcv_switch_relay_errors",
-    "counters/port_xmit_constraint_errors",
-    "counters/port_xmit_data",
-    "counters/port_xmit_discards",
-    "counters/port_xmit_packets",
-    "counters/port_xmit_wait",
-    "counters/symbol_error",
-    "counters/unicast_rcv_packets",
-    "counters/unicast_xmit_packets",
-    "hw_counters/link_downed",
-    "hw_counters/rcvd_pkts",
-    "hw_counters/sent_pkts",
-};
-
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Adds a file whose text is made of `format`. */
@@ -134,9 +108,19 @@ static bool add_port_constants(struct vb_tree *tree, unsigned number)
     for (size_t i = 0; i < COUNT(port_constants); i++)
         if (!add_of_port(tree, number, port_constants[i].name, port_constants[i].text))
             return false;
-    for (size_t i = 0; i < COUNT(zero_counters); i++)
-        if (!add_of_port(tree, number, zero_counters[i], "0\n"))
+    return true;
+}
+
+static bool add_counters(struct vb_tree *tree, unsigned number)
+{
+    enum vb_node_kind kind = number == 1 ? VB_NODE_COUNTER : VB_NODE_FILE;
+    char path[128], name[VB_DEVICE_COUNTER_NAME], text[24];
+    for (size_t n = 0; vb_host_device_counter_name(n, name); n++) {
+        snprintf(path, sizeof path, PORT "%s", number, name);
+        snprintf(text, sizeof text, "%zu", n);
+        if (!vb_preload_tree_add(tree, path, kind, kind == VB_NODE_FILE ? "0\n" : text))
             return false;
+    }
     return true;
 }
 
@@ -258,9 +242,9 @@ static bool add_ports(struct vb_tree *tree)
     vb_port_ports_read(&settings);
     for (unsigned number = 1; added && number <= settings.count; number++) {
         const struct vb_port_setting *port = &settings.port[number - 1];
-        added = add_port_constants(tree, number) && add_state(tree, number, port) &&
-                add_link_layer(tree, number, port) && add_pkeys(tree, number, port) &&
-                add_gids(tree, number, port);
+        added = add_port_constants(tree, number) && add_counters(tree, number) &&
+                add_state(tree, number, port) && add_link_layer(tree, number, port) &&
+                add_pkeys(tree, number, port) && add_gids(tree, number, port);
     }
     return added;
 }
