@@ -154,5 +154,5 @@ def main(arguments: list[str]) -> int:
     for device in found:
         gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
         print(device_text(device, path), gids, limits_text(device), sep="\n\n")
-    print(f"\n{roce_text(ways)}\n\n{reach_text(reach)}\n\n{running_text(processes)}")
+    print(f"\n{roce_text(ways)}\n\n{running_text(processes)}\n\n{reach_text(reach)}")
     return 0
