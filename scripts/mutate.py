@@ -332,16 +332,16 @@ def page(
     survivors = [change for change, noticed in results if noticed is None]
     tried = len(results)
     lines = [
-        "# Changes that no test notices",
+        "# Mutation",
         "",
-        f"`make mutation` made {tried} small changes in `src/native` by chance (seed {seed}), and",
-        "ran the tests of each one's room after it",
-        "([which they are](development.md#which-tests-after-a-change)): the C tests, and where",
-        "they did not notice it, the Python tests, each path for a limited time.",
+        f"`make mutation` made {tried} random small changes in `src/native` (seed {seed}). For each",
+        "it ran the tests of the changed folder",
+        "([list](development.md#which-tests-after-a-change)): first the C tests, and if those",
+        "passed, the Python tests, each path for a limited time. A change is noticed if a test fails.",
         f"{tried - len(survivors)} of {tried} were noticed. That took {minutes:.0f} minutes.",
         "",
-        "A survivor is a gap in the tests, a change that only a longer run notices, or one that",
-        "makes no difference.",
+        "A survivor shows a gap in the tests, needs a longer run to be noticed, or changes no",
+        "behaviour.",
         "",
         "## Survivors",
         "",
