@@ -51,7 +51,7 @@ cdef int _fill_cct_level(vb_cct_level *to, dict given, uint32_t limit) except -1
 
 
 cdef int _fill_hpcc(vb_hpcc_config *to, dict given) except -1:
-    to[0] = vb_hpcc_paper()
+    to[0] = vb_sim_hpcc_paper()
     if "base_rtt" not in given:
         raise ValueError("congestion: hpcc needs the base_rtt, in ps: a round trip without queues")
     to.base_rtt = _count("base_rtt", given.pop("base_rtt"), 1, 10**12)
