@@ -288,7 +288,8 @@ CALLS = (
         "ask `query_device` first.",
         (
             Example(
-                "More requests than the device allows", "pd.create_qp(send_cq=cq, max_send_wr=99999)"
+                "More requests than the device allows",
+                "pd.create_qp(send_cq=cq, max_send_wr=99999)",
             ),
             Example("A kind of QP that is not offered", "pd.create_qp(send_cq=cq, qp_type=8)"),
             Example("A CQ without room", "ctx.create_cq(0)"),

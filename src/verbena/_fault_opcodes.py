@@ -58,7 +58,8 @@ class Chosen:
         self.answers |= ALL_ANSWERS
 
     def add_name(self, name: str) -> bool:
-        """Add a class ("read-response") or an opcode by its name. Returns False for an unknown name."""
+        """Add a class ("read-response") or an opcode by its name. Returns False for an unknown
+        name."""
         if name in CLASSES:
             opcodes, answers = _members(name), CLASSES[name].answers
         else:
@@ -104,7 +105,8 @@ def _is_cnp(opcode: int) -> bool:
 @cache
 def _table() -> dict[int, tuple[str, frozenset[str]]]:
     """Return each opcode's title, and its kinds and headers."""
-    from verbena.wire import opcode_info  # here, since it takes 20 ms, which rules without opcodes save
+    # Imported here, since that takes 20 ms, which rules without opcodes save.
+    from verbena.wire import opcode_info
 
     rows = {opcode: opcode_info(opcode) for opcode in range(256)}
     return {n: (row.name, frozenset({*row.kinds, *row.headers})) for n, row in rows.items() if row}

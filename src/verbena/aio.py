@@ -109,7 +109,8 @@ class AsyncCQ:
     def close(self) -> None:
         """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
         if self._pending and self._ended is None:
-            with suppress(VerbsError):  # a request that has completed keeps its result, above all a failure
+            # A request that has completed keeps its result, above all a failure.
+            with suppress(VerbsError):
                 self.poll()
         self._end(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
 
@@ -405,7 +406,8 @@ class Operation(Step):
                 error.add_note(entry["why"])
 
     def _abandon(self, waiter: asyncio.Future[None] | None) -> None:
-        """Remove a waiter. A request that is still queued here is not posted when no waiter is left."""
+        """Remove a waiter. A request that is still queued here is not posted when no waiter is
+        left."""
         if waiter in self._waiters:
             self._waiters = tuple(other for other in self._waiters if other is not waiter)
             self._acq._awaited -= 1
@@ -469,7 +471,8 @@ class AsyncQP:
         self.recv_cq = recv_cq or send_cq
         self._check_queues()
         self._room = qp.cap.max_send_wr
-        self._backlog: dict[Operation, Callable[[], None]] = {}  # in order, with the function that posts each
+        # In order, with the function that posts each.
+        self._backlog: dict[Operation, Callable[[], None]] = {}
         qp.call_before_closing(self._on_closing)
         qp.call_when_closed(self._on_closed)
 
@@ -491,8 +494,8 @@ class AsyncQP:
     ) -> tuple[Operation, Callable[P, None]]:
         """Return an operation and the function that posts its request.
 
-        The caller calls that function and then ``_started``. Raises VerbsError when the AsyncCQ
-        has ended.
+        The caller calls that function and then ``_started``. Raises VerbsError when the AsyncCQ has
+        ended.
         """
         if self.send_cq._reader.loop is not None:
             self.send_cq._reader.check()

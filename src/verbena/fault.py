@@ -7,8 +7,8 @@
     fault.set_rules(context, rules)        # an open device, at run time
     print(fault.counters(context))
 
-``verbena run --fault`` and the variable ``VERBENA_FAULT`` take the same text; docs/faults.md has its
-grammar.
+``verbena run --fault`` and the variable ``VERBENA_FAULT`` take the same text; docs/faults.md has
+its grammar.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Rule:
 
     ``chance`` is from 0 to 1. ``qp`` is the number of this side's queue pair. ``psn`` is one
     sequence number or the first and last of a range. ``opcode`` is a name, a number or several of
-    them (docs/faults.md lists the names). ``nth``: only the n-th packet that the other selectors match;
-    ``every``: each n-th; ``limit``: at most so many packets.
+    them (docs/faults.md lists the names). ``nth``: only the n-th packet that the other selectors
+    match; ``every``: each n-th; ``limit``: at most so many packets.
     """
 
     _: KW_ONLY
@@ -129,8 +129,8 @@ class Duplicate(Rule):
 
 @dataclass(frozen=True)
 class Reorder(Rule):
-    """The packet is held until ``by`` later ones of its queue pair have passed, ``within`` seconds at
-    most."""
+    """The packet is held until ``by`` later ones of its queue pair have passed, ``within`` seconds
+    at most."""
 
     by: int = 1
     within: float = 0.01

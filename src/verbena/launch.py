@@ -66,10 +66,11 @@ def environment(
     capture_direct: bool = False,
     capture_bytes: int | None = None,
 ) -> dict[str, str]:
-    """Return `base` (by default this process's environment), changed so that a program uses Verbena.
+    """Return `base` (by default this process's environment), changed so that a program uses
+    Verbena.
 
-    `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long
-    a wait for a completion event spins before it sleeps, in microseconds. `netdev` is the interface
+    `shared_heap` serves the program's large allocations from shared memory. `spin_us` is how long a
+    wait for a completion event spins before it sleeps, in microseconds. `netdev` is the interface
     whose addresses are the device's GIDs. `link_layer` is that of the port: an InfiniBand port has
     a LID and reaches only this host. `pkeys` is the port's P_Key table, whose entries a QP's
     pkey_index selects: the bit 0x8000 makes a full member of the partition. `ports` are one or two
@@ -193,7 +194,8 @@ def check_port_value(name: str, value: str) -> None:
 
 
 def number(name: str, value: str) -> int:
-    """Parse a number as the library does (src/native/port/ports.c): decimal, or 0x and hexadecimal."""
+    """Parse a number as the library does (src/native/port/ports.c): decimal, or 0x and
+    hexadecimal."""
     if not NUMBER.fullmatch(value):
         raise ValueError(f"{name}={value}: {value!r} is not a number, as 8 or 0x8 is")
     return int(value, 16 if value[1:2] in ("x", "X") else 10)
@@ -275,10 +277,11 @@ def packet_settings(
 
 
 def without(base: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` without what environment() adds: the libraries, and the variables of its options.
+    """Return `base` without what environment() adds: the libraries, and the variables of its
+    options.
 
-    Other entries of LD_PRELOAD and of paths stay unchanged. Raises FileNotFoundError when
-    Verbena's libraries are missing.
+    Other entries of LD_PRELOAD and of paths stay unchanged. Raises FileNotFoundError when Verbena's
+    libraries are missing.
     """
     folder = _native.library_dir()
     libraries = (PATHS_LIBRARY, VERBS_LIBRARY, HEAP_LIBRARY)
@@ -319,7 +322,8 @@ def programs_dir(folder: Path) -> Path:
 
 
 def preload_name(library: Path) -> str:
-    """Return how LD_PRELOAD names a library: by path, unless the path has a separator of LD_PRELOAD.
+    """Return how LD_PRELOAD names a library: by path, unless the path has a separator of
+    LD_PRELOAD.
 
     A bare name is found through LD_LIBRARY_PATH, where only ":" and ";" separate.
     """

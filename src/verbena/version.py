@@ -2,8 +2,8 @@
 """Verbena's version, with the commit of the source where that is known.
 
 ``verbena --version`` and ``verbena info`` print it, and results of simulations record it. The
-commit is known for a package that pip installed from a repository, for an editable installation
-of a checkout, and for a package that was built from a checkout (cmake/VerbenaCommit.cmake).
+commit is known for a package that pip installed from a repository, for an editable installation of
+a checkout, and for a package that was built from a checkout (cmake/VerbenaCommit.cmake).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BUILT = Path(__file__).with_name("commit.txt")
 
 @cache
 def full_version() -> str:
-    """Return "0.1.0", or "0.1.0 (0123456789ab)"; "-dirty" follows if files differ from the commit."""
+    """Return "0.1.0", or "0.1.0 (0123456789ab)"; "-dirty" follows if files differ from the
+    commit."""
     commit = _commit(_source())
     return f"{version()} ({commit})" if commit else version()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building blocks of ``verbena.aio``: tasks that wait for a wake-up, loops that watch a descriptor.
 
-Nothing here depends on verbs requests. An object belongs to one loop at a time, and only the
-thread of that loop may use it.
+Nothing here depends on verbs requests. An object belongs to one loop at a time, and only the thread
+of that loop may use it.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Reader:
 class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
     """An awaitable that suspends only when it has to wait, or to let other tasks run.
 
-    It is also a coroutine, since ``asyncio.create_task`` and ``TaskGroup.create_task`` require
-    one; they step it by ``send``.
+    It is also a coroutine, since ``asyncio.create_task`` and ``TaskGroup.create_task`` require one;
+    they step it by ``send``.
     """
 
     __slots__ = ("_stepping",)
@@ -126,7 +126,8 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
     def _step(
         self, how: Callable[[Steps], asyncio.Future[None] | None]
     ) -> asyncio.Future[None] | None:
-        """Step the running task. Several tasks may await one Step; each has a generator of its own."""
+        """Step the running task. Several tasks may await one Step; each has a generator of its
+        own."""
         task = _current_task()
         if task not in self._stepping:
             self._stepping[task] = self.__await__()
@@ -157,9 +158,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Unheard:
-    """A failure that no task has retrieved yet. If none ever does, the loop's exception handler gets
-    it, as with the exception of an asyncio Future that was never retrieved.
-    """
+    """A failure that no task has retrieved yet. If none ever does, the loop's exception handler
+    gets it, as with the exception of an asyncio Future that was never retrieved."""
 
     __slots__ = ("_error", "_loop", "heard")
 

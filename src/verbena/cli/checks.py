@@ -55,7 +55,8 @@ def findings() -> Iterator[Finding]:
 
 
 def libraries() -> Finding:
-    """Check that Verbena's libraries exist, and that the dynamic linker loads them into a program."""
+    """Check that Verbena's libraries exist, and that the dynamic linker loads them into a
+    program."""
     name = "native libraries"
     try:
         environment = launch.environment(log=launch.LogLevel.ERRORS)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of one check of `verbena doctor`. checks.py and host.py make them, doctor.py prints."""
+"""The result of one check of `verbena doctor`. checks.py and host.py make them, doctor.py
+prints."""
 
 from __future__ import annotations
 

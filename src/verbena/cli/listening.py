@@ -2,9 +2,8 @@
 """Finds out whether a program listens for connections.
 
 `verbena pair` calls this before it starts the client. The answer comes from /proc, since the
-program would take a test connection for its client. A program is a process group, so that
-processes of a shell script count too. Verbena's own sockets, by which processes connect, do not
-count.
+program would take a test connection for its client. A program is a process group, so that processes
+of a shell script count too. Verbena's own sockets, by which processes connect, do not count.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """`verbena pair`: starts a server, and its client as soon as the server listens; ends both.
 
 The server is a process group of its own, so that its sockets are found. The client has the
-terminal. The server's lines come through a pipe and are marked, so that the two outputs can be
-told apart. sides.py starts the processes, reads their output and ends them.
+terminal. The server's lines come through a pipe and are marked, so that the two outputs can be told
+apart. sides.py starts the processes, reads their output and ends them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
         "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that still runs is ended, and so are all processes that the two "
-        "have started.",
+        "the client has ended, a server that still runs is ended, and so are all processes that "
+        "the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
         f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
         f"{TIMED_OUT}: it did not listen in time.",
@@ -60,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=seconds,
         default=GRACE,
-        help=f"how long one side may run when the other has ended ({GRACE:g}): the server always, the "
-        "client if its server failed",
+        help=f"how long one side may run when the other has ended ({GRACE:g}): the server always, "
+        "the client if its server failed",
     )
     return made
 
@@ -200,7 +200,8 @@ class Pair:
         )
 
     def say_who_lost_verbena(self) -> None:
-        """After a failure name each side that never looked for a device: it may lack the environment."""
+        """After a failure name each side that never looked for a device: it may lack the
+        environment."""
         both = zip(self.names, self.words, (self.server, self.client), self.notes, strict=True)
         lost = [
             name.removesuffix(",")
@@ -262,7 +263,8 @@ class Pair:
         return False
 
     def await_client(self, client: Process, server: Process) -> int:
-        """Return the client's exit status. If its server fails, it is ended after the time of grace."""
+        """Return the client's exit status. If its server fails, it is ended after the time of
+        grace."""
         while True:
             try:
                 return self.status_of(client, CLIENT, 0.2)
@@ -281,7 +283,8 @@ class Pair:
         return sides.shell_status(server.returncode)
 
     def await_server(self, server: Process) -> int:
-        """Return the server's exit status; 0 if it still runs, as a server for many clients does."""
+        """Return the server's exit status; 0 if it still runs, as a server for many clients
+        does."""
         with suppress(subprocess.TimeoutExpired):
             return self.status_of(server, SERVER, self.grace)
         if self.grace:  # with --grace 0 the user expects that

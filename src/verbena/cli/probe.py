@@ -23,7 +23,8 @@ TIMEOUT = 30.0  # seconds; it takes a fraction of one
 
 @dataclass(frozen=True)
 class Reach:
-    """How a peer's memory is reached; `reason` says why the fastest way is not used, or is empty."""
+    """How a peer's memory is reached; `reason` says why the fastest way is not used, or is
+    empty."""
 
     shared_memory: bool
     own_memory: str
@@ -49,7 +50,7 @@ def probe() -> Reach:
 def start(end: socket.socket) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "verbena.cli.probe", str(end.fileno())],
-        env=os.environ | {"VERBENA_CARRIER": "direct"},  # over RoCE no process maps the other's memory
+        env=os.environ | {"VERBENA_CARRIER": "direct"},  # over RoCE memory is not mapped
         pass_fds=[end.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -25,7 +25,8 @@ LONG = 30.0  # s: a run that is expected to take longer is announced
 
 @dataclass(frozen=True)
 class Report:
-    """The progress of a run: the fraction ``part`` is done after ``wall`` seconds, at ``now`` ps."""
+    """The progress of a run: the fraction ``part`` is done after ``wall`` seconds, at ``now``
+    ps."""
 
     name: str
     now: int

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests with two processes whether this system lets one copy the other's memory.
 
-`verbena doctor` calls this. It is the cross-process copy of the direct carrier
-(process_vm_readv).
+`verbena doctor` calls this. It is the cross-process copy of the direct carrier (process_vm_readv).
 """
 
 from __future__ import annotations

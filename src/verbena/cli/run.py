@@ -92,8 +92,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--pkeys",
         metavar="LIST",
         type=pkey_table,
-        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index selects an entry of it "
-        "(up to 32 entries; default: the default partition alone, 0xffff)",
+        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index selects an entry "
+        "of it (up to 32 entries; default: the default partition alone, 0xffff)",
     )
     made.add_argument(
         "--port",
@@ -149,7 +149,8 @@ def meant_by(option: str, names: list[str]) -> str:
 def parse(
     arguments: list[str], options: argparse.ArgumentParser, names: list[str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options, and the program's words: all from the first that is no option, unchanged."""
+    """Return the options, and the program's words: all from the first that is no option,
+    unchanged."""
     try:
         _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:

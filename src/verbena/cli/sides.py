@@ -33,11 +33,12 @@ prctl = ctypes.CDLL(None).prctl
 
 
 def go_on_in_child() -> None:
-    """Fork, and return in the child alone; the parent waits, passes signals on, and exits as the child.
+    """Fork, and return in the child alone; the parent waits, passes signals on, and exits as the
+    child.
 
     A process that is killed cannot end its children. So the process that a user may kill starts
-    nothing but this child, which gets PARENT_GONE in ended_together(). Call this while there is
-    one thread.
+    nothing but this child, which gets PARENT_GONE in ended_together(). Call this while there is one
+    thread.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -148,7 +149,8 @@ def descendants(root: int) -> set[int]:
 
 
 class Output:
-    """This process's stdout, to which the lines of both sides are copied, one whole line at a time."""
+    """This process's stdout, to which the lines of both sides are copied, one whole line at a
+    time."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -156,7 +158,8 @@ class Output:
         self.lock = threading.Lock()
 
     def copy(self, lines: IO[bytes], mark: bytes) -> None:
-        """Copy each line with the mark. Reads on after a write error, so that the writer can go on."""
+        """Copy each line with the mark. Reads on after a write error, so that the writer can go
+        on."""
         begins = True
         while piece := lines.readline(PIECE):
             text = mark * begins + piece
@@ -195,7 +198,8 @@ class Output:
 def start_server(
     program: str, words: list[str], environment: dict[str, str], kept: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a server: a process group of its own, without a terminal, whose lines come through a pipe.
+    """Start a server: a process group of its own, without a terminal, whose lines come through a
+    pipe.
 
     It inherits the descriptors `kept`.
     """

@@ -283,7 +283,8 @@ def _named(path: Path, variant: str | None) -> Path:
 
 
 def write(result: ScenarioResult, options: argparse.Namespace, variant: str | None) -> bool:
-    """Write the files that the options ask for. Prints their names; returns whether all succeeded."""
+    """Write the files that the options ask for. Prints their names; returns whether all
+    succeeded."""
     makes: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
         (
             options.plots and options.plots / (variant or ""),

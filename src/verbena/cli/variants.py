@@ -30,7 +30,8 @@ BEFORE_IT_BEGAN = 128 + signal.SIGINT  # exit code of a process that had nothing
 
 @dataclass(frozen=True)
 class Run:
-    """A scenario to run, its captures' files by link, and the bytes that are kept of each packet."""
+    """A scenario to run, its captures' files by link, and the bytes that are kept of each
+    packet."""
 
     scenario: Scenario
     captures: Mapping[str, Path]
