@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of errors says of each: meaning, causes, what to try, and the example to run."""
+"""The entries of docs/errors.md: meaning, causes, remedy, and examples. errors.py runs them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-# Every Python example goes on from here, whichever came before it: what it breaks, it has made.
-# `ended` says how the request of a QP has ended.
+# Every Python example follows these lines, whichever came before it, and makes the QPs that it
+# breaks. `ended` raises the error of a QP's request.
 BEGIN = """\
 from verbena import verbs
 from verbena.verbs import AccessFlags, QPType, RecvWR, SendFlags, SendWR, SGE, WROpcode
