@@ -107,7 +107,7 @@ struct vb_replies {
     uint32_t nak_psn;
 };
 
-/* Which packets may follow (packets.md 6.2). */
+/* Which packets may follow: any, or those of the SEND or WRITE that has begun. */
 enum vb_expect { VB_EXPECT_ANY = 0, VB_EXPECT_SEND, VB_EXPECT_WRITE };
 
 struct vb_responder {
