@@ -72,12 +72,12 @@ def library_in_front() -> str | None:
 def devices_of(library: Library) -> list[Device]:
     """The devices that ``library`` finds, as a list of Device."""
 
-def plug(library: Library, jack: int, name: str, owner: object) -> Device:
+def attach(library: Library, attachment: int, name: str, owner: object) -> Device:
     """A Device called ``name`` that is a host of a simulated fabric.
 
-    ``jack`` is the address of the host's struct vb_jack, ``owner`` what keeps that alive: it is
-    told of descriptors that programs may wait for (``add_fd``, with the CompChannel if it is one's,
-    and ``remove_fd``). Raises VerbsError:
+    ``attachment`` is the address of the host's struct vb_sim_attachment. ``owner`` keeps that alive
+    and learns of the descriptors that programs may wait for: ``add_fd``, with the CompChannel if it
+    is one's, and ``remove_fd``. Raises VerbsError:
     EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
 
@@ -528,8 +528,8 @@ class ParentDomain(PD):
     def td(self) -> TD | None:
         """Its thread domain, or None."""
 
-def plugged(owners: Iterable[object]) -> list[Context]:
-    """The open contexts of devices that were plugged into one of ``owners``."""
+def attached(owners: Iterable[object]) -> list[Context]:
+    """The open contexts of devices that are attached to one of ``owners``."""
 
 def inc_rkey(rkey: int) -> int:
     """The key with the next low byte (``ibv_inc_rkey``), for a window's next binding."""
