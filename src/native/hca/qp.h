@@ -54,7 +54,7 @@ struct vb_terms {
 
 /*
  * First what every transport needs. That is all that there is of a bare one, a simulated flow's,
- * of which a world may have a million (sim/light.c).
+ * of which a world may have a million (sim/flow_hca.c).
  */
 struct vb_qp {
     struct vb_context *context;
