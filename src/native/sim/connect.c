@@ -90,19 +90,19 @@ static void connect_attend(struct vb_qp *qp)
     struct vb_connect *connect = sim_connect_of(qp);
     struct vb_jack *jack = connect->jack;
 
-    if (atomic_exchange(&qp->attended, true))
+    if (atomic_exchange(&qp->verbs->attended, true))
         return;
-    qp->attend_next = connect->attended;
+    qp->verbs->attend_next = connect->attended;
     connect->attended = qp;
     jack->calls->expire_at(jack, jack->calls->now(jack));
 }
 
 static void unattend(struct vb_connect *connect, struct vb_qp *gone)
 {
-    for (struct vb_qp **at = &connect->attended; *at; at = &(*at)->attend_next)
+    for (struct vb_qp **at = &connect->attended; *at; at = &(*at)->verbs->attend_next)
         if (*at == gone) {
-            *at = gone->attend_next;
-            atomic_store(&gone->attended, false);
+            *at = gone->verbs->attend_next;
+            atomic_store(&gone->verbs->attended, false);
             return;
         }
 }
@@ -114,12 +114,12 @@ static void serve_attended(struct vb_connect *connect)
 
     connect->attended = NULL;
     for (; qp; qp = next) {
-        next = qp->attend_next;
+        next = qp->verbs->attend_next;
         if (vb_qp_try_flush(qp) && !qp->counted_waiting) {
-            atomic_store(&qp->attended, false);
+            atomic_store(&qp->verbs->attended, false);
             continue;
         }
-        qp->attend_next = connect->attended;
+        qp->verbs->attend_next = connect->attended;
         connect->attended = qp;
     }
 }
@@ -362,7 +362,7 @@ static int connect_number(struct vb_adapter *adapter, uint32_t index, uint32_t *
 
 static VB_COLD int connect_decline_way(struct vb_qp *qp, int error)
 {
-    unsigned index = qp->attr.ah_attr.grh.sgid_index;
+    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
 
     switch (error) {
     case -EINVAL:
@@ -408,13 +408,13 @@ static int connect_find_way(struct vb_connect *connect, const struct ibv_ah_attr
 
 static int make_path(struct vb_connect *connect, struct vb_qp *qp, struct vb_path *path)
 {
-    int error = connect_find_way(connect, &qp->attr.ah_attr, path);
+    int error = connect_find_way(connect, &qp->verbs->attr.ah_attr, path);
 
     if (!error && vb_wire_gid_is_multicast(path->dgid))
         error = -ENETUNREACH;
     if (error)
         return connect_decline_way(qp, error);
-    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu <= connect->jack->mtu)
         return 0;
     return vb_decline(qp->context, -EMSGSIZE,
@@ -440,7 +440,7 @@ static int make_place(struct vb_qp *qp)
         return -ENOMEM;
     }
     made->qp = qp;
-    qp->port_data = made;
+    qp->verbs->port_data = made;
     return 0;
 }
 
@@ -503,7 +503,7 @@ static const struct vb_carrier datagrams = {
 static int connect_qp(struct vb_qp *qp)
 {
     bool connected = vb_qp_connected_type(qp->type);
-    int error = qp->port_data ? 0 : make_place(qp);
+    int error = qp->verbs->port_data ? 0 : make_place(qp);
 
     if (!error && connected)
         error = connect_move(qp);
@@ -540,7 +540,7 @@ static void connect_disconnect(struct vb_qp *qp)
     if (place)
         vb_sim_connect_pace_leave(connect, place);
     free(place);
-    qp->port_data = NULL;
+    qp->verbs->port_data = NULL;
 }
 
 static void connect_progress(struct vb_cq *cq)

@@ -19,7 +19,7 @@ struct vb_connect_place {
 
 static inline struct vb_connect_place *vb_sim_connect_place_of(const struct vb_qp *qp)
 {
-    return qp->port_data;
+    return qp->verbs->port_data;
 }
 
 static inline struct vb_qp *vb_sim_connect_sender(const struct vb_packet *packet)

@@ -12,7 +12,7 @@
 
 static void owe(struct vb_endpoint *ep)
 {
-    vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+    vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
 static struct vb_record *record_at(const struct vb_replies *replies, uint32_t number)
@@ -171,7 +171,7 @@ static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, 
         if (sent > replies->index - index)
             sent = replies->index - index;
     }
-    ep->share.recovery->repeat = (struct vb_repeat){
+    ep->share->recovery->repeat = (struct vb_repeat){
         .psn = psn, .until = vb_engine_psn_add(psn, sent), .end = vb_engine_psn_add(psn, count)};
     replies->repeats = true;
     return true;
@@ -376,7 +376,7 @@ static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
 /* False: its record or the region is gone, and the requester has to ask once more, if at all. */
 static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    struct vb_repeat *repeat = &ep->share.recovery->repeat;
+    struct vb_repeat *repeat = &ep->share->recovery->repeat;
     uint32_t index, psn = repeat->psn;
     const struct vb_record *record = vb_engine_replies_find(ep, psn, &index);
     struct vb_evidence evidence;

@@ -141,9 +141,9 @@ static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 
     if (!vb_engine_endpoint_adapts(ep))
         return packets <= ep->window ? packets : part;
-    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share.cwnd))
+    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share->cwnd))
         parts = READ_PARTS;
-    fair = ep->share.cwnd->window / ep->path.mtu / parts;
+    fair = ep->share->cwnd->window / ep->path.mtu / parts;
     if (fair < READ_PART_LEAST)
         fair = READ_PART_LEAST;
     return fair < part ? (uint32_t)fair : part;
@@ -183,14 +183,15 @@ static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq
 }
 
 /* Few READs and atomics are under way, and short ones need not count as full packets. */
-static void requester_note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
+static void requester_note_short(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 {
     enum { SHORT_PAYLOAD = 64 };
+    const struct vb_requester *r = &ep->requester;
 
     if (!vb_engine_is_read_or_atomic(&wqe->wr) || wqe->length > SHORT_PAYLOAD)
-        r->short_psn = r->fresh_psn;
-    else if (vb_wire_psn_diff(r->short_psn, r->una) < 0)
-        r->short_psn = r->una;
+        ep->share->short_psn = r->fresh_psn;
+    else if (vb_wire_psn_diff(ep->share->short_psn, r->una) < 0)
+        ep->share->short_psn = r->una;
 }
 
 /*
@@ -227,7 +228,7 @@ static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
         r->lsn = vb_engine_psn_add(r->lsn, messages);
     r->fresh_psn = vb_engine_psn_add(r->fresh_psn, wqe->packets);
     if (vb_engine_endpoint_adapts(ep))
-        requester_note_short(r, wqe);
+        requester_note_short(ep, wqe);
     ++r->begun;
     qp->wait.reason = VB_WAIT_ANSWER;
     return true;
@@ -273,8 +274,8 @@ static uint32_t requester_window_of(const struct vb_endpoint *ep)
 {
     if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
         return PROBE_PACKETS;
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->opening)
-        return ep->share.recovery->opening;
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->opening)
+        return ep->share->recovery->opening;
     return ep->window;
 }
 
@@ -289,7 +290,7 @@ static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
     const struct vb_qp *qp = ep->qp;
     uint64_t bits = (uint64_t)ep->requester.unasked * 8;
 
-    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
+    return bits * 1000 * 1000 / qp->verbs->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
 }
 
 /*
@@ -484,7 +485,7 @@ static void requester_next_of_read(struct vb_endpoint *ep, const struct vb_sq_wq
         .rkey = wqe->wr.wr.rdma.rkey,
     };
 
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->beside)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->beside)
         end = vb_engine_mend_read_end(ep, wqe, end);
     to = (uint64_t)end * ep->path.mtu;
     reth.length = (uint32_t)((to < wqe->length ? to : wqe->length) - from);
@@ -649,7 +650,7 @@ bool vb_engine_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, 
     bool made = requester_next_packet(ep, packet, now);
 
     if (made && vb_engine_endpoint_is_uc(ep) && ep->qp->sq_next != ep->requester.position)
-        vb_engine_ready_add(&ep->engine->finishing, &ep->finishing);
+        vb_engine_ready_add(&ep->engine->finishing, &ep->owing);
     return made;
 }
 
@@ -667,7 +668,7 @@ void vb_engine_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason r
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_untime(ep);
     if (vb_engine_recovery_of(ep))
-        ep->share.recovery->mending = ep->share.recovery->asks = false;
+        ep->share->recovery->mending = ep->share->recovery->asks = false;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -686,10 +687,10 @@ void vb_engine_requester_catch_up(struct vb_endpoint *ep)
 
 static void forget_recovery(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     ep->probes = 0;
-    ep->requester.short_psn = ep->requester.una;
+    ep->share->short_psn = ep->requester.una;
     vb_engine_cwnd_untime(ep);
     vb_engine_cwnd_note(ep);
     if (!recovery)
