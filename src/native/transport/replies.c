@@ -6,6 +6,7 @@
 
 #include "hca/refusal.h"
 #include "transport/credits.h"
+#include "transport/outgoing.h"
 #include "transport/pieces.h"
 #include "transport/receive.h"
 #include "transport/recovery.h"
@@ -238,11 +239,7 @@ void vb_engine_replies_tell_credits(struct vb_endpoint *ep)
 
 static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
+    vb_engine_packet_open(ep, packet);
     packet->payload_length = 0;
     packet->piece_count = 0;
 }
@@ -250,14 +247,7 @@ static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet
 static void replies_write_bth(const struct vb_endpoint *ep, struct vb_packet *packet,
                               uint8_t operation, uint32_t psn)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
     vb_wire_bth_write(packet->header, &bth);
 }

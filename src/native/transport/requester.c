@@ -7,6 +7,7 @@
 #include "transport/cwnd.h"
 #include "transport/gap.h"
 #include "transport/mend.h"
+#include "transport/outgoing.h"
 #include "transport/pieces.h"
 #include "transport/recovery.h"
 #include "transport/retry.h"
@@ -333,17 +334,10 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
 static void requester_write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
                                 uint32_t psn, bool ask, bool solicited)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .solicited = solicited,
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .ack_request = ask,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
+    bth.solicited = solicited;
+    bth.ack_request = ask;
     vb_wire_bth_write(packet->header, &bth);
 }
 
@@ -360,11 +354,7 @@ static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe
 {
     const struct vb_requester *r = &ep->requester;
 
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
+    vb_engine_packet_open(ep, packet);
     if (VB_UNLIKELY(vb_wire_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
         packet->missing_psn = r->una;
