@@ -90,19 +90,19 @@ static void hca_attend(struct vb_qp *qp)
     struct vb_sim_hca *hca = hca_of_qp(qp);
     struct vb_sim_attachment *attachment = hca->attachment;
 
-    if (atomic_exchange(&qp->attended, true))
+    if (atomic_exchange(&qp->verbs->attended, true))
         return;
-    qp->attend_next = hca->attended;
+    qp->verbs->attend_next = hca->attended;
     hca->attended = qp;
     attachment->calls->expire_at(attachment, attachment->calls->now(attachment));
 }
 
 static void unattend(struct vb_sim_hca *hca, struct vb_qp *gone)
 {
-    for (struct vb_qp **at = &hca->attended; *at; at = &(*at)->attend_next)
+    for (struct vb_qp **at = &hca->attended; *at; at = &(*at)->verbs->attend_next)
         if (*at == gone) {
-            *at = gone->attend_next;
-            atomic_store(&gone->attended, false);
+            *at = gone->verbs->attend_next;
+            atomic_store(&gone->verbs->attended, false);
             return;
         }
 }
@@ -114,12 +114,12 @@ static void serve_attended(struct vb_sim_hca *hca)
 
     hca->attended = NULL;
     for (; qp; qp = next) {
-        next = qp->attend_next;
+        next = qp->verbs->attend_next;
         if (vb_qp_try_flush(qp) && !qp->counted_waiting) {
-            atomic_store(&qp->attended, false);
+            atomic_store(&qp->verbs->attended, false);
             continue;
         }
-        qp->attend_next = hca->attended;
+        qp->verbs->attend_next = hca->attended;
         hca->attended = qp;
     }
 }
@@ -358,7 +358,7 @@ static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_n
 
 static VB_COLD int hca_decline_way(struct vb_qp *qp, int error)
 {
-    unsigned index = qp->attr.ah_attr.grh.sgid_index;
+    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
 
     switch (error) {
     case -EINVAL:
@@ -404,13 +404,13 @@ static int hca_find_way(struct vb_sim_hca *hca, const struct ibv_ah_attr *attr,
 
 static int make_path(struct vb_sim_hca *hca, struct vb_qp *qp, struct vb_path *path)
 {
-    int error = hca_find_way(hca, &qp->attr.ah_attr, path);
+    int error = hca_find_way(hca, &qp->verbs->attr.ah_attr, path);
 
     if (!error && vb_wire_gid_is_multicast(path->dgid))
         error = -ENETUNREACH;
     if (error)
         return hca_decline_way(qp, error);
-    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu <= hca->attachment->mtu)
         return 0;
     return vb_decline(qp->context, -EMSGSIZE,
@@ -436,7 +436,7 @@ static int make_state(struct vb_qp *qp)
         return -ENOMEM;
     }
     made->qp = qp;
-    qp->port_data = made;
+    qp->verbs->port_data = made;
     return 0;
 }
 
@@ -499,7 +499,7 @@ static const struct vb_carrier datagrams = {
 static int hca_connect(struct vb_qp *qp)
 {
     bool connected = vb_qp_connected_type(qp->type);
-    int error = qp->port_data ? 0 : make_state(qp);
+    int error = qp->verbs->port_data ? 0 : make_state(qp);
 
     if (!error && connected)
         error = hca_move(qp);
@@ -536,7 +536,7 @@ static void hca_disconnect(struct vb_qp *qp)
     if (state)
         vb_sim_hca_pace_leave(hca, state);
     free(state);
-    qp->port_data = NULL;
+    qp->verbs->port_data = NULL;
 }
 
 static void hca_progress(struct vb_cq *cq)

@@ -19,7 +19,7 @@ struct vb_sim_hca_qp {
 
 static inline struct vb_sim_hca_qp *vb_sim_hca_qp_of(const struct vb_qp *qp)
 {
-    return qp->port_data;
+    return qp->verbs->port_data;
 }
 
 static inline struct vb_qp *vb_sim_hca_sender(const struct vb_packet *packet)

@@ -70,7 +70,7 @@ struct vb_sim_qp {
             bool promised; /* its data have buffer of their own */
         };
     };
-    struct vb_qp qp; /* last, and a bare one */
+    struct vb_qp qp;
 };
 
 _Static_assert(offsetof(struct vb_sim_qp, next) >=
