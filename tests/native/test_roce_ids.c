@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "roce/ids.h"
-#include "roce/start.h"
+#include "roce/icrc_start.h"
 #include "wire/opcode.h"
 
 static const struct vb_ids_pair pair = {1, 2};
@@ -423,10 +423,10 @@ static void test_no_sum_of_three_powers_is_zero(void)
 /* What the receiver compares: the register less what the ICRC says. */
 static uint32_t difference(const struct vb_icrc_flow *flow, uint32_t length)
 {
-    struct vb_start start = {0};
+    struct vb_icrc_starts starts = {0};
     uint16_t id = vb_wire_icrc_is_ipv4(flow) ? vb_roce_ids_place(packet) : 0;
 
-    return vb_wire_icrc_transport(vb_roce_start_udp(&start, flow, id, length), packet, length) ^
+    return vb_wire_icrc_transport(vb_roce_icrc_start(&starts, flow, id, length), packet, length) ^
            vb_wire_icrc_read(packet + length);
 }
 

@@ -142,26 +142,43 @@ static void stage_due(struct vb_roce *roce, uint64_t now)
         stage(roce, &out, now);
 }
 
-/* True: there may be more. */
+/*
+ * Sends what the engine has ready, as much as one flush takes. True: the engine may have more, as
+ * the batch was full; false: it has no more, or the system takes no more for now (`again`).
+ */
 static bool send_burst(struct vb_roce *roce, uint64_t now)
 {
     struct vb_packet packet;
     struct vb_wrap_out out;
-    bool any = !vb_roce_udp_has_room(roce->udp); /* what was kept goes first, and more may wait */
+    bool full;
 
     stage_due(roce, now);
-    while (vb_roce_udp_has_room(roce->udp) && vb_engine_next(roce->engine, &packet, now)) {
+    while (!(full = !vb_roce_udp_has_room(roce->udp)) &&
+           vb_engine_next(roce->engine, &packet, now)) {
         if (vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
             stage(roce, &out, now);
         stage_due(roce, now);
-        any = true;
     }
     if (vb_roce_udp_flush(roce->udp) == 0)
-        return any;
+        return full;
     roce->again = now + AGAIN_NS;
     return false;
 }
 
+/* What is due at the engine is done; true if something was. */
+static bool expire_due(struct vb_roce *roce, uint64_t now)
+{
+    bool due = vb_engine_deadline(roce->engine) <= now;
+
+    if (due)
+        vb_engine_expire(roce->engine, now);
+    return due;
+}
+
+/*
+ * One pass over the engine sends all that is ready. Another one follows only where the batch was
+ * full, or where sending made something due: UC requests complete once their packets have left.
+ */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
 {
     bool more = true;
@@ -169,14 +186,11 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
     roce_take_due(roce, now);
     vb_roce_udp_expire(roce->udp, now);
     roce->again = UINT64_MAX;
+    expire_due(roce, now);
     for (int i = 0; i < BURSTS && more; ++i) {
-        if (vb_engine_deadline(roce->engine) <= now)
-            vb_engine_expire(roce->engine, now);
         more = send_burst(roce, now);
+        more |= expire_due(roce, now) && roce->again == UINT64_MAX;
     }
-    /* UC's requests end when their packets have left, and are due at once. */
-    if (vb_engine_deadline(roce->engine) <= now)
-        vb_engine_expire(roce->engine, now);
     if (more)
         roce->again = now;
 }
@@ -238,16 +252,29 @@ static uint64_t roce_earliest(struct vb_roce *roce)
     return roce->again < at ? roce->again : at;
 }
 
+/* Who found the lock taken has left its mark before we look. */
+static bool release(struct vb_roce *roce)
+{
+    pthread_mutex_unlock(&roce->lock);
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load(&roce->kicked);
+}
+
 void vb_roce_leave(struct vb_roce *roce)
 {
     do {
         if (atomic_load(&roce->kicked))
             serve_kicked(roce);
-        vb_roce_thread_wake_at(roce, roce_earliest(roce));
-        pthread_mutex_unlock(&roce->lock);
-        /* Who found the lock taken has left its mark before we look. */
-        atomic_thread_fence(memory_order_seq_cst);
-    } while (atomic_load(&roce->kicked) && vb_roce_try_enter(roce));
+        roce->due = roce_earliest(roce);
+        vb_roce_thread_wake_at(roce, roce->due);
+    } while (release(roce) && vb_roce_try_enter(roce));
+}
+
+/* Where nothing was done under the lock that could have moved a deadline. */
+static void leave_unchanged(struct vb_roce *roce)
+{
+    if (release(roce) && vb_roce_try_enter(roce))
+        vb_roce_leave(roce);
 }
 
 /* ---- a port's calls ---- */
@@ -297,6 +324,7 @@ void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
 void vb_roce_progress(struct vb_roce *roce)
 {
     uint64_t now;
+    bool came;
 
     atomic_store_explicit(&roce->polls,
                           atomic_load_explicit(&roce->polls, memory_order_relaxed) + 1,
@@ -304,12 +332,17 @@ void vb_roce_progress(struct vb_roce *roce)
     if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
         return;
     now = vb_roce_now();
+    came = vb_roce_receive(roce, now);
+    if (!came && !roce->held_back && now < roce->due && !vb_wrap_is_active(&roce->wrap)) {
+        leave_unchanged(roce);
+        return;
+    }
     /*
      * A program that has just received will answer, and the acknowledgement leaves with the answer
      * in one system call; or it polls again. If it does neither, the thread finds that out, but for
      * one that waits for datagrams: these will not wake it any more.
      */
-    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back &&
+    roce->held_back = came && !roce->held_back &&
                       atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
     if (!roce->held_back)
         vb_roce_transmit(roce, now);

@@ -32,6 +32,7 @@ struct vb_roce {
     uint64_t timer;      /* when the thread's timer rings; UINT64_MAX: never */
     uint64_t away_until; /* who polls does what is due before, and the timer need not ring */
     uint64_t again;      /* what could not be sent is tried again then */
+    uint64_t due;        /* the first deadline of all, as of the last release of the lock */
     bool held_back;      /* the last poll received and sent nothing */
 
     struct vb_roce_log log;

@@ -175,20 +175,23 @@ static bool thread_is_polled(struct vb_roce *roce, struct looks *looks, uint64_t
 
 static void serve_timer(struct vb_roce *roce, struct looks *looks)
 {
+    bool steered, polled;
     uint64_t now;
 
     thread_drain(roce->timer_fd);
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
-    if (vb_roce_steer_deadline(roce->steer) <= now) /* who polls does not do that */
+    steered = vb_roce_steer_deadline(roce->steer) <= now;
+    if (steered) /* who polls does not do that */
         vb_roce_steer_serve(roce->steer, now);
-    if (thread_is_polled(roce, looks, now)) {
+    polled = thread_is_polled(roce, looks, now);
+    if (polled)
         roce->away_until = looks->valid_until;
-    } else {
+    else
         take_what_waits(roce, now);
+    if (steered || !polled)
         vb_roce_transmit(roce, now);
-    }
     vb_roce_leave(roce);
 }
 

@@ -7,7 +7,7 @@
 #include "port/gid.h"
 #include "roce/ids.h"
 #include "roce/park.h"
-#include "roce/start.h"
+#include "roce/icrc_start.h"
 #include "roce/udp_state.h"
 #include "wire/opcode.h"
 
@@ -36,7 +36,7 @@ struct cursor {
 struct vb_udp_in {
     int wanted; /* buffers in the next call: one while single datagrams come, for a fast answer */
     int filled, next;
-    struct vb_start start;
+    struct vb_icrc_starts starts;
     struct cursor cursor;
     struct vb_ids ids;
     uint64_t empty_at; /* the socket was, while a sender counts */
@@ -383,7 +383,7 @@ static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t len
     cursor->doubted = false;
     cursor->id = cursor->ipv4 ? vb_roce_ids_place(at) : 0;
     computed = vb_wire_icrc_transport(
-        vb_roce_start_udp(&in->start, &cursor->flow, cursor->id, length), at, length);
+        vb_roce_icrc_start(&in->starts, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_wire_icrc_read(at + length)))
         return cursor->ipv4 ? weigh(udp, at, length, computed) : HOLDS_NOT;
     if (VB_UNLIKELY(cursor->ipv4 && !vb_roce_ids_is_noted(&in->ids, cursor->pair)))

@@ -13,7 +13,7 @@
 #include "port/gid.h"
 #include "port/packet.h"
 #include "roce/ids.h"
-#include "roce/start.h"
+#include "roce/icrc_start.h"
 #include "roce/udp_state.h"
 
 /* Staged at once, so that what was copied is still in the cache: two full trains of path MTU 1024
@@ -57,7 +57,7 @@ struct vb_udp_out {
     uint32_t next_train, trains;
     bool blocked;
     uint8_t *icrc; /* of the packet that was staged last; NULL: it could not be */
-    struct vb_start start;
+    struct vb_icrc_starts starts;
     struct staged packet[PACKETS];
     struct train train[TRAINS];
     struct iovec vector[TRAINS];
@@ -257,7 +257,7 @@ static void add_icrc(struct vb_udp_out *out, const struct train *train, uint16_t
                      const struct staged *packet)
 {
     uint8_t *bytes = out->bytes + packet->at;
-    uint32_t start = vb_roce_start_udp(&out->start, &train->flow, id, packet->length);
+    uint32_t start = vb_roce_icrc_start(&out->starts, &train->flow, id, packet->length);
 
     vb_wire_icrc_write(bytes + packet->length,
                        vb_wire_icrc_transport(start, bytes, packet->length));
@@ -531,7 +531,7 @@ int vb_roce_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
     }
     if (address_message(udp, packet->path, 0, &to, &control, &header)) {
         flow = udp_send_flow_of(udp, packet->path);
-        start = vb_roce_start_udp(&(struct vb_start){0}, &flow, 0, (uint32_t)length);
+        start = vb_roce_icrc_start(&(struct vb_icrc_starts){0}, &flow, 0, (uint32_t)length);
         vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(start, bytes, (uint32_t)length));
         vector.iov_len = (size_t)length + VB_ICRC;
         header.msg_iov = &vector;
