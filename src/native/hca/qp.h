@@ -237,6 +237,12 @@ static inline enum ibv_qp_type vb_qp_peer_type(enum ibv_qp_type type)
     }
 }
 
+/* Under sq_lock: one request more. The packet engine looks at `sq_posted` without the lock. */
+static inline void vb_sq_push(struct vb_qp *qp)
+{
+    __atomic_store_n(&qp->sq_posted, qp->sq_posted + 1, __ATOMIC_RELAXED);
+}
+
 void vb_sq_lock(struct vb_qp *qp);
 bool vb_sq_trylock(struct vb_qp *qp);
 void vb_sq_unlock(struct vb_qp *qp);

@@ -257,7 +257,7 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
         copy_inline(wqe, wr);
     else if (wr->num_sge)
         memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wqe->sge));
-    ++qp->sq_posted;
+    vb_sq_push(qp);
 }
 
 static void count_waiting(struct vb_qp *qp, bool waiting)
@@ -395,7 +395,7 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
         return 0;
     }
     flushed.evidence = vb_flush_evidence(qp);
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     push_send_entry(qp, wr, qp->sq_next++, &flushed);
     return 0;
 }
@@ -446,7 +446,7 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
         count_waiting(qp, true);
         return 0;
     }
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     vb_sq_complete(qp, wr, &outcome);
     return 0;
 }

@@ -228,7 +228,22 @@ static void engine_settle(struct vb_endpoint *ep)
     vb_rq_flush(ep->qp);
 }
 
-/* UC requests whose packets have left. */
+/* The QP's send queue is this thread's until engine_unlock; what was posted before is known. */
+static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
+{
+    vb_sq_lock(ep->qp);
+    if (!ep->unseen)
+        return;
+    ep->unseen = false;
+    vb_engine_requester_sync(ep, now);
+}
+
+static inline void engine_unlock(struct vb_endpoint *ep)
+{
+    vb_sq_unlock(ep->qp);
+}
+
+/* UC requests whose packets have left. Their QP has been in a state that sends, so is in sync. */
 static void engine_finish(struct vb_engine *engine)
 {
     struct vb_link *link;
@@ -281,26 +296,42 @@ static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *p
         wait_for_rate(ep);
 }
 
+/* The QP sends nothing now, or is held: what has changed is looked at at once. */
+static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint *ep, uint64_t now)
+{
+    enum ibv_qp_state state;
+
+    ep->unseen = true;
+    engine_lock(ep, now);
+    if (ep->held)
+        engine_resume(ep, now);
+    state = vb_qp_state(ep->qp);
+    engine_unlock(ep);
+    if (requests(state))
+        vb_engine_ready_add(&engine->requesting, &ep->requesting);
+    else if (state == IBV_QPS_ERR)
+        vb_engine_responder_stop(ep);
+}
+
+/*
+ * The send queue is not locked for this: vb_engine_next locks it anyway, once for each packet.
+ * Whoever changes the QP's state meanwhile calls this again.
+ */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
 {
     struct vb_endpoint *ep = qp->endpoint;
-    enum ibv_qp_state state;
 
     engine_finish(engine);
     if (!ep)
         return;
     vb_engine_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
     vb_engine_replies_tell_credits(ep);
-    vb_sq_lock(qp);
-    vb_engine_requester_sync(ep, now);
-    if (VB_UNLIKELY(ep->held))
-        engine_resume(ep, now);
-    state = vb_qp_state(qp);
-    vb_sq_unlock(qp);
-    if (requests(state))
-        vb_engine_ready_add(&engine->requesting, &ep->requesting);
-    else if (state == IBV_QPS_ERR)
-        vb_engine_responder_stop(ep);
+    if (VB_UNLIKELY(!requests(vb_qp_state(qp)) || ep->held)) {
+        attend_unusual(engine, ep, now);
+        return;
+    }
+    ep->unseen = true;
+    vb_engine_ready_add(&engine->requesting, &ep->requesting);
 }
 
 void vb_engine_hold(struct vb_qp *qp, bool held)
@@ -451,14 +482,14 @@ static void receive_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, in->now);
     if (VB_LIKELY(requests(vb_qp_state(ep->qp))))
         vb_engine_completer_receive(in);
     else
         ++in->engine->counters.drop_state;
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
     engine_settle(ep);
 }
 
@@ -514,10 +545,10 @@ static VB_COLD void engine_ask_again(const struct vb_incoming *in)
     struct vb_endpoint *ep = in->endpoint;
 
     if (in->opcode->flags & VB_OPCODE_RESPONSE) {
-        vb_sq_lock(ep->qp);
+        engine_lock(ep, in->now);
         if (requests(vb_qp_state(ep->qp)) && vb_engine_requester_outstanding(&ep->requester))
             vb_engine_retry_sequence(ep, in->now);
-        vb_sq_unlock(ep->qp);
+        engine_unlock(ep);
         engine_settle(ep);
     } else if (vb_engine_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
         vb_engine_early_ask(in);
@@ -641,6 +672,21 @@ static void leave_turn(struct vb_endpoint *ep)
         vb_engine_cwnd_rest(ep);
 }
 
+/*
+ * Is it certain, without its sq_lock, that the requester has nothing to send? Who posts meanwhile
+ * calls vb_engine_attend afterwards. At a rate limit, and while something is sent again, it has to
+ * be asked.
+ */
+static bool is_idle(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+    const struct vb_recovery *recovery = vb_engine_recovery_of(ep);
+
+    return !ep->unseen && r->position == r->begun && !r->failed && !ep->qp->paced &&
+           (VB_LIKELY(!recovery) || !(recovery->asks || recovery->mending)) &&
+           __atomic_load_n(&ep->qp->sq_posted, __ATOMIC_RELAXED) == r->begun;
+}
+
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     struct vb_link *link;
@@ -653,7 +699,12 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             vb_engine_ready_remove(link);
             continue;
         }
-        vb_sq_lock(ep->qp);
+        if (is_idle(ep)) {
+            ep->crowded = false;
+            leave_turn(ep);
+            continue;
+        }
+        engine_lock(ep, now);
         made = vb_engine_requester_next(ep, packet, now);
         if (VB_UNLIKELY(ep->qp->paced))
             engine_pay(ep, made ? packet : NULL, now);
@@ -661,7 +712,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             end_turn(ep);
         else
             leave_turn(ep);
-        vb_sq_unlock(ep->qp);
+        engine_unlock(ep);
         if (made)
             return true;
         engine_settle(ep);
@@ -690,12 +741,23 @@ void vb_engine_answer_first(struct vb_engine *engine)
     engine->replies_in_row = engine->config.burst;
 }
 
-bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+/* Nothing else is ready: no reply is owed, and no connection but that of the packet has a turn. */
+static bool was_last(const struct vb_engine *engine)
 {
-    bool made = engine_next_packet(engine, packet, now);
+    struct vb_link *link = vb_engine_ready_first(&engine->requesting);
 
-    engine->counters.packets_sent += made;
-    return made;
+    if (vb_engine_ready_first(&engine->replying))
+        return false;
+    return !link ||
+           (link->next == &engine->requesting.head && is_idle(vb_endpoint_of(link, requesting)));
+}
+
+enum vb_next vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    if (!engine_next_packet(engine, packet, now))
+        return VB_NEXT_NONE;
+    ++engine->counters.packets_sent;
+    return was_last(engine) ? VB_NEXT_LAST : VB_NEXT_MORE;
 }
 
 uint64_t vb_engine_deadline(const struct vb_engine *engine)
@@ -709,44 +771,49 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
         (struct vb_recovery *)((char *)timer - offsetof(struct vb_recovery, timer));
     struct vb_endpoint *ep = recovery->ep;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, now);
     vb_engine_recovery_expired(recovery, now);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
     engine_settle(ep);
 }
 
 static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
 {
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, now);
     engine_resume(ep, now);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
 }
 
-void vb_engine_expire(struct vb_engine *engine, uint64_t now)
+static void expire_retry(struct vb_endpoint *ep, uint64_t now)
+{
+    engine_lock(ep, now);
+    if (requests(vb_qp_state(ep->qp)))
+        vb_engine_retry_expired(ep, now);
+    if (vb_engine_endpoint_adapts(ep))
+        vb_engine_cwnd_note(ep);
+    engine_unlock(ep);
+    engine_settle(ep);
+}
+
+static void expire_timer(struct vb_timer *timer, uint64_t now)
+{
+    if (VB_LIKELY(timer->kind == VB_TIMER_RETRY))
+        expire_retry(vb_endpoint_of(timer, timer), now);
+    else if (timer->kind == VB_TIMER_RESUME)
+        expire_hold(vb_endpoint_of(timer, resume), now);
+    else
+        expire_recovery(timer, now);
+}
+
+uint64_t vb_engine_expire(struct vb_engine *engine, uint64_t now)
 {
     struct vb_timer *timer;
 
     engine_finish(engine);
-    while ((timer = vb_engine_timers_expire(&engine->timers, now)) != NULL) {
-        struct vb_endpoint *ep;
-
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RESUME)) {
-            expire_hold(vb_endpoint_of(timer, resume), now);
-            continue;
-        }
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RECOVERY)) {
-            expire_recovery(timer, now);
-            continue;
-        }
-        ep = vb_endpoint_of(timer, timer);
-        vb_sq_lock(ep->qp);
-        if (requests(vb_qp_state(ep->qp)))
-            vb_engine_retry_expired(ep, now);
-        if (vb_engine_endpoint_adapts(ep))
-            vb_engine_cwnd_note(ep);
-        vb_sq_unlock(ep->qp);
-        engine_settle(ep);
-    }
+    while (VB_UNLIKELY(vb_engine_timers_next(&engine->timers) <= now) &&
+           (timer = vb_engine_timers_expire(&engine->timers, now)) != NULL)
+        expire_timer(timer, now);
+    return vb_engine_deadline(engine);
 }
 
 void vb_engine_note(const struct vb_qp *qp, struct vb_evidence *evidence)

@@ -86,7 +86,17 @@ static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_s
     return false;
 }
 
-static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+/* The packet that may leave at once with all of a message, whose keys are then checked only once.
+ */
+static struct vb_packet *packet_of_all(const struct vb_endpoint *ep, const struct ibv_send_wr *wr,
+                                       uint64_t length, struct vb_packet *packet)
+{
+    bool fits = length <= ep->path.mtu && !ep->engine->config.virtual_payload;
+
+    return fits && (!vb_engine_is_read_or_atomic(wr) || is_atomic_write(wr)) ? packet : NULL;
+}
+
+static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct vb_packet *packet)
 {
     struct vb_outcome *outcome = &ep->requester.failure;
     const struct ibv_send_wr *wr = &wqe->wr;
@@ -98,8 +108,9 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
         vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
         return false;
     }
-    if (!vb_engine_elements_check(
-            ep->qp, wr, reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0, outcome))
+    if (!vb_engine_elements_check(ep->qp, wr,
+                                  reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0,
+                                  packet_of_all(ep, wr, length, packet), outcome))
         return false;
     if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
         vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
@@ -182,8 +193,11 @@ static void requester_note_short(struct vb_requester *r, const struct vb_sq_wqe 
         r->short_psn = r->una;
 }
 
-/* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
-static bool begin_next(struct vb_endpoint *ep)
+/*
+ * Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. `packet` is
+ * the one that is being made, if the request's first packet may be it, and else NULL.
+ */
+static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_qp *qp = ep->qp;
@@ -198,7 +212,7 @@ static bool begin_next(struct vb_endpoint *ep)
     } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && hca_requester_carry_out(ep, wqe));
     if (VB_UNLIKELY(r->failed))
         return false;
-    if (VB_UNLIKELY(!check_request(ep, wqe))) {
+    if (VB_UNLIKELY(!check_request(ep, wqe, packet))) {
         r->failed = true;
         return false;
     }
@@ -295,7 +309,7 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
         ask = true;
     if (vb_engine_cwnd_ends_turn(ep))
         ask = true;
-    if (last && r->position == r->begun && !begin_next(ep))
+    if (last && r->position == r->begun && !begin_next(ep, NULL))
         ask = true;
     if (ask) {
         r->ask = false;
@@ -350,8 +364,6 @@ static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe
     packet->header_length = VB_BTH;
     packet->pad = 0;
     packet->reason = VB_PACKET_NEW;
-    packet->payload_length = 0;
-    packet->piece_count = 0;
     if (VB_UNLIKELY(vb_wire_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
         packet->missing_psn = r->una;
@@ -614,13 +626,15 @@ static bool requester_next_packet(struct vb_endpoint *ep, struct vb_packet *pack
     enum ibv_qp_state state = vb_qp_state(ep->qp);
     const struct vb_sq_wqe *wqe;
 
+    packet->payload_length = 0;
+    packet->piece_count = 0;
     if (vb_engine_endpoint_adapts(ep))
         ep->crowded = false;
     if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
         return false;
     if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && vb_engine_mend_is_due(ep))
         return vb_engine_mend_next(ep, packet, now);
-    if (r->position == r->begun && !begin_next(ep)) {
+    if (r->position == r->begun && !begin_next(ep, packet)) {
         fail_if_first(ep);
         return false;
     }

@@ -189,7 +189,8 @@ struct vb_endpoint {
     uint32_t window; /* packets */
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
     uint8_t held;    /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
-    bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
+    bool lent : 1;   /* its memory is the caller's (vb_engine_connect_in) */
+    bool unseen : 1; /* the QP was attended to, and the requester has not looked at it since */
     /* these too only of one with a congestion window; they are where there is room */
     uint8_t probes : 4;   /* since the last progress */
     uint8_t extended : 2; /* the timeout, so often, since other packets came from the peer */
