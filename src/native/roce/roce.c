@@ -143,24 +143,26 @@ static void stage_due(struct vb_roce *roce, uint64_t now)
 }
 
 /*
- * Sends what the engine has ready, as much as one flush takes. True: the engine may have more, as
- * the batch was full; false: it has no more, or the system takes no more for now (`again`).
+ * Sends what the engine has ready, as much as one flush takes. True: there may be more; false:
+ * there is none, or the system takes no more for now (`again`).
  */
 static bool send_burst(struct vb_roce *roce, uint64_t now)
 {
+    enum vb_next next = VB_NEXT_MORE;
     struct vb_packet packet;
     struct vb_wrap_out out;
-    bool full;
+    bool more;
 
     stage_due(roce, now);
-    while (!(full = !vb_roce_udp_has_room(roce->udp)) &&
-           vb_engine_next(roce->engine, &packet, now)) {
-        if (vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
+    while (next == VB_NEXT_MORE && vb_roce_udp_has_room(roce->udp)) {
+        next = vb_engine_next(roce->engine, &packet, now);
+        if (next != VB_NEXT_NONE && vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
             stage(roce, &out, now);
         stage_due(roce, now);
     }
+    more = next == VB_NEXT_MORE || !vb_roce_udp_has_room(roce->udp);
     if (vb_roce_udp_flush(roce->udp) == 0)
-        return full;
+        return more;
     roce->again = now + AGAIN_NS;
     return false;
 }
