@@ -14,9 +14,9 @@
 
 struct vb_icrc_start {
     struct vb_icrc_flow flow;
-    uint32_t length;   /* of the packet; 0: the entry is empty */
+    uint32_t length;     /* of the packet; 0: the entry is empty */
     uint32_t before_bth; /* over IPv4 with identification 0 and DF clear */
-    bool has_id;       /* it is IPv4's */
+    bool has_id;         /* it is IPv4's */
 };
 
 enum { VB_ICRC_STARTS = 8 }; /* by length: those of one message's packets do not collide */

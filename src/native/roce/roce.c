@@ -33,7 +33,7 @@ enum {
 
 /* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
  * to their own host. */
-static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
+static void poll_for_datagrams(struct vb_roce *roce, const struct vb_arrival *arrival)
 {
     struct vb_qp *qp;
 
@@ -51,7 +51,7 @@ static struct vb_wrap_frame roce_frame_of(struct vb_udp_seen seen)
 
 static void hand_over(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
 {
-    greet(roce, arrival);
+    poll_for_datagrams(roce, arrival);
     vb_engine_receive(roce->engine, arrival, now);
 }
 
@@ -100,7 +100,7 @@ bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
     if (!vb_roce_udp_receive(roce->udp))
         return false;
     while (vb_roce_udp_next(roce->udp, &arrival)) {
-        if (VB_UNLIKELY(!vb_roce_steer_takes(roce->steer, &arrival, now)))
+        if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, &arrival, now)))
             continue;
         if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
             hand_over(roce, &arrival, now);
@@ -128,7 +128,7 @@ static void stage(struct vb_roce *roce, const struct vb_wrap_out *out, uint64_t 
     struct vb_udp_seen seen = vb_roce_udp_stage(roce->udp, out->packet);
 
     if (out->icrc_flip)
-        vb_roce_udp_spoil(roce->udp, out->icrc_flip);
+        vb_roce_udp_damage_icrc(roce->udp, out->icrc_flip);
     if (out->held)
         vb_roce_udp_flush(roce->udp);
     vb_wrap_sent(&roce->wrap, out, seen.source_port, seen.ip_id, now);
@@ -206,17 +206,17 @@ static void roce_deliver(void *argument, const struct vb_arrival *arrival, uint6
 
 /* ---- the lock ---- */
 
-static void serve_kicked(struct vb_roce *roce)
+static void serve_doorbells(struct vb_roce *roce)
 {
     uint64_t now = vb_roce_now();
 
-    atomic_store(&roce->kicked, false);
-    for (uint32_t word = 0; word < VB_KICK_WORDS; ++word) {
-        uint64_t bits = atomic_load_explicit(&roce->kicks[word], memory_order_relaxed);
+    atomic_store(&roce->doorbell, false);
+    for (uint32_t word = 0; word < VB_DOORBELL_WORDS; ++word) {
+        uint64_t bits = atomic_load_explicit(&roce->doorbells[word], memory_order_relaxed);
 
         if (!bits)
             continue;
-        for (bits = atomic_exchange(&roce->kicks[word], 0); bits; bits &= bits - 1) {
+        for (bits = atomic_exchange(&roce->doorbells[word], 0); bits; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             struct vb_qp *qp = roce->config.adapter->qps[index];
 
@@ -241,14 +241,15 @@ bool vb_roce_try_enter(struct vb_roce *roce)
 
 static uint64_t roce_earliest(struct vb_roce *roce)
 {
-    uint64_t at = vb_engine_deadline(roce->engine), steer = vb_roce_steer_deadline(roce->steer);
+    uint64_t at = vb_engine_deadline(roce->engine),
+             reuseport = vb_roce_reuseport_deadline(roce->reuseport);
 
-    uint64_t held = vb_wrap_deadline(&roce->wrap), parked = vb_roce_udp_deadline(roce->udp);
+    uint64_t held = vb_wrap_deadline(&roce->wrap), unconfirmed = vb_roce_udp_deadline(roce->udp);
 
-    if (parked < at)
-        at = parked;
-    if (steer < at)
-        at = steer;
+    if (unconfirmed < at)
+        at = unconfirmed;
+    if (reuseport < at)
+        at = reuseport;
     if (held < at)
         at = held;
     return roce->again < at ? roce->again : at;
@@ -259,14 +260,14 @@ static bool release(struct vb_roce *roce)
 {
     pthread_mutex_unlock(&roce->lock);
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load(&roce->kicked);
+    return atomic_load(&roce->doorbell);
 }
 
 void vb_roce_leave(struct vb_roce *roce)
 {
     do {
-        if (atomic_load(&roce->kicked))
-            serve_kicked(roce);
+        if (atomic_load(&roce->doorbell))
+            serve_doorbells(roce);
         roce->due = roce_earliest(roce);
         vb_roce_thread_wake_at(roce, roce->due);
     } while (release(roce) && vb_roce_try_enter(roce));
@@ -304,7 +305,7 @@ static void transmit_answer(struct vb_roce *roce, uint64_t now)
     vb_roce_transmit(roce, now);
 }
 
-void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
+void vb_roce_doorbell(struct vb_roce *roce, struct vb_qp *qp)
 {
     if (vb_roce_try_enter(roce)) {
         uint64_t now = vb_roce_now();
@@ -317,8 +318,8 @@ void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
         vb_roce_leave(roce);
         return;
     }
-    atomic_fetch_or(&roce->kicks[qp->index / 64], 1ull << qp->index % 64);
-    atomic_store(&roce->kicked, true);
+    atomic_fetch_or(&roce->doorbells[qp->index / 64], 1ull << qp->index % 64);
+    atomic_store(&roce->doorbell, true);
     if (vb_roce_try_enter(roce))
         vb_roce_leave(roce);
 }
@@ -344,17 +345,17 @@ void vb_roce_progress(struct vb_roce *roce)
      * in one system call; or it polls again. If it does neither, the thread finds that out, but for
      * one that waits for datagrams: these will not wake it any more.
      */
-    roce->held_back = came && !roce->held_back &&
-                      atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
+    roce->held_back =
+        came && !roce->held_back && atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
     if (!roce->held_back)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
 
-void vb_roce_let_go(struct vb_roce *roce)
+void vb_roce_send_held_back(struct vb_roce *roce)
 {
     if (!vb_roce_try_enter(roce)) {
-        atomic_store(&roce->kicked, true); /* who has the lock transmits before it leaves it */
+        atomic_store(&roce->doorbell, true); /* who has the lock transmits before it leaves it */
         if (!vb_roce_try_enter(roce))
             return;
     } else if (roce->held_back || roce->again != UINT64_MAX) {
@@ -370,7 +371,7 @@ void vb_roce_armed(struct vb_roce *roce)
     atomic_store(&roce->armed_at, atomic_load(&roce->polls));
     if (atomic_load(&roce->unwatched))
         vb_roce_thread_watch(roce);
-    vb_roce_let_go(roce); /* it polls no more */
+    vb_roce_send_held_back(roce); /* it polls no more */
 }
 
 void vb_roce_settle(struct vb_roce *roce)
@@ -458,7 +459,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     int error;
 
     if (!vb_qp_connected_type(qp->type))
-        return 0; /* see greet */
+        return 0; /* see poll_for_datagrams */
     error = way_to(roce, qp, &path);
     if (error)
         return error;
@@ -477,7 +478,7 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
     vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
     vb_engine_disconnect(roce->engine, qp);
     vb_roce_udp_forget(roce->udp, qp->number);
-    atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
+    atomic_fetch_and(&roce->doorbells[qp->index / 64], ~(1ull << qp->index % 64));
     vb_roce_leave(roce);
     vb_qp_count_poller(qp, false);
 }
@@ -575,7 +576,7 @@ static int open_udp(struct vb_roce *roce)
     struct vb_udp_config config = {.port = roce->config.port,
                                    .without = roce->config.without,
                                    .loop = roce->config.loop,
-                                   .prepare = vb_roce_steer_prepare,
+                                   .prepare = vb_roce_reuseport_prepare,
                                    .clock = vb_roce_now,
                                    .refused = roce_refused,
                                    .interface = roce_interface_of,
@@ -584,14 +585,14 @@ static int open_udp(struct vb_roce *roce)
     return vb_roce_udp_open(&config, &roce->udp);
 }
 
-static int open_steer(struct vb_roce *roce)
+static int open_reuseport(struct vb_roce *roce)
 {
-    struct vb_steer_config config = {
+    struct vb_reuseport_config config = {
         .group = -1, .port = roce->config.port, .deliver = roce_deliver, .argument = roce};
 
     if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
         return -EIO;
-    return vb_roce_steer_open(&config, &roce->steer);
+    return vb_roce_reuseport_open(&config, &roce->reuseport);
 }
 
 static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
@@ -616,12 +617,12 @@ static int roce_open_parts(struct vb_roce *roce)
     if (!error && roce->config.capture)
         error = vb_wrap_set_capture(&roce->wrap, roce->config.capture);
     if (!error)
-        error = open_steer(roce);
+        error = open_reuseport(roce);
     if (!error)
         error = open_udp(roce);
     if (error)
         return error;
-    vb_roce_steer_set_group(roce->steer, vb_roce_udp_fd(roce->udp));
+    vb_roce_reuseport_set_group(roce->reuseport, vb_roce_udp_fd(roce->udp));
     return vb_roce_thread_start(roce);
 }
 
@@ -630,8 +631,8 @@ static void roce_close_parts(struct vb_roce *roce)
 {
     if (roce->udp)
         vb_roce_udp_close(roce->udp);
-    if (roce->steer)
-        vb_roce_steer_close(roce->steer);
+    if (roce->reuseport)
+        vb_roce_reuseport_close(roce->reuseport);
     if (roce->engine)
         vb_engine_destroy(roce->engine);
     pthread_mutex_destroy(&roce->lock);
@@ -674,7 +675,7 @@ void vb_roce_abandon(struct vb_roce *roce)
 {
     vb_roce_thread_abandon(roce);
     vb_roce_udp_abandon(roce->udp);
-    vb_roce_steer_abandon(roce->steer);
+    vb_roce_reuseport_abandon(roce->reuseport);
 }
 
 int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
@@ -682,7 +683,7 @@ int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
     int error;
 
     vb_roce_enter(roce);
-    error = vb_roce_steer_add_slot(roce->steer, slot, vb_roce_now());
+    error = vb_roce_reuseport_add_slot(roce->reuseport, slot, vb_roce_now());
     vb_roce_leave(roce);
     return error;
 }
@@ -697,9 +698,9 @@ struct vb_udp *vb_roce_udp(struct vb_roce *roce)
     return roce->udp;
 }
 
-struct vb_steer *vb_roce_steer(struct vb_roce *roce)
+struct vb_reuseport *vb_roce_reuseport(struct vb_roce *roce)
 {
-    return roce->steer;
+    return roce->reuseport;
 }
 
 uint64_t vb_roce_wakeups(const struct vb_roce *roce)

@@ -10,10 +10,10 @@
 #include "roce/roce.h"
 #include "wrap/wrap.h"
 
-enum { VB_KICK_WORDS = VB_MAX_QP / 64 };
+enum { VB_DOORBELL_WORDS = VB_MAX_QP / 64 };
 
 /* The counters of engine, UDP and steering, one after the other. */
-enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_STEER_COUNTS };
+enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_REUSEPORT_COUNTS };
 
 struct vb_roce_log {
     uint64_t at; /* of the last line */
@@ -24,11 +24,11 @@ struct vb_roce {
     struct vb_roce_config config;
     struct vb_wrap wrap;
 
-    pthread_mutex_t lock;    /* engine, udp, steer, and what follows */
+    pthread_mutex_t lock;    /* engine, udp, reuseport, and what follows */
     _Atomic uint32_t queued; /* those that wait for the lock: who polls lets them pass */
     struct vb_engine *engine;
     struct vb_udp *udp;
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
     uint64_t timer;      /* when the thread's timer rings; UINT64_MAX: never */
     uint64_t away_until; /* who polls does what is due before, and the timer need not ring */
     uint64_t again;      /* what could not be sent is tried again then */
@@ -38,8 +38,8 @@ struct vb_roce {
     struct vb_roce_log log;
 
     /* QPs that were kicked while another held the lock, by table index */
-    _Atomic bool kicked;
-    _Atomic uint64_t kicks[VB_KICK_WORDS];
+    _Atomic bool doorbell;
+    _Atomic uint64_t doorbells[VB_DOORBELL_WORDS];
 
     /* the thread */
     _Atomic uint32_t polls;    /* of anybody */
@@ -70,7 +70,7 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 void vb_roce_withdraw(struct vb_roce *roce);
 
 /* Without the lock: what polls have held back, trusting in the thread's next look, leaves now. */
-void vb_roce_let_go(struct vb_roce *roce);
+void vb_roce_send_held_back(struct vb_roce *roce);
 
 /* Under the lock: what was refused since the last line, but not more than a line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);

@@ -13,7 +13,7 @@
 #include "memory/guard.h"
 #include "roce/state.h"
 
-enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
+enum source { FROM_UDP, FROM_REUSEPORT, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
 
 enum {
     FIRST_PAUSE_NS = 50000,     /* until the next look at whether somebody polls… */
@@ -32,7 +32,7 @@ static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32
     return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* One event, then none until this is called again. After it, vb_roce_let_go. */
+/* One event, then none until this is called again. After it, vb_roce_send_held_back. */
 void vb_roce_thread_watch(struct vb_roce *roce)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
@@ -94,7 +94,7 @@ static enum turn thread_serve(struct vb_roce *roce)
     for (int i = 0; i < BATCHES && more; ++i) {
         uint64_t now = vb_roce_now();
 
-        vb_roce_steer_serve(roce->steer, now);
+        vb_roce_reuseport_serve(roce->reuseport, now);
         more = vb_roce_receive(roce, now);
         vb_roce_transmit(roce, now);
         vb_roce_log_refusals(roce, now);
@@ -114,13 +114,13 @@ static void take_what_waits(struct vb_roce *roce, uint64_t now)
         ;
 }
 
-static void serve_steer(struct vb_roce *roce)
+static void serve_reuseport(struct vb_roce *roce)
 {
     uint64_t now;
 
     vb_roce_enter(roce);
     now = vb_roce_now();
-    vb_roce_steer_serve(roce->steer, now);
+    vb_roce_reuseport_serve(roce->reuseport, now);
     take_what_waits(roce, now);
     vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
@@ -182,9 +182,9 @@ static void serve_timer(struct vb_roce *roce, struct looks *looks)
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
-    steered = vb_roce_steer_deadline(roce->steer) <= now;
+    steered = vb_roce_reuseport_deadline(roce->reuseport) <= now;
     if (steered) /* who polls does not do that */
-        vb_roce_steer_serve(roce->steer, now);
+        vb_roce_reuseport_serve(roce->reuseport, now);
     polled = thread_is_polled(roce, looks, now);
     if (polled)
         roce->away_until = looks->valid_until;
@@ -222,7 +222,7 @@ static void thread_attend(struct vb_roce *roce, struct looks *looks)
             sched_yield(); /* to who may have been woken on this processor */
     } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
-    vb_roce_let_go(roce);
+    vb_roce_send_held_back(roce);
 }
 
 static void serve_addresses(struct vb_roce *roce)
@@ -244,8 +244,8 @@ static void thread_handle(struct vb_roce *roce, enum source source, struct looks
     case FROM_UDP:
         atomic_store(&roce->unwatched, true);
         break;
-    case FROM_STEER:
-        serve_steer(roce);
+    case FROM_REUSEPORT:
+        serve_reuseport(roce);
         break;
     case FROM_ADDRESSES:
         serve_addresses(roce);
@@ -317,7 +317,7 @@ static int thread_open_descriptors(struct vb_roce *roce)
     if (!error)
         error = thread_watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
     if (!error)
-        error = thread_watch(roce, vb_roce_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
+        error = thread_watch(roce, vb_roce_reuseport_fd(roce->reuseport), FROM_REUSEPORT, EPOLLIN);
     if (!error)
         error = watch_addresses(roce);
     if (!error)

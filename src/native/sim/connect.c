@@ -486,7 +486,7 @@ static int connect_move(struct vb_qp *qp)
 }
 
 static const struct vb_carrier packets = {
-    .kick = connect_kick,
+    .doorbell = connect_kick,
     .note = vb_engine_note,
     .is_loop = vb_engine_is_loop,
     .settle = vb_settled_at_once,

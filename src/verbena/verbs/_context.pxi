@@ -445,7 +445,7 @@ cdef class Context:
         """What the device has counted since this process opened it, as ``{part: {name: number}}``.
 
         The parts are ``direct`` (requests that went to peers of this host without packets),
-        ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and ``steer``; the
+        ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the
         last three are 0 where the device sends no packets. What each means is in
         ``src/native/direct/counters.h`` and ``src/native/hca/counters.h``. None over another
         library.
