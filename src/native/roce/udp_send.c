@@ -262,37 +262,74 @@ static void add_icrc(struct vb_udp_out *out, const struct batch *batch, uint16_t
                        vb_wire_icrc_transport(start, bytes, packet->length));
 }
 
+/* Copies and sums in one pass: the register is that of the bytes stored. See memory/guard.h. */
+VB_GUARDED static int copy_summed(uint32_t *crc, uint8_t *to, const uint8_t *from, size_t n)
+{
+    *crc = vb_wire_crc32_copy(*crc, to, from, n);
+    return vb_memory_guard_passed();
+}
+
+static int stage_piece(const struct vb_piece *piece, uint8_t *to, uint32_t *crc)
+{
+    int error;
+
+    if (VB_LIKELY(vb_memory_guard_holds()))
+        return copy_summed(crc, to, piece->bytes, piece->length);
+    error = vb_memory_guarded_read(to, piece->bytes, piece->length);
+    if (!error)
+        *crc = vb_wire_crc32(*crc, to, piece->length);
+    return error;
+}
+
+/* Payload and pad, behind the header; `crc` goes on from there. */
+static int stage_payload(const struct vb_packet *packet, uint8_t *to, uint32_t *crc)
+{
+    for (uint32_t i = 0; i < packet->piece_count; ++i) {
+        int error = stage_piece(&packet->piece[i], to, crc);
+
+        if (VB_UNLIKELY(error))
+            return error;
+        to += packet->piece[i].length;
+    }
+    memset(to, 0, packet->pad);
+    *crc = vb_wire_crc32(*crc, to, packet->pad);
+    return 0;
+}
+
+/*
+ * The packet is copied, so that it is what its ICRC says whatever the program does meanwhile, and
+ * so that the system is given a batch in one piece: many small ones cost it more than the copy.
+ */
 struct vb_udp_seen vb_roce_udp_stage(struct vb_udp *udp, const struct vb_packet *packet)
 {
     struct vb_udp_out *out = udp->out;
     struct staged *to = &out->packet[out->packets];
-    /*
-     * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so
-     * that the system is given a batch in one piece: many small ones cost it more than the copy.
-     */
-    int length = vb_port_packet_write(packet, out->bytes + out->used);
-    struct batch *batch;
-    uint16_t place;
-    uint32_t size;
+    uint16_t length = (uint16_t)(packet->header_length + packet->payload_length + packet->pad);
+    uint32_t size = length + VB_ICRC, crc;
+    struct batch *batch = batch_for(udp, packet, size);
+    uint16_t segment = udp_send_segment_of(batch, batch->count);
+    uint8_t *bytes = out->bytes + out->used;
 
+    *to = (struct staged){out->used, packet->qp_num, length};
+    memcpy(bytes, packet->header, packet->header_length);
+    change_segment(out, to, segment);
+    crc = vb_wire_icrc_transport(vb_roce_icrc_start(&out->starts, &batch->flow, segment, length),
+                                 bytes, packet->header_length);
     out->icrc = NULL;
-    if (VB_UNLIKELY(length < 0)) {
+    if (VB_UNLIKELY(stage_payload(packet, bytes + packet->header_length, &crc))) {
+        if (!batch->count)
+            --out->batches;
         report_fault(udp, packet);
         return (struct vb_udp_seen){packet->path->source_port, 0};
     }
-    size = (uint32_t)length + VB_ICRC;
-    batch = batch_for(udp, packet, size);
-    *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
-    place = udp_send_segment_of(batch, batch->count);
-    change_segment(out, to, place);
-    add_icrc(out, batch, place, to);
-    out->icrc = out->bytes + to->at + to->length;
+    out->icrc = bytes + length;
+    vb_wire_icrc_write(out->icrc, crc);
     ++out->packets;
     out->used += size;
     ++batch->count;
     batch->bytes += size;
     batch->closed = size < batch->size;
-    return (struct vb_udp_seen){batch->flow.source_port, place};
+    return (struct vb_udp_seen){batch->flow.source_port, segment};
 }
 
 void vb_roce_udp_damage_icrc(struct vb_udp *udp, uint32_t icrc_flip)
