@@ -329,9 +329,7 @@ void vb_roce_progress(struct vb_roce *roce)
     uint64_t now;
     bool came;
 
-    atomic_store_explicit(&roce->polls,
-                          atomic_load_explicit(&roce->polls, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    vb_roce_polling_count(&roce->polling);
     if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
         return;
     now = vb_roce_now();
@@ -345,8 +343,7 @@ void vb_roce_progress(struct vb_roce *roce)
      * in one system call; or it polls again. If it does neither, the thread finds that out, but for
      * one that waits for datagrams: these will not wake it any more.
      */
-    roce->held_back =
-        came && !roce->held_back && atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
+    roce->held_back = came && !roce->held_back && vb_roce_polling_is_unwatched(&roce->polling);
     if (!roce->held_back)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
@@ -368,8 +365,7 @@ void vb_roce_send_held_back(struct vb_roce *roce)
 
 void vb_roce_armed(struct vb_roce *roce)
 {
-    atomic_store(&roce->armed_at, atomic_load(&roce->polls));
-    if (atomic_load(&roce->unwatched))
+    if (vb_roce_polling_arm(&roce->polling))
         vb_roce_thread_watch(roce);
     vb_roce_send_held_back(roce); /* it polls no more */
 }
@@ -554,7 +550,7 @@ struct vb_wrap *vb_roce_wrap(struct vb_roce *roce)
 /* The thread takes a turn, which sets its timer. */
 void vb_roce_wrapped(struct vb_roce *roce)
 {
-    atomic_store(&roce->unwatched, true);
+    atomic_store(&roce->polling.unwatched, true);
     if (write(roce->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0)
         return;
 }
@@ -650,6 +646,7 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
     made->config = *config;
     made->timer = made->again = UINT64_MAX;
     pthread_mutex_init(&made->lock, NULL);
+    vb_roce_polling_init(&made->polling);
     vb_wrap_init(&made->wrap);
     error = roce_open_parts(made);
     if (error) {
