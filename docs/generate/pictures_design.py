@@ -195,11 +195,11 @@ def arrow(pen: Pen, x: float, above: float, below: float, *, up: bool, kind: str
     pen.line(*ends, kind=kind)
 
 
-def steering() -> Pen:
+def reuseport() -> Pen:
     pen = Pen(
         860,
         180,
-        "A datagram for UDP port 4791 meets the steering program in the kernel, which chooses "
+        "A datagram for UDP port 4791 meets the BPF program in the kernel, which chooses "
         "the socket of process A or B by the slot in the queue pair's number.",
     )
     pen.box(24, 60, 150, 60, "plain", title="a datagram", lines=["for UDP 4791"])
@@ -209,7 +209,7 @@ def steering() -> Pen:
         190,
         80,
         "kernel",
-        title="steering program",
+        title="BPF program",
         lines=["in the kernel; reads the", "QP number in the packet"],
     )
     pen.box(636, 24, 200, 56, "host", title="process A", lines=["its socket"])
@@ -222,4 +222,4 @@ def steering() -> Pen:
     return pen
 
 
-PICTURES = (layers, segment, biased_lock, packet_way, steering)
+PICTURES = (layers, segment, biased_lock, packet_way, reuseport)
