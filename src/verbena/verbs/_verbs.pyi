@@ -72,10 +72,10 @@ def library_in_front() -> str | None:
 def devices_of(library: Library) -> list[Device]:
     """Return the devices that ``library`` finds, as a list of Device."""
 
-def plug(library: Library, jack: int, name: str, owner: object) -> Device:
+def attach(library: Library, attachment: int, name: str, owner: object) -> Device:
     """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``jack`` is the address of the host's struct vb_jack; ``owner`` keeps that alive, and its
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that alive, and its
     ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait for (``add_fd``
     gets the CompChannel, too, if the descriptor is one's). Raises VerbsError: EOPNOTSUPP when the
     library is not Verbena's, EPROTO when it is of another version.
@@ -533,8 +533,8 @@ class ParentDomain(PD):
     def td(self) -> TD | None:
         """Its thread domain, or None."""
 
-def plugged(owners: Iterable[object]) -> list[Context]:
-    """Return the open contexts of devices that ``plug`` made for one of ``owners``."""
+def attached(owners: Iterable[object]) -> list[Context]:
+    """Return the open contexts of devices that ``attach`` made for one of ``owners``."""
 
 def inc_rkey(rkey: int) -> int:
     """The key with the next low byte (``ibv_inc_rkey``), for a window's next binding."""
