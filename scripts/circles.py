@@ -65,8 +65,8 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     },
     "transport": {
         named(
-            "completer cwnd datagram early engine gap mend recovery replies requester responder "
-            "retry transport"
+            "completer cwnd datagram early engine gap mend outgoing recovery replies requester "
+            "responder retry transport"
         ): "the parts share the endpoint in transport.h, and the engine calls its parts",
     },
     "verbena.wire": {
