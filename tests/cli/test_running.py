@@ -160,7 +160,9 @@ print(json.dumps([one.pid for one in running()]))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root; run the tests as root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="this process cannot become another user; run the tests as root"
+)
 def test_another_users_process_is_not_listed() -> None:
     with program() as mine:
         done = subprocess.run(

@@ -19,17 +19,14 @@
 #include "direct/counters.h"
 #include "direct/later.h"
 #include "direct/peer.h"
+#include "direct/query.h"
 #include "direct/stranger.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
-#include "hca/text.h"
 #include "port/address.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
-
-/* Adds the members of a JSON object: all that the adapter's carriers have counted. */
-typedef void vb_direct_count_fn(struct vb_adapter *adapter, struct vb_text *text);
 
 struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
@@ -46,6 +43,7 @@ struct vb_retry {
     pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
+    _Atomic bool any;      /* is there a first? Who polls looks at it without the mutex */
     struct vb_qp *current; /* being served, outside the mutex */
     bool looks;            /* after calls that wait (vb_vigils_look) */
     bool stopping;

@@ -6,10 +6,6 @@
 #include "direct/direct.h"
 #include "direct/message.h"
 
-/* -EACCES unless the process at the other end is this user's. A hello carries descriptors of all
- * this process's memory here, and anybody may bind a slot's name: ask before it is sent. */
-int vb_direct_check_user(int socket);
-
 /* Says hello on a connected socket, or answers one. */
 int vb_direct_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type);
 /* Answers a hello of another layout: which build this is, and no descriptors. */

@@ -13,6 +13,7 @@
 #include "direct/handshake.h"
 #include "direct/service.h"
 #include "direct/slot.h"
+#include "direct/user.h"
 
 static uint32_t slot_of(uint32_t qp_num)
 {

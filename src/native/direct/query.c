@@ -12,23 +12,21 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "direct/direct.h"
-#include "direct/handshake.h"
 #include "direct/message.h"
 #include "direct/slot.h"
+#include "direct/user.h"
 #include "hca/text.h"
 
 enum { ANSWER_BYTES = 16 << 10, ANSWER_PATIENCE_US = 100 * 1000 };
 
-void vb_direct_query_answer(struct vb_direct *direct, int socket)
+void vb_direct_query_answer(struct vb_adapter *adapter, vb_direct_count_fn *count, uint32_t slot,
+                            int socket)
 {
     char json[ANSWER_BYTES];
     struct vb_text text = {json, sizeof(json), 0};
 
-    if (!direct->count)
-        return;
-    vb_text_add(&text, "{\"slot\":%u,", direct->slots[0]);
-    direct->count(direct->adapter, &text);
+    vb_text_add(&text, "{\"slot\":%u,", slot);
+    count(adapter, &text);
     vb_text_add(&text, "}");
     if (text.length < (int)sizeof(json))
         send(socket, json, (size_t)text.length, MSG_NOSIGNAL | MSG_DONTWAIT);

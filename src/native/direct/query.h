@@ -9,7 +9,11 @@
 
 #include <stdint.h>
 
-struct vb_direct;
+struct vb_adapter;
+struct vb_text;
+
+/* Adds the members of a JSON object: all that the adapter's carriers have counted. */
+typedef void vb_direct_count_fn(struct vb_adapter *adapter, struct vb_text *text);
 
 /* `json` has an object with a member for each part, as vb_host_counters makes it. */
 typedef void vb_direct_answer(void *with, const char *json);
@@ -17,7 +21,9 @@ typedef void vb_direct_answer(void *with, const char *json);
 /* Calls `each` with the answer of every process, one after another. */
 void vb_direct_query_counters(vb_direct_answer *each, void *with);
 
-/* The service thread's part: answers on a connection whose first message asked. */
-void vb_direct_query_answer(struct vb_direct *direct, int socket);
+/* The service thread's part: answers on a connection whose first message asked. `slot` is the first
+ * one of the process. */
+void vb_direct_query_answer(struct vb_adapter *adapter, vb_direct_count_fn *count, uint32_t slot,
+                            int socket);
 
 #endif

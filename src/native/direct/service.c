@@ -17,6 +17,7 @@
 #include "direct/query.h"
 #include "direct/recover.h"
 #include "direct/retry.h"
+#include "direct/user.h"
 #include "hca/channel.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
@@ -225,8 +226,8 @@ static int welcome(struct vb_direct *direct, struct link *link, const struct vb_
 {
     int error;
 
-    if (message->type == VB_MSG_COUNTERS)
-        vb_direct_query_answer(direct, link->fd);
+    if (message->type == VB_MSG_COUNTERS && direct->count)
+        vb_direct_query_answer(direct->adapter, direct->count, direct->slots[0], link->fd);
     if (message->type != VB_MSG_HELLO)
         return -EPROTO;
     error = vb_direct_hello_accept(direct, link->fd, message, fds, &link->peer);

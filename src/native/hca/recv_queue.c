@@ -129,14 +129,14 @@ void vb_rq_flush(struct vb_qp *qp)
 {
     if (qp->rq_draining)
         return;
-    if (qp->bare) { /* no posters: one thread has it */
+    if (!qp->verbs) { /* nobody posts to it, and one thread has it */
         flush(qp);
         return;
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->verbs->rq_lock, qp->context->adapter->instance, false);
     if (!qp->rq_draining)
         flush(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(&qp->verbs->rq_lock);
 }
 
 static VB_COLD int decline_receive(const struct vb_qp *qp)
@@ -155,7 +155,8 @@ static VB_COLD int decline_receive(const struct vb_qp *qp)
  * The key of a request's only element, looked up as a sender would; struct vb_recv_wqe's `checked`.
  * An address that is not the owner's own (zero-based, say) is left to the sender and the poll.
  */
-static uint64_t recv_queue_look_up(struct vb_qp *qp, const struct ibv_sge *sge, uint64_t epoch)
+static uint64_t recv_queue_look_up(const struct vb_qp *qp, const struct ibv_sge *sge,
+                                   uint64_t epoch, struct vb_mr_seen *seen)
 {
     const struct vb_view *self = &qp->context->adapter->self;
     const struct vb_mr_shared *mr;
@@ -164,19 +165,20 @@ static uint64_t recv_queue_look_up(struct vb_qp *qp, const struct ibv_sge *sge, 
                     &mr) ||
         mr->pd != qp->pd->number || mr->iova != mr->addr || !vb_mr_allows_waiting(self, mr))
         return 0;
-    qp->rq_region = (struct vb_mr_seen){epoch, mr->iova, mr->length, sge->lkey};
+    *seen = (struct vb_mr_seen){epoch, mr->iova, mr->length, sge->lkey};
     return epoch;
 }
 
 static inline uint64_t recv_queue_check(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     uint64_t epoch = vb_mr_epoch(&qp->context->adapter->self);
+    struct vb_mr_seen *seen = &vb_verbs_qp_of(qp)->rq_region;
 
     if (VB_UNLIKELY(wr->num_sge != 1))
         return 0;
-    return VB_LIKELY(vb_mr_seen_covers(&qp->rq_region, epoch, wr->sg_list))
+    return VB_LIKELY(vb_mr_seen_covers(seen, epoch, wr->sg_list))
                ? epoch
-               : recv_queue_look_up(qp, wr->sg_list, epoch);
+               : recv_queue_look_up(qp, wr->sg_list, epoch, seen);
 }
 
 static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
@@ -207,6 +209,7 @@ static VB_COLD int recv_queue_decline_state(const struct vb_qp *qp)
 
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+    struct vb_biased_lock *lock = &vb_verbs_qp_of(qp)->rq_lock;
     int error = 0;
     bool news;
 
@@ -214,7 +217,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
+    vb_biased_acquire(lock, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);
         if (VB_UNLIKELY(error)) {
@@ -226,8 +229,8 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
            (int)atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
     if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(lock);
     if (VB_UNLIKELY(news))
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
     return error;
 }
