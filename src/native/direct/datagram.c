@@ -7,9 +7,9 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/requester.h"
 #include "direct/responder.h"
-#include "direct/stranger.h"
 #include "hca/ah.h"
 #include "hca/lost.h"
 #include "hca/multicast.h"
@@ -312,14 +312,14 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
     }
 }
 
-/* Members in other processes are found by having met them (vb_direct_peer_meet_all). */
+/* Members in other processes are found by having met them (vb_direct_peer_connect_all). */
 static void pass_to_group(const struct datagram *datagram)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     struct vb_peer **peers;
     uint32_t count;
 
-    vb_direct_peer_meet_all(direct);
+    vb_direct_peer_connect_all(direct);
     count = vb_direct_peer_hold_all(direct, &peers);
     for (uint32_t i = 0; i < count; ++i) {
         if (!atomic_load(&peers[i]->gone))
@@ -331,10 +331,10 @@ static void pass_to_group(const struct datagram *datagram)
 
 static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause cause)
 {
-    struct vb_stranger stranger;
+    struct vb_other_build other;
 
-    if (vb_direct_stranger_find(vb_direct_of(qp->context->adapter), qp_num, &stranger))
-        vb_direct_stranger_tell(qp, qp_num);
+    if (vb_direct_other_build_find(vb_direct_of(qp->context->adapter), qp_num, &other))
+        vb_direct_other_build_log(qp, qp_num);
     else
         vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
 }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Opening and closing of the direct carrier, the calls that the host makes to it, and what
+ * `verbena_describe` says of it. direct.h has the overview.
+ */
 #include "direct/direct.h"
 
 #include <errno.h>
@@ -13,12 +17,12 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/peer.h"
 #include "direct/requester.h"
 #include "direct/retry.h"
 #include "direct/service.h"
 #include "direct/slot.h"
-#include "direct/stranger.h"
 #include "hca/cq.h"
 #include "hca/gone.h"
 #include "hca/overdue.h"
@@ -315,7 +319,7 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     }
     pthread_mutex_unlock(&direct->peers_mutex);
     vb_text_add(&text, "],");
-    vb_direct_stranger_describe(direct, &text);
+    vb_direct_other_build_describe(direct, &text);
     vb_text_add(&text, ",");
     vb_overdue_describe(direct->adapter, &text);
     vb_text_add(&text, ",");

@@ -18,9 +18,9 @@
 
 #include "direct/counters.h"
 #include "direct/later.h"
+#include "direct/other_build.h"
 #include "direct/peer.h"
 #include "direct/query.h"
-#include "direct/stranger.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
 #include "port/address.h"
@@ -60,13 +60,14 @@ struct vb_direct {
     uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
     pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
-    atomic_bool has_met_all;       /* vb_direct_peer_meet_all */
+    atomic_bool has_connected_all; /* vb_direct_peer_connect_all */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
     uint64_t silent_until;         /* ns */
     pthread_mutex_t peers_mutex;
     struct vb_peer *peers;
-    struct vb_stranger strangers[VB_STRANGERS]; /* under peers_mutex, as `stranger_next` */
-    uint32_t stranger_next;
+    struct vb_other_build
+        other_builds[VB_OTHER_BUILDS]; /* under peers_mutex, as `other_build_next` */
+    uint32_t other_build_next;
     pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
     pthread_mutex_t links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
@@ -107,7 +108,7 @@ static inline struct vb_direct *vb_direct_of(const struct vb_adapter *adapter)
  * table that has no slot yet claims one for it. */
 int vb_direct_number(struct vb_direct *direct, uint32_t index, uint32_t *qp_num);
 /* INIT to RTR, of a connected QP: finds the peer. 0 also if it is not there yet; -EPROTONOSUPPORT:
- * it is of another build (stranger.h). */
+ * it is of another build (other_build.h). */
 int vb_direct_connect(struct vb_qp *qp);
 /* Of any QP, whatever its carrier. */
 void vb_direct_disconnect(struct vb_qp *qp);

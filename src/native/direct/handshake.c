@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The first messages of a connection between two processes, and the peer that is made of them
+ * (handshake.h). The connecting thread and the service thread call this.
+ */
 #include "direct/handshake.h"
 
 #include <errno.h>
@@ -12,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "direct/stranger.h"
+#include "direct/other_build.h"
 #include "direct/user.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
@@ -176,7 +180,7 @@ int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb
     int error = handshake_check(socket, hello, fds, &pid);
 
     if (error == -EPROTONOSUPPORT)
-        vb_direct_stranger_note(direct, message);
+        vb_direct_other_build_note(direct, message);
     if (!error) {
         pthread_mutex_lock(&direct->peers_mutex);
         *peer = find_instance(direct, hello->instance);

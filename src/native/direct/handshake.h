@@ -14,7 +14,7 @@ void vb_direct_hello_decline(struct vb_direct *direct, int socket);
 /*
  * The peer that a hello describes: the one that is known already, or a new one in the list. Takes
  * over `fds`. The caller gets a reference. -EPROTONOSUPPORT: another build with another layout,
- * which is noted (stranger.h); -EPROTO: no hello; -EACCES: another user's process; -ENOMEM.
+ * which is noted (other_build.h); -EPROTO: no hello; -EACCES: another user's process; -ENOMEM.
  */
 int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb_message *message,
                            int fds[VB_MESSAGE_FDS], struct vb_peer **peer);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Sending and receiving one message with its descriptors (message.h). A SEQPACKET socket keeps
+ * messages whole.
+ */
 #include "direct/message.h"
 
 #include <errno.h>

@@ -51,7 +51,7 @@ struct vb_peer {
 struct vb_peer *vb_direct_peer_find(struct vb_direct *direct, uint32_t qp_num);
 /*
  * The same; why not: -ECONNREFUSED: no process has the number; -EAGAIN: it does not answer;
- * -EACCES: another user's; -EPROTONOSUPPORT: another build (stranger.h); -EPIPE: it ended the
+ * -EACCES: another user's; -EPROTONOSUPPORT: another build (other_build.h); -EPIPE: it ended the
  * handshake; or what the system says.
  */
 int vb_direct_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_peer **peer);
@@ -61,7 +61,7 @@ struct vb_peer *vb_direct_peer_find_known(struct vb_direct *direct, uint32_t qp_
  * Meets every process of the host that has the device open now. Once: who comes later and has to be
  * known meets this process.
  */
-void vb_direct_peer_meet_all(struct vb_direct *direct);
+void vb_direct_peer_connect_all(struct vb_direct *direct);
 /*
  * All that this process has met, itself first, with a reference each; their number. The caller
  * frees the array. 0: no memory.

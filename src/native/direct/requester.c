@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The requester's half of each operation, in the thread that posts: the checks of IBA 9.7.3, the
+ * copy, and the errors. The QP's send lock is held throughout. Functions return 0 with `outcome`
+ * filled, or -EAGAIN if the request has to wait.
+ */
 #include "direct/requester.h"
 
 #include <errno.h>
@@ -6,10 +11,10 @@
 
 #include "direct/atomic.h"
 #include "direct/connection.h"
-#include "direct/door.h"
+#include "direct/other_build.h"
 #include "direct/responder.h"
-#include "direct/stranger.h"
 #include "direct/unplaced.h"
+#include "direct/xrc_proxy.h"
 #include "hca/mw.h"
 #include "hca/xrc.h"
 
@@ -770,17 +775,17 @@ static VB_COLD int nak_xrc(struct vb_connection *to, const struct ibv_send_wr *w
 }
 
 /* The SRQ is of another process than the target QP. */
-static int execute_at_door(struct vb_connection *to, const struct ibv_send_wr *wr,
-                           struct vb_outcome *outcome)
+static int execute_at_proxy(struct vb_connection *to, const struct ibv_send_wr *wr,
+                            struct vb_outcome *outcome)
 {
-    struct vb_connection door;
-    enum vb_check check = vb_direct_door_enter(to, wr->qp_type.xrc.remote_srqn, &door);
+    struct vb_connection proxy;
+    enum vb_check check = vb_direct_xrc_proxy_enter(to, wr->qp_type.xrc.remote_srqn, &proxy);
     int result;
 
     if (check)
         return nak_xrc(to, wr, check, outcome);
-    result = direct_requester_carry_out(&door, wr, outcome);
-    vb_direct_door_leave(&door);
+    result = direct_requester_carry_out(&proxy, wr, outcome);
+    vb_direct_xrc_proxy_leave(&proxy);
     return result;
 }
 
@@ -799,7 +804,7 @@ static int execute_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
     if (VB_LIKELY(!check))
         return direct_requester_carry_out(to, wr, outcome);
     if (check == VB_CHECK_XRC_SRQ && !vb_direct_peer_has(to->peer, srq_num))
-        return execute_at_door(to, wr, outcome);
+        return execute_at_proxy(to, wr, outcome);
     return nak_xrc(to, wr, check, outcome);
 }
 
@@ -808,7 +813,7 @@ static VB_COLD int requester_lose(struct vb_connection *to)
 {
     vb_direct_count(&to->counts.lost, 1);
     if (!to->peer)
-        vb_direct_stranger_tell(to->qp, vb_qp_dest(to->qp->shared));
+        vb_direct_other_build_log(to->qp, vb_qp_dest(to->qp->shared));
     else
         vb_direct_connection_count_refused(to);
     return 0;

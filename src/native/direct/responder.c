@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The responder's half of a request, in the requester's thread (responder.h): taking the receive
+ * request, its completion, and the error state of the peer's QP.
+ */
 #include "direct/responder.h"
 
 #include <errno.h>
@@ -80,8 +84,8 @@ void vb_direct_after_remote_push(struct vb_direct *direct, struct vb_peer *peer,
         vb_direct_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
 }
 
-void vb_direct_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                             struct vb_qp_shared *remote, enum ibv_event_type event)
+void vb_direct_notify_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                               struct vb_qp_shared *remote, enum ibv_event_type event)
 {
     atomic_fetch_or(&remote->notices, 1u << event);
     vb_direct_notice_send(direct, peer, VB_MSG_QP_NOTICE, vb_direct_peer_qp_index(peer, remote));
@@ -92,7 +96,7 @@ void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event)
 {
     uint32_t state;
 
-    to = to->target; /* not the SRQ's door, but whom it was for */
+    to = to->target; /* not the SRQ's proxy, but whom it was for */
     state = atomic_load(&to->remote->state);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
         atomic_fetch_or(&to->remote->notices, 1u << event);

@@ -146,7 +146,7 @@ void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event);
 void vb_direct_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
                                  unsigned pushed);
 
-void vb_direct_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                             struct vb_qp_shared *remote, enum ibv_event_type event);
+void vb_direct_notify_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                               struct vb_qp_shared *remote, enum ibv_event_type event);
 
 #endif

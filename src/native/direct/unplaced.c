@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Waiting until the payloads inside completions are in their buffers (unplaced.h), before a
+ * request that would read or overwrite them.
+ */
 #include "direct/unplaced.h"
 
 #include <errno.h>

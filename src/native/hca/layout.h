@@ -217,7 +217,7 @@ struct vb_srq_shared {
     _Atomic uint32_t srq_num; /* 0: another kind, or not there */
     _Atomic uint32_t life;    /* another for each SRQ that has had this entry */
     uint64_t xrcd;
-    uint32_t door; /* index + 1 of the QP through which other processes' target QPs reach it */
+    uint32_t proxy; /* index + 1 of the QP through which other processes' target QPs reach it */
     _Alignas(VB_LINE) _Atomic uint32_t posted;
     _Alignas(VB_LINE) _Atomic uint32_t lock;
     _Atomic uint32_t taken;

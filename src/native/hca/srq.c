@@ -211,7 +211,7 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     if (!error)
         error = fill_free_list(made, count);
     if (!error && xrcd && xrcd->fd >= 0)
-        error = vb_xrc_open_door(made);
+        error = vb_xrc_open_proxy(made);
     if (error) {
         return_number(adapter, made);
         free_parts(made);

@@ -20,7 +20,7 @@ struct vb_srq {
     struct vb_xrcd *xrcd; /* of an XRC SRQ, as the next four */
     struct vb_cq *cq;
     uint32_t srq_num;
-    struct vb_qp *door;     /* NULL: the domain is this process's own */
+    struct vb_qp *proxy;    /* NULL: the domain is this process's own */
     atomic_bool polls_port; /* counted in the CQ's `waiting`: packets have come for it */
     uint32_t index;
     uint32_t max_wr;

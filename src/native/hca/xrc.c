@@ -128,7 +128,7 @@ enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
     return VB_CHECK_OK;
 }
 
-/* ---- target QPs as such, and those that are doors ---- */
+/* ---- target QPs as such, and those that are proxies ---- */
 
 static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
 {
@@ -164,61 +164,61 @@ static int make_real(struct vb_adapter *adapter, const struct vb_xrcd *xrcd, str
     return 0;
 }
 
-enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
-                               struct vb_qp_shared **door)
+enum vb_check vb_xrc_find_proxy(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
+                                struct vb_qp_shared **proxy)
 {
     const struct vb_srq_shared *srq = xrc_find(view, srq_num);
     struct vb_qp_shared *found;
 
-    if (!srq || !srq->door)
+    if (!srq || !srq->proxy)
         return VB_CHECK_XRC_SRQ;
     if (srq->xrcd != domain)
         return VB_CHECK_XRC_DOMAIN;
-    *door = found = vb_view_qp(view, srq->door - 1);
+    *proxy = found = vb_view_qp(view, srq->proxy - 1);
     if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
         found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
         return VB_CHECK_XRC_SRQ; /* it has just gone */
     return VB_CHECK_OK;
 }
 
-void vb_xrc_lend_door(struct vb_qp_shared *door, const struct vb_qp_shared *target)
+void vb_xrc_configure_proxy(struct vb_qp_shared *proxy, const struct vb_qp_shared *target)
 {
-    door->access = target->access;
-    door->min_rnr_timer = target->min_rnr_timer;
-    door->max_dest_rd_atomic = target->max_dest_rd_atomic;
-    atomic_store(&door->failed, 0);
+    proxy->access = target->access;
+    proxy->min_rnr_timer = target->min_rnr_timer;
+    proxy->max_dest_rd_atomic = target->max_dest_rd_atomic;
+    atomic_store(&proxy->failed, 0);
 }
 
-int vb_xrc_open_door(struct vb_srq *srq)
+int vb_xrc_open_proxy(struct vb_srq *srq)
 {
     struct vb_qp_shared *shared;
-    int error = make_real(srq->context->adapter, srq->xrcd, &srq->door);
+    int error = make_real(srq->context->adapter, srq->xrcd, &srq->proxy);
 
     if (error)
         return error;
-    srq->door->target->is_door = true;
-    shared = srq->door->shared;
+    srq->proxy->target->is_proxy = true;
+    shared = srq->proxy->shared;
     shared->pd = srq->pd->number;
     shared->recv_cq = srq->cq->index;
     shared->srq = (uint16_t)(srq->index + 1);
     shared->srq_life = atomic_load(&srq->shared->life);
-    vb_qp_set_live(srq->door, true);
+    vb_qp_set_live(srq->proxy, true);
     atomic_store(&shared->state, IBV_QPS_RTR);
-    srq->shared->door = srq->door->index + 1;
+    srq->shared->proxy = srq->proxy->index + 1;
     return 0;
 }
 
 /* Nobody comes through it any more: the SRQ's number is gone. */
-static void close_door(struct vb_srq *srq)
+static void xrc_close_proxy(struct vb_srq *srq)
 {
     struct vb_xrc_target *target;
 
-    if (!srq->door)
+    if (!srq->proxy)
         return;
-    target = srq->door->target;
-    vb_qp_unmake(srq->door);
+    target = srq->proxy->target;
+    vb_qp_unmake(srq->proxy);
     free_target(target);
-    srq->door = NULL;
+    srq->proxy = NULL;
 }
 
 void vb_xrc_withdraw_srq(struct vb_srq *srq)
@@ -233,7 +233,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
             vb_qp_carrier(adapter->qps[i])->settle(adapter->qps[i]);
     pthread_mutex_unlock(&adapter->lifetime);
-    close_door(srq);
+    xrc_close_proxy(srq);
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);

@@ -6,10 +6,10 @@
  *
  * Whoever carries a request out, a peer directly or the packet engine here, first points the target
  * QP at the SRQ; from there on the QP is like one that was made with that SRQ. Both belong to one
- * process, or the SRQ has a door: a target QP that no program sees, always pointed at it, through
+ * process, or the SRQ has a proxy: a target QP that no program sees, always pointed at it, through
  * which whoever may reach both processes directly carries a request out for the target QP of the
- * other. Those take turns by the door's rq_lock, as the senders of a UD QP do. By packets a request
- * that names another process's SRQ is refused as one that names none.
+ * other. Those take turns by the proxy's rq_lock, as the senders of a UD QP do. By packets a
+ * request that names another process's SRQ is refused as one that names none.
  *
  * A program holds a target QP by handles, the first from create_qp and further ones from open_qp.
  * The QP itself (vb_qp.target) is not seen by it, and goes with the last handle.
@@ -35,7 +35,7 @@ struct vb_xrc_target {
     struct vb_context home; /* its adapter and nothing else: the QP may outlive who made it */
     pthread_mutex_t mutex;  /* the handles; they change under the adapter's mutex too */
     struct vb_qp *handles;
-    bool is_door;
+    bool is_proxy;
 };
 
 /* `fd` is the domain's from now on. */
@@ -46,14 +46,14 @@ int vb_xrcd_close(struct vb_xrcd *xrcd); /* -EBUSY while an SRQ or QP was made w
 enum vb_check vb_xrc_point(const struct vb_view *view, struct vb_qp_shared *target,
                            uint32_t srq_num);
 /*
- * The door of the SRQ of that number, for a request to a target QP of the domain in another
- * process; VB_CHECK_OK, or why there is none. Looked at again with the door's rq_lock held.
+ * The proxy of the SRQ of that number, for a request to a target QP of the domain in another
+ * process; VB_CHECK_OK, or why there is none. Looked at again with the proxy's rq_lock held.
  */
-enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
-                               struct vb_qp_shared **door);
+enum vb_check vb_xrc_find_proxy(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
+                                struct vb_qp_shared **proxy);
 /* Under its rq_lock: the request is checked as that target QP would check it. */
-void vb_xrc_lend_door(struct vb_qp_shared *door, const struct vb_qp_shared *target);
-int vb_xrc_open_door(struct vb_srq *srq);
+void vb_xrc_configure_proxy(struct vb_qp_shared *proxy, const struct vb_qp_shared *target);
+int vb_xrc_open_proxy(struct vb_srq *srq);
 
 /* Refused: the evidence of it. */
 void vb_xrc_note(struct vb_evidence *evidence, enum vb_check check, uint32_t srq_num);
@@ -80,7 +80,7 @@ void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type);
 /* Those who are at work in its queue hold its rq_lock. */
 static inline bool vb_is_taken_in_turns(const struct vb_qp *qp)
 {
-    return qp->type == IBV_QPT_UD || (qp->target && qp->target->is_door);
+    return qp->type == IBV_QPT_UD || (qp->target && qp->target->is_proxy);
 }
 
 static inline bool vb_xrc_is_target(const struct vb_qp *qp)

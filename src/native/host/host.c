@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The host's calls for its adapter (hca/host_calls.h), and its opening and closing: adapter,
+ * ports, capture, the direct carrier, RoCE.
+ */
 #include "host/host.h"
 
 #include <errno.h>
@@ -51,7 +55,8 @@ static int host_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(qp->context->adapter);
 
-    vb_direct_peer_meet_all(host->direct); /* who sends to the group looks among those it has met */
+    vb_direct_peer_connect_all(
+        host->direct); /* who sends to the group looks among those it has met */
     return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
 }
 
@@ -127,7 +132,7 @@ static int host_open_adapter(struct vb_host *host, const struct vb_host_config *
         return error;
     }
     host->adapter.self.header->watched = vb_memory_watch_is_on();
-    host->watcher.told = mapping_changes;
+    host->watcher.changed = mapping_changes;
     vb_memory_watch_add(&host->watcher);
     return 0;
 }

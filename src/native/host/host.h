@@ -51,7 +51,7 @@ struct vb_host {
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
     void (*_Atomic went_direct)(void);
-    atomic_flag told;       /* it was called */
+    atomic_flag called;     /* `went_direct` was called */
     atomic_bool has_direct; /* a connection goes direct, or did */
 };
 

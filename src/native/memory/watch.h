@@ -27,11 +27,11 @@ enum vb_mapping {
     VB_MAPPING_LOST,      /* it was unmapped already; what arrived there was put there before */
 };
 
-/* Who wants to know of changes to the ranges that were named; `told` runs in the program's thread,
- * and may wait. True: the change concerns it. */
+/* Who wants to know of changes to the ranges that were named; `changed` runs in the program's
+ * thread, and may wait. True: the change concerns it. */
 struct vb_watcher {
     struct vb_watcher *next;
-    bool (*told)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
+    bool (*changed)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
 };
 
 void vb_memory_watch_add(struct vb_watcher *watcher);

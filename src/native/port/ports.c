@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The parser of the variables that describe ports (ports.h). */
 #include "port/ports.h"
 
 #include <errno.h>
