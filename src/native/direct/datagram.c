@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* UD: one datagram, to any UD QP of the host or to a group; what cannot be delivered is dropped. */
+/*
+ * UD: carries out a datagram to a UD QP of this host or to a multicast group. A datagram that
+ * cannot be delivered is dropped, and counted by its cause (hca/lost.h).
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +34,7 @@ struct destination {
 
 enum { DESTINATIONS = 64 };
 
-/* Those that a UD QP has met lately. */
+/* The destinations that a UD QP has sent to lately. */
 struct vb_destinations {
     struct destination entry[DESTINATIONS];
 };
@@ -312,7 +315,7 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
     }
 }
 
-/* Members in other processes are found by having met them (vb_direct_peer_connect_all). */
+/* Members in other processes are found among the peers (vb_direct_peer_connect_all). */
 static void pass_to_group(const struct datagram *datagram)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The direct carrier: both ends on this host, in one process or in several. The host (host)
- * opens it for its adapter.
+ * The direct carrier: both ends of a connection are on this host, in one process or in two. The
+ * host (host/host.c) opens one for its adapter.
  *
  * Each process claims slots (slot.h); a slot names a socket on which its service thread answers
- * peers. Two processes that meet exchange their segments (peer.h), and from then on the poster's
+ * peers. Two processes that connect exchange their segments (peer.h), and from then on the poster's
  * own thread carries requests out in the peer's memory (requester.c). The service thread sleeps
  * unless a peer comes, dies, or asks for help.
  */
-#ifndef VB_PORT_DIRECT_H
-#define VB_PORT_DIRECT_H
+#ifndef VB_DIRECT_DIRECT_H
+#define VB_DIRECT_DIRECT_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
     enum vb_way force;          /* VB_WAY_ANY: probe */
-    vb_direct_count_fn *count;  /* NULL: nobody is told what it has counted */
+    vb_direct_count_fn *count;  /* NULL: questions for counters get no answer */
 };
 
 extern const struct vb_carrier vb_direct_carrier;
@@ -75,8 +75,8 @@ struct vb_direct {
 
     int epoll_fd;
     int wake_fd;
-    int spare_fd; /* given up to refuse a connection when there are no descriptors… */
-    pthread_mutex_t spare_mutex; /* …under this: then no handshake here takes it */
+    int spare_fd; /* closed for a moment, to refuse a connection when no descriptor is left */
+    pthread_mutex_t spare_mutex; /* protects spare_fd: no handshake here may take its number */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;

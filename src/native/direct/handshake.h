@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two processes meet: each shows the other its segment and heap. */
+/*
+ * The handshake of two processes: each sends the other its segment and heap as descriptors. The
+ * process that connects says hello first, and the service thread of the other one answers.
+ */
 #ifndef VB_DIRECT_HANDSHAKE_H
 #define VB_DIRECT_HANDSHAKE_H
 

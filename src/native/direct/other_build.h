@@ -2,7 +2,8 @@
 /*
  * Processes of this host that use another build of Verbena, whose segments have another layout.
  * They cannot be reached directly; what they said of themselves in the handshake is kept, so that a
- * QP that is connected to one fails at once and names both builds, and what UD and UC lose is told.
+ * QP that is connected to one fails at once and names both builds, and the log says what UD and UC
+ * lose.
  */
 #ifndef VB_DIRECT_OTHER_BUILD_H
 #define VB_DIRECT_OTHER_BUILD_H
@@ -35,8 +36,8 @@ int vb_direct_other_build_check(struct vb_qp *qp);
 bool vb_direct_other_build_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                   struct vb_outcome *outcome);
 
-/* UD or UC sends to `dest` and reaches no process: if one of another build has it, that is told, in
- * one line for each such process. */
+/* UD or UC sends to `dest` and reaches no process: if one of another build has it, that is logged,
+ * in one line for each such process. */
 void vb_direct_other_build_log(const struct vb_qp *qp, uint32_t dest)
     __attribute__((cold, noinline));
 /* A member `"other_builds":[...]` of a JSON object, with those that are known. */

@@ -213,14 +213,15 @@ static VB_COLD int place_failed(struct vb_connection *to, const struct ibv_send_
 /*
  * How the payload of a SEND travels. One that fits goes inside the completion. A buffer that only
  * its owner maps costs a system call, more than copying a small payload twice: it waits on the
- * QP's stage, if the slot is free, until poll puts it into the buffer.
+ * QP's stage, if the slot is free, until poll puts it into the buffer. An XRC completion has the
+ * number of its target QP where a payload would be.
  */
 static enum vb_cqe_kind choose_kind(const struct vb_connection *to, const struct vb_taken *taken,
                                     const struct vb_spans *remote)
 {
     const struct vb_qp_shared *queue = to->remote;
 
-    if (VB_UNLIKELY(remote->at_once))
+    if (VB_UNLIKELY(remote->at_once || queue->type == IBV_QPT_XRC_RECV))
         return VB_CQE_RECV;
     if (remote->total <= VB_CQE_INLINE)
         return VB_CQE_RECV_INLINE;
@@ -321,6 +322,8 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     fill_receive(entry, wr, local->total, receive_flags(wr, invalidates), kind);
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
+    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
+        vb_cqe_name_xrc(entry, to->remote->srq - 1, to->target->remote->qp_num);
     delivered = vb_direct_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_direct_unplaced_note(to, &remote);
@@ -377,37 +380,6 @@ static VB_COLD int nak_too_long(struct vb_connection *to, const struct ibv_send_
                        outcome);
 }
 
-/* XRC: the payload goes into its buffers at once. */
-static int requester_send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
-                              const struct vb_spans *local, struct vb_taken *taken,
-                              bool invalidates, struct vb_outcome *outcome)
-{
-    struct vb_cqe entry = {
-        .kind = VB_CQE_RECV,
-        .byte_len = (uint32_t)local->total,
-        .imm = wr->imm_data,
-        .flags = receive_flags(wr, invalidates),
-    };
-    enum ibv_wc_status delivered;
-    struct vb_evidence evidence;
-    struct vb_spans remote;
-    enum vb_check check =
-        vb_direct_recv_spans(to->peer, to->remote, taken->wqe, local->total, &remote, &evidence);
-    int error;
-
-    if (VB_UNLIKELY(check))
-        return nak_receive(to, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
-                           outcome);
-    error = vb_direct_put(vb_direct_connection_direct(to), to->peer, local, &remote);
-    if (VB_UNLIKELY(error))
-        return place_failed(to, wr, taken, error, local, &remote, outcome);
-    if (invalidates && requester_invalidate(to, wr, &evidence))
-        return nak_invalidate(to, wr, taken, &evidence, outcome);
-    delivered = vb_direct_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
-    requester_count_sent(to, &to->counts.sends, local->total);
-    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
-}
-
 static inline __attribute__((always_inline)) int do_send(struct vb_connection *to,
                                                          const struct ibv_send_wr *wr,
                                                          bool invalidates,
@@ -432,8 +404,6 @@ static inline __attribute__((always_inline)) int do_send(struct vb_connection *t
         return send_inside(to, wr, &local, &taken, outcome);
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(to, wr, &taken, local.total, outcome);
-    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
-        return requester_send_now(to, wr, &local, &taken, invalidates, outcome);
     return send_into(to, wr, &local, &taken, invalidates, outcome);
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Retries, as time: how long a request waits for a receiver or a peer before it ends in error. */
+/*
+ * Retries as time: how long a request waits for a receive request (RNR) or for a peer that does not
+ * answer, before it ends in error. The retry counts and timers are those of IBA 9.7.5 and 9.7.6.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

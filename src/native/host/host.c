@@ -20,7 +20,7 @@
 #include "host/carriers.h"
 #include "memory/heap.h"
 
-/* The RoCE port is told of each slot that the direct port has claimed. */
+/* The RoCE carrier gets each slot that the direct carrier has claimed. */
 static int share_slots(struct vb_host *host)
 {
     int error;
@@ -55,8 +55,8 @@ static int host_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(qp->context->adapter);
 
-    vb_direct_peer_connect_all(
-        host->direct); /* who sends to the group looks among those it has met */
+    vb_direct_peer_connect_all(host->direct); /* senders to the group look among the processes that
+                                                 they are connected to */
     return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
 }
 
@@ -163,7 +163,7 @@ static int open_port(const struct vb_port_setting *setting, struct vb_adapter_po
     return vb_port_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
 }
 
-/* Before any peer is met. */
+/* Peers read it as soon as they are connected, so it is written before. */
 static void share_port(struct vb_adapter *adapter, const struct vb_port_setting *setting,
                        const struct vb_adapter_port *port)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The handler of faults: back into guarded functions, or on to the program's own. */
+/*
+ * The handler for SIGSEGV and SIGBUS (guard.h). A fault in a guarded function makes that return
+ * -EFAULT; every other fault is passed to the program's handler.
+ */
 #include "memory/guard.h"
 
 #include <errno.h>

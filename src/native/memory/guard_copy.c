@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies, words and looks at memory that may be gone, by the processor or by the kernel. */
+/*
+ * Copies, atomic words and tests of memory that may be gone (guard.h): by the processor where a
+ * fault comes back as an error, and by the kernel where it would end the process.
+ */
 #include "memory/guard.h"
 
 #include <errno.h>
