@@ -41,10 +41,8 @@ static inline int vb_direct_take_recv(struct vb_connection *to, struct vb_taken 
     return 0;
 }
 
-/*
- * The same for a request that nobody has tried yet, where there was none a moment ago: waits for a
- * few microseconds at most.
- */
+/* The same for a request that is tried for the first time and found none: waits for some 5 us
+ * first. */
 int vb_direct_await_recv(struct vb_connection *to, struct vb_taken *taken);
 
 /* A completion will follow: the line that it goes to is fetched while the request is checked. */
