@@ -25,14 +25,18 @@
 #include "sim/connect.h"
 #include "wrap/capture.h"
 
+struct vb_device {
+    struct verbs_device listed; /* first: an ibv_device leads to it */
+    struct vb_host *host;       /* under opened_mutex; NULL: no context of the device is open */
+};
+
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */
-static struct verbs_device device;
+static struct vb_device devices[VB_MAX_DEVICES];
 static const char device_ops[1]; /* only its address counts */
-static pthread_once_t device_once = PTHREAD_ONCE_INIT;
+static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 
 static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct vb_open *opened; /* all contexts, over the one adapter */
-static struct vb_host *host;
+static struct vb_open *opened; /* the contexts of all devices */
 
 static void in_class(char *path, const char *class, const char *name)
 {
@@ -42,33 +46,52 @@ static void in_class(char *path, const char *class, const char *name)
         path[0] = '\0';
 }
 
-static void make_device(void)
+void vb_dropin_device_init(struct verbs_device *device, const void *ops)
 {
-    struct ibv_device *ibv = &device.device;
+    device->device.node_type = IBV_NODE_CA;
+    device->device.transport_type = IBV_TRANSPORT_IB;
+    device->ops = ops;
+    device->refcount = 1;
+    device->entry.next = device->entry.prev = &device->entry;
+}
 
-    ibv->node_type = IBV_NODE_CA;
-    ibv->transport_type = IBV_TRANSPORT_IB;
-    strcpy(ibv->name, VB_DEVICE_NAME);
-    strcpy(ibv->dev_name, VB_UVERBS_NAME);
-    in_class(ibv->dev_path, "infiniband_verbs", VB_UVERBS_NAME);
-    in_class(ibv->ibdev_path, "infiniband", VB_DEVICE_NAME);
-    device.ops = device_ops;
-    device.refcount = 1;
-    device.entry.next = device.entry.prev = &device.entry;
+static void make_devices(void)
+{
+    for (unsigned number = 0; number < VB_MAX_DEVICES; ++number) {
+        struct ibv_device *ibv = &devices[number].listed.device;
+
+        vb_dropin_device_init(&devices[number].listed, device_ops);
+        snprintf(ibv->name, sizeof(ibv->name), VB_DEVICE_NAME "%u", number);
+        snprintf(ibv->dev_name, sizeof(ibv->dev_name), VB_UVERBS_NAME "%u", number);
+        in_class(ibv->dev_path, "infiniband_verbs", ibv->dev_name);
+        in_class(ibv->ibdev_path, "infiniband", ibv->name);
+    }
 }
 
 VB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-    struct ibv_device **list = calloc(2, sizeof(*list));
+    int count = vb_dropin_settings()->devices.count;
+    struct ibv_device **list = calloc((size_t)count + 1, sizeof(*list));
 
     if (num_devices)
-        *num_devices = list ? 1 : 0;
+        *num_devices = list ? count : 0;
     if (!list)
         return NULL;
-    pthread_once(&device_once, make_device);
+    pthread_once(&devices_once, make_devices);
     vb_port_run_note_set(VB_NOTE_DEVICE);
-    list[0] = &device.device;
+    for (int number = 0; number < count; ++number)
+        list[number] = &devices[number].listed.device;
     return list;
+}
+
+static struct vb_device *device_of(struct ibv_device *ibv)
+{
+    return (struct vb_device *)ibv;
+}
+
+static unsigned number_of(const struct vb_device *device)
+{
+    return (unsigned)(device - devices);
 }
 
 VB_EXPORT void ibv_free_device_list(struct ibv_device **list)
@@ -85,7 +108,8 @@ VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 {
     struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
 
-    return htobe64(simulated ? vb_dropin_simulated_guid(simulated) : vb_port_device_guid());
+    return htobe64(simulated ? vb_dropin_simulated_guid(simulated)
+                             : vb_port_device_guid(number_of(device_of(ibv))));
 }
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
@@ -94,7 +118,7 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
     return -1; /* it numbers devices for NETLINK_RDMA, where the kernel does not know this one */
 }
 
-/* ---- fork: the adapter stays the parent's ---- */
+/* ---- fork: the adapters stay the parent's ---- */
 
 static void device_before_fork(void)
 {
@@ -115,9 +139,11 @@ static void device_after_fork_in_child(void)
         vb_dropin_lines_init(&each->lines); /* a thread of the parent's may have held the lock */
     }
     opened = NULL;
-    if (host)
-        vb_host_abandon(host);
-    host = NULL;
+    for (int i = 0; i < VB_MAX_DEVICES; ++i) {
+        if (devices[i].host)
+            vb_host_abandon(devices[i].host);
+        devices[i].host = NULL;
+    }
     pthread_mutex_init(&opened_mutex, NULL);
 }
 
@@ -192,13 +218,14 @@ void vb_dropin_open_remedy(int error, struct vb_space_text *to)
         snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
 }
 
-/* From the port's thread: the port's state or its GIDs have changed. */
+/* From the RoCE thread of a device: the port's state or its GIDs have changed. */
 static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
-    (void)argument;
+    const struct vb_device *device = argument;
+
     pthread_mutex_lock(&opened_mutex);
     for (struct vb_open *each = opened; each; each = each->next)
-        if (each->core && each->host)
+        if (each->core && each->host && each->host == device->host)
             vb_event_raise_port(each->core, type, port_num);
     pthread_mutex_unlock(&opened_mutex);
 }
@@ -303,36 +330,53 @@ static void tell_counters(struct vb_host *closing)
 __attribute__((destructor)) static void end_at_exit(void)
 {
     if (pthread_mutex_trylock(&opened_mutex))
-        return; /* another thread is closing it */
-    if (host && host->roce)
-        vb_roce_end(host->roce);
-    tell_counters(host);
+        return; /* another thread opens or closes a device */
+    for (int i = 0; i < VB_MAX_DEVICES; ++i) {
+        struct vb_host *host = devices[i].host;
+
+        if (host && host->roce)
+            vb_roce_end(host->roce);
+        tell_counters(host);
+    }
     pthread_mutex_unlock(&opened_mutex);
 }
 
-/* Under opened_mutex. */
-static int device_open_adapter(void)
+/* What the settings ask of a device. */
+static struct vb_host_config device_config_of(struct vb_device *device)
 {
     const struct vb_settings *settings = vb_dropin_settings();
-    struct vb_host_config config = {
+    const struct vb_port_settings *ports = &settings->devices.device[number_of(device)];
+    bool is_infiniband = vb_port_ports_are_infiniband(ports);
+
+    return (struct vb_host_config){
         .heap = vb_memory_process_heap(),
-        .ports = &settings->ports,
+        .ports = ports,
         .copies = settings->copy,
         .roce = {.event = tell_contexts,
+                 .argument = device,
                  .log = settings->log >= VB_LOG_DEBUG ? device_log_refusals : NULL,
                  .fault = settings->fault},
-        .packets_only = settings->carrier == VB_CARRIER_ROCE,
-        .direct_only = settings->carrier == VB_CARRIER_DIRECT,
+        .packets_only = settings->carrier == VB_CARRIER_ROCE && !is_infiniband,
+        .direct_only = settings->carrier == VB_CARRIER_DIRECT || is_infiniband,
         .went_direct = unheard_when_direct(settings),
     };
+}
+
+/* Under opened_mutex. */
+static int device_open_adapter(struct vb_device *device)
+{
+    const struct vb_settings *settings = vb_dropin_settings();
+    struct vb_host_config config;
     const struct vb_capture_config capture = {.path = settings->capture,
                                               .bytes = settings->capture_bytes,
                                               .epoch = vb_wrap_capture_epoch_of_monotonic()};
     static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+    struct vb_host *host;
     int error;
 
-    if (host)
+    if (device->host)
         return 0;
+    config = device_config_of(device);
     if (settings->capture && can_capture(&capture)) {
         config.roce.capture = &capture;
         config.capture_direct = settings->capture_direct ? &capture : NULL;
@@ -342,28 +386,32 @@ static int device_open_adapter(void)
                       strerror(errno));
     pthread_once(&forks_once, watch_forks);
     error = vb_host_open(&config, &host);
-    if (!error && host->roce && vb_roce_wrap(host->roce)->capture)
+    if (error)
+        return error;
+    device->host = host;
+    if (host->roce && vb_roce_wrap(host->roce)->capture)
         vb_wrap_capture_tell(vb_roce_wrap(host->roce)->capture, say_not_written);
-    if (!error && host->capture)
+    if (host->capture)
         vb_host_capture_direct_tell(host->capture, say_not_written);
-    if (!error && settings->explain)
+    if (settings->explain)
         host->adapter.tell = log_overdue;
-    if (!error && host->roce_error)
+    if (host->roce_error)
         say_without_packets(host->roce_error);
-    return error;
+    return 0;
 }
 
 /* Under opened_mutex. Which adapter the context is to be of. */
 static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
 {
-    struct vb_simulated *simulated = vb_dropin_simulated_of(made->verbs.context.device);
-    int error =
-        simulated ? vb_dropin_simulated_open(simulated, &made->simulated) : device_open_adapter();
+    struct ibv_device *ibv = made->verbs.context.device;
+    struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
+    int error = simulated ? vb_dropin_simulated_open(simulated, &made->simulated)
+                          : device_open_adapter(device_of(ibv));
 
     if (error)
         return error;
-    made->host = simulated ? NULL : host;
-    *adapter = simulated ? &made->simulated->adapter : &host->adapter;
+    made->host = simulated ? NULL : device_of(ibv)->host;
+    *adapter = simulated ? &made->simulated->adapter : &made->host->adapter;
     return 0;
 }
 
@@ -373,16 +421,20 @@ static void device_enter(struct vb_open *made)
     opened = made;
 }
 
-/* Under opened_mutex: the adapter, if no context of it is open. It is to be closed without the
- * mutex, for which one of its threads may wait. */
-static struct vb_host *take_unused(void)
+/* Under opened_mutex: the adapter of the device, if no context of it is open; NULL also for a
+ * simulated device. It is to be closed without the mutex, for which one of its threads may wait. */
+static struct vb_host *take_unused(struct ibv_device *ibv)
 {
-    struct vb_host *unused = host;
+    struct vb_device *device = device_of(ibv);
+    struct vb_host *unused;
 
+    if (vb_dropin_simulated_of(ibv))
+        return NULL;
+    unused = device->host;
     for (const struct vb_open *each = opened; each; each = each->next)
-        if (each->host)
+        if (each->host == unused)
             return NULL;
-    host = NULL;
+    device->host = NULL;
     return unused;
 }
 
@@ -405,7 +457,7 @@ static int open_context(struct vb_open *made)
         made->core->on_error = vb_dropin_hint_needed;
         device_enter(made);
     }
-    unused = take_unused();
+    unused = take_unused(context->device);
     pthread_mutex_unlock(&opened_mutex);
     if (unused)
         vb_host_close(unused);
@@ -497,7 +549,7 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     ended = device_end(closed);
     if (ended && vb_dropin_simulated_of(context->device))
         vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
-    unused = take_unused();
+    unused = take_unused(context->device);
     pthread_mutex_unlock(&opened_mutex);
     tell_counters(unused);
     if (unused)
@@ -533,7 +585,7 @@ static struct vb_open *next_of_family(const struct vb_open *after, uint64_t iden
 }
 
 /* NULL: no context of this process has it. */
-static struct ibv_device *device_of(uint64_t identity)
+static struct ibv_device *device_with(uint64_t identity)
 {
     const struct vb_open *found;
 
@@ -546,7 +598,7 @@ static struct ibv_device *device_of(uint64_t identity)
 VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
     uint64_t identity = vb_dropin_command_identity(cmd_fd);
-    struct ibv_device *device = identity ? device_of(identity) : NULL;
+    struct ibv_device *device = identity ? device_with(identity) : NULL;
     struct vb_open *made;
     int error = 0;
 

@@ -23,6 +23,9 @@ struct verbs_device {
     uint64_t core_support;
 };
 
+/* Fills all but the names. `ops` is an address by which the device is known. */
+void vb_dropin_device_init(struct verbs_device *device, const void *ops);
+
 /* 0, -ENOENT: no such handle there, or another error. */
 typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
 

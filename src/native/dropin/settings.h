@@ -16,8 +16,8 @@ struct vb_settings {
     bool explain;                  /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;              /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_carrier carrier; /* VERBENA_CARRIER=direct|roce */
-    struct vb_port_settings ports; /* VERBENA_PORTS, or VERBENA_LINK_LAYER, _NETDEV and _PKEYS */
-    bool infiniband;               /* no port sends packets */
+    struct vb_device_settings devices; /* VERBENA_DEVICES, _PORTS, _LINK_LAYER, _NETDEV, _PKEYS */
+    bool infiniband;                   /* no port of any device sends packets */
     unsigned spin_us;       /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
     unsigned part_id;       /* VERBENA_PART_ID: what query_device says */
     const char *fault;      /* VERBENA_FAULT: rules as records, which are right; or NULL */

@@ -65,12 +65,8 @@ VB_EXPORT int verbena_plug(struct vb_jack *jack, const char *name, struct ibv_de
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
-    made->device.device.node_type = IBV_NODE_CA;
-    made->device.device.transport_type = IBV_TRANSPORT_IB;
+    vb_dropin_device_init(&made->device, simulated_ops);
     strcpy(made->device.device.name, name);
-    made->device.ops = simulated_ops;
-    made->device.refcount = 1;
-    made->device.entry.next = made->device.entry.prev = &made->device.entry;
     made->jack = jack;
     *device = &made->device.device;
     return 0;

@@ -36,7 +36,7 @@ static void say_unused(int status, void *unused)
     if (status == 0 && vb_port_run_note_is_set(VB_NOTE_NETWORK) &&
         !vb_port_run_note_is_set(VB_NOTE_DEVICE))
         dprintf(STDERR_FILENO,
-                "verbena: %s used TCP and never looked for " VB_DEVICE_NAME
+                "verbena: %s used TCP and never looked for " VB_DEVICE_NAME "0"
                 ": programs that can use both may have to be told (docs/running.md)\n",
                 program_invocation_short_name);
 }
@@ -47,7 +47,8 @@ __attribute__((constructor)) static void announce(void)
     const char *level = getenv("VERBENA_LOG");
     if (level && (strcmp(level, "info") == 0 || strcmp(level, "debug") == 0))
         dprintf(STDERR_FILENO,
-                "verbena: pid %d (%s) sees " VB_DEVICE_NAME " below /sys/class/infiniband and "
+                "verbena: pid %d (%s) sees " VB_DEVICE_NAME "0"
+                " below /sys/class/infiniband and "
                 "/dev/infiniband\n",
                 (int)getpid(), program_invocation_short_name);
 #ifdef __GLIBC__

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -236,7 +237,8 @@ void vb_preload_stat_node(int index, struct stat *stat)
         stat->st_size = (off_t)strlen(node->text);
     } else if (node->kind == VB_NODE_DEVICE) {
         stat->st_mode = S_IFCHR | 0666;
-        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR);
+        unsigned number = (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME));
+        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR + number);
     } else {
         stat->st_mode = S_IFREG | 0444;
         stat->st_size = (off_t)strlen(node->text); /* sysfs says 4096, which would mislead cp */
