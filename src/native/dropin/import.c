@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Objects of one context of this process under another one that ibv_import_device has made. Those
- * of another process are out of reach: handles are this process's, and so is what they name.
+ * ibv_import_pd, _mr and _dm: objects of one context of this process under another context, which
+ * ibv_import_device has made. Objects of another process cannot be imported, since a handle names
+ * memory of its process.
  */
 #include "abi/calls.h"
 #include "dropin/context.h"
@@ -33,7 +34,7 @@ VB_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
     if (vb_dropin_core(pd->context))
         vb_pd_unimport((struct vb_pd *)pd);
     else if (((const struct vb_pd *)pd)->imported)
-        vb_dropin_bury(pd->context, pd);
+        vb_dropin_destroy_closed(pd->context, pd);
 }
 
 struct mr_import {
@@ -61,7 +62,7 @@ VB_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
     if (vb_dropin_core(mr->context))
         vb_mr_unimport((struct vb_mr *)mr);
     else if (((const struct vb_mr *)mr)->kind == VB_MR_IMPORTED)
-        vb_dropin_bury(mr->context, mr);
+        vb_dropin_destroy_closed(mr->context, mr);
 }
 
 struct dm_import {
@@ -89,5 +90,5 @@ VB_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
     if (vb_dropin_core(dm->context))
         vb_dm_unimport((struct vb_dm *)dm);
     else if (((const struct vb_dm *)dm)->imported)
-        vb_dropin_bury(dm->context, dm);
+        vb_dropin_destroy_closed(dm->context, dm);
 }

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads the variables of the environment, and complains of those that cannot take effect. All
+ * other files of this library ask vb_dropin_settings(). Python checks the same values
+ * (src/verbena/launch.py), but programs may be started without it.
+ */
 #include "dropin/settings.h"
 
 #include <errno.h>
@@ -24,7 +29,7 @@ static void write_line(const char *format, va_list arguments)
     size_t length;
     int error = errno;
 
-    /* Programs of one terminal are told apart; the pid is asked for anew, as a fork changes it. */
+    /* The name and the pid tell apart the programs of a terminal. A fork changes the pid. */
     length = (size_t)snprintf(line, sizeof(line), "verbena: %.*s[%d]: ", NAME_MOST,
                               program_invocation_short_name, (int)getpid());
     vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
@@ -43,7 +48,7 @@ static void complain(const char *format, ...)
     va_end(arguments);
 }
 
-/* "a, b or c" of a list of words, in `line`. */
+/* Writes the words as "a, b or c" into `line`, and returns it. */
 static const char *listed(const char *const *words, char *line, size_t size)
 {
     size_t length = 0;
@@ -57,7 +62,7 @@ static const char *listed(const char *const *words, char *line, size_t size)
     return line;
 }
 
-/* The position of the variable's value in a list of words; `fallback` when it is not set. */
+/* Returns the index of the variable's value in a list of words, or `fallback` if it is not set. */
 static int choice(const char *variable, const char *const *words, int fallback)
 {
     const char *value = getenv(variable);
@@ -141,7 +146,8 @@ static void read_devices(void)
     look_at_devices();
 }
 
-/* The part of VERBENA_FAULT_RECORDS before "|" and these words; 0: it was not made of them. */
+/* VERBENA_FAULT_RECORDS is the records, "|" and the words that they were made of. Returns the
+ * length of the records, or 0 if they were made of other words. */
 static int length_of_records(const char *records, const char *words)
 {
     size_t behind = strlen(words) + 1, length = records ? strlen(records) : 0;
@@ -153,8 +159,8 @@ static int length_of_records(const char *records, const char *words)
 }
 
 /*
- * Python has read the words (src/verbena/_fault_rules.py): the records are beside them, or what is
- * wrong with a word, behind "!".
+ * Returns the records that Python made of the words (src/verbena/_fault_rules.py), or NULL. If a
+ * word is wrong, Python wrote "!" and the complaint in place of the records.
  */
 static const char *fault_rules(void)
 {
@@ -178,7 +184,7 @@ static const char *fault_rules(void)
     return NULL;
 }
 
-/* Nothing that was asked for is left out in silence. */
+/* Without packets some settings have no effect, which this says. */
 static void forgo_packets(void)
 {
     const char *ports = getenv("VERBENA_PORTS");

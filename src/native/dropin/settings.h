@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the environment asks for. */
+/*
+ * What the environment asks of this library. The variables are read once, at the first question;
+ * `verbena run` sets them and has checked its options before.
+ */
 #ifndef VB_DROPIN_SETTINGS_H
 #define VB_DROPIN_SETTINGS_H
 
@@ -26,11 +29,11 @@ struct vb_settings {
     bool capture_direct;    /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
 };
 
-/* Read once; a value that is not understood is reported and left out. */
+/* Returns the settings. A value that is not understood was reported on stderr and ignored. */
 const struct vb_settings *vb_dropin_settings(void);
 
-/* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno
- * stays. */
+/* Writes a line to stderr, with the process's name and number, if VERBENA_LOG asks for this level.
+ * errno stays. */
 void vb_dropin_log(enum vb_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

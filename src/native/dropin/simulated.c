@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Devices of simulated hosts (simulated.h), and the calls of Verbena's own about their world.
+ */
 #include "dropin/simulated.h"
 
 #include <errno.h>
@@ -6,16 +9,16 @@
 #include <string.h>
 
 #include "dropin/context.h"
-#include "dropin/device.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
+#include "dropin/verbs_device.h"
 #include "memory/process_heap.h"
 #include "sim/connect.h"
 
 struct vb_simulated {
-    struct verbs_device device; /* first */
+    struct verbs_device device; /* first: an ibv_device leads to it */
     struct vb_jack *jack;
-    struct vb_connect *connect; /* while there are contexts */
+    struct vb_connect *connect; /* the adapter, while contexts are open */
     uint32_t contexts;
 };
 

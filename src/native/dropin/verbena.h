@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What libibverbs.so.1 offers besides libibverbs' own calls, in the version node VERBENA_1. */
+/*
+ * What libibverbs.so.1 offers besides libibverbs' own calls, with the symbol version VERBENA_1.
+ * Python (src/verbena/verbs), the preloaded libraries and tests call these.
+ */
 #ifndef VB_DROPIN_VERBENA_H
 #define VB_DROPIN_VERBENA_H
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the watching library (preload/paths/watch) tells of the program. */
+/*
+ * What the preloaded library (preload/paths/watch) calls when the program changes its mappings,
+ * its handlers of faults or its signal masks. Each call goes to memory/watch.c or memory/guard.c.
+ */
 #include "memory/watch.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
