@@ -389,24 +389,20 @@ VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     return error ? vb_dropin_null(error) : &made->verbs.context;
 }
 
-/* Tries each context with this descriptor. */
-static int import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *to, uint32_t handle,
+                     void *made)
 {
     struct vb_open *from = NULL;
     uint64_t identity = vb_dropin_command_identity(context->cmd_fd);
     int error = -ENOENT;
 
+    if (!vb_dropin_core(context))
+        return -VB_ERROR_FORKED;
     pthread_mutex_lock(&vb_dropin_contexts()->mutex);
     while (error == -ENOENT && (from = next_with_identity(from, identity)))
-        error = one(argument, from->core, handle);
+        error = one(to, from->core, handle, made);
     pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
     return error;
-}
-
-int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
-                     uint32_t handle)
-{
-    return VB_IF_OPEN(context, import(context, one, argument, handle));
 }
 
 /* ---- nothing is pinned, so a fork needs no preparation ---- */

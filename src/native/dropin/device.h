@@ -11,11 +11,12 @@
 struct ibv_context;
 struct vb_context;
 
-/* 0, -ENOENT: no such handle there, or another error. */
-typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
+/* Imports what has the handle in `from`, and stores it in `made`. Returns 0, -ENOENT if nothing has
+ * the handle, or another error. */
+typedef int vb_import_one(void *to, struct vb_context *from, uint32_t handle, void *made);
 
 /* Calls `one` for each context that has the same command descriptor, until one has the handle. */
-int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
-                     uint32_t handle);
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *to, uint32_t handle,
+                     void *made);
 
 #endif

@@ -141,13 +141,13 @@ static void say_once(struct vb_open *opened, const char *call, int error)
     vb_dropin_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
 }
 
-static int failures_failed(struct vb_open *opened, const char *call, int error, bool told)
+static int failures_failed(struct vb_open *opened, const char *call, int error, bool said)
 {
     struct vb_left_out left_out;
 
     if (opened->core) {
         vb_decline_close(opened->core, error);
-        if (vb_dropin_settings()->explain && !told)
+        if (vb_dropin_settings()->explain && !said)
             say_call(opened, call, error);
     } else if (vb_dropin_settings()->explain &&
                may_write(&opened->lines, hash_words(call), &left_out)) {
@@ -169,14 +169,14 @@ int vb_dropin_failed(struct ibv_context *context, const char *call, int error)
 int vb_dropin_failed_once(struct ibv_context *context, const char *call, int error)
 {
     struct vb_open *opened = vb_dropin_open_of(context);
-    bool told;
+    bool said;
 
     pthread_mutex_lock(&opened->lines.mutex);
-    told = opened->lines.said_once;
+    said = opened->lines.said_once;
     opened->lines.said_once = true;
     pthread_mutex_unlock(&opened->lines.mutex);
     failures_failed(opened, call, error, true);
-    if (!told && opened->core)
+    if (!said && opened->core)
         say_once(opened, call, error);
     errno = -error;
     return -error;
@@ -192,15 +192,15 @@ void vb_dropin_not_offered(const char *call)
 /* All flushed requests of a queue have the same reason; only the first is logged. */
 static bool is_logged(struct vb_lines *lines, const struct ibv_wc *wc)
 {
-    bool told;
+    bool said;
 
     if (wc->status != IBV_WC_WR_FLUSH_ERR)
         return false;
     pthread_mutex_lock(&lines->mutex);
-    told = lines->flush == wc->vendor_err;
+    said = lines->flush == wc->vendor_err;
     lines->flush = wc->vendor_err;
     pthread_mutex_unlock(&lines->mutex);
-    return told;
+    return said;
 }
 
 void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)

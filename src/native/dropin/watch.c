@@ -13,34 +13,14 @@ VB_EXPORT void verbena_watch_begin(void)
     vb_memory_watch_begin();
 }
 
-VB_EXPORT int verbena_mapping_changes(const void *at, size_t n)
+VB_EXPORT int verbena_mapping(const void *at, size_t n, int change)
 {
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
-}
-
-VB_EXPORT int verbena_mapping_freed(const void *at, size_t n)
-{
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_FREED);
-}
-
-VB_EXPORT void verbena_mapping_lost(const void *at, size_t n)
-{
-    vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_LOST);
+    return vb_memory_watch_change((uintptr_t)at, n, (enum vb_mapping)change);
 }
 
 VB_EXPORT const void *verbena_watch_map(void)
 {
     return vb_memory_watch_map();
-}
-
-VB_EXPORT int verbena_mapping_goes(const void *at, size_t n)
-{
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);
-}
-
-VB_EXPORT void verbena_mapping_went(const void *at, size_t n, int went)
-{
-    vb_memory_watch_change((uintptr_t)at, n, went ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
 }
 
 VB_EXPORT int verbena_fault_action(int number, const struct sigaction *action,
