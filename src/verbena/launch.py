@@ -81,10 +81,10 @@ def environment(
     many devices there are, verbena0, verbena1 and so on, all with the same ports; or it is a list
     with the `ports` of each device, which may be empty for one port of `link_layer`.
 
-    `part_id` is the vendor_part_id that the device reports, by which some programs choose features. `faults` are
-    fault rules (verbena.fault). `capture` is a file for the packets: an earlier capture in it is
-    continued, see verbena.capture.begin; `capture_direct` also records direct requests, which send
-    no packets; `capture_bytes` is how much of each packet is kept.
+    `part_id` is the vendor_part_id that the device reports, by which some programs choose features.
+    `faults` are fault rules (verbena.fault). `capture` is a file for the packets: an earlier
+    capture in it is continued, see verbena.capture.begin; `capture_direct` also records direct
+    requests, which send no packets; `capture_bytes` is how much of each packet is kept.
 
     Applied to its own result the function changes nothing more. Raises FileNotFoundError when
     Verbena's libraries are missing and ValueError when a value is not valid.

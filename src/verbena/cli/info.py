@@ -65,7 +65,7 @@ def device_text(device: DeviceView, path: str) -> str:
 
 
 def roce(device: str) -> dict[str, Any]:
-    """Return RoCE's state in a device of this process: "udp_port" and "local_peers", or "reason"."""
+    """Return RoCE's state in a device: "udp_port" and "local_peers", or "reason"."""
     with verbs.open_device(device) as context:
         return dict((context.describe() or {}).get("roce", {}))
 
