@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads which devices and ports the environment asks for (ports.h). The texts are those of the
+ * options of `verbena run`, which Python has checked; a program may also be started without it.
+ */
 #include "port/ports.h"
 
 #include <errno.h>
@@ -119,51 +123,46 @@ static bool overlap(const struct vb_port_setting *one, const struct vb_port_sett
     return one->infiniband && other->infiniband && (one->lid ^ other->lid) >> lmc == 0;
 }
 
-static bool lids_are_apart(const struct vb_device_settings *settings)
+/* Does no port so far have a LID of this one? */
+static bool lids_are_free(const struct vb_device_settings *found,
+                          const struct vb_port_setting *port)
 {
-    const struct vb_port_setting *seen[VB_MAX_DEVICES * VB_MAX_PORTS];
-    size_t count = 0;
-
-    for (int device = 0; device < settings->count; ++device)
-        for (int i = 0; i < settings->device[device].count; ++i) {
-            const struct vb_port_setting *port = &settings->device[device].port[i];
-
-            for (size_t other = 0; other < count; ++other)
-                if (overlap(port, seen[other]))
-                    return false;
-            seen[count++] = port;
-        }
+    for (int device = 0; device < found->count; ++device)
+        for (int i = 0; i < found->device[device].count; ++i)
+            if (overlap(port, &found->device[device].port[i]))
+                return false;
     return true;
 }
 
-/* `text` is changed. */
-static bool take_ports(char *text, const struct vb_port_setting *usual,
-                       struct vb_port_settings *device)
+/* The next port of the last device. `text` is changed. */
+static bool ports_add_port(char *text, const struct vb_port_setting *usual,
+                           struct vb_device_settings *found)
 {
-    while (text) {
-        char *port = strsep(&text, ";");
+    struct vb_port_settings *device = &found->device[found->count - 1];
+    struct vb_port_setting *port = &device->port[device->count];
 
-        if (device->count == VB_MAX_PORTS ||
-            !take_port(port, vb_port_unit(device->device, device->count + 1u), usual,
-                       &device->port[device->count]))
-            return false;
-        ++device->count;
-    }
-    return true;
-}
-
-/* The ports of the device that `text` begins with. */
-static bool take_device(const char *text, const struct vb_port_setting *usual,
-                        struct vb_device_settings *found)
-{
-    struct vb_port_settings *device = &found->device[found->count];
-    char *copy = found->count < VB_MAX_DEVICES ? strndup(text, strcspn(text, "/")) : NULL;
-    bool taken;
-
-    if (!copy)
+    if (device->count == VB_MAX_PORTS ||
+        !take_port(text, vb_port_unit(device->device, device->count + 1u), usual, port) ||
+        !lids_are_free(found, port))
         return false;
-    device->device = found->count++;
-    taken = take_ports(copy, usual, device);
+    ++device->count;
+    return true;
+}
+
+/* The next device, with the ports that `text` describes up to a slash. */
+static bool ports_add_device(const char *text, const struct vb_port_setting *usual,
+                             struct vb_device_settings *found)
+{
+    char *copy = found->count < VB_MAX_DEVICES ? strndup(text, strcspn(text, "/")) : NULL;
+    char *next = copy;
+    bool taken = copy != NULL;
+
+    if (taken) {
+        found->device[found->count].device = found->count;
+        ++found->count;
+    }
+    while (taken && next)
+        taken = ports_add_port(strsep(&next, ";"), usual, found);
     free(copy);
     return taken;
 }
@@ -176,13 +175,11 @@ static bool take_devices(const char *text, unsigned least, const struct vb_port_
     const char *slash = text;
 
     while (slash || found.count < least) {
-        if (!take_device(text, usual, &found))
+        if (!ports_add_device(text, usual, &found))
             return false;
         slash = strchr(text, '/');
         text = slash ? slash + 1 : text;
     }
-    if (!lids_are_apart(&found))
-        return false;
     *settings = found;
     return true;
 }
