@@ -31,31 +31,30 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
             "one text: its parts add their sentences to the one that asks them"
         ),
         named(
-            "adapter ah atomic channel completer cq cwnd datagram decline dm early engine "
-            "event gap gone lost mend mr multicast mw overdue pd pieces qp receive recovery "
-            "refusal replies requester responder retry srq transport users vigil xrc"
+            "adapter ah channel cq decline dm event gone mr multicast mw overdue pd qp refusal srq "
+            "users vigil xrc"
         ): (
-            "the verbs objects name each other (a queue pair its queues, a queue its waiting queue "
-            "pairs), and the transport's parts share the endpoint in transport.h"
+            "the verbs objects name each other: a queue pair its queues, a queue its waiting queue "
+            "pairs"
         ),
     },
     "memory": {
         named("heap heap_state"): "a state that only the heap's two files see",
     },
-    "port/direct": {
+    "direct": {
         named(
             "atomic bounce connection datagram direct door handshake later notice peer "
             "place recover requester responder retry service stranger unplaced"
         ): "the carrier's struct is in direct.h, and direct.c opens its parts",
     },
-    "port/host": {
+    "host": {
         named("carriers host"): "the host's port table names the carriers' calls",
     },
-    "port/roce": {
+    "roce": {
         named("udp udp_state"): "a state that only the socket's files see",
         named("path roce state"): "a state that only the carrier's files see",
     },
-    "port/sim": {
+    "sim": {
         named("capture jack sim state tcp tcp_frame"): (
             "a state that only the simulated host's files see"
         ),
@@ -63,6 +62,12 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     },
     "preload/paths": {
         named("contents tree"): "a file's contents list its folder's files",
+    },
+    "transport": {
+        named(
+            "completer cwnd datagram early engine gap mend recovery replies requester responder "
+            "retry transport"
+        ): "the parts share the endpoint in transport.h, and the engine calls its parts",
     },
     "verbena.wire": {
         named("verbena.wire verbena.wire.opcodes verbena.wire.packet"): (

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests marked `over_roce` in a second pytest whose device sends RoCE packets.
 
-A process chooses its port once, so the tests that run directly and those that run by packets cannot
-share one. The second pytest has a network of its own, where UDP port 4791 is free, and
-VERBENA_PORT=roce. tests/conftest.py hands it one test after the other and takes over its reports.
+A process chooses its carriers once, so the tests that run directly and those that run by packets
+cannot share a process. The second pytest has a network of its own, where UDP port 4791 is free, and
+VERBENA_CARRIER=roce. tests/conftest.py hands it one test after the other and takes over its
+reports.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ SECONDS = 660  # more than any test's own limit, which the second pytest enforce
 
 
 def is_elsewhere(item: pytest.Item) -> bool:
-    """Whether this process cannot run the test; with VERBENA_PORT=roce it can, also with --pdb."""
-    by_packets = os.environ.get("VERBENA_PORT") == "roce"
+    """Whether this process cannot run the test. With VERBENA_CARRIER=roce it can (for --pdb)."""
+    by_packets = os.environ.get("VERBENA_CARRIER") == "roce"
     return item.get_closest_marker("over_roce") is not None and not by_packets
 
 
@@ -80,7 +81,7 @@ class Second:
             words = [str(there.fileno()), *dict.fromkeys(paths)]
             self._process = subprocess.Popen(
                 [*network(), sys.executable, "-m", "tests.over_roce", *words],
-                env=os.environ | {"VERBENA_PORT": "roce"},
+                env=os.environ | {"VERBENA_CARRIER": "roce"},
                 cwd=ROOT,
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,

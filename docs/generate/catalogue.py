@@ -31,7 +31,7 @@ def ended(qp):
     wc.raise_for_status()
 """
 PAIR = "here, there = pair()\n"
-BY_PACKETS = "# Python started with VERBENA_PORT=roce, and the lines of the beginning\n"
+BY_PACKETS = "# Python started with VERBENA_CARRIER=roce, and the lines of the beginning\n"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Example:
     title: str
     code: str = ""
     command: str = ""
-    packets: bool = False  # VERBENA_PORT=roce
+    packets: bool = False  # VERBENA_CARRIER=roce
 
     @property
     def lines(self) -> str:

@@ -42,7 +42,7 @@ def raised(code: str) -> str:
 def raised_by_packets(code: str) -> str:
     """The same in a process of its own, whose QPs reach each other by packets alone."""
     command = [sys.executable, "-c", catalogue.BEGIN + code]
-    environment = os.environ | {"VERBENA_PORT": "roce"}
+    environment = os.environ | {"VERBENA_CARRIER": "roce"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     last = done.stderr.rstrip().splitlines()[-1:]
     if not last or "Error" not in last[0]:

@@ -9,33 +9,35 @@ from pen import Pen
 def layers() -> Pen:
     pen = Pen(
         860,
-        474,
-        "Layers, each using only those below it: preload; dropin; port with host, direct, "
-        "roce, sim and wrap; event; tcp; hca; memory; abi and wire.",
+        574,
+        "Layers, each using only those below it: preload; dropin; host; the carriers direct, "
+        "roce and sim, and wrap; port; event; tcp; transport; hca; memory; abi and wire.",
     )
     rows = (
         ("preload", "what programs look at besides the library", "plain"),
         ("dropin", "libibverbs.so.1: the exported calls, and the settings", "verbs"),
-        ("port", "", "host"),
+        ("carriers", "", "host"),
+        ("port", "the ports of an adapter: addresses, GIDs, P_Keys, settings", "plain"),
         ("event", "the simulated fabric: events, links, switches", "plain"),
         ("tcp", "a sender and a receiver, without a wire", "plain"),
-        ("hca", "the adapter: PD, MR, CQ, SRQ, QP, AH, events; the packet engine", "verbs"),
+        ("transport", "the packet engine: InfiniBand's transport, without I/O", "verbs"),
+        ("hca", "the adapter: PD, MR, CQ, SRQ, QP, AH, events", "verbs"),
         ("memory", "copies, and the shared heap", "memory"),
         ("abi, wire", "libibverbs' structures; packets as bytes: headers, opcodes, ICRC", "plain"),
     )
     y = 20
     for name, says, kind in rows:
-        height = 86 if name == "port" else 42
+        height = 86 if name == "carriers" else 42
         pen.box(24, y, 812, height, kind)
         pen.word(40, y + 26, name, "title")
         pen.word(150, y + 26, says, "text")
-        if name == "port":
-            ports(pen, y)
+        if name == "carriers":
+            carriers(pen, y)
         y += height + 8
     return pen
 
 
-def ports(pen: Pen, y: float) -> None:
+def carriers(pen: Pen, y: float) -> None:
     pen.box(150, y + 10, 130, 66, "plain", title="host", lines=["decides which way"])
     pen.box(330, y + 10, 150, 66, "verbs", title="direct", lines=["the poster copies"])
     pen.box(500, y + 10, 100, 66, "plain", title="wrap", lines=["faults, captures"])
@@ -139,8 +141,8 @@ def packet_way() -> Pen:
     pen = Pen(
         860,
         420,
-        "A request goes from ibv_post_send through the engine, port/wrap and port/roce to "
-        "UDP; at the other side from UDP up through port/roce, port/wrap and the engine to "
+        "A request goes from ibv_post_send through the engine, wrap and roce to "
+        "UDP; at the other side from UDP up through roce, wrap and the engine to "
         "ibv_poll_cq.",
     )
     sender = (
@@ -149,9 +151,9 @@ def packet_way() -> Pen:
             ["cuts the message at the path MTU, gives", "sequence numbers, keeps the timer"],
             "verbs",
         ),
-        ("port/wrap", ["faults, then the capture, if asked for"], "plain"),
+        ("wrap", ["faults, then the capture, if asked for"], "plain"),
         (
-            "port/roce",
+            "roce",
             ["ICRC; many packets to one system call", "(sendmmsg, UDP_SEGMENT)"],
             "verbs",
         ),
@@ -162,9 +164,9 @@ def packet_way() -> Pen:
             ["sequence number, key, range, access; payload", "into memory, what to answer"],
             "verbs",
         ),
-        ("port/wrap", ["the capture, faults"], "plain"),
+        ("wrap", ["the capture, faults"], "plain"),
         (
-            "port/roce",
+            "roce",
             ["is it this process's? ICRC; many packets to", "one system call (recvmmsg, GRO)"],
             "verbs",
         ),

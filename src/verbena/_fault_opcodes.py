@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-# Kinds of an Acknowledge packet, by its AETH: enum vb_fault_answer in port/wrap/fault_rules.h.
+# Kinds of an Acknowledge packet, by its AETH: enum vb_fault_answer in wrap/fault_rules.h.
 ACK, RNR, NAK = 1, 2, 4
 ALL_ANSWERS = ACK | RNR | NAK
 DATA = frozenset({"payload", "atomicacketh"})  # responses that are more than an Acknowledge

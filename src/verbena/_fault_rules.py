@@ -2,7 +2,7 @@
 """Fault rules, from their words (docs/faults.md has the grammar) to the numbers the library reads.
 
 verbena.fault, verbena.launch and verbena.verbs call this. The library has no parser of words:
-what it gets is checked by vb_fault_read (port/wrap/fault_rules.h), whose version and order of
+what it gets is checked by vb_wrap_fault_read (wrap/fault_rules.h), whose version and order of
 fields must be the ones here.
 """
 
@@ -71,7 +71,7 @@ class Rule:
     good_icrc: bool = False
 
     def numbers(self) -> Iterator[int]:
-        """Its fields in the order of read_rule (port/wrap/fault_rules.c)."""
+        """Its fields in the order of read_rule (wrap/fault_rules.c)."""
         chosen = self.opcodes or _fault_opcodes.Chosen()
         yield from (self.action, self.begin, self.end - self.begin, self.directions)
         yield from _optional(self.qp)
@@ -94,7 +94,7 @@ class Rules:
     hold: int = HOLD
 
     def records(self) -> str:
-        """What vb_fault_read takes: hexadecimal numbers, each with a space behind it, "|" and the
+        """What vb_wrap_fault_read takes: hexadecimal numbers, each followed by a space, "|" and the
         text, in which each rule's words are."""
         head = [VERSION, self.seed, self.hold, len(self.rules)]
         numbers = [*head, *(number for rule in self.rules for number in rule.numbers())]
@@ -116,7 +116,7 @@ def parse(text: str) -> Rules:
 
 
 def records(text: str) -> str:
-    """A text as vb_fault_read takes it. Raises ValueError as parse()."""
+    """A text as vb_wrap_fault_read takes it. Raises ValueError as parse()."""
     return parse(text).records()
 
 

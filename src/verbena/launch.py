@@ -22,7 +22,7 @@ PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
 NETDEV_MOST = 15  # bytes of an interface's name: IF_NAMESIZE without the zero behind it
 NUMBER = re.compile("0[xX][0-9a-fA-F]{1,5}|[0-9]{1,5}")
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
-CAPTURE_BYTES = range(64, 4352 + 1)  # port/wrap/capture.h
+CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
 
 # What the options of environment() set.
 OPTION_VARIABLES = frozenset(

@@ -105,12 +105,16 @@ def test_info_says_how_memory_is_reached() -> None:
     [
         ("auto", {"udp_port": 4791, "local_peers": False}, "this host    direct, without packets"),
         ("roce", {"udp_port": 4791, "local_peers": True}, "this host    packets too"),
-        ("direct", {"reason": "VERBENA_PORT=direct asks for it"}, "other hosts  not reached: VERB"),
+        (
+            "direct",
+            {"reason": "VERBENA_CARRIER=direct asks for it"},
+            "other hosts  not reached: VERB",
+        ),
     ],
 )
 def test_info_shows_the_ways_to_peers(port: str, roce: dict[str, object], words: str) -> None:
-    assert roce.items() <= as_json("info", VERBENA_PORT=port)["roce"].items()
-    done = verbena("info", VERBENA_PORT=port)
+    assert roce.items() <= as_json("info", VERBENA_CARRIER=port)["roce"].items()
+    done = verbena("info", VERBENA_CARRIER=port)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"  {words}" in done.stdout
     assert "active MTU" in done.stdout

@@ -259,11 +259,11 @@ def test_the_roce_port_is_ours() -> None:
 
 def test_the_roce_port_is_not_asked_for() -> None:
     command = verbena_command("doctor", "--json")
-    env = os.environ | {"VERBENA_PORT": "direct"}
+    env = os.environ | {"VERBENA_CARRIER": "direct"}
     found = json.loads(subprocess.run(command, env=env, capture_output=True, timeout=60).stdout)
     (finding,) = [finding for finding in found if finding["name"] == "RoCE port"]
     assert finding["verdict"] == "note"
-    assert finding["text"].startswith("VERBENA_PORT=direct asks for it; only processes on this")
+    assert finding["text"].startswith("VERBENA_CARRIER=direct asks for it; only processes on this")
 
 
 @pytest.mark.parametrize(

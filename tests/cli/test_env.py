@@ -134,7 +134,7 @@ def test_the_next_steps_of_a_job_run_over_verbena_until_it_is_undone(tmp_path: P
 @pytest.mark.not_sanitized("the variable LD_PRELOAD keeps the runtime of the sanitizer")
 @pytest.mark.parametrize("shell", SHELLS)
 def test_undo_leaves_the_shell_as_it_was(shell: str) -> None:
-    mine = {"PATH": PATH, "LD_LIBRARY_PATH": "/mine", "VERBENA_PORT": "roce"}
+    mine = {"PATH": PATH, "LD_LIBRARY_PATH": "/mine", "VERBENA_CARRIER": "roce"}
     before = in_shell(shell, ":", **mine)
     script = f"{evaluated('--shared-heap', '--spin', '7')}\n{evaluated('--undo')}"
     after = in_shell(shell, script, **mine)

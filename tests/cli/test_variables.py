@@ -14,7 +14,7 @@ from tests.support import clean_environment
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("VERBENA_PORT", "auto, direct or roce"),
+        ("VERBENA_CARRIER", "auto, direct or roce"),
         ("VERBENA_LOG", "errors, info, counters or debug"),
         ("VERBENA_LINK_LAYER", "ethernet or infiniband"),
         ("VERBENA_COPY", "any, shared, cma or bounce"),

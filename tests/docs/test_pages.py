@@ -58,7 +58,7 @@ WHOLE_PAGES = {
 # A step of the tutorial that goes on in the folder of an earlier one, with the files saved there.
 GOES_ON_FROM = {"docs/learn/packets.md": "docs/learn/write.md"}
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
-BY_PACKETS = "# Python started with VERBENA_PORT=roce, and the lines of the beginning"
+BY_PACKETS = "# Python started with VERBENA_CARRIER=roce, and the lines of the beginning"
 
 
 def exceptions(block: Block) -> list[tuple[str, str]]:
@@ -150,7 +150,7 @@ class Reader:
             assert comment in printed, f"{block}: {printed}"
 
     def paste_by_packets(self, text: str) -> tuple[str, str]:
-        prompt = Prompt(self.folder, VERBENA_PORT="roce")
+        prompt = Prompt(self.folder, VERBENA_CARRIER="roce")
         try:
             prompt.paste(self.beginning)
             return prompt.paste(text)

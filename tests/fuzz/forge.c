@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forge.h"
 
-#include "hca/transport.h"
+#include "transport/transport.h"
 
 /* Bits of a structured packet's second byte. */
 enum {
@@ -28,12 +28,12 @@ void forge_raw(struct input *input, const struct vb_qp *to, struct forged *forge
     forged->stranger = how & 1;
     if (length < VB_BTH)
         return;
-    bth = vb_bth_read(forged->bytes);
+    bth = vb_wire_bth_read(forged->bytes);
     bth.dest_qp = to->number;
     bth.pkey = 0xffff;
     bth.version = 0;
     if (how & 2)
-        vb_bth_write(forged->bytes, &bth);
+        vb_wire_bth_write(forged->bytes, &bth);
     else
         forged->stranger = true; /* its own connection is what a peer may harm, no other's */
 }
@@ -141,7 +141,7 @@ static uint8_t *put_request(struct input *input, const struct world *world, int 
                             uint32_t flags, uint8_t *at)
 {
     if (flags & VB_OPCODE_FETH) {
-        vb_put32(at, take8(input));
+        vb_wire_put32(at, take8(input));
         at += VB_FETH;
     }
     if (flags & VB_OPCODE_RETH) {
@@ -149,7 +149,7 @@ static uint8_t *put_request(struct input *input, const struct world *world, int 
 
         reth.rkey = forge_key(input, world, side);
         reth.length = message_length(input);
-        vb_reth_write(at, &reth);
+        vb_wire_reth_write(at, &reth);
         at += VB_RETH;
     }
     if (flags & VB_OPCODE_ATOMICETH) {
@@ -158,7 +158,7 @@ static uint8_t *put_request(struct input *input, const struct world *world, int 
         atomic.rkey = forge_key(input, world, side);
         atomic.swap_add = take8(input);
         atomic.compare = take8(input);
-        vb_atomiceth_write(at, &atomic);
+        vb_wire_atomiceth_write(at, &atomic);
         at += VB_ATOMICETH;
     }
     return at;
@@ -168,7 +168,7 @@ static uint8_t *put_answer(struct input *input, uint32_t flags, uint8_t *at)
 {
     if (flags & VB_OPCODE_AETH) {
         *at = take8(input);
-        vb_put24(at + 1, take8(input));
+        vb_wire_put24(at + 1, take8(input));
         at += VB_AETH;
     }
     return at;
@@ -183,11 +183,11 @@ static uint8_t *put_extended(struct input *input, const struct world *world, int
     if (opcode->flags & VB_OPCODE_DETH) {
         struct vb_deth deth = {.qkey = QKEY ^ take8(input), .source_qp = take16(input)};
 
-        vb_deth_write(at, &deth);
+        vb_wire_deth_write(at, &deth);
         at += VB_DETH;
     }
     if (opcode->flags & VB_OPCODE_XRCETH) {
-        vb_xrceth_write(at, forge_srq(input, world));
+        vb_wire_xrceth_write(at, forge_srq(input, world));
         at += VB_XRCETH;
     }
     if (!(opcode->flags & VB_OPCODE_RDETH)) {
@@ -222,7 +222,7 @@ void forge_packet(struct input *input, const struct world *world, const struct v
     if ((opcode->flags & VB_OPCODE_PAYLOAD) || (flags & ANY_OPCODE))
         payload = payload_length(input);
     bth.pad = flags & CUT ? take8(input) & 3 : -payload & 3;
-    vb_bth_write(forged->bytes, &bth);
+    vb_wire_bth_write(forged->bytes, &bth);
     memset(at, 0xa5, payload + bth.pad);
     forged->length = (uint32_t)(at - forged->bytes) + payload + bth.pad;
     forged->stranger = flags & STRANGER;

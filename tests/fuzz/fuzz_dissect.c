@@ -24,16 +24,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     const uint32_t length = (uint32_t)size - 1;
-    enum vb_dissect_error error = vb_dissect(&packet, data[0] & 1, data + 1, length);
-    require(vb_dissect_error_name(error) != NULL && vb_dissect_error_text(error) != NULL);
+    enum vb_dissect_error error = vb_wire_dissect(&packet, data[0] & 1, data + 1, length);
+    require(vb_wire_dissect_error_name(error) != NULL && vb_wire_dissect_error_text(error) != NULL);
     if (error != VB_DISSECT_OK) {
         require(packet.error_offset <= length);
         return 0;
     }
-    vb_dissect_icrc(&packet, data + 1, icrc);
+    vb_wire_dissect_icrc(&packet, data + 1, icrc);
     uint8_t *again = malloc(length);
     require(again != NULL);
-    require(vb_dissect_write(&packet, again, length) == (int)length);
+    require(vb_wire_dissect_write(&packet, again, length) == (int)length);
     require(memcmp(again, data + 1, length) == 0);
     free(again);
     return 0;

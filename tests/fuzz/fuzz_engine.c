@@ -30,7 +30,7 @@ static void hand(int side, uint8_t what, struct forged *forged)
 
     CHECK(exact);
     if ((what & TO_GROUP) && !(what & TO_ONE) && forged->length >= VB_BTH)
-        vb_put24(forged->bytes + 5, VB_MULTICAST_QPN);
+        vb_wire_put24(forged->bytes + 5, VB_MULTICAST_QPN);
     memcpy(exact, forged->bytes, forged->length);
     memcpy(arrival.sgid, fabric->side[!side].gid, 16);
     memcpy(arrival.dgid, what & TO_GROUP ? world_group : fabric->side[side].gid, 16);
@@ -108,9 +108,9 @@ static void flip(struct input *input)
 
     if (!flight)
         return;
-    bth = vb_bth_read(flight->bytes);
+    bth = vb_wire_bth_read(flight->bytes);
     flight->bytes[at % flight->length] ^= (uint8_t)(1u << bit);
-    vb_put24(flight->bytes + 5, bth.dest_qp);
+    vb_wire_put24(flight->bytes + 5, bth.dest_qp);
 }
 
 static void step(struct input *input)

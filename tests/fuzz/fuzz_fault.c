@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A fuzzing target: any text as records of fault rules (port/wrap/fault_rules.h). */
+/* A fuzzing target: any text as records of fault rules (wrap/fault_rules.h). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "port/wrap/fault.h"
+#include "wrap/fault.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,7 +22,7 @@ static void check_rule(const struct vb_fault_rules *rules, const struct vb_fault
     require(rule->delay_most <= 60ull * 1000000000 && rule->copies <= 16);
     require(!rule->has_length || rule->length >= 12);
     require(rule->text + (size_t)rule->text_length < strlen(rules->text) + 1);
-    vb_fault_has_opcode(&rule->opcodes, header, sizeof(header));
+    vb_wrap_fault_has_opcode(&rule->opcodes, header, sizeof(header));
 }
 
 /* A packet meets the rules, and their words are told. */
@@ -34,11 +34,11 @@ static void judge(const struct vb_fault_rules *rules)
     struct vb_fate fate;
     char told[256];
 
-    require(vb_fault_create(rules, &fault) == 0);
-    if (vb_fault_judge(fault, &view, &fate))
-        require(vb_fault_note(fault, fate.acted, told, sizeof(told)) > 0);
-    require(vb_fault_text(fault, told, sizeof(told)) >= 0);
-    vb_fault_destroy(fault);
+    require(vb_wrap_fault_create(rules, &fault) == 0);
+    if (vb_wrap_fault_judge(fault, &view, &fate))
+        require(vb_wrap_fault_note(fault, fate.acted, told, sizeof(told)) > 0);
+    require(vb_wrap_rules_text(fault, told, sizeof(told)) >= 0);
+    vb_wrap_fault_destroy(fault);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text != NULL);
     memcpy(text, data, size);
     text[size] = 0;
-    if (vb_fault_read(text, &rules, error, sizeof(error))) {
+    if (vb_wrap_fault_read(text, &rules, error, sizeof(error))) {
         require(error[0] && memchr(error, 0, sizeof(error)));
     } else {
         require(rules.count <= VB_FAULT_RULES && rules.hold <= VB_FAULT_HOLD_MOST);

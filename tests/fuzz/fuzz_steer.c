@@ -15,8 +15,8 @@
 
 #include "check.h"
 #include "input.h"
-#include "port/roce/program.h"
-#include "port/roce/steer.h"
+#include "roce/program.h"
+#include "roce/steer.h"
 #include "wire/headers.h"
 
 enum step_kind { ANSWER, NOISE, QUESTION, LETTER, STRAY, LATER, SLOT, STEP_KINDS };
@@ -57,7 +57,7 @@ static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t n
 {
     (void)argument, (void)now;
     CHECK(arrival->length >= VB_BTH);
-    CHECK(world.owned[vb_bth_read(arrival->bytes).dest_qp >> VB_SLOT_BITS]);
+    CHECK(world.owned[vb_wire_bth_read(arrival->bytes).dest_qp >> VB_SLOT_BITS]);
     for (uint32_t i = 0; i < arrival->length; ++i) /* a sanitizer sees what is not there */
         world.delivered += arrival->bytes[i] == 0xd5;
     ++world.delivered;
@@ -86,7 +86,7 @@ static void serve(void)
     uint8_t packet[256];
     ssize_t length;
 
-    vb_steer_serve(world.steer, world.now);
+    vb_roce_steer_serve(world.steer, world.now);
     while ((length = recv(world.group, packet, sizeof(packet), 0)) >= 0) {
         if (length != VB_BTH + sizeof(question) + VB_ICRC)
             continue;
@@ -147,8 +147,8 @@ static void arrive(const uint8_t *bytes, uint32_t length, bool local)
     memcpy(arrival.sgid, loopback, 16);
     memcpy(arrival.dgid, loopback, 16);
     arrival.sgid[12] = local ? 127 : 10;
-    if (vb_steer_takes(world.steer, &arrival, world.now)) {
-        uint32_t qp_num = vb_bth_read(bytes).dest_qp;
+    if (vb_roce_steer_takes(world.steer, &arrival, world.now)) {
+        uint32_t qp_num = vb_wire_bth_read(bytes).dest_qp;
 
         CHECK(world.owned[qp_num >> VB_SLOT_BITS] || qp_num == VB_MULTICAST_QPN ||
               qp_num < VB_PROBE_QPN);
@@ -169,7 +169,7 @@ static void question(struct input *input)
     memcpy(bytes + VB_BTH, &made, sizeof(made));
     if (how & 4)
         length = VB_BTH + (uint32_t)take_bytes(input, bytes + VB_BTH);
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     arrive(bytes, length, how & 8);
 }
 
@@ -180,7 +180,7 @@ static void stray(struct input *input)
         .opcode = take8(input), .pkey = 0xffff, .dest_qp = take32(input) & 0xffffff};
     uint32_t length = VB_BTH + (uint32_t)take_bytes(input, bytes + VB_BTH);
 
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     arrive(bytes, length, true);
 }
 
@@ -221,13 +221,13 @@ static void letter(struct input *input)
     for (size_t i = LETTER_HEAD; i < LETTER_HEAD + 64; ++i)
         bytes[i] = take8(input);
     if (how & 2)
-        vb_put24(bytes + LETTER_HEAD + 5, FIRST_SLOT << VB_SLOT_BITS | take8(input));
+        vb_wire_put24(bytes + LETTER_HEAD + 5, FIRST_SLOT << VB_SLOT_BITS | take8(input));
     send_letter(FIRST_SLOT + take8(input) % 4, bytes, length);
 }
 
 static void add_slot(uint32_t slot)
 {
-    int error = vb_steer_add_slot(world.steer, slot, world.now);
+    int error = vb_roce_steer_add_slot(world.steer, slot, world.now);
 
     CHECK_EQ(error != 0, slot == 0 || slot >= VB_SLOTS || world.slots == VB_MAX_SLOTS);
     if (error)
@@ -268,7 +268,7 @@ static void step(struct input *input)
         break;
     }
     serve();
-    CHECK(vb_steer_members(world.steer) <= VB_PROBE_INDICES);
+    CHECK(vb_roce_steer_members(world.steer) <= VB_PROBE_INDICES);
 }
 
 /* ---- one input ---- */
@@ -283,7 +283,7 @@ static void begin(void)
     world.other = bind_udp(&world.other_port, false);
     config.group = world.group;
     config.port = world.port;
-    CHECK_EQ(vb_steer_open(&config, &world.steer), 0);
+    CHECK_EQ(vb_roce_steer_open(&config, &world.steer), 0);
     add_slot(FIRST_SLOT);
     serve();
 }
@@ -299,7 +299,7 @@ static void end(void)
     bool answered = false;
     ssize_t length;
 
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     memcpy(bytes + VB_BTH, &asked, sizeof(asked));
     arrive(bytes, VB_BTH + sizeof(asked), true);
     while ((length = recv(world.other, &got, sizeof(got), 0)) >= 0)
@@ -307,10 +307,10 @@ static void end(void)
                     got.instance == 1 && got.slot_count == world.slots;
     CHECK(answered);
     bth.dest_qp = FIRST_SLOT << VB_SLOT_BITS | 9;
-    vb_bth_write(bytes + LETTER_HEAD, &bth);
+    vb_wire_bth_write(bytes + LETTER_HEAD, &bth);
     send_letter(FIRST_SLOT, bytes, sizeof(bytes));
     CHECK(world.delivered > before);
-    vb_steer_close(world.steer);
+    vb_roce_steer_close(world.steer);
     close(world.group);
     close(world.other);
 }

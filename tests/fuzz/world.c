@@ -2,7 +2,7 @@
 #include "world.h"
 
 #include "check.h"
-#include "hca/transport.h"
+#include "transport/transport.h"
 
 enum { HONEST_BYTES = 8192, MESSAGE = 3000, DEPTH = 16, CANARY = 0x5a, OPEN = 0x33, HONEST = 0x77 };
 enum {
@@ -194,8 +194,8 @@ static void check_endpoint(const struct vb_endpoint *ep)
     const struct vb_requester *requester = &ep->requester;
     const struct vb_replies *replies = &ep->replies;
 
-    CHECK(vb_psn_diff(requester->next_psn, requester->una) >= 0);
-    CHECK(vb_psn_diff(requester->fresh_psn, requester->next_psn) >= 0);
+    CHECK(vb_wire_psn_diff(requester->next_psn, requester->una) >= 0);
+    CHECK(vb_wire_psn_diff(requester->fresh_psn, requester->next_psn) >= 0);
     CHECK(replies->count - replies->next <= VB_MAX_RD_ATOMIC);
     CHECK(replies->end - replies->next <= replies->count - replies->next);
 }

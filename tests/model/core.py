@@ -54,7 +54,7 @@ class Worker:
         command = [sys.executable, "-m", "tests.model.worker", str(there.fileno()), port]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         if port != "sim":
-            environment["VERBENA_PORT"] = port
+            environment["VERBENA_CARRIER"] = port
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]
         )

@@ -110,7 +110,8 @@ void captured_open(struct captured *captured, const char *path)
         CHECK_EQ(length, word(captured->data + at + 12)); /* it is whole */
         at += PACKET_HEADER + length;
         CHECK(at <= size);
-        if (!vb_dissect(&fields, VB_LAYER_ETHERNET, frame, length) && fields.bth.dest_qp != CM_QP)
+        if (!vb_wire_dissect(&fields, VB_LAYER_ETHERNET, frame, length) &&
+            fields.bth.dest_qp != CM_QP)
             keep(captured, frame, &fields);
     }
 }

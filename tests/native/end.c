@@ -21,7 +21,7 @@ enum {
 
 static void make_memory(struct end *end)
 {
-    end->memory = end->options.in_heap ? vb_heap_alloc(end->heap, END_BYTES, 64)
+    end->memory = end->options.in_heap ? vb_memory_heap_alloc(end->heap, END_BYTES, 64)
                                        : mmap(NULL, END_BYTES, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(end->memory && end->memory != MAP_FAILED);
@@ -36,12 +36,12 @@ void end_open(struct end *end, struct end_options options)
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = options.srq_wr, .max_sge = 1}};
 
     if (getenv("VERBENA_TEST_WATCHED")) /* small payloads wait for a poll then */
-        vb_watch_begin();
+        vb_memory_watch_begin();
     memset(end, 0, sizeof(*end));
     end->options = options;
     if (!end->options.type)
         end->options.type = IBV_QPT_RC;
-    CHECK_EQ(vb_heap_create(1 << 26, &end->heap), 0);
+    CHECK_EQ(vb_memory_heap_create(1 << 26, &end->heap), 0);
     config.heap = end->heap;
     CHECK_EQ(vb_host_open(&config, &end->host), 0);
     end->direct = end->host->direct;
@@ -61,7 +61,7 @@ void end_close(struct end *end)
     vb_host_close(end->host);
     if (!end->options.in_heap)
         munmap(end->memory, END_BYTES);
-    vb_heap_destroy(end->heap);
+    vb_memory_heap_destroy(end->heap);
 }
 
 struct vb_qp *end_add_qp(struct end *end)

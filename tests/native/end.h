@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "hca/hca.h"
-#include "port/host/host.h"
+#include "host/host.h"
 
 enum { END_BYTES = 1 << 16, END_DEPTH = 64 };
 

@@ -156,9 +156,9 @@ static struct logged *note(struct fabric *fabric, const struct flight *flight, b
                              .from = flight->from,
                              .lost = lost,
                              .reason = flight->reason,
-                             .bth = vb_bth_read(flight->bytes)};
+                             .bth = vb_wire_bth_read(flight->bytes)};
     if (vb_opcodes[entry->bth.opcode].flags & VB_OPCODE_AETH) {
-        aeth = vb_aeth_read(flight->bytes + VB_BTH);
+        aeth = vb_wire_aeth_read(flight->bytes + VB_BTH);
         entry->syndrome = (uint8_t)(aeth.kind << 5 | aeth.value);
         entry->msn = aeth.msn;
     }
@@ -436,7 +436,7 @@ static void open_memory(struct fabric *fabric, struct side *side)
 {
     size_t size = fabric->options.memory;
 
-    side->memory = fabric->options.in_heap ? vb_heap_alloc(side->heap, size, 64)
+    side->memory = fabric->options.in_heap ? vb_memory_heap_alloc(side->heap, size, 64)
                                            : mmap(NULL, size, PROT_READ | PROT_WRITE,
                                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(side->memory && side->memory != MAP_FAILED);
@@ -457,8 +457,8 @@ static void open_side(struct fabric *fabric, int index)
     side->gid[10] = side->gid[11] = 0xff;
     side->gid[12] = 10;
     side->gid[15] = (uint8_t)(index + 1);
-    CHECK_EQ(vb_heap_create(SEGMENT_SIZE, &side->segment), 0);
-    CHECK_EQ(vb_heap_create(64 << 20, &side->heap), 0);
+    CHECK_EQ(vb_memory_heap_create(SEGMENT_SIZE, &side->segment), 0);
+    CHECK_EQ(vb_memory_heap_create(64 << 20, &side->heap), 0);
     hand_port_make(&side->port, &calls);
     CHECK_EQ(vb_adapter_create(side->segment, side->heap, &side->port.port, 1000 + (uint32_t)index,
                                77 + (uint64_t)index, &side->adapter),
@@ -504,10 +504,10 @@ void fabric_close(struct fabric *fabric)
         vb_context_close(side->context);
         vb_engine_destroy(side->engine);
         vb_adapter_destroy(&side->adapter);
-        vb_heap_destroy(side->segment);
+        vb_memory_heap_destroy(side->segment);
         if (!fabric->options.in_heap)
             munmap(side->memory, fabric->options.memory);
-        vb_heap_destroy(side->heap);
+        vb_memory_heap_destroy(side->heap);
     }
     free_flights(fabric->flights);
     free_flights(fabric->free);

@@ -8,8 +8,8 @@
 
 #include "hand_port.h"
 #include "hca/counters.h"
-#include "hca/engine.h"
 #include "hca/hca.h"
+#include "transport/engine.h"
 
 enum { FABRIC_DEPTH = 256, FABRIC_LOG = 1 << 14, FABRIC_BYTES_MAX = VB_HEADERS_MAX + 4096 + 4 };
 

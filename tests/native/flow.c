@@ -45,9 +45,9 @@ void flow_send(const struct flow *flow, uint32_t dest_qp, uint32_t psn)
 
     network_gid("127.0.0.1", way.source);
     network_gid("127.0.0.1", way.target);
-    vb_bth_write(packet, &bth);
-    crc = vb_icrc_with(vb_icrc_start_udp(&way, length), (struct vb_icrc_unseen){0, true});
-    vb_icrc_write(packet + length, vb_icrc_transport(crc, packet, length));
+    vb_wire_bth_write(packet, &bth);
+    crc = vb_wire_icrc_with(vb_wire_icrc_start_udp(&way, length), (struct vb_icrc_unseen){0, true});
+    vb_wire_icrc_write(packet + length, vb_wire_icrc_transport(crc, packet, length));
     CHECK_EQ(sendto(flow->fd, packet, sizeof(packet), 0, (struct sockaddr *)&to, sizeof(to)),
              sizeof(packet));
 }
@@ -57,8 +57,8 @@ uint32_t flow_count(struct vb_udp *udp)
     struct vb_arrival arrival;
     uint32_t count = 0;
 
-    while (vb_udp_receive(udp))
-        while (vb_udp_next(udp, &arrival))
+    while (vb_roce_udp_receive(udp))
+        while (vb_roce_udp_next(udp, &arrival))
             ++count;
     return count;
 }

@@ -4,7 +4,7 @@
 #ifndef VB_TESTS_FLOW_H
 #define VB_TESTS_FLOW_H
 
-#include "port/roce/udp.h"
+#include "roce/udp.h"
 
 struct flow {
     int fd;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hand_port.h"
 
+#include "transport/engine.h"
+
 static const struct hand_port *hand_port_of(const struct vb_qp *qp)
 {
-    const char *port = (const char *)qp->context->adapter->port;
+    const char *port = (const char *)qp->context->adapter->calls;
 
     return (const struct hand_port *)(port - offsetof(struct hand_port, port));
 }
@@ -43,6 +45,8 @@ void hand_port_make(struct hand_port *hand, const struct hand_calls *calls)
                  .attend = hand_port_attend,
                  .progress = hand_port_progress},
         .packets = {.kick = calls->kick,
+                    .note = vb_engine_note,
+                    .is_loop = vb_engine_is_loop,
                     .settle = calls->settle,
                     .quiet = vb_always_quiet,
                     .move = calls->carry},

@@ -21,7 +21,7 @@ struct hand_calls {
 
 /* It stays where it is for as long as an adapter has `port`. */
 struct hand_port {
-    struct vb_port port;
+    struct vb_host_calls port;
     struct vb_carrier packets, datagrams;
     void (*forget)(struct vb_qp *qp);
 };

@@ -31,7 +31,7 @@ void loopback_gid(struct vb_direct *direct, uint8_t raw[16])
 {
     struct vb_gid gid;
 
-    CHECK(vb_addresses_get(direct->adapter->ports[0].addresses, 1, &gid));
+    CHECK(vb_port_addresses_get(direct->adapter->ports[0].addresses, 1, &gid));
     memcpy(raw, gid.raw, 16);
 }
 

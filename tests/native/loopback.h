@@ -4,7 +4,7 @@
 #define VB_TESTS_LOOPBACK_H
 
 #include "hca/hca.h"
-#include "port/host/host.h"
+#include "host/host.h"
 
 struct loopback {
     struct ibv_context ibv;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "port/sim/jack.h"
-#include "port/sim/sim.h"
+#include "sim/jack.h"
+#include "sim/sim.h"
 
 void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
 {
@@ -18,14 +18,14 @@ void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
 
     config.framing = VB_SIM_BARE;
     CHECK_EQ(vb_sim_create(&config, &star->sim), 0);
-    CHECK_EQ(vb_switch_create(&switch_config, &sw), 0);
+    CHECK_EQ(vb_world_switch_create(&switch_config, &sw), 0);
     CHECK_EQ(vb_world_add_switch(vb_sim_world(star->sim), sw, &center), 0);
     for (uint32_t i = 0; i < hosts; ++i) {
         ports[i] = (int32_t)i;
         CHECK_EQ(vb_sim_add_host(star->sim, &node), 0);
         CHECK_EQ(vb_world_connect(vb_sim_world(star->sim), node, 0, center, i, &link), 0);
     }
-    CHECK_EQ(vb_switch_set_routes(sw, ports, hosts, 1), 0);
+    CHECK_EQ(vb_world_switch_set_routes(sw, ports, hosts, 1), 0);
     free(ports);
 }
 

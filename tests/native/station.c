@@ -65,7 +65,7 @@ struct ibv_ah_attr station_address(struct station *station, struct station_route
     network_gid(route.from ? route.from : "127.0.0.1", source);
     network_gid(route.to ? route.to : "127.0.0.1", attr.grh.dgid.raw);
     attr.grh.sgid_index =
-        (uint8_t)vb_addresses_find(station->host->adapter.ports[0].addresses, source);
+        (uint8_t)vb_port_addresses_find(station->host->adapter.ports[0].addresses, source);
     return attr;
 }
 

@@ -4,7 +4,7 @@
 #define VB_TESTS_STATION_H
 
 #include "hca/hca.h"
-#include "port/host/host.h"
+#include "host/host.h"
 
 enum { STATION_BYTES = 1 << 20, STATION_DEPTH = 128 };
 

@@ -2,8 +2,8 @@
 #include "subject.h"
 
 #include "check.h"
-#include "hca/transport.h"
 #include "memory/heap.h"
+#include "transport/transport.h"
 
 enum {
     SCRATCH = 8 << 20,
@@ -298,7 +298,7 @@ void subject_open(struct subject *subject, const struct captured *captured, int 
     memset(subject, 0, sizeof(*subject));
     subject->captured = captured;
     subject->side = side;
-    CHECK_EQ(vb_heap_create(SEGMENT_SIZE, &subject->segment), 0);
+    CHECK_EQ(vb_memory_heap_create(SEGMENT_SIZE, &subject->segment), 0);
     hand_port_make(&subject->port, &calls);
     CHECK_EQ(
         vb_adapter_create(subject->segment, NULL, &subject->port.port, 4711, 99, &subject->adapter),
@@ -324,7 +324,7 @@ void subject_close(struct subject *subject)
     vb_context_close(subject->context);
     vb_engine_destroy(subject->engine);
     vb_adapter_destroy(&subject->adapter);
-    vb_heap_destroy(subject->segment);
+    vb_memory_heap_destroy(subject->segment);
     for (int i = 0; i < subject->region_count; ++i) {
         free(subject->regions[i].memory);
         free(subject->regions[i].known);

@@ -8,8 +8,8 @@
 
 #include "captured.h"
 #include "hand_port.h"
-#include "hca/engine.h"
 #include "hca/hca.h"
+#include "transport/engine.h"
 
 enum { SUBJECT_REGIONS = 64, SUBJECT_BYTES_MAX = VB_HEADERS_MAX + 4096 + 4 };
 

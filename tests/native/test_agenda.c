@@ -36,17 +36,17 @@ static void leaves_in_order_of_time_and_coming(void)
 
     for (uint64_t i = 0; i < ENTRIES; ++i) {
         sorted[i] = (struct added){random_below(i % 3 ? 50 : 1ull << 40), i};
-        CHECK_EQ(vb_agenda_add(&agenda, sorted[i].at, i), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, i), 0);
     }
     qsort(sorted, ENTRIES, sizeof(sorted[0]), compare);
     for (int i = 0; i < ENTRIES; ++i) {
-        CHECK(vb_agenda_take(&agenda, UINT64_MAX, &entry));
+        CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
         CHECK_EQ(entry.at, sorted[i].at);
         CHECK_EQ(entry.what, sorted[i].what);
     }
-    CHECK(!vb_agenda_take(&agenda, UINT64_MAX, &entry));
+    CHECK(!vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
     CHECK_EQ(agenda.count, 0);
-    vb_agenda_free(&agenda);
+    vb_world_agenda_free(&agenda);
 }
 
 /* As a simulation does it: what is taken leads to more, some of it at the same time. */
@@ -57,20 +57,20 @@ static void stays_in_order_while_it_grows(void)
     uint64_t number = 0, taken = 0;
 
     for (; number < 100; ++number)
-        CHECK_EQ(vb_agenda_add(&agenda, random_below(1000), number), 0);
-    while (vb_agenda_take(&agenda, UINT64_MAX, &entry)) {
+        CHECK_EQ(vb_world_agenda_add(&agenda, random_below(1000), number), 0);
+    while (vb_world_agenda_take(&agenda, UINT64_MAX, &entry)) {
         CHECK(entry.at >= last.at);
         if (taken && entry.at == last.at)
             CHECK(entry.what > last.what);
         last = entry;
         ++taken;
         for (uint64_t more = random_below(3); more && number < ENTRIES; --more, ++number)
-            CHECK_EQ(
-                vb_agenda_add(&agenda, entry.at + random_below(4) * random_below(1u << 20), number),
-                0);
+            CHECK_EQ(vb_world_agenda_add(
+                         &agenda, entry.at + random_below(4) * random_below(1u << 20), number),
+                     0);
     }
     CHECK_EQ(taken, number);
-    vb_agenda_free(&agenda);
+    vb_world_agenda_free(&agenda);
 }
 
 static void an_entry_in_the_past_is_refused(void)
@@ -78,13 +78,13 @@ static void an_entry_in_the_past_is_refused(void)
     struct vb_agenda agenda = {0};
     struct vb_agenda_entry entry;
 
-    CHECK_EQ(vb_agenda_add(&agenda, 10, 1), 0);
-    CHECK(vb_agenda_take(&agenda, UINT64_MAX, &entry));
-    CHECK_EQ(vb_agenda_add(&agenda, 9, 2), -EINVAL);
-    CHECK_EQ(vb_agenda_add(&agenda, 10, 3), 0);
-    CHECK(vb_agenda_take(&agenda, UINT64_MAX, &entry));
+    CHECK_EQ(vb_world_agenda_add(&agenda, 10, 1), 0);
+    CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
+    CHECK_EQ(vb_world_agenda_add(&agenda, 9, 2), -EINVAL);
+    CHECK_EQ(vb_world_agenda_add(&agenda, 10, 3), 0);
+    CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
     CHECK_EQ(entry.what, 3);
-    vb_agenda_free(&agenda);
+    vb_world_agenda_free(&agenda);
 }
 
 /* To stop at a limit is not to go there: what comes between it and the next entry still fits. */
@@ -93,17 +93,17 @@ static void a_limit_takes_nothing(void)
     struct vb_agenda agenda = {0};
     struct vb_agenda_entry entry;
 
-    CHECK_EQ(vb_agenda_add(&agenda, 1000, 1), 0);
-    CHECK_EQ(vb_agenda_add(&agenda, 1001, 2), 0);
-    CHECK(!vb_agenda_take(&agenda, 999, &entry));
-    CHECK_EQ(vb_agenda_add(&agenda, 500, 3), 0);
-    CHECK(vb_agenda_take(&agenda, 1000, &entry));
+    CHECK_EQ(vb_world_agenda_add(&agenda, 1000, 1), 0);
+    CHECK_EQ(vb_world_agenda_add(&agenda, 1001, 2), 0);
+    CHECK(!vb_world_agenda_take(&agenda, 999, &entry));
+    CHECK_EQ(vb_world_agenda_add(&agenda, 500, 3), 0);
+    CHECK(vb_world_agenda_take(&agenda, 1000, &entry));
     CHECK_EQ(entry.what, 3);
-    CHECK(vb_agenda_take(&agenda, 1000, &entry));
+    CHECK(vb_world_agenda_take(&agenda, 1000, &entry));
     CHECK_EQ(entry.what, 1);
-    CHECK(!vb_agenda_take(&agenda, 1000, &entry));
+    CHECK(!vb_world_agenda_take(&agenda, 1000, &entry));
     CHECK_EQ(agenda.count, 1);
-    vb_agenda_free(&agenda);
+    vb_world_agenda_free(&agenda);
 }
 
 int main(void)

@@ -15,16 +15,16 @@ static struct shares run(const struct vb_arbiter_tables *tables, uint32_t ready,
     uint32_t each[16];
     struct shares shares = {{0}};
 
-    CHECK_EQ(vb_arbiter_init(&arbiter, tables), 0);
+    CHECK_EQ(vb_world_arbiter_init(&arbiter, tables), 0);
     for (int i = 0; i < 16; ++i)
         each[i] = bytes;
     for (int i = 0; i < ROUNDS; ++i) {
-        int lane = vb_arbiter_pick(&arbiter, ready, each);
+        int lane = vb_world_arbiter_pick(&arbiter, ready, each);
 
         CHECK(lane >= 0 && lane < 4);
         ++shares.of[lane];
     }
-    vb_arbiter_free(&arbiter);
+    vb_world_arbiter_free(&arbiter);
     return shares;
 }
 
@@ -81,9 +81,9 @@ static void an_entry_without_weight_is_skipped(void)
     uint32_t bytes[16] = {PACKET, PACKET};
 
     CHECK_EQ(run(&tables, 3, PACKET).of[1], ROUNDS);
-    CHECK_EQ(vb_arbiter_init(&arbiter, &tables), 0);
-    CHECK_EQ(vb_arbiter_pick(&arbiter, 1, bytes), VB_ARBITER_NONE);
-    vb_arbiter_free(&arbiter);
+    CHECK_EQ(vb_world_arbiter_init(&arbiter, &tables), 0);
+    CHECK_EQ(vb_world_arbiter_pick(&arbiter, 1, bytes), VB_ARBITER_NONE);
+    vb_world_arbiter_free(&arbiter);
 }
 
 int main(void)

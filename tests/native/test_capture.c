@@ -5,11 +5,11 @@
  * "test_capture write FILE" writes the packets that test_tshark.py reads.
  */
 #include "check.h"
-#include "port/wrap/capture_file.h"
-#include "port/wrap/capture_message.h"
-#include "port/wrap/pcapng.h"
-#include "port/wrap/wrap.h"
 #include "rules.h"
+#include "wrap/capture_file.h"
+#include "wrap/capture_message.h"
+#include "wrap/pcapng.h"
+#include "wrap/wrap.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -48,10 +48,10 @@ static struct vb_capture *opened(const char *name, uint32_t bytes)
     struct vb_capture_config config = {
         .path = name, .bytes = bytes, .epoch = 1700000000 * UINT64_C(1000000000)};
     struct vb_capture *capture = NULL;
-    int error = vb_capture_open(&config, &capture);
+    int error = vb_wrap_capture_open(&config, &capture);
 
     if (error)
-        fprintf(stderr, "%s: %s\n", name, vb_capture_problem(error));
+        fprintf(stderr, "%s: %s\n", name, vb_wrap_capture_problem(error));
     CHECK_EQ(error, 0);
     return capture;
 }
@@ -60,9 +60,9 @@ static int problem(const char *name)
 {
     struct vb_capture_config config = {.path = name};
     struct vb_capture *capture = NULL;
-    int error = vb_capture_open(&config, &capture);
+    int error = vb_wrap_capture_open(&config, &capture);
 
-    CHECK(error && !capture && *vb_capture_problem(error));
+    CHECK(error && !capture && *vb_wrap_capture_problem(error));
     return error;
 }
 
@@ -78,12 +78,12 @@ static void put(struct vb_capture *capture, uint32_t qp_num, uint32_t psn, uint3
                                .piece = {{payload, length}}};
     struct vb_wrap_frame facts = {.source_port = 0xc001};
 
-    vb_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY,
-                                                 .pad = packet.pad,
-                                                 .pkey = 0xffff,
-                                                 .dest_qp = FIRST_QP + qp_num,
-                                                 .psn = psn});
-    vb_capture_packet(capture, &packet, &facts, 0, psn % 5 ? NULL : "every fifth", psn);
+    vb_wire_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY,
+                                                      .pad = packet.pad,
+                                                      .pkey = 0xffff,
+                                                      .dest_qp = FIRST_QP + qp_num,
+                                                      .psn = psn});
+    vb_wrap_capture_packet(capture, &packet, &facts, 0, psn % 5 ? NULL : "every fifth", psn);
 }
 
 /* ---- reading back ---- */
@@ -148,7 +148,7 @@ static unsigned walk(const char *name, visitor visit, void *argument)
 static void test_an_empty_capture(void)
 {
     unlink(FILE_NAME);
-    vb_capture_close(opened(FILE_NAME, 0));
+    vb_wrap_capture_close(opened(FILE_NAME, 0));
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 0);
 }
 
@@ -159,7 +159,7 @@ static void test_a_capture_is_continued(void)
         struct vb_capture *capture = opened(FILE_NAME, 0);
 
         put(capture, 1, i, 10);
-        vb_capture_close(capture);
+        vb_wrap_capture_close(capture);
     }
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 3);
 }
@@ -184,8 +184,8 @@ static void test_every_size_of_a_packet(void)
     capture = opened(FILE_NAME, 0);
     for (uint32_t length = 0; length <= LARGEST; ++length)
         put(capture, 1, length, length);
-    CHECK_EQ(vb_capture_lost(capture), 0);
-    vb_capture_close(capture);
+    CHECK_EQ(vb_wrap_capture_lost(capture), 0);
+    vb_wrap_capture_close(capture);
     CHECK_EQ(walk(FILE_NAME, check_size, &expected), LARGEST + 1);
 }
 
@@ -202,13 +202,13 @@ static void test_bytes_to_keep(void)
     struct vb_capture *capture;
 
     unlink(FILE_NAME);
-    CHECK_EQ(vb_capture_open(&config, &capture), -ERANGE);
+    CHECK_EQ(vb_wrap_capture_open(&config, &capture), -ERANGE);
     config.bytes = VB_CAPTURE_BYTES_MOST + 1;
-    CHECK_EQ(vb_capture_open(&config, &capture), -ERANGE);
+    CHECK_EQ(vb_wrap_capture_open(&config, &capture), -ERANGE);
     capture = opened(FILE_NAME, 96);
     for (uint32_t i = 0; i < 100; ++i)
         put(capture, 1, i, 1000);
-    vb_capture_close(capture);
+    vb_wrap_capture_close(capture);
     CHECK_EQ(walk(FILE_NAME, check_cut, &(uint32_t){96}), 100);
 }
 
@@ -231,8 +231,8 @@ static void test_a_virtual_payload_is_a_length(void)
 
     unlink(FILE_NAME);
     capture = opened(FILE_NAME, 0);
-    vb_capture_packet(capture, &packet, &(struct vb_wrap_frame){0}, 0, NULL, 0);
-    vb_capture_close(capture);
+    vb_wrap_capture_packet(capture, &packet, &(struct vb_wrap_frame){0}, 0, NULL, 0);
+    vb_wrap_capture_close(capture);
     CHECK_EQ(walk(FILE_NAME, check_virtual, NULL), 1);
 }
 
@@ -255,7 +255,7 @@ static void test_refused_files(void)
     CHECK_EQ(problem("foreign"), -EBADMSG);
     free(contents("foreign", &size));
     CHECK_EQ(size, sizeof(zeros));
-    vb_capture_file_begin(page);
+    vb_wrap_capture_file_begin(page);
     write_file("odd", page, sizeof(page));
     CHECK_EQ(problem("odd"), -EBADMSG);
     write_file("short", page, 100);
@@ -285,8 +285,8 @@ static void test_a_file_that_may_not_grow(void)
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     written = walk(FILE_NAME, NULL, NULL);
     CHECK(written >= 8 && written <= 20);
-    CHECK_EQ(vb_capture_lost(capture), 100 - written);
-    vb_capture_close(capture);
+    CHECK_EQ(vb_wrap_capture_lost(capture), 100 - written);
+    vb_wrap_capture_close(capture);
 }
 
 /* As a stopped process would: its peers lose packets, and do not stand still. */
@@ -305,12 +305,12 @@ static void test_a_lock_that_is_never_released(void)
         put(capture, 1, i, 10);
     clock_gettime(CLOCK_MONOTONIC, &end);
     CHECK(end.tv_sec - begin.tv_sec < 10);
-    CHECK_EQ(vb_capture_lost(capture), 100);
+    CHECK_EQ(vb_wrap_capture_lost(capture), 100);
     close(fd);
     put(capture, 1, 0, 10);
-    CHECK_EQ(vb_capture_lost(capture), 100);
+    CHECK_EQ(vb_wrap_capture_lost(capture), 100);
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
-    vb_capture_close(capture);
+    vb_wrap_capture_close(capture);
 }
 
 /* ---- several processes ---- */
@@ -329,7 +329,7 @@ static void test_a_forked_child_does_not_write(void)
     CHECK(wait(&status) > 0 && status == 0);
     put(capture, 1, 0, 10);
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
-    vb_capture_close(capture);
+    vb_wrap_capture_close(capture);
 }
 
 static pid_t start_writer(uint32_t qp_num, uint32_t count, uint32_t largest)
@@ -342,7 +342,7 @@ static pid_t start_writer(uint32_t qp_num, uint32_t count, uint32_t largest)
 
         for (uint32_t psn = 0; psn < count; ++psn)
             put(capture, qp_num, psn, (psn * 2654435761u >> 16) % (largest + 1));
-        _exit(vb_capture_lost(capture) ? 1 : 0);
+        _exit(vb_wrap_capture_lost(capture) ? 1 : 0);
     }
     return child;
 }
@@ -351,7 +351,7 @@ enum { WRITERS = 4 };
 
 static void check_next(const uint8_t *frame, uint32_t captured, uint32_t length, void *argument)
 {
-    struct vb_bth bth = vb_bth_read(frame + FRONT);
+    struct vb_bth bth = vb_wire_bth_read(frame + FRONT);
     uint32_t *next = argument;
 
     (void)captured;
@@ -423,7 +423,7 @@ static void test_writers_of_large_packets_are_killed(void)
 
         if (!kill_writers(round, LARGEST))
             continue;
-        vb_capture_close(opened(FILE_NAME, 0));
+        vb_wrap_capture_close(opened(FILE_NAME, 0));
         walk(FILE_NAME, check_next, next);
     }
 }
@@ -442,11 +442,11 @@ static void test_half_a_block_is_taken_away(void)
     CHECK_EQ(truncate(FILE_NAME, file.st_size - VB_CAPTURE_PAGE), 0);
     put(capture, 1, 2, 10); /* into the room that the packet before the half left */
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 2);
-    CHECK_EQ(vb_capture_lost(capture), 0);
+    CHECK_EQ(vb_wrap_capture_lost(capture), 0);
     put(capture, 1, 3, LARGEST);
     CHECK_EQ(truncate(FILE_NAME, file.st_size - VB_CAPTURE_PAGE), 0);
-    vb_capture_close(capture);
-    vb_capture_close(opened(FILE_NAME, 0));
+    vb_wrap_capture_close(capture);
+    vb_wrap_capture_close(opened(FILE_NAME, 0));
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 2);
 }
 
@@ -466,10 +466,10 @@ static void send_reasons(struct vb_wrap *wrap)
                                    .piece = {{payload, 100}}};
         struct vb_wrap_out out;
 
-        vb_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY,
-                                                     .pkey = 0xffff,
-                                                     .dest_qp = 18,
-                                                     .psn = (uint32_t)reason});
+        vb_wire_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY,
+                                                          .pkey = 0xffff,
+                                                          .dest_qp = 18,
+                                                          .psn = (uint32_t)reason});
         if (vb_wrap_outgoing(wrap, &packet, 0, &out))
             vb_wrap_sent(wrap, &out, 0xc005, (uint16_t)reason, 1000);
         while (vb_wrap_due_out(wrap, 1000, &out))
@@ -485,8 +485,9 @@ static void receive_some(struct vb_wrap *wrap)
     struct vb_arrival arrival = {.bytes = bytes, .length = sizeof(bytes)};
     struct vb_wrap_in in;
 
-    vb_bth_write(bytes, &(struct vb_bth){
-                            .opcode = VB_OP_SEND_ONLY, .pkey = 0xffff, .dest_qp = 17, .psn = 100});
+    vb_wire_bth_write(
+        bytes,
+        &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .pkey = 0xffff, .dest_qp = 17, .psn = 100});
     memcpy(arrival.sgid, ipv4.dgid, 16);
     memcpy(arrival.dgid, ipv4.sgid, 16);
     for (int i = 0; i < 3; ++i)
@@ -532,7 +533,7 @@ static uint32_t write_message(struct vb_capture *capture, struct vb_capture_mess
     message.piece_count = 3;
     message.addr = 0x7f0000001000;
     message.rkey = 0x1234;
-    count = vb_capture_message(capture, &message, psn);
+    count = vb_wrap_capture_message(capture, &message, psn);
     psn += count;
     return count;
 }
@@ -595,7 +596,7 @@ static void write_all_messages(const char *name)
     message.transport = VB_TRANSPORT_RC;
     message.opcode = IBV_WR_LOCAL_INV;
     CHECK_EQ(write_message(capture, message), 0);
-    vb_capture_close(capture);
+    vb_wrap_capture_close(capture);
 }
 
 static void write_large(const char *name)
@@ -603,7 +604,7 @@ static void write_large(const char *name)
     struct vb_capture *capture = opened(name, 0);
 
     put(capture, 1, 1, LARGEST);
-    vb_capture_close(capture);
+    vb_wrap_capture_close(capture);
 }
 
 int main(int argc, char **argv)

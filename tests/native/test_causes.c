@@ -375,10 +375,10 @@ static void a_short_message_knows_no_path_mtu(void)
 
 int main(void)
 {
-    vb_guard_start(); /* what is unmapped fails a request and not this program */
+    vb_memory_guard_start(); /* what is unmapped fails a request and not this program */
     RUN(each_cause_is_named_where_it_is_one);
     RUN(nothing_is_named_that_cannot_be);
     RUN(a_short_message_knows_no_path_mtu);
-    vb_guard_stop();
+    vb_memory_guard_stop();
     return 0;
 }

@@ -3,7 +3,7 @@
  */
 #include "check.h"
 #include "memory/process_heap.h"
-#include "port/sim/connect_state.h"
+#include "sim/connect_state.h"
 #include "star.h"
 
 enum { HOSTS = 24 };
@@ -15,13 +15,14 @@ static void every_host_has_its_own_lock_identity(void)
 
     star_open(&star, HOSTS, 100000000000, 1000000);
     for (uint32_t i = 0; i < HOSTS; ++i) {
-        CHECK_EQ(vb_connect_open(star_jack(&star, i), vb_process_heap(), &connect[i]), 0);
+        CHECK_EQ(vb_sim_connect_open(star_jack(&star, i), vb_memory_process_heap(), &connect[i]),
+                 0);
         CHECK(connect[i]->adapter.instance > VB_ARM_ANY);
         for (uint32_t j = 0; j < i; ++j)
             CHECK(connect[i]->adapter.instance != connect[j]->adapter.instance);
     }
     for (uint32_t i = 0; i < HOSTS; ++i)
-        vb_connect_close(connect[i]);
+        vb_sim_connect_close(connect[i]);
     star_close(&star);
 }
 

@@ -41,7 +41,7 @@ static void check_small(size_t n, size_t to_offset, size_t from_offset)
 
     memset(dst - GUARD, GUARD_BYTE, n + (size_t)2 * GUARD);
     fill(src, n, n * 64 + to_offset);
-    vb_copy(dst, src, n);
+    vb_memory_copy(dst, src, n);
     CHECK(memcmp(dst, src, n) == 0);
     check_guards(dst, n);
 }
@@ -64,7 +64,7 @@ static void check_large(const struct vb_copy_plan *plan, unsigned char *to,
                         const unsigned char *from, size_t n)
 {
     memset(to - GUARD, GUARD_BYTE, n + (size_t)2 * GUARD);
-    vb_copy_by_plan(plan, to, from, n);
+    vb_memory_copy_by_plan(plan, to, from, n);
     CHECK(memcmp(to, from, n) == 0);
     check_guards(to, n);
 }
@@ -81,7 +81,7 @@ static void test_large_sizes_by_every_plan(void)
     fill(from, space, 3);
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
         struct vb_copy_plan plan;
-        if (!vb_copy_plan_named(plans[p], &plan))
+        if (!vb_memory_copy_plan_named(plans[p], &plan))
             continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (unsigned cached = 0; cached < 2; cached++) {
@@ -95,11 +95,11 @@ static void test_large_sizes_by_every_plan(void)
 
 static void test_a_plan_exists_for_this_cpu(void)
 {
-    struct vb_copy_plan plan = vb_copy_plan_of_cpu(), same;
+    struct vb_copy_plan plan = vb_memory_copy_plan_of_cpu(), same;
 
-    CHECK(vb_copy_plan_named(plan.name, &same));
+    CHECK(vb_memory_copy_plan_named(plan.name, &same));
     CHECK(plan.cached != NULL);
-    CHECK(!vb_copy_plan_named("no such plan", &same));
+    CHECK(!vb_memory_copy_plan_named("no such plan", &same));
 }
 
 struct watched {
@@ -130,7 +130,7 @@ static void writer(struct watched *w, uint64_t rounds)
     for (uint64_t round = 1; round <= rounds; round++) {
         while (__atomic_load_n(&w->go, __ATOMIC_ACQUIRE) != round)
             ;
-        vb_copy(w->to, w->from[round & 1], w->n);
+        vb_memory_copy(w->to, w->from[round & 1], w->n);
         __atomic_store_n(&w->go, 0, __ATOMIC_RELEASE);
     }
     _exit(0);
@@ -165,7 +165,7 @@ static void *count_by_copies(void *unused)
     (void)unused;
     for (uint64_t i = 1; i <= 2000000; i++) {
         uint64_t twice = i << 32 | i;
-        vb_copy((void *)(uintptr_t)&counter, &twice, sizeof twice);
+        vb_memory_copy((void *)(uintptr_t)&counter, &twice, sizeof twice);
     }
     counting = 0;
     return NULL;

@@ -90,10 +90,10 @@ static void nothing_outside_is_touched(const struct vb_crc32_way *way)
 
 static void test_known_sums(void)
 {
-    CHECK_EQ(~vb_crc32(VB_CRC32_START, "123456789", 9), 0xcbf43926u);
-    CHECK_EQ(vb_crc32(VB_CRC32_START, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0xdebb20e3u);
-    CHECK_EQ(vb_crc32(5, NULL, 0), 5);
-    CHECK_EQ(vb_crc32_copy(VB_CRC32_START, target, "123456789", 9), ~0xcbf43926u);
+    CHECK_EQ(~vb_wire_crc32(VB_CRC32_START, "123456789", 9), 0xcbf43926u);
+    CHECK_EQ(vb_wire_crc32(VB_CRC32_START, "\xff\xff\xff\xff\xff\xff\xff\xff", 8), 0xdebb20e3u);
+    CHECK_EQ(vb_wire_crc32(5, NULL, 0), 5);
+    CHECK_EQ(vb_wire_crc32_copy(VB_CRC32_START, target, "123456789", 9), ~0xcbf43926u);
     CHECK(memcmp(target, "123456789", 9) == 0);
 }
 
@@ -101,10 +101,10 @@ static void test_the_last_way_is_the_table(void)
 {
     size_t count = 0;
 
-    while (vb_crc32_way(count))
+    while (vb_wire_crc32_way(count))
         count++;
     CHECK(count >= 1);
-    CHECK(strcmp(vb_crc32_way(count - 1)->name, "table") == 0);
+    CHECK(strcmp(vb_wire_crc32_way(count - 1)->name, "table") == 0);
 }
 
 int main(void)
@@ -112,8 +112,8 @@ int main(void)
     fill(3);
     RUN(test_known_sums);
     RUN(test_the_last_way_is_the_table);
-    for (size_t i = 0; vb_crc32_way(i); i++) {
-        const struct vb_crc32_way *way = vb_crc32_way(i);
+    for (size_t i = 0; vb_wire_crc32_way(i); i++) {
+        const struct vb_crc32_way *way = vb_wire_crc32_way(i);
         every_small_length_at_every_alignment(way);
         sampled_lengths_to_two_pages(way);
         pieces_sum_to_the_whole(way);

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/peer.h"
+#include "direct/requester.h"
+#include "direct/responder.h"
 #include "end.h"
 #include "hca/lock.h"
 #include "loopback.h"
-#include "port/direct/peer.h"
-#include "port/direct/requester.h"
-#include "port/direct/responder.h"
 
 static void die(void)
 {
@@ -152,7 +152,7 @@ static void with_a_shared_request(int socket)
 
     victim_open(&end, socket, (struct end_options){0});
     vb_sq_lock(end.qp);
-    CHECK_EQ(vb_take_recv(end.qp->connection, &taken), 0);
+    CHECK_EQ(vb_direct_take_recv(end.qp->connection, &taken), 0);
     die();
 }
 
@@ -175,9 +175,9 @@ static void a_shared_request_in_hand_is_flushed(void)
 static void lock_datagrams(struct end *end, struct vb_connection *to)
 {
     *to = (struct vb_connection){.qp = end->qp, .target = to};
-    to->peer = vb_peer_find(end->direct, end->peer.qp_num);
+    to->peer = vb_direct_peer_find(end->direct, end->peer.qp_num);
     CHECK(to->peer != NULL);
-    to->remote = vb_peer_qp(to->peer, end->peer.qp_num);
+    to->remote = vb_direct_peer_qp(to->peer, end->peer.qp_num);
     to->rq_seen = atomic_load(&to->remote->rq_taken);
     CHECK(vb_lock_unless(&to->remote->rq_lock, end->direct->adapter->instance, &to->peer->gone));
 }
@@ -190,7 +190,7 @@ static void with_a_datagram(int socket)
 
     victim_open(&end, socket, (struct end_options){.type = IBV_QPT_UD});
     lock_datagrams(&end, &to);
-    CHECK_EQ(vb_take_recv(&to, &taken), 0);
+    CHECK_EQ(vb_direct_take_recv(&to, &taken), 0);
     end_meet(socket);
     die();
 }

@@ -171,15 +171,15 @@ static void check_round_trip(const struct vb_dissection *packet)
 {
     uint8_t bytes[ROOM], again[ROOM];
     struct vb_dissection read;
-    int n = vb_dissect_write(packet, bytes, sizeof bytes);
+    int n = vb_wire_dissect_write(packet, bytes, sizeof bytes);
 
     CHECK(n > 0);
-    CHECK_EQ(vb_dissect(&read, layer_of(packet->stack), bytes, (uint32_t)n), VB_DISSECT_OK);
+    CHECK_EQ(vb_wire_dissect(&read, layer_of(packet->stack), bytes, (uint32_t)n), VB_DISSECT_OK);
     CHECK_EQ(read.stack, packet->stack);
     check_same(packet, &read);
-    CHECK_EQ(vb_dissect_write(&read, again, (uint32_t)n), n);
+    CHECK_EQ(vb_wire_dissect_write(&read, again, (uint32_t)n), n);
     CHECK(memcmp(bytes, again, (size_t)n) == 0);
-    CHECK_EQ(vb_dissect_write(&read, again, (uint32_t)n - 1), -ENOSPC);
+    CHECK_EQ(vb_wire_dissect_write(&read, again, (uint32_t)n - 1), -ENOSPC);
 }
 
 static void test_every_opcode_in_every_stack(void)
@@ -199,11 +199,11 @@ static enum vb_dissect_error dissect_exactly(enum vb_layer layer, const uint8_t 
     struct vb_dissection packet;
 
     memcpy(copy, bytes, n);
-    enum vb_dissect_error error = vb_dissect(&packet, layer, copy, n);
+    enum vb_dissect_error error = vb_wire_dissect(&packet, layer, copy, n);
     if (error == VB_DISSECT_OK) {
-        CHECK_EQ(vb_dissect_write(&packet, again, sizeof again), n);
+        CHECK_EQ(vb_wire_dissect_write(&packet, again, sizeof again), n);
         CHECK(memcmp(copy, again, n) == 0);
-        vb_dissect_icrc(&packet, copy, icrc);
+        vb_wire_dissect_icrc(&packet, copy, icrc);
     } else {
         CHECK(packet.error_offset <= n);
         CHECK(error < VB_DISSECT_ERROR_COUNT);
@@ -219,7 +219,7 @@ static void test_any_cut_is_an_error(void)
             uint8_t bytes[ROOM];
             struct vb_dissection packet = any_packet(stack, (uint8_t)opcode, 5);
             packet.trailer.length = 0;
-            int n = vb_dissect_write(&packet, bytes, sizeof bytes);
+            int n = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
             for (int cut = 0; cut < n; cut++)
                 CHECK(dissect_exactly(layer_of(stack), bytes, (uint32_t)cut) != VB_DISSECT_OK);
         }
@@ -234,7 +234,7 @@ static void test_damage_is_an_error_or_another_packet(void)
             opcode = (uint8_t)any();
         while (!vb_opcodes[opcode].name);
         struct vb_dissection packet = any_packet(stack, opcode, any() % 26);
-        int n = vb_dissect_write(&packet, bytes, sizeof bytes);
+        int n = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
         for (uint32_t flips = 1 + any() % 4; flips > 0; flips--)
             bytes[any() % (uint32_t)n] ^= (uint8_t)(1 << any() % 8);
         dissect_exactly(layer_of(stack), bytes, (uint32_t)n);
@@ -261,17 +261,17 @@ static void test_what_cannot_be_written(void)
     bad[2].ipv4.options.length = 5;
     bad[3].pad.length = 1;
     bad[4].stack = (enum vb_stack)STACKS;
-    CHECK(vb_dissect_write(&good, bytes, sizeof bytes) > 0);
+    CHECK(vb_wire_dissect_write(&good, bytes, sizeof bytes) > 0);
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(vb_dissect_write(&bad[i], bytes, sizeof bytes), -EINVAL);
+        CHECK_EQ(vb_wire_dissect_write(&bad[i], bytes, sizeof bytes), -EINVAL);
 }
 
 static void test_errors_have_names(void)
 {
-    CHECK(strcmp(vb_dissect_error_name(VB_DISSECT_PAD), "PAD") == 0);
-    CHECK(strcmp(vb_dissect_error_name(VB_DISSECT_OK), "OK") == 0);
-    CHECK(strstr(vb_dissect_error_text(VB_DISSECT_UDP_PORT), "4791"));
-    CHECK(strcmp(vb_dissect_error_name(VB_DISSECT_ERROR_COUNT), "UNKNOWN") == 0);
+    CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_PAD), "PAD") == 0);
+    CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_OK), "OK") == 0);
+    CHECK(strstr(vb_wire_dissect_error_text(VB_DISSECT_UDP_PORT), "4791"));
+    CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_ERROR_COUNT), "UNKNOWN") == 0);
 }
 
 int main(void)

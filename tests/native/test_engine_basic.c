@@ -2,7 +2,7 @@
 /* Every kind of request, in every size class at every MTU, over a perfect channel. */
 #include "check.h"
 #include "fabric.h"
-#include "hca/responder.h"
+#include "transport/responder.h"
 
 static struct fabric fabric;
 static struct vb_qp *qp[2];
@@ -158,7 +158,7 @@ static void the_way_of_a_packet_can_be_told(void)
 
     begin(fabric_defaults());
     a_send(8, false);
-    CHECK(vb_responder_path(fabric.side[1].engine, text, sizeof(text)) > 0);
+    CHECK(vb_engine_responder_path(fabric.side[1].engine, text, sizeof(text)) > 0);
     CHECK_EQ(strcmp(text, "CHECK_PSN CHECK_SEQUENCE CHECK_ACCESS CHECK_RESOURCES CHECK_LENGTH "
                           "CHECK_KEY EXECUTE COMPLETE ACKNOWLEDGE"),
              0);

@@ -5,7 +5,7 @@
  */
 #include "check.h"
 #include "fabric.h"
-#include "hca/cwnd.h"
+#include "transport/cwnd.h"
 #include "wire/opcode.h"
 
 enum { QPS_MOST = 64, MESSAGE = 1 << 16, UNDER_WAY = 4, TIMEOUT = 14 /* 67 ms, as perftest */ };

@@ -5,8 +5,8 @@
  */
 #include "check.h"
 #include "fabric.h"
-#include "hca/credits.h"
-#include "hca/transport.h"
+#include "transport/credits.h"
+#include "transport/transport.h"
 #include "wire/opcode.h"
 
 enum { ECT_1 = 1, ECT_0 = 2, CE = 3, FECN = 0x80, BECN = 0x40, BTH_MARKS = 4 };
@@ -108,7 +108,7 @@ static void notify(struct cnp cnp)
                          .psn = cnp.psn};
     struct vb_arrival arrival = {.bytes = bytes, .length = VB_BTH + cnp.reserved};
 
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     memcpy(arrival.sgid, fabric.side[1].gid, 16);
     memcpy(arrival.dgid, fabric.side[0].gid, 16);
     arrival.sgid[15] = (uint8_t)(arrival.sgid[15] + cnp.stranger);
@@ -233,7 +233,7 @@ static void who_was_told_of_no_credits_is_told_of_the_next(void)
         fabric_post_recv(&fabric, qp[1], 0, 0, 64);
     fabric_run(&fabric, 1000000);
     CHECK_EQ(fabric_count(&fabric, 1, VB_OP_ACKNOWLEDGE), acks + 1); /* once */
-    CHECK_EQ(last_ack()->syndrome, vb_credits_encode(4));
+    CHECK_EQ(last_ack()->syndrome, vb_engine_credits_encode(4));
     CHECK_EQ(last_ack()->msn, 1);
     CHECK_EQ(last_ack()->bth.psn, fabric_defaults().psn[0]);
     CHECK_EQ(qp[0]->endpoint->requester.lsn, 1 + 4);

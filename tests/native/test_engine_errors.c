@@ -268,9 +268,9 @@ static void inject(uint8_t operation, uint32_t psn, const struct vb_reth *reth, 
                          .ack_request = true,
                          .psn = psn};
 
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     if (reth)
-        vb_reth_write(bytes + VB_BTH, reth);
+        vb_wire_reth_write(bytes + VB_BTH, reth);
     fabric_inject(&fabric, 1, bytes, vb_opcodes[operation].header_length + payload + bth.pad);
     fabric_run(&fabric, 100000);
 }
@@ -519,8 +519,8 @@ static void answer(uint8_t operation, uint32_t psn, uint32_t payload)
                          .psn = psn};
     struct vb_aeth aeth = {VB_AETH_ACK, 31, 1};
 
-    vb_bth_write(bytes, &bth);
-    vb_aeth_write(bytes + VB_BTH, &aeth);
+    vb_wire_bth_write(bytes, &bth);
+    vb_wire_aeth_write(bytes + VB_BTH, &aeth);
     fabric_inject(&fabric, 0, bytes, vb_opcodes[operation].header_length + payload + bth.pad);
 }
 

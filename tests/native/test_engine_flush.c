@@ -77,11 +77,11 @@ static void its_packet(void)
     fabric.rule = look;
     write_and_flush(flush(), 4999);
     CHECK_EQ(seen_length, VB_BTH + VB_FETH + VB_RETH);
-    CHECK_EQ(vb_get32(seen + VB_BTH), 1); /* global visibility of a range */
-    feth = vb_feth_read(seen + VB_BTH);
+    CHECK_EQ(vb_wire_get32(seen + VB_BTH), 1); /* global visibility of a range */
+    feth = vb_wire_feth_read(seen + VB_BTH);
     CHECK_EQ(feth.placement, IBV_FLUSH_GLOBAL);
     CHECK_EQ(feth.selectivity, IBV_FLUSH_RANGE);
-    reth = vb_reth_read(seen + VB_BTH + VB_FETH);
+    reth = vb_wire_reth_read(seen + VB_BTH + VB_FETH);
     CHECK_EQ(reth.addr, (uintptr_t)fabric.side[1].memory + AT);
     CHECK_EQ(reth.rkey, fabric.side[1].mr->ibv.rkey);
     CHECK_EQ(reth.length, 4999);
@@ -91,8 +91,8 @@ static void its_packet(void)
     CHECK_EQ(fabric_find(&fabric, 1, VB_OP_READ_RESPONSE_ONLY, 0)->msn, 2);
     CHECK_EQ(fabric_counters(&fabric, 1)->payload_sent, 0);
     write_and_flush(flush_all(), 7);
-    CHECK_EQ(vb_get32(seen + VB_BTH), 0x11);
-    CHECK_EQ(vb_bth_read(seen).psn,
+    CHECK_EQ(vb_wire_get32(seen + VB_BTH), 0x11);
+    CHECK_EQ(vb_wire_bth_read(seen).psn,
              (fabric_defaults().psn[0] + 2 * 5 + 1) & VB_PSN_MASK); /* five packets, FLUSH, five */
     fabric_close(&fabric);
 }
@@ -293,9 +293,9 @@ static void inject(uint32_t feth, uint32_t length, uint32_t payload)
                          .psn = fabric_defaults().psn[0]};
     struct vb_reth reth = {(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, length};
 
-    vb_bth_write(bytes, &bth);
-    vb_put32(bytes + VB_BTH, feth);
-    vb_reth_write(bytes + VB_BTH + VB_FETH, &reth);
+    vb_wire_bth_write(bytes, &bth);
+    vb_wire_put32(bytes + VB_BTH, feth);
+    vb_wire_reth_write(bytes + VB_BTH + VB_FETH, &reth);
     fabric_inject(&fabric, 1, bytes, VB_BTH + VB_FETH + VB_RETH + payload);
     fabric_run(&fabric, 100000);
 }

@@ -59,8 +59,8 @@ static void forge(const struct forged *forged)
     uint8_t *exact = malloc(forged->length + 1);
 
     memset(bytes, 0xdd, sizeof(bytes));
-    vb_bth_write(bytes, &forged->bth);
-    vb_reth_write(bytes + VB_BTH, &reth);
+    vb_wire_bth_write(bytes, &forged->bth);
+    vb_wire_reth_write(bytes + VB_BTH, &reth);
     memcpy(exact, bytes, forged->length);
     arrival.bytes = exact;
     memcpy(arrival.sgid, forged->from, 16);
@@ -159,12 +159,12 @@ static void noise_from_strangers(void)
         for (uint32_t n = 0; n < length; ++n)
             noise[n] = (uint8_t)fabric_random(&fabric);
         if (length >= VB_BTH && i % 2) { /* far enough in to be looked at */
-            struct vb_bth bth = vb_bth_read(noise);
+            struct vb_bth bth = vb_wire_bth_read(noise);
 
             bth.version = 0;
             bth.pkey = 0xffff;
             bth.dest_qp = qp[i / 2 % 2]->number;
-            vb_bth_write(noise, &bth);
+            vb_wire_bth_write(noise, &bth);
         }
         arrival.sgid[3] = 1;
         vb_engine_receive(fabric.side[i / 2 % 2].engine, &arrival, fabric.now);
@@ -180,7 +180,7 @@ static struct vb_qp *bad[2];
 /* Flips bits of packets of the connection `bad`, some of which an ICRC would have let pass. */
 static enum verdict mutate(struct fabric *f, struct flight *flight)
 {
-    uint32_t dest = vb_bth_read(flight->bytes).dest_qp;
+    uint32_t dest = vb_wire_bth_read(flight->bytes).dest_qp;
 
     if (dest == qp[0]->number || dest == qp[1]->number)
         return PASS;
@@ -192,10 +192,10 @@ static enum verdict mutate(struct fabric *f, struct flight *flight)
         flight->bytes[fabric_random(f) % limit] ^= (uint8_t)(1u << fabric_random(f) % 8);
     }
     /* It stays a packet to its own connection: others are checked by noise_from_strangers. */
-    struct vb_bth bth = vb_bth_read(flight->bytes);
+    struct vb_bth bth = vb_wire_bth_read(flight->bytes);
 
     bth.dest_qp = dest;
-    vb_bth_write(flight->bytes, &bth);
+    vb_wire_bth_write(flight->bytes, &bth);
     if (fabric_random(f) % 8 == 0)
         flight->length = fabric_random(f) % (flight->length + 1);
     return flight->length < VB_BTH ? LOSE : PASS;

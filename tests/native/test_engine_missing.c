@@ -6,7 +6,7 @@
  */
 #include "check.h"
 #include "fabric.h"
-#include "hca/cwnd.h"
+#include "transport/cwnd.h"
 #include "wire/opcode.h"
 
 enum { MTU = 1024, PACKETS = 64, PSNS = 1024, MESSAGE = PACKETS * MTU };
@@ -85,7 +85,7 @@ static bool is_response(const struct flight *flight)
 static enum verdict lose_response(struct fabric *f, struct flight *flight)
 {
     (void)f;
-    if (!is_response(flight) || vb_bth_read(flight->bytes).psn != lost || !times)
+    if (!is_response(flight) || vb_wire_bth_read(flight->bytes).psn != lost || !times)
         return PASS;
     --times;
     return LOSE;
@@ -129,7 +129,7 @@ static void what_is_lost_again_is_found_without_a_probe(void)
 
 static enum verdict lose_request(struct fabric *f, struct flight *flight)
 {
-    if (flight->from == 0 && vb_bth_read(flight->bytes).psn == 6 && !refused)
+    if (flight->from == 0 && vb_wire_bth_read(flight->bytes).psn == 6 && !refused)
         return ++refused, LOSE;
     return lose_response(f, flight);
 }
@@ -149,7 +149,7 @@ static enum verdict lose_many(struct fabric *f, struct flight *flight)
     (void)f;
     if (!is_response(flight) || flight->reason != VB_PACKET_NEW)
         return PASS;
-    return vb_bth_read(flight->bytes).psn % 5 == 3 ? LOSE : PASS;
+    return vb_wire_bth_read(flight->bytes).psn % 5 == 3 ? LOSE : PASS;
 }
 
 /* Every fifth of a window: found one after the other, and one sign of too much. */
@@ -167,8 +167,9 @@ static void losses_of_one_window_cut_it_once(void)
 /* Of a READ that is asked for again: would the responder not answer? */
 static bool refuses(const struct flight *flight)
 {
-    struct vb_reth reth = vb_reth_read(flight->bytes + VB_BTH);
-    uint32_t psn = vb_bth_read(flight->bytes).psn, end = psn + vb_packets_of(reth.length, MTU);
+    struct vb_reth reth = vb_wire_reth_read(flight->bytes + VB_BTH);
+    uint32_t psn = vb_wire_bth_read(flight->bytes).psn,
+             end = psn + vb_engine_packets_of(reth.length, MTU);
 
     CHECK(end <= PSNS);
     if (psn >= answered_to) {
@@ -186,7 +187,8 @@ static void turn_opcode(struct flight *flight)
 {
     uint8_t operation = flight->bytes[0] & VB_OP_MASK;
 
-    if (flight->reason != VB_PACKET_REPLAYED_RESPONSE || vb_bth_read(flight->bytes).psn % 4 == 0)
+    if (flight->reason != VB_PACKET_REPLAYED_RESPONSE ||
+        vb_wire_bth_read(flight->bytes).psn % 4 == 0)
         return;
     if (operation == VB_OP_READ_RESPONSE_ONLY) {
         flight->bytes[0] = VB_OP_READ_RESPONSE_LAST;

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "fabric.h"
-#include "hca/transport.h"
+#include "transport/transport.h"
 
 enum { NEVER = -1 };
 

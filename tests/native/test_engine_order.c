@@ -2,7 +2,7 @@
 /* What may be under way at the same time: window, READ resources, fence, credits, coalescing. */
 #include "check.h"
 #include "fabric.h"
-#include "hca/credits.h"
+#include "transport/credits.h"
 #include "wire/opcode.h"
 
 static struct fabric fabric;
@@ -98,7 +98,7 @@ static void replies_leave_in_the_order_of_requests(void)
 
         if (entry->from == 0)
             continue;
-        CHECK(vb_psn_diff(entry->bth.psn, last) > 0);
+        CHECK(vb_wire_psn_diff(entry->bth.psn, last) > 0);
         last = entry->bth.psn;
     }
     CHECK_EQ(fabric_counters(&fabric, 0)->lost_responses, 0);
@@ -175,12 +175,12 @@ static void credit_codes(void)
                                      4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
     for (uint8_t code = 0; code < 31; ++code) {
-        CHECK_EQ(vb_credits_decode(code), table[code]);
-        CHECK_EQ(vb_credits_encode(table[code]), code);
+        CHECK_EQ(vb_engine_credits_decode(code), table[code]);
+        CHECK_EQ(vb_engine_credits_encode(table[code]), code);
         if (code)
-            CHECK_EQ(vb_credits_encode(table[code] - 1), code - 1);
+            CHECK_EQ(vb_engine_credits_encode(table[code] - 1), code - 1);
     }
-    CHECK_EQ(vb_credits_encode(UINT32_MAX), 30);
+    CHECK_EQ(vb_engine_credits_encode(UINT32_MAX), 30);
 }
 
 static void an_acknowledgement_tells_the_receives_that_are_left(void)

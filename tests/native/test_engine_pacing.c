@@ -3,7 +3,7 @@
 #include "check.h"
 #include "fabric.h"
 #include "hca/pace.h"
-#include "hca/transport.h"
+#include "transport/transport.h"
 
 enum { LENGTH = 100 * 1024, MTU = 1024, MBIT = 1000, US = 1000 };
 

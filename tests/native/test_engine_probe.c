@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Probes of a connection that adapts (hca/retry.h): one that was needless makes the next ones
+ * Probes of a connection that adapts (transport/retry.h): one that was needless makes the next ones
  * later, one that repaired a loss does not, however much its answer acknowledges. After an outage
  * they come as soon as before, and on a way that has become slow they come later.
  */
 #include "check.h"
 #include "fabric.h"
-#include "hca/cwnd.h"
+#include "transport/cwnd.h"
 #include "wire/opcode.h"
 
 enum { MTU = 1024, MESSAGE = 4 * MTU };
@@ -88,8 +88,8 @@ static void acknowledge_all(void)
                          .psn = (qp[0]->endpoint->requester.sent_psn - 1) & 0xffffff};
     struct vb_aeth aeth = {.kind = VB_AETH_ACK, .value = 31, .msn = 21};
 
-    vb_bth_write(bytes, &bth);
-    vb_aeth_write(bytes + VB_BTH, &aeth);
+    vb_wire_bth_write(bytes, &bth);
+    vb_wire_aeth_write(bytes + VB_BTH, &aeth);
     fabric_inject(&fabric, 0, bytes, sizeof(bytes));
 }
 
@@ -98,7 +98,7 @@ static void a_needless_one_makes_the_next_later(void)
     uint64_t before;
 
     begin(14);
-    before = vb_cwnd_timeout(cwnd());
+    before = vb_engine_cwnd_timeout(cwnd());
     deaf = true;
     deaf_until = 2;
     write_one();
@@ -107,13 +107,13 @@ static void a_needless_one_makes_the_next_later(void)
     acknowledge_all();
     expect_one();
     CHECK_EQ(fabric_counters(&fabric, 0)->probes, 1);
-    CHECK(vb_cwnd_timeout(cwnd()) >= before + before / 2);
+    CHECK(vb_engine_cwnd_timeout(cwnd()) >= before + before / 2);
     deaf = false;
     for (int i = 0; i < 10000; ++i) { /* that is forgotten */
         write_one();
         expect_one();
     }
-    CHECK(vb_cwnd_timeout(cwnd()) < before + before / 8);
+    CHECK(vb_engine_cwnd_timeout(cwnd()) < before + before / 8);
     fabric_close(&fabric);
 }
 

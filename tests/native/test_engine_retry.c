@@ -16,7 +16,7 @@ static struct {
 
 static enum verdict lose_some(struct fabric *f, struct flight *flight)
 {
-    int operation = vb_bth_read(flight->bytes).opcode & 0x1f;
+    int operation = vb_wire_bth_read(flight->bytes).opcode & 0x1f;
 
     (void)f;
     if (flight->from != losing.from || (losing.operation >= 0 && operation != losing.operation))
@@ -485,8 +485,8 @@ static void an_old_read_that_is_kept_no_more_is_not_answered(void)
     reth = (struct vb_reth){(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, 64};
     for (uint32_t n = 0; n < 20; ++n) {
         bth.psn = psn(n);
-        vb_bth_write(bytes, &bth);
-        vb_reth_write(bytes + VB_BTH, &reth);
+        vb_wire_bth_write(bytes, &bth);
+        vb_wire_reth_write(bytes + VB_BTH, &reth);
         before = fabric_count(&fabric, 1, -1);
         fabric_inject(&fabric, 1, bytes, sizeof(bytes));
         fabric_run(&fabric, 100000);
@@ -494,11 +494,11 @@ static void an_old_read_that_is_kept_no_more_is_not_answered(void)
     }
     /* Nor one that asks for more than the original did, or with another key. */
     reth.length = 65;
-    vb_reth_write(bytes + VB_BTH, &reth);
+    vb_wire_reth_write(bytes + VB_BTH, &reth);
     fabric_inject(&fabric, 1, bytes, sizeof(bytes));
     reth.length = 64;
     reth.rkey ^= 1;
-    vb_reth_write(bytes + VB_BTH, &reth);
+    vb_wire_reth_write(bytes + VB_BTH, &reth);
     fabric_inject(&fabric, 1, bytes, sizeof(bytes));
     CHECK_EQ(fabric_counters(&fabric, 1)->drop_stale_duplicate, 18);
     CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What Linux' rdma_rxe sends when its timer expires: packets that had come already, and sometimes
- * under other PSNs than before (hca/early.h).
+ * under other PSNs than before (transport/early.h).
  */
 #include "check.h"
 #include "fabric.h"
@@ -39,9 +39,9 @@ static void send(uint8_t operation, uint32_t number, uint32_t total, uint8_t fil
     uint32_t header = vb_opcodes[operation].header_length;
 
     memset(bytes, fill, sizeof(bytes));
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     if (vb_opcodes[operation].flags & VB_OPCODE_RETH)
-        vb_reth_write(bytes + VB_BTH, &reth);
+        vb_wire_reth_write(bytes + VB_BTH, &reth);
     fabric_inject(&fabric, 1, bytes, header + (fill ? MTU : 0));
     fabric_run(&fabric, 100000);
 }

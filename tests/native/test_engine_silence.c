@@ -23,7 +23,7 @@ struct loss {
 static enum verdict lose_for_ever(struct fabric *of, struct flight *flight)
 {
     struct loss *loss = of->rule_context;
-    struct vb_bth bth = vb_bth_read(flight->bytes);
+    struct vb_bth bth = vb_wire_bth_read(flight->bytes);
 
     if (flight->from != loss->from || flight->length < VB_BTH + loss->payload ||
         (loss->operation >= 0 && (bth.opcode & VB_OP_MASK) != loss->operation))

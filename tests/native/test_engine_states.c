@@ -2,7 +2,7 @@
 /* A connection's states while packets are under way: draining, flushing, reset, destruction. */
 #include "check.h"
 #include "fabric.h"
-#include "hca/transport.h"
+#include "transport/transport.h"
 
 static struct fabric fabric;
 static struct vb_qp *qp[2];
@@ -145,7 +145,7 @@ static void a_receive_in_hand_is_flushed_with_the_others(void)
 static enum verdict lose_ends(struct fabric *f, struct flight *flight)
 {
     (void)f;
-    return vb_bth_read(flight->bytes).opcode == VB_OP_SEND_LAST ? LOSE : PASS;
+    return vb_wire_bth_read(flight->bytes).opcode == VB_OP_SEND_LAST ? LOSE : PASS;
 }
 
 /* After a reset on one side, or both, the same queue pairs can be connected again. */

@@ -3,7 +3,7 @@
  * the requests do. */
 #include "check.h"
 #include "fabric.h"
-#include "hca/responder.h"
+#include "transport/responder.h"
 
 enum { MTU = 1024, FROM = 0, TO = 1 };
 
@@ -74,13 +74,13 @@ static struct ibv_wc sent(void)
 static enum verdict look(struct fabric *seen, struct flight *flight)
 {
     unsigned *count = seen->rule_context;
-    struct vb_bth bth = vb_bth_read(flight->bytes);
+    struct vb_bth bth = vb_wire_bth_read(flight->bytes);
 
     CHECK_EQ(bth.opcode & VB_TRANSPORT_MASK, VB_TRANSPORT_XRC);
     CHECK_EQ(!(vb_opcodes[bth.opcode].flags & VB_OPCODE_XRCETH), flight->from == TO);
     if (flight->from == FROM) {
         CHECK_EQ(flight->bytes[VB_BTH], 0);
-        CHECK_EQ(vb_xrceth_read(flight->bytes + VB_BTH), srq->srq_num);
+        CHECK_EQ(vb_wire_xrceth_read(flight->bytes + VB_BTH), srq->srq_num);
     }
     ++count[flight->from];
     return PASS;
@@ -117,7 +117,7 @@ static void a_good_packets_way(void)
     begin((struct fabric_options){.seed = 1});
     post(IBV_WR_RDMA_WRITE, 8);
     CHECK_EQ(sent().status, IBV_WC_SUCCESS);
-    vb_responder_path(fabric.side[TO].engine, way, sizeof(way));
+    vb_engine_responder_path(fabric.side[TO].engine, way, sizeof(way));
     CHECK_EQ(strcmp(way, "CHECK_PSN CHECK_SRQ CHECK_SEQUENCE CHECK_ACCESS CHECK_RESOURCES "
                          "CHECK_LENGTH CHECK_KEY EXECUTE COMPLETE ACKNOWLEDGE"),
              0);
@@ -163,20 +163,20 @@ static void what_does_not_belong_is_dropped(void)
     fabric_pair(&fabric, rc, pair);
     bth.opcode = VB_TRANSPORT_XRC | VB_OP_WRITE_ONLY;
     bth.dest_qp = initiator->number;
-    vb_bth_write(packet, &bth);
+    vb_wire_bth_write(packet, &bth);
     fabric_inject(&fabric, FROM, packet, sizeof(packet));
     CHECK_EQ(from->drop_transport, 1);
     bth.dest_qp = pair[TO]->number;
-    vb_bth_write(packet, &bth);
+    vb_wire_bth_write(packet, &bth);
     fabric_inject(&fabric, TO, packet, sizeof(packet));
     CHECK_EQ(to->drop_transport, 1);
     bth.opcode = VB_TRANSPORT_RC | VB_OP_WRITE_ONLY;
     bth.dest_qp = target->number;
-    vb_bth_write(packet, &bth);
+    vb_wire_bth_write(packet, &bth);
     fabric_inject(&fabric, TO, packet, sizeof(packet) - VB_XRCETH);
     CHECK_EQ(to->drop_transport, 2);
     bth.opcode = VB_TRANSPORT_XRC | VB_OP_WRITE_ONLY;
-    vb_bth_write(packet, &bth);
+    vb_wire_bth_write(packet, &bth);
     fabric_inject(&fabric, TO, packet, VB_BTH + VB_XRCETH); /* too short for what it is */
     CHECK_EQ(to->drop_malformed, 1);
     CHECK_EQ(vb_qp_state(initiator), IBV_QPS_RTS);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which packets the rules choose, and that the same seed chooses the same ones. */
 #include "check.h"
-#include "port/wrap/fault.h"
 #include "rules.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
+#include "wrap/fault.h"
 
 #include <stdio.h>
 
@@ -14,8 +14,8 @@ static struct vb_fault *made(const char *text)
     struct vb_fault *fault;
     char error[256];
 
-    CHECK_EQ(vb_fault_read(rules_records(text), &rules, error, sizeof(error)), 0);
-    CHECK_EQ(vb_fault_create(&rules, &fault), 0);
+    CHECK_EQ(vb_wrap_fault_read(rules_records(text), &rules, error, sizeof(error)), 0);
+    CHECK_EQ(vb_wrap_fault_create(&rules, &fault), 0);
     return fault;
 }
 
@@ -25,9 +25,9 @@ static bool meets(struct vb_fault *fault, enum vb_wrap_direction direction, uint
     uint8_t header[VB_HEADERS_MAX] = {0};
     struct vb_bth bth = {.opcode = opcode, .psn = psn};
 
-    vb_bth_write(header, &bth);
+    vb_wire_bth_write(header, &bth);
     header[VB_BTH] = 0x1f;
-    return vb_fault_judge(
+    return vb_wrap_fault_judge(
         fault, &(struct vb_fault_view){direction, qp, header, vb_opcodes[opcode].header_length},
         fate);
 }
@@ -46,11 +46,11 @@ static void test_direction(void)
 
     CHECK(!meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &fate));
     CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &fate) && fate.drop);
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
     fault = made("drop dir=both");
     CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &fate));
     CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &fate));
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_qp_and_opcode(void)
@@ -61,7 +61,7 @@ static void test_qp_and_opcode(void)
     CHECK(!meets(fault, VB_WRAP_OUT, 17, VB_OP_ACKNOWLEDGE, 0, &fate));
     CHECK(!meets(fault, VB_WRAP_OUT, 18, VB_OP_SEND_ONLY, 0, &fate));
     CHECK(meets(fault, VB_WRAP_OUT, 18, VB_OP_ACKNOWLEDGE, 0, &fate));
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_psn_range_wraps(void)
@@ -71,7 +71,7 @@ static void test_psn_range_wraps(void)
     CHECK(!drops(fault, 0xfffffd));
     CHECK(drops(fault, 0xfffffe) && drops(fault, 0xffffff) && drops(fault, 0) && drops(fault, 1));
     CHECK(!drops(fault, 2));
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_nth_every_limit(void)
@@ -82,10 +82,10 @@ static void test_nth_every_limit(void)
         CHECK_EQ(drops(nth, i), i == 3);
         CHECK_EQ(drops(every, i), i == 4 || i == 8);
     }
-    CHECK_EQ(vb_fault_count(every, 0).matched, 20);
-    CHECK_EQ(vb_fault_count(every, 0).acted, 2);
-    vb_fault_destroy(nth);
-    vb_fault_destroy(every);
+    CHECK_EQ(vb_wrap_fault_count(every, 0).matched, 20);
+    CHECK_EQ(vb_wrap_fault_count(every, 0).acted, 2);
+    vb_wrap_fault_destroy(nth);
+    vb_wrap_fault_destroy(every);
 }
 
 static unsigned dropped_of(const char *text, unsigned packets)
@@ -95,7 +95,7 @@ static unsigned dropped_of(const char *text, unsigned packets)
 
     for (uint32_t i = 0; i < packets; ++i)
         count += drops(fault, i);
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
     return count;
 }
 
@@ -117,7 +117,7 @@ static uint64_t choices(const char *text)
 
     for (uint32_t i = 0; i < 64; ++i)
         bits |= (uint64_t)drops(fault, i) << i;
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
     return bits;
 }
 
@@ -147,7 +147,7 @@ static void test_other_packets_do_not_change_choices(void)
         bits |= (uint64_t)drops(fault, i) << i;
     }
     CHECK(bits == choices("drop 50%; seed 7"));
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_rules_stand_in_a_row(void)
@@ -157,7 +157,7 @@ static void test_rules_stand_in_a_row(void)
     struct vb_fate fate;
 
     CHECK(drops(fault, 0));
-    CHECK_EQ(vb_fault_count(fault, 1).matched, 0);
+    CHECK_EQ(vb_wrap_fault_count(fault, 1).matched, 0);
     CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 1, &fate));
     CHECK(!fate.drop && fate.corrupt && !fate.corrupt_icrc_good);
     CHECK(fate.truncate && fate.truncate_icrc_good && fate.length == 20);
@@ -165,7 +165,7 @@ static void test_rules_stand_in_a_row(void)
     CHECK_EQ(fate.copies, 1);
     CHECK_EQ(fate.by, 4);
     CHECK_EQ(fate.acted->action, VB_FAULT_TRUNCATE);
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_a_delay_stays_in_its_range(void)
@@ -180,7 +180,7 @@ static void test_a_delay_stays_in_its_range(void)
         most = fate.delay > most ? fate.delay : most;
     }
     CHECK(least >= 1000 && least < 1100 && most <= 2000 && most > 1900);
-    vb_fault_destroy(fault);
+    vb_wrap_fault_destroy(fault);
 }
 
 static void test_a_packet_shorter_than_a_bth(void)
@@ -190,10 +190,10 @@ static void test_a_packet_shorter_than_a_bth(void)
     struct vb_fault_view view = {VB_WRAP_IN, 0, bytes, sizeof(bytes)};
     struct vb_fate fate;
 
-    CHECK(vb_fault_judge(any, &view, &fate));
-    CHECK(!vb_fault_judge(some, &view, &fate));
-    vb_fault_destroy(any);
-    vb_fault_destroy(some);
+    CHECK(vb_wrap_fault_judge(any, &view, &fate));
+    CHECK(!vb_wrap_fault_judge(some, &view, &fate));
+    vb_wrap_fault_destroy(any);
+    vb_wrap_fault_destroy(some);
 }
 
 static void test_counters_as_text(void)
@@ -206,13 +206,13 @@ static void test_counters_as_text(void)
 
     for (uint32_t i = 0; i < 3; ++i)
         drops(fault, i);
-    vb_fault_no_room(fault);
-    CHECK_EQ(vb_fault_text(fault, text, sizeof(text)), strlen(expected));
+    vb_wrap_fault_no_room(fault);
+    CHECK_EQ(vb_wrap_rules_text(fault, text, sizeof(text)), strlen(expected));
     CHECK(strcmp(text, expected) == 0);
-    CHECK_EQ(vb_fault_text(fault, text, 10), strlen(expected));
+    CHECK_EQ(vb_wrap_rules_text(fault, text, 10), strlen(expected));
     CHECK(strcmp(text, "drop nth=") == 0);
-    CHECK_EQ(vb_fault_text(fault, NULL, 0), strlen(expected));
-    vb_fault_destroy(fault);
+    CHECK_EQ(vb_wrap_rules_text(fault, NULL, 0), strlen(expected));
+    vb_wrap_fault_destroy(fault);
 }
 
 int main(void)

@@ -2,10 +2,10 @@
 /* Records of fault rules: what they mean, that damage is refused, and which packets opcodes choose.
  */
 #include "check.h"
-#include "port/wrap/fault_rules.h"
 #include "rules.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
+#include "wrap/fault_rules.h"
 
 #include <stdio.h>
 
@@ -21,7 +21,7 @@ static struct vb_fault_rules rules_of(const char *words)
     struct vb_fault_rules rules;
     char error[256] = "";
 
-    if (vb_fault_read(rules_records(words), &rules, error, sizeof(error))) {
+    if (vb_wrap_fault_read(rules_records(words), &rules, error, sizeof(error))) {
         fprintf(stderr, "%s: %s\n", words, error);
         exit(1);
     }
@@ -33,7 +33,7 @@ static void expect_error(const char *records, const char *advice)
     struct vb_fault_rules rules;
     char error[512] = "";
 
-    CHECK_EQ(vb_fault_read(records, &rules, error, sizeof(error)), -EINVAL);
+    CHECK_EQ(vb_wrap_fault_read(records, &rules, error, sizeof(error)), -EINVAL);
     if (!strstr(error, advice)) {
         fprintf(stderr, "%s gives: %s\nexpected: %s\n", records, error, advice);
         exit(1);
@@ -44,9 +44,9 @@ static void test_no_rules(void)
 {
     struct vb_fault_rules rules;
 
-    CHECK_EQ(vb_fault_read(NULL, &rules, NULL, 0), 0);
+    CHECK_EQ(vb_wrap_fault_read(NULL, &rules, NULL, 0), 0);
     CHECK(rules.count == 0 && rules.seed == 1 && rules.hold == VB_FAULT_HOLD);
-    CHECK_EQ(vb_fault_read("", &rules, NULL, 0), 0);
+    CHECK_EQ(vb_wrap_fault_read("", &rules, NULL, 0), 0);
     CHECK_EQ(rules.count, 0);
     CHECK_EQ(rules_of(" ; ;; ").count, 0);
 }
@@ -221,7 +221,7 @@ static void test_more_rules_than_there_is_room_for(void)
             used += (size_t)snprintf(many + used, sizeof(many) - used, "%.*s", length, rule);
         snprintf(many + used, sizeof(many) - used, "|drop");
         if (count == VB_FAULT_RULES)
-            CHECK_EQ(vb_fault_read(many, &rules, NULL, 0), 0);
+            CHECK_EQ(vb_wrap_fault_read(many, &rules, NULL, 0), 0);
         else
             expect_error(many, "damaged at character 8");
     }
@@ -234,7 +234,7 @@ static void test_words_that_are_too_long(void)
     size_t begin = strlen(records);
 
     memset(records + begin, ' ', VB_FAULT_TEXT - 1);
-    CHECK_EQ(vb_fault_read(records, &rules, NULL, 0), 0);
+    CHECK_EQ(vb_wrap_fault_read(records, &rules, NULL, 0), 0);
     records[begin + VB_FAULT_TEXT - 1] = ' ';
     expect_error(records, "damaged at character 0");
 }
@@ -246,7 +246,7 @@ static void test_an_error_fits_any_buffer(void)
 
     for (size_t size = 0; size < 200; ++size) {
         memset(error, 'x', sizeof(error));
-        CHECK_EQ(vb_fault_read("drop", &rules, error, size), -EINVAL);
+        CHECK_EQ(vb_wrap_fault_read("drop", &rules, error, size), -EINVAL);
         CHECK_EQ(error[size], 'x');
         CHECK(size == 0 || memchr(error, '\0', size));
     }
@@ -263,7 +263,8 @@ static bool has(const char *name, uint8_t opcode, uint8_t syndrome)
     snprintf(words, sizeof(words), "drop opcode=%s", name);
     rules = rules_of(words);
     header[VB_BTH] = syndrome;
-    return vb_fault_has_opcode(&rules.rule[0].opcodes, header, vb_opcodes[opcode].header_length);
+    return vb_wrap_fault_has_opcode(&rules.rule[0].opcodes, header,
+                                    vb_opcodes[opcode].header_length);
 }
 
 enum { RC = VB_TRANSPORT_RC, UD = VB_TRANSPORT_UD, XRC = VB_TRANSPORT_XRC };

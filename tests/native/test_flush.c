@@ -56,7 +56,7 @@ static void a_range_and_a_region(void)
  * here on the process counts as one whose mappings are watched, without which nothing waits. */
 static void what_a_send_brought_is_in_its_buffer(void)
 {
-    vb_watch_begin();
+    vb_memory_watch_begin();
     for (int level = IBV_FLUSH_RANGE; level <= IBV_FLUSH_MR; ++level) {
         struct ibv_sge to, from;
         struct ibv_recv_wr recv = {.wr_id = 1, .sg_list = &to, .num_sge = 1}, *bad_recv;

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/connection.h"
 #include "end.h"
 #include "network.h"
-#include "port/direct/connection.h"
 
 enum { REQUESTS = 60, PARTS = 32 };
 

@@ -271,7 +271,7 @@ static void unmapped_unseen_under_a_receive_that_poll_places(void)
     struct bench bench;
     struct ibv_wc wc;
 
-    vb_watch_begin();
+    vb_memory_watch_begin();
     send_into_gone_memory(&bench, 8);
     CHECK_EQ(loopback_poll(bench.loop.cq[1], &wc), 0);
     CHECK_EQ(wc.status, IBV_WC_SUCCESS);
@@ -322,13 +322,13 @@ static void register_elsewhere(struct bench *bench)
 /* As the watching library does before the call that it stands in front of. */
 static void protect(struct bench *bench)
 {
-    vb_watch_mapping((uintptr_t)bench->memory, PAGES);
+    vb_memory_watch_mapping((uintptr_t)bench->memory, PAGES);
     CHECK_EQ(mprotect(bench->memory, PAGES, PROT_READ), 0);
 }
 
 static void what_has_arrived_is_placed_before_memory_goes(void)
 {
-    vb_watch_begin();
+    vb_memory_watch_begin();
     what_has_arrived_is_placed_before(deregister);
     what_has_arrived_is_placed_before(register_elsewhere);
     what_has_arrived_is_placed_before(protect);
@@ -369,15 +369,15 @@ static void a_copy_stops_at_the_fault(void)
 
     memset(source, 1, sizeof(source));
     munmap(memory + PAGES - 4096, 4096);
-    vb_guard_start();
+    vb_memory_guard_start();
     for (size_t n = 1; n <= 256; ++n) {
-        CHECK_EQ(vb_guarded_copy(memory + PAGES - 4096 - n, source, n), 0);
-        CHECK_EQ(vb_guarded_copy(memory + PAGES - 4096 - n + 1, source, n), -EFAULT);
-        CHECK_EQ(vb_guarded_copy(memory, memory + PAGES - 4096 - n + 1, n), -EFAULT);
+        CHECK_EQ(vb_memory_guarded_copy(memory + PAGES - 4096 - n, source, n), 0);
+        CHECK_EQ(vb_memory_guarded_copy(memory + PAGES - 4096 - n + 1, source, n), -EFAULT);
+        CHECK_EQ(vb_memory_guarded_copy(memory, memory + PAGES - 4096 - n + 1, n), -EFAULT);
     }
-    CHECK(vb_is_mapped(memory, PAGES - 4096, true));
-    CHECK(!vb_is_mapped(memory, PAGES - 4095, false));
-    vb_guard_stop();
+    CHECK(vb_memory_is_mapped(memory, PAGES - 4096, true));
+    CHECK(!vb_memory_is_mapped(memory, PAGES - 4095, false));
+    vb_memory_guard_stop();
     munmap(memory, PAGES);
 }
 
@@ -389,12 +389,12 @@ static void the_callers_registers_survive(void)
     uint8_t byte = 0;
     int faults = 0;
 
-    vb_guard_start();
+    vb_memory_guard_start();
     for (int i = 0; i < 100; ++i) {
-        faults += vb_guarded_copy(&byte, nothing, 1) == -EFAULT;
+        faults += vb_memory_guarded_copy(&byte, nothing, 1) == -EFAULT;
         a += b, b += c, c += d, d += e, e += f, f += a;
     }
-    vb_guard_stop();
+    vb_memory_guard_stop();
     CHECK_EQ(faults, 100);
     uint64_t a2 = seed * 5, b2 = seed * 7, c2 = seed * 11, d2 = seed * 13, e2 = seed * 17,
              f2 = seed * 19;
@@ -430,14 +430,14 @@ static void programs_own(int number)
 static void fault_with_own_handler(void)
 {
     signal(SIGSEGV, programs_own);
-    vb_guard_start();
+    vb_memory_guard_start();
     touch_nothing();
 }
 
 static void fault_without_handler(void)
 {
     signal(SIGSEGV, SIG_DFL); /* a sanitizer's is not the program's */
-    vb_guard_start();
+    vb_memory_guard_start();
     touch_nothing();
 }
 
@@ -454,11 +454,11 @@ static void fault_with_later_handler(void)
     uint8_t byte;
 
     signal(SIGSEGV, SIG_DFL);
-    vb_guard_start();
+    vb_memory_guard_start();
     sigaction(SIGSEGV, &later, &previous);
-    vb_guard_stop();
-    vb_guard_start(); /* now each is the one before the other */
-    if (vb_guarded_copy(&byte, nothing, 1) != -EFAULT)
+    vb_memory_guard_stop();
+    vb_memory_guard_start(); /* now each is the one before the other */
+    if (vb_memory_guarded_copy(&byte, nothing, 1) != -EFAULT)
         _exit(1);
     touch_nothing();
 }
@@ -475,7 +475,7 @@ static void leaves_by_jumping(int number)
 static void fault_with_handler_that_jumps(void)
 {
     signal(SIGSEGV, leaves_by_jumping);
-    vb_guard_start();
+    vb_memory_guard_start();
     for (volatile int faults = 0; faults < 3; ++faults)
         if (!sigsetjmp(out, 1)) {
             touch_nothing();

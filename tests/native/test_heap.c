@@ -21,7 +21,7 @@ static const bool sanitized = false;
 static struct vb_heap *heap_of(size_t size)
 {
     struct vb_heap *heap = NULL;
-    CHECK_EQ(vb_heap_create(size, &heap), 0);
+    CHECK_EQ(vb_memory_heap_create(size, &heap), 0);
     return heap;
 }
 
@@ -29,7 +29,7 @@ static struct vb_heap *heap_of(size_t size)
 static size_t resident(const struct vb_heap *heap)
 {
     struct stat status;
-    CHECK_EQ(fstat(vb_heap_fd(heap), &status), 0);
+    CHECK_EQ(fstat(vb_memory_heap_fd(heap), &status), 0);
     return (size_t)status.st_blocks * 512;
 }
 
@@ -43,18 +43,18 @@ static bool all_are(const unsigned char *at, size_t n, int value)
 static void test_a_block_is_zeroed_aligned_and_known(void)
 {
     struct vb_heap *heap = heap_of(64 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, 5 * VB_HEAP_PAGE + 1, 64 * 1024);
+    unsigned char *block = vb_memory_heap_alloc(heap, 5 * VB_HEAP_PAGE + 1, 64 * 1024);
 
     CHECK(block != NULL);
     CHECK_EQ((uintptr_t)block % (64 * 1024), 0);
-    CHECK_EQ(vb_heap_usable(heap, block), 6 * VB_HEAP_PAGE);
-    CHECK_EQ(vb_heap_used(heap), 6 * VB_HEAP_PAGE);
-    CHECK_EQ(vb_heap_usable(heap, block + VB_HEAP_PAGE), 0);
-    CHECK_EQ(vb_heap_usable(heap, block + 1), 0);
+    CHECK_EQ(vb_memory_heap_usable(heap, block), 6 * VB_HEAP_PAGE);
+    CHECK_EQ(vb_memory_heap_used(heap), 6 * VB_HEAP_PAGE);
+    CHECK_EQ(vb_memory_heap_usable(heap, block + VB_HEAP_PAGE), 0);
+    CHECK_EQ(vb_memory_heap_usable(heap, block + 1), 0);
     CHECK(all_are(block, 6 * VB_HEAP_PAGE, 0));
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    CHECK_EQ(vb_heap_used(heap), 0);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    CHECK_EQ(vb_memory_heap_used(heap), 0);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_every_alignment_up_to_the_largest(void)
@@ -62,61 +62,61 @@ static void test_every_alignment_up_to_the_largest(void)
     struct vb_heap *heap = heap_of(64 * MIB);
 
     for (size_t align = 1; align <= VB_HEAP_ALIGN_MAX; align *= 2) {
-        void *block = vb_heap_alloc(heap, 1, align);
+        void *block = vb_memory_heap_alloc(heap, 1, align);
         CHECK(block != NULL);
         CHECK_EQ((uintptr_t)block % align, 0);
     }
-    CHECK(vb_heap_alloc(heap, 1, 2 * VB_HEAP_ALIGN_MAX) == NULL);
+    CHECK(vb_memory_heap_alloc(heap, 1, 2 * VB_HEAP_ALIGN_MAX) == NULL);
     CHECK_EQ(errno, ENOMEM);
-    CHECK(vb_heap_alloc(heap, 1, 3) == NULL);
+    CHECK(vb_memory_heap_alloc(heap, 1, 3) == NULL);
     CHECK_EQ(errno, EINVAL);
-    CHECK(vb_heap_alloc(heap, 0, 1) == NULL);
+    CHECK(vb_memory_heap_alloc(heap, 0, 1) == NULL);
     CHECK_EQ(errno, EINVAL);
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_untouched_memory_costs_nothing_and_freed_memory_returns(void)
 {
     struct vb_heap *heap = heap_of((size_t)1024 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, 512 * MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, 512 * MIB, 1);
 
     CHECK_EQ(resident(heap), 0);
     memset(block, 1, 4 * MIB);
     CHECK_EQ(resident(heap), 4 * MIB);
-    CHECK_EQ(vb_heap_free(heap, block), 0);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
     CHECK_EQ(resident(heap), 0);
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_freed_memory_reads_as_zeros_when_it_is_given_again(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, 16 * MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, 16 * MIB, 1);
 
     memset(block, 7, 16 * MIB);
-    vb_heap_free(heap, block);
-    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) == block);
+    vb_memory_heap_free(heap, block);
+    CHECK(vb_memory_heap_alloc(heap, 16 * MIB, 1) == block);
     CHECK(all_are(block, 16 * MIB, 0));
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_freed_block_waits_for_the_next_of_its_size(void)
 {
     struct vb_heap *heap = heap_of(64 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1);
 
     memset(block, 7, MIB);
-    vb_heap_free(heap, block);
-    CHECK_EQ(vb_heap_used(heap), 0);
+    vb_memory_heap_free(heap, block);
+    CHECK_EQ(vb_memory_heap_used(heap), 0);
     CHECK_EQ(resident(heap), MIB);
-    CHECK(vb_heap_alloc_unzeroed(heap, 600 * 1024, 1) == block);
+    CHECK(vb_memory_heap_alloc_unzeroed(heap, 600 * 1024, 1) == block);
     CHECK_EQ(resident(heap), 600 * 1024);
-    CHECK_EQ(vb_heap_resize(heap, block, MIB), 0);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, MIB), 0);
     CHECK(all_are(block + 600 * 1024, MIB - 600 * 1024, 0));
-    vb_heap_free(heap, block);
-    CHECK(vb_heap_alloc(heap, MIB, 1) == block);
+    vb_memory_heap_free(heap, block);
+    CHECK(vb_memory_heap_alloc(heap, MIB, 1) == block);
     CHECK(all_are(block, MIB, 0));
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_freed_blocks_keep_no_more_than_a_16th(void)
@@ -125,15 +125,15 @@ static void test_freed_blocks_keep_no_more_than_a_16th(void)
     unsigned char *blocks[16];
 
     for (int i = 0; i < 16; i++)
-        blocks[i] = memset(vb_heap_alloc(heap, MIB, 1), 1, MIB);
+        blocks[i] = memset(vb_memory_heap_alloc(heap, MIB, 1), 1, MIB);
     for (int i = 0; i < 16; i++) {
-        CHECK_EQ(vb_heap_free(heap, blocks[i]), 0);
-        CHECK_EQ(vb_heap_free(heap, blocks[i]), -EINVAL);
+        CHECK_EQ(vb_memory_heap_free(heap, blocks[i]), 0);
+        CHECK_EQ(vb_memory_heap_free(heap, blocks[i]), -EINVAL);
     }
     CHECK_EQ(resident(heap), 4 * MIB);
-    CHECK(vb_heap_alloc(heap, 64 * MIB, 1) != NULL); /* what is kept gives way */
+    CHECK(vb_memory_heap_alloc(heap, 64 * MIB, 1) != NULL); /* what is kept gives way */
     CHECK_EQ(resident(heap), 0);
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_many_small_freed_blocks_are_kept_too(void)
@@ -142,43 +142,43 @@ static void test_many_small_freed_blocks_are_kept_too(void)
     void *blocks[100];
 
     for (int i = 0; i < 100; i++)
-        blocks[i] = memset(vb_heap_alloc(heap, VB_HEAP_PAGE, 1), 1, VB_HEAP_PAGE);
+        blocks[i] = memset(vb_memory_heap_alloc(heap, VB_HEAP_PAGE, 1), 1, VB_HEAP_PAGE);
     for (int i = 0; i < 100; i++)
-        CHECK_EQ(vb_heap_free(heap, blocks[i]), 0);
+        CHECK_EQ(vb_memory_heap_free(heap, blocks[i]), 0);
     CHECK(resident(heap) < 40 * VB_HEAP_PAGE);
-    vb_heap_trim(heap);
+    vb_memory_heap_trim(heap);
     CHECK_EQ(resident(heap), 0);
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_memory_that_the_program_locked_can_be_freed(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, 16 * VB_HEAP_PAGE, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, 16 * VB_HEAP_PAGE, 1);
 
     memset(block, 7, 16 * VB_HEAP_PAGE);
     bool locked = mlock(block, 16 * VB_HEAP_PAGE) == 0; /* needs RLIMIT_MEMLOCK */
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    CHECK(vb_memory_heap_alloc(heap, 16 * MIB, 1) != NULL);
     CHECK(all_are(block, 16 * VB_HEAP_PAGE, 0));
     printf("# memory was %slocked\n", locked ? "" : "not ");
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_pointer_that_is_no_block_is_refused(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, 4 * VB_HEAP_PAGE, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, 4 * VB_HEAP_PAGE, 1);
     int local;
 
-    CHECK_EQ(vb_heap_free(heap, &local), -EINVAL);
-    CHECK_EQ(vb_heap_free(heap, block + VB_HEAP_PAGE), -EINVAL);
-    CHECK_EQ(vb_heap_free(heap, block + 8), -EINVAL);
-    CHECK_EQ(vb_heap_free(heap, NULL), -EINVAL);
-    CHECK_EQ(vb_heap_resize(heap, block + 8, 1), -EINVAL);
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    CHECK_EQ(vb_heap_free(heap, block), -EINVAL);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_free(heap, &local), -EINVAL);
+    CHECK_EQ(vb_memory_heap_free(heap, block + VB_HEAP_PAGE), -EINVAL);
+    CHECK_EQ(vb_memory_heap_free(heap, block + 8), -EINVAL);
+    CHECK_EQ(vb_memory_heap_free(heap, NULL), -EINVAL);
+    CHECK_EQ(vb_memory_heap_resize(heap, block + 8, 1), -EINVAL);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    CHECK_EQ(vb_memory_heap_free(heap, block), -EINVAL);
+    vb_memory_heap_destroy(heap);
 }
 
 // ---- the range --------------------------------------------------------------------------------
@@ -190,80 +190,80 @@ static void test_exhaustion_is_enomem_and_all_of_it_comes_back(void)
 
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 16; i++) {
-            blocks[i] = vb_heap_alloc(heap, MIB, 1);
+            blocks[i] = vb_memory_heap_alloc(heap, MIB, 1);
             CHECK(blocks[i] != NULL);
         }
         errno = 0;
-        CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
+        CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
         CHECK_EQ(errno, ENOMEM);
         for (int i = 0; i < 16; i++)
-            CHECK_EQ(vb_heap_free(heap, blocks[(i * 7 + round) % 16]), 0);
+            CHECK_EQ(vb_memory_heap_free(heap, blocks[(i * 7 + round) % 16]), 0);
     }
-    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL); /* coalesced */
-    vb_heap_destroy(heap);
+    CHECK(vb_memory_heap_alloc(heap, 16 * MIB, 1) != NULL); /* coalesced */
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_small_blocks_leave_the_large_ones_whole(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    void *first = vb_heap_alloc(heap, MIB, 1), *second = vb_heap_alloc(heap, MIB, 1);
+    void *first = vb_memory_heap_alloc(heap, MIB, 1), *second = vb_memory_heap_alloc(heap, MIB, 1);
 
     CHECK(first && second);
-    vb_heap_free(heap, first);
-    CHECK(vb_heap_alloc(heap, 1, 1) == first); /* and not a piece of the free 8 MiB */
-    CHECK(vb_heap_alloc(heap, 8 * MIB, 1) != NULL);
-    vb_heap_destroy(heap);
+    vb_memory_heap_free(heap, first);
+    CHECK(vb_memory_heap_alloc(heap, 1, 1) == first); /* and not a piece of the free 8 MiB */
+    CHECK(vb_memory_heap_alloc(heap, 8 * MIB, 1) != NULL);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_no_request_is_larger_than_memory_could_hold(void)
 {
     struct vb_heap *heap = heap_of(0);
 
-    CHECK(vb_heap_alloc(heap, SIZE_MAX, 1) == NULL);
+    CHECK(vb_memory_heap_alloc(heap, SIZE_MAX, 1) == NULL);
     CHECK_EQ(errno, ENOMEM);
-    CHECK(vb_heap_alloc(heap, SIZE_MAX - VB_HEAP_PAGE, 1) == NULL);
-    CHECK(vb_heap_alloc(heap, vb_heap_size(heap), 1) == NULL);
-    vb_heap_destroy(heap);
+    CHECK(vb_memory_heap_alloc(heap, SIZE_MAX - VB_HEAP_PAGE, 1) == NULL);
+    CHECK(vb_memory_heap_alloc(heap, vb_memory_heap_size(heap), 1) == NULL);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_peer_finds_the_bytes_in_the_file(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    char *block = vb_heap_alloc(heap, 3 * VB_HEAP_PAGE, 1);
+    char *block = vb_memory_heap_alloc(heap, 3 * VB_HEAP_PAGE, 1);
 
     strcpy(block + VB_HEAP_PAGE, "seen");
-    char *mapped = mmap(NULL, 16 * MIB, PROT_READ, MAP_SHARED, vb_heap_fd(heap), 0);
+    char *mapped = mmap(NULL, 16 * MIB, PROT_READ, MAP_SHARED, vb_memory_heap_fd(heap), 0);
     CHECK(mapped != MAP_FAILED);
-    CHECK(strcmp(mapped + vb_heap_offset(heap, block + VB_HEAP_PAGE), "seen") == 0);
-    CHECK(vb_heap_contains(heap, block, 3 * VB_HEAP_PAGE));
-    CHECK(!vb_heap_contains(heap, block, 32 * MIB));
-    CHECK(!vb_heap_contains(heap, mapped, 1));
+    CHECK(strcmp(mapped + vb_memory_heap_offset(heap, block + VB_HEAP_PAGE), "seen") == 0);
+    CHECK(vb_memory_heap_contains(heap, block, 3 * VB_HEAP_PAGE));
+    CHECK(!vb_memory_heap_contains(heap, block, 32 * MIB));
+    CHECK(!vb_memory_heap_contains(heap, mapped, 1));
     munmap(mapped, 16 * MIB);
-    vb_heap_destroy(heap);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_peer_cannot_shorten_the_file(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
 
-    CHECK_EQ(ftruncate(vb_heap_fd(heap), 0), -1);
+    CHECK_EQ(ftruncate(vb_memory_heap_fd(heap), 0), -1);
     CHECK_EQ(errno, EPERM);
-    CHECK_EQ(fcntl(vb_heap_fd(heap), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-    vb_heap_destroy(heap);
+    CHECK_EQ(fcntl(vb_memory_heap_fd(heap), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_descriptor_that_the_program_closed_is_noticed(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    int fd = vb_heap_fd(heap);
+    int fd = vb_memory_heap_fd(heap);
 
     close(fd);
-    CHECK_EQ(vb_heap_fd(heap), -EBADF);
+    CHECK_EQ(vb_memory_heap_fd(heap), -EBADF);
     CHECK_EQ(open("/dev/null", O_RDONLY), fd);
-    CHECK_EQ(vb_heap_fd(heap), -EBADF);
-    void *block = vb_heap_alloc(heap, MIB, 1);
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_fd(heap), -EBADF);
+    void *block = vb_memory_heap_alloc(heap, MIB, 1);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    vb_memory_heap_destroy(heap);
     CHECK_EQ(fcntl(fd, F_GETFD), 0); /* the program's own, left open */
     close(fd);
 }
@@ -273,33 +273,34 @@ static void test_a_descriptor_that_the_program_closed_is_noticed(void)
 static void test_resize_in_place(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1);
 
     memset(block, 5, MIB);
-    CHECK_EQ(vb_heap_resize(heap, block, 4 * MIB - 1), 0);
-    CHECK_EQ(vb_heap_usable(heap, block), 4 * MIB);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, 4 * MIB - 1), 0);
+    CHECK_EQ(vb_memory_heap_usable(heap, block), 4 * MIB);
     CHECK(all_are(block, MIB, 5) && all_are(block + MIB, 3 * MIB, 0));
     memset(block, 6, 4 * MIB);
-    CHECK_EQ(vb_heap_resize(heap, block, 3 * VB_HEAP_PAGE), 0);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, 3 * VB_HEAP_PAGE), 0);
     CHECK_EQ(resident(heap), 3 * VB_HEAP_PAGE);
-    CHECK_EQ(vb_heap_resize(heap, block, MIB), 0);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, MIB), 0);
     CHECK(all_are(block, 3 * VB_HEAP_PAGE, 6));
     CHECK(all_are(block + 3 * VB_HEAP_PAGE, MIB - 3 * VB_HEAP_PAGE, 0));
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    CHECK(vb_heap_alloc(heap, 16 * MIB, 1) != NULL);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    CHECK(vb_memory_heap_alloc(heap, 16 * MIB, 1) != NULL);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_resize_refuses_what_would_have_to_move(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    void *block = vb_heap_alloc(heap, MIB, 1), *neighbour = vb_heap_alloc(heap, MIB, 1);
+    void *block = vb_memory_heap_alloc(heap, MIB, 1),
+         *neighbour = vb_memory_heap_alloc(heap, MIB, 1);
 
-    CHECK_EQ(vb_heap_resize(heap, block, MIB + 1), -ENOMEM);
-    CHECK_EQ(vb_heap_usable(heap, block), MIB);
-    vb_heap_free(heap, neighbour);
-    CHECK_EQ(vb_heap_resize(heap, block, MIB + 1), 0);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, MIB + 1), -ENOMEM);
+    CHECK_EQ(vb_memory_heap_usable(heap, block), MIB);
+    vb_memory_heap_free(heap, neighbour);
+    CHECK_EQ(vb_memory_heap_resize(heap, block, MIB + 1), 0);
+    vb_memory_heap_destroy(heap);
 }
 
 // ---- against a model --------------------------------------------------------------------------
@@ -329,7 +330,7 @@ static void check_marked(const struct piece *piece, int value)
 
 static void resize_piece(struct vb_heap *heap, struct piece *piece, size_t pages, int value)
 {
-    if (vb_heap_resize(heap, piece->at, pages * VB_HEAP_PAGE) == 0) {
+    if (vb_memory_heap_resize(heap, piece->at, pages * VB_HEAP_PAGE) == 0) {
         for (size_t i = piece->pages; i < pages; i++)
             CHECK_EQ(piece->at[i * VB_HEAP_PAGE], 0);
         piece->pages = pages;
@@ -345,9 +346,9 @@ static void step(struct vb_heap *heap, struct piece *piece, int value, unsigned 
         resize_piece(heap, piece, pages, value);
     } else if (piece->at) {
         check_marked(piece, value);
-        CHECK_EQ(vb_heap_free(heap, piece->at), 0);
+        CHECK_EQ(vb_memory_heap_free(heap, piece->at), 0);
         piece->at = NULL;
-    } else if ((piece->at = vb_heap_alloc(heap, pages * VB_HEAP_PAGE, 1))) {
+    } else if ((piece->at = vb_memory_heap_alloc(heap, pages * VB_HEAP_PAGE, 1))) {
         piece->pages = pages;
         check_marked(piece, 0);
         mark(piece, value);
@@ -372,7 +373,7 @@ static void *churn(void *argument)
     }
     for (int k = 0; k < 60; k++)
         if (pieces[k].at)
-            CHECK_EQ(vb_heap_free(churn->heap, pieces[k].at), 0);
+            CHECK_EQ(vb_memory_heap_free(churn->heap, pieces[k].at), 0);
     return NULL;
 }
 
@@ -388,11 +389,11 @@ static void test_blocks_never_overlap_under_threads(void)
     }
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    CHECK_EQ(vb_heap_used(heap), 0);
-    vb_heap_trim(heap);
+    CHECK_EQ(vb_memory_heap_used(heap), 0);
+    vb_memory_heap_trim(heap);
     CHECK_EQ(resident(heap), 0);
-    CHECK(vb_heap_alloc(heap, 32 * MIB, 1) != NULL);
-    vb_heap_destroy(heap);
+    CHECK(vb_memory_heap_alloc(heap, 32 * MIB, 1) != NULL);
+    vb_memory_heap_destroy(heap);
 }
 
 // ---- fork and limits --------------------------------------------------------------------------
@@ -406,15 +407,15 @@ static void wait_for(pid_t child)
 
 static void in_own_child(struct vb_heap *heap, unsigned char *block, unsigned char *sparse)
 {
-    vb_heap_fork_child(heap);
-    CHECK(vb_heap_is_own(heap));
+    vb_memory_heap_fork_child(heap);
+    CHECK(vb_memory_heap_is_own(heap));
     CHECK(all_are(block, MIB, 1));
     CHECK_EQ(resident(heap), MIB + VB_HEAP_PAGE);
     CHECK_EQ(sparse[8 * MIB], 9);
     memset(block, 2, MIB);
-    CHECK_EQ(vb_heap_free(heap, sparse), 0);
-    unsigned char *more = vb_heap_alloc(heap, MIB, 1);
-    CHECK(more && vb_heap_contains(heap, more, MIB));
+    CHECK_EQ(vb_memory_heap_free(heap, sparse), 0);
+    unsigned char *more = vb_memory_heap_alloc(heap, MIB, 1);
+    CHECK(more && vb_memory_heap_contains(heap, more, MIB));
     memset(more, 3, MIB);
     _exit(0);
 }
@@ -422,54 +423,55 @@ static void in_own_child(struct vb_heap *heap, unsigned char *block, unsigned ch
 static void test_a_forked_child_has_a_heap_of_its_own(void)
 {
     struct vb_heap *heap = heap_of(64 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, MIB, 1), *sparse = vb_heap_alloc(heap, 32 * MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1),
+                  *sparse = vb_memory_heap_alloc(heap, 32 * MIB, 1);
 
     memset(block, 1, MIB);
     sparse[8 * MIB] = 9;
-    CHECK_EQ(vb_heap_fork_prepare(heap), 0);
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
     pid_t child = fork();
     if (child == 0)
         in_own_child(heap, block, sparse);
-    vb_heap_fork_parent(heap);
+    vb_memory_heap_fork_parent(heap);
     wait_for(child);
     CHECK(all_are(block, MIB, 1));
     CHECK_EQ(sparse[8 * MIB], 9);
-    CHECK_EQ(vb_heap_used(heap), 33 * MIB);
-    CHECK_EQ(vb_heap_free(heap, block), 0);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_used(heap), 33 * MIB);
+    CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_child_that_was_not_announced_leaves_the_heap_alone(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
-    unsigned char *block = vb_heap_alloc(heap, MIB, 1);
+    unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1);
 
     memset(block, 1, MIB);
     pid_t child = fork();
     if (child == 0) {
-        CHECK(!vb_heap_is_own(heap));
-        CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
-        CHECK_EQ(vb_heap_usable(heap, block), MIB);
-        CHECK(!vb_heap_contains(heap, block, MIB));
-        CHECK_EQ(vb_heap_free(heap, block), 0);
-        CHECK_EQ(vb_heap_resize(heap, block, 2 * MIB), -ENOMEM);
+        CHECK(!vb_memory_heap_is_own(heap));
+        CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
+        CHECK_EQ(vb_memory_heap_usable(heap, block), MIB);
+        CHECK(!vb_memory_heap_contains(heap, block, MIB));
+        CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, 2 * MIB), -ENOMEM);
         _exit(0);
     }
     wait_for(child);
     CHECK(all_are(block, MIB, 1));
-    CHECK_EQ(vb_heap_usable(heap, block), MIB);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_usable(heap, block), MIB);
+    vb_memory_heap_destroy(heap);
 }
 
 static void test_a_call_within_fork_is_refused_and_does_not_hang(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
 
-    CHECK_EQ(vb_heap_fork_prepare(heap), 0);
-    CHECK(vb_heap_alloc(heap, 1, 1) == NULL);
-    vb_heap_fork_parent(heap);
-    CHECK(vb_heap_alloc(heap, 1, 1) != NULL);
-    vb_heap_destroy(heap);
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
+    CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
+    vb_memory_heap_fork_parent(heap);
+    CHECK(vb_memory_heap_alloc(heap, 1, 1) != NULL);
+    vb_memory_heap_destroy(heap);
 }
 
 static void limit_and_create(int resource, rlim_t limit)
@@ -478,9 +480,9 @@ static void limit_and_create(int resource, rlim_t limit)
     struct vb_heap *heap = NULL;
 
     CHECK_EQ(setrlimit(resource, &limits), 0);
-    CHECK_EQ(vb_heap_create(0, &heap), 0);
-    CHECK(vb_heap_size(heap) <= limit);
-    CHECK(vb_heap_alloc(heap, 8 * MIB, 1) != NULL);
+    CHECK_EQ(vb_memory_heap_create(0, &heap), 0);
+    CHECK(vb_memory_heap_size(heap) <= limit);
+    CHECK(vb_memory_heap_alloc(heap, 8 * MIB, 1) != NULL);
     _exit(0);
 }
 
@@ -510,7 +512,7 @@ static void test_no_descriptor_left_is_an_error(void)
         const struct rlimit none = {0, 0};
         struct vb_heap *heap = NULL;
         setrlimit(RLIMIT_NOFILE, &none);
-        CHECK_EQ(vb_heap_create(0, &heap), -EMFILE);
+        CHECK_EQ(vb_memory_heap_create(0, &heap), -EMFILE);
         _exit(0);
     }
     wait_for(child);

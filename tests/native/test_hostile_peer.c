@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/connection.h"
+#include "direct/handshake.h"
+#include "direct/message.h"
+#include "direct/peer.h"
+#include "direct/slot.h"
 #include "end.h"
 #include "memory/heap_state.h"
-#include "port/direct/connection.h"
-#include "port/direct/handshake.h"
-#include "port/direct/message.h"
-#include "port/direct/peer.h"
-#include "port/direct/slot.h"
 
 enum { ROUNDS = 12, MOST_PAGES = 1 << 20, SHORT_BYTES = 1 << 16 };
 static const uint64_t told_bytes = 8ull << 30;
@@ -51,7 +51,7 @@ static int offered_file(enum offer offer)
         fd = memfd_create("unsealed", MFD_CLOEXEC);
         CHECK_EQ(ftruncate(fd, (off_t)told_bytes), 0);
     } else {
-        fd = vb_heap_file(offer == SHORT ? SHORT_BYTES : told_bytes);
+        fd = vb_memory_heap_file(offer == SHORT ? SHORT_BYTES : told_bytes);
     }
     CHECK_EQ(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
     return fd;
@@ -62,7 +62,7 @@ static bool is_welcome(uint32_t slot, enum offer offer)
 {
     struct vb_message message = {.type = VB_MSG_HELLO};
     struct timeval limit = {.tv_sec = 10};
-    int socket = vb_slot_connect(slot), fd = offered_file(offer), fds[VB_MESSAGE_FDS], error;
+    int socket = vb_direct_slot_connect(slot), fd = offered_file(offer), fds[VB_MESSAGE_FDS], error;
 
     CHECK(socket >= 0 && fd >= 0);
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -70,8 +70,8 @@ static bool is_welcome(uint32_t slot, enum offer offer)
     message.hello.version = VB_LAYOUT_VERSION;
     message.hello.instance = 77;
     message.hello.segment_size = told_bytes;
-    CHECK_EQ(vb_message_send(socket, &message, &fd, 1, true), 0);
-    error = vb_message_receive(socket, &message, fds);
+    CHECK_EQ(vb_direct_message_send(socket, &message, &fd, 1, true), 0);
+    error = vb_direct_message_receive(socket, &message, fds);
     CHECK(error != -EAGAIN);
     close(socket);
     close(fd);

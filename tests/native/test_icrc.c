@@ -59,22 +59,22 @@ static size_t pseudo_header(uint8_t *at, const struct vb_icrc_flow *flow,
     at += 8;
     at[0] = ipv4 ? 0x45 : 0x6f;
     if (ipv4) {
-        vb_put16(at + 2, (uint16_t)(20 + udp));
-        vb_put16(at + 4, unseen.id);
-        vb_put16(at + 6, unseen.dont_fragment ? 0x4000 : 0);
+        vb_wire_put16(at + 2, (uint16_t)(20 + udp));
+        vb_wire_put16(at + 4, unseen.id);
+        vb_wire_put16(at + 6, unseen.dont_fragment ? 0x4000 : 0);
         at[9] = 17;
         memcpy(at + 12, flow->source + 12, 4);
         memcpy(at + 16, flow->target + 12, 4);
     } else {
-        vb_put16(at + 4, (uint16_t)udp);
+        vb_wire_put16(at + 4, (uint16_t)udp);
         at[6] = 17;
         memcpy(at + 8, flow->source, 16);
         memcpy(at + 24, flow->target, 16);
     }
     at += ip;
-    vb_put16(at, flow->source_port);
-    vb_put16(at + 2, flow->target_port);
-    vb_put16(at + 4, (uint16_t)udp);
+    vb_wire_put16(at, flow->source_port);
+    vb_wire_put16(at + 2, flow->target_port);
+    vb_wire_put16(at + 4, (uint16_t)udp);
     return 8 + ip + 8;
 }
 
@@ -94,14 +94,14 @@ static uint32_t expected(const struct vb_icrc_flow *flow, struct vb_icrc_unseen 
 static uint32_t start_with(const struct vb_icrc_flow *flow, struct vb_icrc_unseen unseen,
                            uint32_t length)
 {
-    uint32_t start = vb_icrc_start_udp(flow, length);
+    uint32_t start = vb_wire_icrc_start_udp(flow, length);
 
-    return vb_icrc_is_ipv4(flow) ? vb_icrc_with(start, unseen) : start;
+    return vb_wire_icrc_is_ipv4(flow) ? vb_wire_icrc_with(start, unseen) : start;
 }
 
 static int check(const struct vb_icrc_flow *flow, uint32_t length, struct vb_icrc_unseen *unseen)
 {
-    return vb_icrc_check_ipv4(vb_icrc_start_udp(flow, length), bytes, length, unseen);
+    return vb_wire_icrc_check_ipv4(vb_wire_icrc_start_udp(flow, length), bytes, length, unseen);
 }
 
 static void test_a_flow_and_what_follows(void)
@@ -113,7 +113,8 @@ static void test_a_flow_and_what_follows(void)
         uint32_t length = VB_BTH + any() % 300;
         bytes[4] = round % 3 ? (uint8_t)any() : 0;
         uint32_t start = start_with(&flow, unseen, length);
-        CHECK_EQ(vb_icrc_transport(start, bytes, length), expected(&flow, unseen, length, ipv4));
+        CHECK_EQ(vb_wire_icrc_transport(start, bytes, length),
+                 expected(&flow, unseen, length, ipv4));
     }
 }
 
@@ -133,7 +134,8 @@ static void test_headers_as_they_came(void)
             memset(ip + 10, (int)any(), 2);
         else
             ip[0] = 0x60 | (any() & 0xf);
-        uint32_t start = ipv4 ? vb_icrc_start_ipv4(ip, 20, udp) : vb_icrc_start_ipv6(ip, udp);
+        uint32_t start =
+            ipv4 ? vb_wire_icrc_start_ipv4(ip, 20, udp) : vb_wire_icrc_start_ipv6(ip, udp);
         CHECK_EQ(start, start_with(&flow, unseen, 100));
     }
 }
@@ -142,11 +144,11 @@ static void test_the_mask_of_every_byte(void)
 {
     const uint32_t masked = by_bits(77, 0xedb88320, (const uint8_t *)"\1\2\3\4\xff\6", 6);
     uint8_t bth[6] = {1, 2, 3, 4, 0, 6};
-    uint32_t start = 77 ^ vb_icrc_mask(0, 0xff); /* what a start register has in it */
+    uint32_t start = 77 ^ vb_wire_icrc_mask(0, 0xff); /* what a start register has in it */
 
     for (unsigned value = 0; value < 256; value++) {
         bth[4] = (uint8_t)value;
-        CHECK_EQ(vb_crc32(vb_icrc_mask(start, bth[4]), bth, 6), masked);
+        CHECK_EQ(vb_wire_crc32(vb_wire_icrc_mask(start, bth[4]), bth, 6), masked);
     }
 }
 
@@ -154,7 +156,7 @@ static void check_explained(uint32_t length, struct vb_icrc_unseen is, struct vb
 {
     struct vb_icrc_flow flow = any_flow(true);
 
-    vb_icrc_write(bytes + length, expected(&flow, is, length, true));
+    vb_wire_icrc_write(bytes + length, expected(&flow, is, length, true));
     CHECK_EQ(check(&flow, length, &guess), 0);
     CHECK_EQ(guess.id, is.id);
     CHECK_EQ(guess.dont_fragment, is.dont_fragment);
@@ -183,7 +185,7 @@ static void test_damage_is_not_explained(void)
         uint8_t flip = (uint8_t)(1 + any() % 255);
         struct vb_icrc_unseen unseen = none;
         crc = start_with(&flow, none, length);
-        vb_icrc_write(bytes + length, vb_icrc_transport(crc, bytes, length));
+        vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(crc, bytes, length));
         bytes[at] ^= flip;
         int error = check(&flow, length, &unseen);
         bytes[at] ^= flip;
@@ -201,16 +203,17 @@ static void test_a_length_beyond_ip_is_not_explained(void)
 {
     struct vb_icrc_unseen unseen = {0, true};
 
-    CHECK_EQ(vb_icrc_explain(1, 2, 65535, &unseen), -EBADMSG);
-    CHECK_EQ(vb_icrc_explain(1, 2, UINT32_MAX, &unseen), -EBADMSG);
-    CHECK_EQ(vb_icrc_explain(2, 2, 65535, &unseen), 0);
+    CHECK_EQ(vb_wire_icrc_explain(1, 2, 65535, &unseen), -EBADMSG);
+    CHECK_EQ(vb_wire_icrc_explain(1, 2, UINT32_MAX, &unseen), -EBADMSG);
+    CHECK_EQ(vb_wire_icrc_explain(2, 2, 65535, &unseen), 0);
 }
 
 static void test_vcrc(void)
 {
-    CHECK_EQ(vb_vcrc("123456789", 9), 0x0a3d);
+    CHECK_EQ(vb_wire_vcrc("123456789", 9), 0x0a3d);
     for (size_t n = 0; n < 300; n++)
-        CHECK_EQ(vb_vcrc(bytes + n % 8, n), (~by_bits(0xffff, 0xd008, bytes + n % 8, n)) & 0xffff);
+        CHECK_EQ(vb_wire_vcrc(bytes + n % 8, n),
+                 (~by_bits(0xffff, 0xd008, bytes + n % 8, n)) & 0xffff);
 }
 
 int main(void)

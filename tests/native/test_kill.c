@@ -41,13 +41,13 @@ static void open_adapter(void)
 {
     struct vb_host_config config = {.direct_only = true};
 
-    CHECK_EQ(vb_heap_create(1 << 26, &here.heap), 0);
+    CHECK_EQ(vb_memory_heap_create(1 << 26, &here.heap), 0);
     config.heap = here.heap;
     CHECK_EQ(vb_host_open(&config, &here.host), 0);
     CHECK_EQ(vb_context_open(&here.host->adapter, &here.ibv, &here.context), 0);
     CHECK_EQ(vb_pd_alloc(here.context, &here.pd), 0);
     CHECK_EQ(vb_cq_create(here.context, 4096, NULL, NULL, &here.cq), 0);
-    here.memory = vb_heap_alloc(here.heap, BYTES, 64);
+    here.memory = vb_memory_heap_alloc(here.heap, BYTES, 64);
     CHECK_EQ(vb_mr_reg(here.pd, here.memory, BYTES, (uintptr_t)here.memory,
                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                            IBV_ACCESS_REMOTE_ATOMIC,

@@ -24,7 +24,7 @@ struct fixture {
 static void send(struct fixture *fixture, uint32_t from, uint32_t to, uint32_t bytes)
 {
     struct vb_world *world = fixture->world;
-    uint32_t packet = vb_sim_pool_take(&world->pool);
+    uint32_t packet = vb_world_sim_pool_take(&world->pool);
     struct vb_sim_packet *at = vb_world_packet(world, packet);
 
     memset(at, 0, sizeof(*at));
@@ -42,7 +42,7 @@ static void arrive(void *context, uint32_t host, uint32_t packet)
     CHECK(fixture->arrived < FRAMES);
     fixture->arrived_at[fixture->arrived] = fixture->world->now;
     fixture->arrived_from[fixture->arrived++] = vb_world_packet(fixture->world, packet)->source;
-    vb_sim_pool_give(&fixture->world->pool, packet);
+    vb_world_sim_pool_give(&fixture->world->pool, packet);
 }
 
 /* As long as there is something left, one frame after the other. */
@@ -56,7 +56,7 @@ static void ready(void *context, uint32_t host)
     --fixture->left[host];
     send(fixture, host, fixture->target[host], fixture->bytes[host]);
     if (fixture->left[host])
-        vb_lanes_want(fixture->world, node->port[0]);
+        vb_world_lanes_want(fixture->world, node->port[0]);
 }
 
 /* `index` frames to the target that is set. */
@@ -89,14 +89,14 @@ static void open_fixture(struct fixture *fixture, struct vb_sim_switch_config co
 
     memset(fixture, 0, sizeof(*fixture));
     CHECK_EQ(vb_world_create(1, &hosts, fixture, &fixture->world), 0);
-    CHECK_EQ(vb_switch_create(&config, &fixture->sw), 0);
+    CHECK_EQ(vb_world_switch_create(&config, &fixture->sw), 0);
     CHECK_EQ(vb_world_add_switch(fixture->world, fixture->sw, &node), 0);
     for (uint32_t i = 0; i < HOSTS; ++i) {
         CHECK_EQ(vb_world_add_host(fixture->world, &fixture->host[i]), 0);
         CHECK_EQ(vb_world_connect(fixture->world, fixture->host[i], 0, node, i, &link), 0);
         fixture->bytes[i] = FRAME;
     }
-    CHECK_EQ(vb_switch_set_routes(fixture->sw, routes, HOSTS, 1), 0);
+    CHECK_EQ(vb_world_switch_set_routes(fixture->sw, routes, HOSTS, 1), 0);
 }
 
 static void plan(struct fixture *fixture, uint64_t at, uint32_t from, uint32_t to, uint32_t frames)
@@ -236,17 +236,17 @@ static void a_pause_ends_when_enough_has_left(void)
 /* V10: 65535 quanta of 512 bits. */
 static void a_pause_lasts_as_long_as_its_quanta(void)
 {
-    CHECK_EQ(vb_sim_pause_time(10000000000, 65535), 3355392000);
-    CHECK_EQ(vb_sim_pause_time(40000000000, 65535), 838848000);
-    CHECK_EQ(vb_sim_pause_time(100000000000, 65535), 335539200);
-    CHECK_EQ(vb_sim_pause_time(200000000000, 65535), 167769600);
-    CHECK_EQ(vb_sim_pause_time(400000000000, 65535), 83884800);
+    CHECK_EQ(vb_world_pause_time(10000000000, 65535), 3355392000);
+    CHECK_EQ(vb_world_pause_time(40000000000, 65535), 838848000);
+    CHECK_EQ(vb_world_pause_time(100000000000, 65535), 335539200);
+    CHECK_EQ(vb_world_pause_time(200000000000, 65535), 167769600);
+    CHECK_EQ(vb_world_pause_time(400000000000, 65535), 83884800);
 }
 
 /* One that is blocked for longer than a pause lasts is told so again, and loses nothing. */
 static void a_pause_is_refreshed(void)
 {
-    uint64_t whole = vb_sim_pause_time(RATE, VB_SIM_QUANTA_MAX);
+    uint64_t whole = vb_world_pause_time(RATE, VB_SIM_QUANTA_MAX);
 
     open_fixture(&fixture, with_pauses(64 << 10), 100 * METER);
     port_to(&fixture, 2)->lanes->lane[0].paused = true;

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/slot.h"
 #include "end.h"
 #include "memory/heap.h"
-#include "port/direct/slot.h"
 
 static int open_descriptors(void)
 {
@@ -87,7 +87,7 @@ static void connected_queue_pairs_leave_room_for_others(void)
     limit_addresses(6ull << 30);
     end_open(&end, (struct end_options){0});
     limit_addresses(RLIM_INFINITY);
-    count = vb_heap_size(end.direct->adapter->segment) / VB_STAGE_SLOTS / VB_STAGE_BYTES;
+    count = vb_memory_heap_size(end.direct->adapter->segment) / VB_STAGE_SLOTS / VB_STAGE_BYTES;
     CHECK(count >= 4096 && count < VB_MAX_QP);
     for (size_t i = 0; i < count; ++i) {
         struct vb_qp *qp = end_add_qp(&end);
@@ -173,7 +173,7 @@ static void knocks(int socket)
     end_open(&end, (struct end_options){0});
     end_connect(&end, end_add_qp(&end), socket);
     for (;;)
-        close(vb_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT));
+        close(vb_direct_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT));
 }
 
 /* The service thread frees its spare descriptor for an instant to refuse a connection. */
@@ -193,7 +193,7 @@ static void a_refusal_lends_its_descriptor_to_no_other_thread(void)
     CHECK_EQ(read(socket, &card, sizeof(card)), sizeof(card));
     CHECK_EQ(write(socket, "x", 1), 1);
     for (uint64_t until = vb_direct_now() + 500000000; vb_direct_now() < until;)
-        CHECK_EQ(vb_peer_reach(end.direct, card.qp_num, &peer), -EMFILE);
+        CHECK_EQ(vb_direct_peer_reach(end.direct, card.qp_num, &peer), -EMFILE);
     limit_descriptors(1024);
     end_kill(child, socket);
     end_close(&end);
@@ -212,7 +212,7 @@ static void connect_and_stay(uint32_t slot, int socket)
 {
     CHECK_EQ(setuid(NOBODY), 0);
     for (int i = 0; i < CONNECTIONS; ++i)
-        CHECK(vb_slot_connect(slot) >= 0);
+        CHECK(vb_direct_slot_connect(slot) >= 0);
     end_meet(socket);
     pause();
 }

@@ -365,7 +365,7 @@ static void direct_and_packets_together_deliver_once(void)
     expect(&station[1]);
     expect_nothing(&station[1]);
     expect_nothing(&station[0]);
-    CHECK_EQ(vb_udp_counter(vb_roce_udp(station[0].host->roce), VB_UDP_SENT), 1);
+    CHECK_EQ(vb_roce_udp_counter(vb_roce_udp(station[0].host->roce), VB_UDP_SENT), 1);
     station_close(&station[0]);
     station_close(&station[1]);
 }
@@ -386,7 +386,7 @@ static void a_group_is_joined_on_interfaces_that_come_later(void)
     CHECK_EQ(vb_multicast_attach(qp, group), 0);
     CHECK(network_run("ip link add vc type veth peer name vd && ip link set vc up && "
                       "ip link set vd up && ip addr add 10.6.0.1/24 dev vc"));
-    while (vb_addresses_find(station.host->adapter.ports[0].addresses, address) < 0)
+    while (vb_port_addresses_find(station.host->adapter.ports[0].addresses, address) < 0)
         CHECK(vb_roce_now() < end);
     station_post_recv(&station, qp, 8192, 4096);
     do { /* until the thread that has read the addresses has joined */

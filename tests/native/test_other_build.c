@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/slot.h"
 #include "end.h"
 #include "hca/decline.h"
 #include "hca/evidence.h"
 #include "loopback.h"
-#include "port/direct/slot.h"
 
 enum { LONGEST = 600, OTHER_LAYOUT = 8 };
 
@@ -220,7 +220,7 @@ static void hang_up(int listener)
     CHECK_EQ(poll(&coming, 1, 10000), 1);
     fd = accept(listener, NULL, NULL);
     CHECK(fd >= 0);
-    CHECK_EQ(vb_message_receive(fd, &message, fds), 0);
+    CHECK_EQ(vb_direct_message_receive(fd, &message, fds), 0);
     for (int i = 0; i < VB_MESSAGE_FDS; ++i)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -238,19 +238,19 @@ static void *hang_up_always(void *listener)
 static void greet(struct end *end, uint32_t slot)
 {
     struct vb_message hello = {.type = VB_MSG_HELLO}, answer;
-    int socket = vb_slot_connect(end->direct->slots[0]), fds[VB_MESSAGE_FDS];
+    int socket = vb_direct_slot_connect(end->direct->slots[0]), fds[VB_MESSAGE_FDS];
 
     CHECK(socket >= 0);
     hello.hello.magic = VB_SEGMENT_MAGIC;
     hello.hello.version = OTHER_LAYOUT;
     hello.hello.slots[0] = slot;
     CHECK_EQ(send(socket, &hello, sizeof(hello) - 16, 0), (ssize_t)sizeof(hello) - 16);
-    CHECK_EQ(vb_message_receive(socket, &answer, fds), 0);
+    CHECK_EQ(vb_direct_message_receive(socket, &answer, fds), 0);
     CHECK_EQ(answer.type, VB_MSG_WELCOME);
     CHECK_EQ(answer.hello.version, VB_LAYOUT_VERSION);
     CHECK(!strncmp(answer.package, VERBENA_VERSION, sizeof(answer.package)));
     CHECK(fds[0] < 0 && fds[1] < 0);
-    CHECK_EQ(vb_message_receive(socket, &answer, fds), -EPIPE);
+    CHECK_EQ(vb_direct_message_receive(socket, &answer, fds), -EPIPE);
     close(socket);
 }
 
@@ -260,7 +260,7 @@ static void an_older_build_is_named_once_it_has_said_hello(void)
     struct result result;
     struct end end;
     uint32_t slot;
-    int listener = vb_slot_claim(99, &slot);
+    int listener = vb_direct_slot_claim(99, &slot);
 
     CHECK(listener >= 0);
     CHECK_EQ(fcntl(listener, F_SETFL, 0), 0);
@@ -361,7 +361,7 @@ static void uc_to_another_layout_is_told_of(void)
     pthread_t thread;
     struct end end;
     uint32_t slot;
-    int listener = vb_slot_claim(99, &slot);
+    int listener = vb_direct_slot_claim(99, &slot);
 
     CHECK(listener >= 0);
     CHECK_EQ(fcntl(listener, F_SETFL, 0), 0);

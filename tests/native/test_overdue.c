@@ -25,7 +25,7 @@ static uint64_t now(void)
 {
     const struct vb_adapter *adapter = loop.direct->adapter;
 
-    return adapter->port->now(adapter);
+    return adapter->calls->now(adapter);
 }
 
 static void a_request_that_waits_since_a_moment_to_come(void)

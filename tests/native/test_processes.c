@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/connection.h"
 #include "loopback.h"
 #include "memory/heap.h"
-#include "port/direct/connection.h"
 
 enum { BYTES = 3 << 20, DEPTH = 64 };
 
@@ -64,10 +64,10 @@ static void open_side(struct side *side, struct setting setting)
     struct vb_host_config config = {.copies = setting.force, .direct_only = true};
 
     memset(side, 0, sizeof(*side));
-    CHECK_EQ(vb_heap_create(1 << 28, &side->heap), 0);
+    CHECK_EQ(vb_memory_heap_create(1 << 28, &side->heap), 0);
     config.heap = side->heap;
     CHECK_EQ(vb_host_open(&config, &side->host), 0);
-    side->memory = setting.in_heap ? vb_heap_alloc(side->heap, BYTES, 64)
+    side->memory = setting.in_heap ? vb_memory_heap_alloc(side->heap, BYTES, 64)
                                    : mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(side->memory && side->memory != MAP_FAILED);

@@ -57,7 +57,7 @@ def test_program(tmp_path: Path, name: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", BY_PACKETS)
 def test_program_by_packets(tmp_path: Path, name: str) -> None:
-    run(tmp_path, name, {"VERBENA_PORT": "roce"})
+    run(tmp_path, name, {"VERBENA_CARRIER": "roce"})
 
 
 @pytest.mark.timeout(600)
@@ -66,7 +66,7 @@ def test_program_by_packets(tmp_path: Path, name: str) -> None:
 def test_program_watched(tmp_path: Path, name: str, port: str) -> None:
     lib = native_build("verbena_paths") / "lib"
     preload = [*sanitizer_preload(), lib / "libverbena_paths.so", lib / "libibverbs.so.1"]
-    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_PORT": port})
+    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_CARRIER": port})
 
 
 @pytest.mark.timeout(600)
@@ -78,7 +78,7 @@ def test_core_watched(tmp_path: Path, name: str) -> None:
 def run(tmp_path: Path, name: str, settings: dict[str, str]) -> None:
     build = native_build(name.replace("/", "_"))
     # Who shares port 4791 forwards for others, as late as it is itself.
-    prefix = own_network() if "VERBENA_PORT" in settings or "roce" in name else []
+    prefix = own_network() if "VERBENA_CARRIER" in settings or "roce" in name else []
     environment = plain_environment()
     environment["ASAN_OPTIONS"] = "detect_leaks=1:abort_on_error=1"
     # For the program alone: Debian's `ip`, which makes the network, leaks.

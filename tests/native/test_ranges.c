@@ -27,11 +27,11 @@ static void change(struct bench *bench)
     struct vb_range *range = &bench->range[i];
 
     if (bench->present[i]) {
-        vb_ranges_remove(&bench->root, range);
+        vb_memory_ranges_remove(&bench->root, range);
     } else {
         range->low = below(bench, SPACE);
         range->high = range->low + 1 + below(bench, LONGEST);
-        vb_ranges_add(&bench->root, range);
+        vb_memory_ranges_add(&bench->root, range);
     }
     bench->present[i] = !bench->present[i];
 }
@@ -53,7 +53,7 @@ static void search(struct bench *bench)
     uintptr_t low = below(bench, SPACE), high = low + 1 + below(bench, LONGEST);
     struct found found = {.bench = bench};
 
-    vb_ranges_visit(bench->root, low, high, count, &found);
+    vb_memory_ranges_visit(bench->root, low, high, count, &found);
     for (size_t i = 0; i < RANGES; ++i) {
         const struct vb_range *range = &bench->range[i];
 
@@ -71,7 +71,7 @@ static void what_overlaps_is_found_once(void)
     }
     for (size_t i = 0; i < RANGES; ++i)
         if (bench.present[i])
-            vb_ranges_remove(&bench.root, &bench.range[i]);
+            vb_memory_ranges_remove(&bench.root, &bench.range[i]);
     CHECK(!bench.root);
 }
 

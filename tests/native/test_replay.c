@@ -329,12 +329,12 @@ static const struct sent *next_sent(uint32_t *at, int connection, bool request)
 /* The last acknowledgement again, because that told of no credits and now there is one. */
 static bool is_credit_update(const struct sent *earlier, const struct sent *sent)
 {
-    struct vb_aeth before = vb_aeth_read(earlier->bytes + VB_BTH);
-    struct vb_aeth after = vb_aeth_read(sent->bytes + VB_BTH);
+    struct vb_aeth before = vb_wire_aeth_read(earlier->bytes + VB_BTH);
+    struct vb_aeth after = vb_wire_aeth_read(sent->bytes + VB_BTH);
 
     return (earlier->flags & VB_OPCODE_AETH) &&
            sent->bytes[0] == (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) &&
-           vb_bth_read(earlier->bytes).psn == vb_bth_read(sent->bytes).psn &&
+           vb_wire_bth_read(earlier->bytes).psn == vb_wire_bth_read(sent->bytes).psn &&
            before.msn == after.msn && before.value == 0 && after.value == 1;
 }
 

@@ -15,17 +15,17 @@ static int index_of(const char *address)
     uint8_t gid[16];
 
     network_gid(address, gid);
-    return vb_addresses_find(table, gid);
+    return vb_port_addresses_find(table, gid);
 }
 
 /* All that happens until these have come, and for a short while after that. */
 static unsigned changes_with(unsigned wanted)
 {
-    struct pollfd news = {.fd = vb_addresses_fd(table), .events = POLLIN};
+    struct pollfd news = {.fd = vb_port_addresses_fd(table), .events = POLLIN};
     unsigned all = 0;
 
     while (poll(&news, 1, wanted & ~all ? 10000 : 50) == 1)
-        all |= vb_addresses_update(table);
+        all |= vb_port_addresses_update(table);
     return all;
 }
 
@@ -38,15 +38,15 @@ static void expect_same_as_at_open(void)
 {
     static struct vb_gid fresh[VB_GID_MAX];
     struct vb_gid gid;
-    int count = vb_gid_table(NULL, fresh, VB_GID_MAX);
+    int count = vb_port_gid_table(NULL, fresh, VB_GID_MAX);
 
-    CHECK_EQ(vb_addresses_count(table), count);
+    CHECK_EQ(vb_port_addresses_count(table), count);
     for (int i = 0; i < count; ++i) {
-        CHECK(vb_addresses_get(table, i, &gid));
+        CHECK(vb_port_addresses_get(table, i, &gid));
         CHECK(memcmp(&gid, &fresh[i], sizeof(gid)) == 0);
     }
-    CHECK(!vb_addresses_get(table, count, &gid));
-    CHECK(!vb_addresses_get(table, -1, &gid));
+    CHECK(!vb_port_addresses_get(table, count, &gid));
+    CHECK(!vb_port_addresses_get(table, -1, &gid));
 }
 
 static void test_begins_like_the_host(void)
@@ -54,7 +54,7 @@ static void test_begins_like_the_host(void)
     expect_same_as_at_open();
     CHECK_EQ(index_of("127.0.0.1"), 2);
     CHECK_EQ(index_of("10.2.0.1"), -1);
-    CHECK(vb_addresses_active(table));
+    CHECK(vb_port_addresses_active(table));
 }
 
 static void test_indices_stay(void)
@@ -78,13 +78,13 @@ static void test_indices_stay(void)
     CHECK_EQ(index_of("10.2.0.1"), first);
     CHECK_EQ(index_of("10.2.0.2"), -1);
     CHECK_EQ(index_of("fd02::1"), third);
-    CHECK(!vb_addresses_get(table, second, &gid));
+    CHECK(!vb_port_addresses_get(table, second, &gid));
 
     /* The next one gets the free index. */
     CHECK(network_run("ip addr add 10.2.0.3/24 dev va"));
     CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
     CHECK_EQ(index_of("10.2.0.3"), second);
-    CHECK(vb_addresses_get(table, second, &gid));
+    CHECK(vb_port_addresses_get(table, second, &gid));
     CHECK(strcmp(gid.ndev, "va") == 0 && gid.type == VB_GID_ROCE_V2);
 }
 
@@ -94,7 +94,7 @@ static void expect_first(const char *address)
     uint8_t gid[16];
 
     network_gid(address, gid);
-    CHECK(vb_addresses_get(table, 0, &first));
+    CHECK(vb_port_addresses_get(table, 0, &first));
     CHECK(memcmp(first.raw, gid, sizeof(gid)) == 0 && first.type == VB_GID_ROCE_V2);
 }
 
@@ -130,17 +130,17 @@ static void test_port_state(void)
 {
     int loopback = index_of("127.0.0.1");
 
-    CHECK(vb_addresses_active(table));
+    CHECK(vb_port_addresses_active(table));
     CHECK(network_run("ip link set vb down"));
     CHECK(changes_with(VB_PORT_WENT_DOWN) & VB_PORT_WENT_DOWN);
-    CHECK(!vb_addresses_active(table));
+    CHECK(!vb_port_addresses_active(table));
     CHECK(network_run("ip link set vb up"));
     CHECK(changes_with(VB_PORT_CAME_UP) & VB_PORT_CAME_UP);
-    CHECK(vb_addresses_active(table));
+    CHECK(vb_port_addresses_active(table));
     /* Without the interface, loopback is the port. */
     CHECK(network_run("ip link del va"));
     CHECK(changes_with(VB_GIDS_CHANGED) & VB_GIDS_CHANGED);
-    CHECK(vb_addresses_active(table));
+    CHECK(vb_port_addresses_active(table));
     CHECK_EQ(index_of("10.2.0.1"), -1);
     CHECK(loopback >= 2);
     CHECK_EQ(index_of("127.0.0.1"), loopback);
@@ -161,17 +161,17 @@ static void test_mtu(void)
 {
     int index = index_of("10.2.0.1");
 
-    CHECK_EQ(vb_addresses_mtu(table, index), 1024);
+    CHECK_EQ(vb_port_addresses_mtu(table, index), 1024);
     CHECK(network_run("ip link set va mtu 4200"));
     CHECK_EQ(changes(), 0);
-    CHECK_EQ(vb_addresses_mtu(table, index), 4096);
+    CHECK_EQ(vb_port_addresses_mtu(table, index), 4096);
     CHECK(network_run("ip link set va mtu 576"));
     changes(); /* so little that Linux takes away IPv6 */
-    CHECK_EQ(vb_addresses_mtu(table, index), 256);
+    CHECK_EQ(vb_port_addresses_mtu(table, index), 256);
     CHECK(network_run("ip link set va mtu 1500"));
     changes();
-    CHECK_EQ(vb_addresses_mtu(table, index_of("127.0.0.1")), 4096);
-    CHECK_EQ(vb_addresses_mtu(table, 200), 0);
+    CHECK_EQ(vb_port_addresses_mtu(table, index_of("127.0.0.1")), 4096);
+    CHECK_EQ(vb_port_addresses_mtu(table, 200), 0);
 }
 
 /* A device that stands for one interface. */
@@ -180,28 +180,28 @@ static void test_one_interface(void)
     struct vb_addresses *one;
     uint8_t gid[16];
 
-    CHECK_EQ(vb_addresses_open("va", &one), 0);
+    CHECK_EQ(vb_port_addresses_open("va", &one), 0);
     network_gid("10.2.0.1", gid);
-    CHECK(vb_addresses_find(one, gid) >= 2);
+    CHECK(vb_port_addresses_find(one, gid) >= 2);
     network_gid("127.0.0.1", gid);
-    CHECK_EQ(vb_addresses_find(one, gid), -1);
-    CHECK_EQ(vb_addresses_port_mtu(one), 1024);
+    CHECK_EQ(vb_port_addresses_find(one, gid), -1);
+    CHECK_EQ(vb_port_addresses_port_mtu(one), 1024);
     CHECK(network_run("ip link set vb down"));
-    vb_addresses_close(one);
+    vb_port_addresses_close(one);
     /* The kernel looks at va's carrier in a thread of its own, after the command has ended. */
     CHECK(changes_with(VB_PORT_WENT_DOWN) & VB_PORT_WENT_DOWN);
-    CHECK_EQ(vb_addresses_open("va", &one), 0);
-    CHECK(!vb_addresses_active(one));
+    CHECK_EQ(vb_port_addresses_open("va", &one), 0);
+    CHECK(!vb_port_addresses_active(one));
     CHECK(network_run("ip link set vb up"));
     CHECK(changes_with(VB_PORT_CAME_UP) & VB_PORT_CAME_UP);
-    vb_addresses_close(one);
-    CHECK_EQ(vb_addresses_open("lo", &one), 0);
-    CHECK(vb_addresses_find(one, gid) >= 2);
-    CHECK_EQ(vb_addresses_port_mtu(one), 4096);
-    vb_addresses_close(one);
-    CHECK_EQ(vb_addresses_open("none", &one), 0);
-    CHECK_EQ(vb_addresses_count(one), 2);
-    vb_addresses_close(one);
+    vb_port_addresses_close(one);
+    CHECK_EQ(vb_port_addresses_open("lo", &one), 0);
+    CHECK(vb_port_addresses_find(one, gid) >= 2);
+    CHECK_EQ(vb_port_addresses_port_mtu(one), 4096);
+    vb_port_addresses_close(one);
+    CHECK_EQ(vb_port_addresses_open("none", &one), 0);
+    CHECK_EQ(vb_port_addresses_count(one), 2);
+    vb_port_addresses_close(one);
     changes();
 }
 
@@ -211,7 +211,7 @@ static int route(const char *from, const char *to, uint16_t *mtu)
 
     network_gid(from, source);
     network_gid(to, destination);
-    return vb_route(source, destination, 0, mtu);
+    return vb_port_route(source, destination, 0, mtu);
 }
 
 static void test_routes(void)
@@ -239,8 +239,8 @@ int main(void)
 {
     network_enter();
     make_veth();
-    CHECK_EQ(vb_addresses_open(NULL, &table), 0);
-    CHECK(vb_addresses_fd(table) >= 0);
+    CHECK_EQ(vb_port_addresses_open(NULL, &table), 0);
+    CHECK(vb_port_addresses_fd(table) >= 0);
     RUN(test_begins_like_the_host);
     RUN(test_indices_stay);
     RUN(test_no_change);
@@ -249,6 +249,6 @@ int main(void)
     RUN(test_one_interface);
     RUN(test_first_index);
     RUN(test_port_state);
-    vb_addresses_close(table);
+    vb_port_addresses_close(table);
     return 0;
 }

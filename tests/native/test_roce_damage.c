@@ -14,7 +14,7 @@
 #include "check.h"
 #include "flow.h"
 #include "network.h"
-#include "port/roce/udp.h"
+#include "roce/udp.h"
 #include "wire/opcode.h"
 
 enum { QP = 0x123456, PORT = 40001, PATIENCE_MS = 10000, LONGEST = VB_HEADERS_MAX + 4096 };
@@ -33,7 +33,7 @@ static void open_port(void)
 {
     struct vb_udp_config config = {.clock = read_clock};
 
-    CHECK_EQ(vb_udp_open(&config, &udp), 0);
+    CHECK_EQ(vb_roce_udp_open(&config, &udp), 0);
 }
 
 /* ---- a sender whose packets are made here ---- */
@@ -90,14 +90,14 @@ static void make(const struct sender *sender, uint8_t *bytes, uint8_t opcode, ui
                  uint32_t length, uint16_t id)
 {
     struct vb_bth bth = {.opcode = opcode, .pkey = 0xffff, .dest_qp = QP, .psn = psn};
-    uint32_t start = vb_icrc_start_udp(&sender->flow, length);
+    uint32_t start = vb_wire_icrc_start_udp(&sender->flow, length);
 
     for (uint32_t i = VB_BTH; i < length; ++i)
         bytes[i] = (uint8_t)(i * 2654435761u >> 20);
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     if (!sender->ipv6)
-        start = vb_icrc_with(start, (struct vb_icrc_unseen){id, true});
-    vb_icrc_write(bytes + length, vb_icrc_transport(start, bytes, length));
+        start = vb_wire_icrc_with(start, (struct vb_icrc_unseen){id, true});
+    vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(start, bytes, length));
 }
 
 static uint32_t delivered(const struct sender *sender, uint8_t opcode, uint32_t psn,
@@ -155,7 +155,7 @@ static void test_one_bit_of_ours(void)
             CHECK_EQ(known ? delivered(&sender, 4, 1, VB_BTH + 8, 0) : 0, known);
             flip_each_bit(&sender, packets[i].opcode, packets[i].length, 0);
             CHECK_EQ(delivered(&sender, packets[i].opcode, 7, packets[i].length, 0), 1);
-            vb_udp_close(udp);
+            vb_roce_udp_close(udp);
             close(sender.fd);
         }
 }
@@ -169,7 +169,7 @@ static void test_one_bit_over_ipv6(void)
         CHECK_EQ(delivered(&sender, packets[i].opcode, 7, packets[i].length, 0), 1);
         flip_each_bit(&sender, packets[i].opcode, packets[i].length, 0);
     }
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
     close(sender.fd);
 }
 
@@ -185,7 +185,7 @@ static void test_one_bit_of_one_that_counts(void)
         CHECK_EQ(delivered(&sender, 4, 2, VB_BTH + 8, 50558), 2);
         flip_each_bit(&sender, packets[i].opcode, packets[i].length, 50559);
         CHECK_EQ(delivered(&sender, packets[i].opcode, 7, packets[i].length, 50560), 1);
-        vb_udp_close(udp);
+        vb_roce_udp_close(udp);
         close(sender.fd);
     }
 }
@@ -208,8 +208,8 @@ static void test_one_that_counts(void)
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 0); /* to other processes */
     CHECK_EQ(delivered(&sender, 4, 1002, VB_BTH + 8, id += 3000), 1); /* the same again */
     CHECK_EQ(delivered(&sender, 4, 1003, VB_BTH + 8, ++id), 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
+    vb_roce_udp_close(udp);
     close(sender.fd);
 }
 
@@ -226,18 +226,18 @@ static void test_one_that_is_confirmed(void)
         throw(&sender, bytes, VB_BTH + 8 + VB_ICRC);
     }
     for (uint32_t psn = 1; psn <= 3; ++psn) {
-        while (!vb_udp_next(udp, &arrival))
-            CHECK(vb_udp_receive(udp));
-        CHECK_EQ(vb_bth_read(arrival.bytes).psn, psn);
+        while (!vb_roce_udp_next(udp, &arrival))
+            CHECK(vb_roce_udp_receive(udp));
+        CHECK_EQ(vb_wire_bth_read(arrival.bytes).psn, psn);
         CHECK_EQ(arrival.length, VB_BTH + 8);
         CHECK(!arrival.doubted);
-        CHECK_EQ(vb_udp_last(udp).ip_id, 300 + psn);
+        CHECK_EQ(vb_roce_udp_last(udp).ip_id, 300 + psn);
     }
     CHECK_EQ(flow_count(udp), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_RECEIVED), 3);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    CHECK_EQ(vb_udp_deadline(udp), UINT64_MAX);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_RECEIVED), 3);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_roce_udp_deadline(udp), UINT64_MAX);
+    vb_roce_udp_close(udp);
     close(sender.fd);
 }
 
@@ -248,21 +248,21 @@ static void test_one_that_is_not_confirmed(void)
 
     open_port();
     CHECK_EQ(delivered(&sender, 4, 1, VB_BTH + 8, 300), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    CHECK_EQ(vb_udp_deadline(udp), time_now + 2000000);
-    vb_udp_expire(udp, time_now + 1999999);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    vb_udp_expire(udp, time_now + 2000000);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
-    CHECK_EQ(vb_udp_deadline(udp), UINT64_MAX);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_roce_udp_deadline(udp), time_now + 2000000);
+    vb_roce_udp_expire(udp, time_now + 1999999);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    vb_roce_udp_expire(udp, time_now + 2000000);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
+    CHECK_EQ(vb_roce_udp_deadline(udp), UINT64_MAX);
     CHECK_EQ(delivered(&sender, 4, 2, VB_BTH + 8, 301), 1); /* it speaks for this one still */
     CHECK_EQ(delivered(&sender, 4, 3, VB_BTH + 8, 9000), 0);
     CHECK_EQ(delivered(&sender, 4, 4, VB_BTH + 8, 302), 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 2);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 2);
     for (uint16_t id = 1000; id < 1200; ++id) /* more than there is room for */
         CHECK_EQ(delivered(&sender, 4, id, VB_BTH + 8, (uint16_t)(id * 7)), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 2 + 199);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 2 + 199);
+    vb_roce_udp_close(udp);
     close(sender.fd);
 }
 
@@ -277,7 +277,7 @@ static void test_datagrams_of_one_that_counts(void)
         CHECK_EQ(delivered(&sender, opcode, id, VB_BTH + VB_DETH + 8, id), 1);
     time_now += 60000000000;
     CHECK_EQ(delivered(&sender, opcode, 1, VB_BTH + VB_DETH + 8, 40000), 1);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
     close(sender.fd);
 }
 
@@ -302,11 +302,12 @@ static uint16_t place_on_the_wire(int tap)
         socklen_t size = sizeof(from);
 
         CHECK(recvfrom(tap, frame, sizeof(frame), 0, (struct sockaddr *)&from, &size) > 0);
-        if (from.sll_pkttype == PACKET_OUTGOING || vb_get16(ip + IPV4_HEADER + 2) != VB_ROCE_PORT)
+        if (from.sll_pkttype == PACKET_OUTGOING ||
+            vb_wire_get16(ip + IPV4_HEADER + 2) != VB_ROCE_PORT)
             continue;
-        CHECK_EQ(vb_get16(ip + 6), 0x4000);
-        CHECK_EQ(at[VB_BTH_PLACE_AT] & VB_BTH_PLACE, vb_get16(ip + 4));
-        return vb_get16(ip + 4);
+        CHECK_EQ(vb_wire_get16(ip + 6), 0x4000);
+        CHECK_EQ(at[VB_BTH_PLACE_AT] & VB_BTH_PLACE, vb_wire_get16(ip + 4));
+        return vb_wire_get16(ip + 4);
     }
 }
 
@@ -317,7 +318,7 @@ static void stage_batch(uint32_t count)
 
     network_gid("10.1.0.1", path.sgid);
     network_gid("10.1.0.1", path.dgid);
-    path.source_port = vb_udp_source_port(udp, 0xc0de);
+    path.source_port = vb_roce_udp_source_port(udp, 0xc0de);
     for (uint32_t i = 0; i < count; ++i) {
         struct vb_packet packet = {.path = &path,
                                    .header_length = VB_BTH,
@@ -326,10 +327,10 @@ static void stage_batch(uint32_t count)
                                    .piece = {{payload, sizeof(payload)}}};
         struct vb_bth bth = {.opcode = 7, .pkey = 0xffff, .dest_qp = QP, .psn = i, .becn = i % 2};
 
-        vb_bth_write(packet.header, &bth);
-        CHECK_EQ(vb_udp_stage(udp, &packet).ip_id, i);
+        vb_wire_bth_write(packet.header, &bth);
+        CHECK_EQ(vb_roce_udp_stage(udp, &packet).ip_id, i);
     }
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
 }
 
 /* Where neither an adapter nor GRO puts the pieces together, each stands for itself. */
@@ -346,18 +347,18 @@ static void test_a_batch_is_cut(void)
     stage_batch(COUNT);
     for (uint32_t i = 0; i < COUNT; ++i)
         CHECK_EQ(place_on_the_wire(tap), i);
-    readable = (struct pollfd){.fd = vb_udp_fd(udp), .events = POLLIN};
+    readable = (struct pollfd){.fd = vb_roce_udp_fd(udp), .events = POLLIN};
     for (uint32_t psn = 0; psn < COUNT; ++psn) {
-        while (!vb_udp_next(udp, &arrival)) {
+        while (!vb_roce_udp_next(udp, &arrival)) {
             CHECK_EQ(poll(&readable, 1, PATIENCE_MS), 1);
-            vb_udp_receive(udp);
+            vb_roce_udp_receive(udp);
         }
-        CHECK_EQ(vb_bth_read(arrival.bytes).psn, psn);
+        CHECK_EQ(vb_wire_bth_read(arrival.bytes).psn, psn);
     }
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_SPLIT), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SPLIT), 0);
     close(tap);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
     CHECK(network_run("ip link set lo gso_max_segs 65535"));
 }
 

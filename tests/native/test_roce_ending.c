@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/slot.h"
 #include "flow.h"
+#include "host/host.h"
 #include "network.h"
-#include "port/direct/slot.h"
-#include "port/host/host.h"
-#include "port/roce/program.h"
-#include "port/roce/state.h"
+#include "roce/program.h"
+#include "roce/state.h"
 #include "station.h"
 
 enum { MOST = 100, BYTES = 64 };
@@ -249,7 +249,7 @@ static void open_ledger(void)
 
 static void note(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
-    uint32_t psn = vb_bth_read(arrival->bytes).psn % PSNS;
+    uint32_t psn = vb_wire_bth_read(arrival->bytes).psn % PSNS;
 
     (void)argument, (void)now;
     CHECK_EQ(ledger->seen[psn]++, 0);
@@ -258,20 +258,20 @@ static void note(void *argument, const struct vb_arrival *arrival, uint64_t now)
 
 static void open_reader(struct reader *reader)
 {
-    struct vb_udp_config udp = {.prepare = vb_steer_prepare};
+    struct vb_udp_config udp = {.prepare = vb_roce_steer_prepare};
     struct vb_steer_config config = {.deliver = note};
 
-    CHECK_EQ(vb_udp_open(&udp, &reader->udp), 0);
-    config.group = vb_udp_fd(reader->udp);
+    CHECK_EQ(vb_roce_udp_open(&udp, &reader->udp), 0);
+    config.group = vb_roce_udp_fd(reader->udp);
     CHECK_EQ(getrandom(&config.instance, sizeof(config.instance), 0), sizeof(config.instance));
-    CHECK_EQ(vb_steer_open(&config, &reader->steer), 0);
-    CHECK(vb_slot_claim(0, &ledger->slot) >= 0); /* no other process takes it */
-    CHECK_EQ(vb_steer_add_slot(reader->steer, ledger->slot, vb_roce_now()), 0);
+    CHECK_EQ(vb_roce_steer_open(&config, &reader->steer), 0);
+    CHECK(vb_direct_slot_claim(0, &ledger->slot) >= 0); /* no other process takes it */
+    CHECK_EQ(vb_roce_steer_add_slot(reader->steer, ledger->slot, vb_roce_now()), 0);
 }
 
 static bool is_question(const struct vb_arrival *arrival)
 {
-    return vb_bth_read(arrival->bytes).dest_qp < 1 << VB_SLOT_BITS;
+    return vb_wire_bth_read(arrival->bytes).dest_qp < 1 << VB_SLOT_BITS;
 }
 
 /* It is too busy to say who it is: others have its packets, and forward them. */
@@ -284,15 +284,16 @@ static void be_reader(void)
     open_reader(&reader);
     atomic_store(&ledger->opens, true);
     while (!atomic_load(&ledger->ends)) {
-        struct pollfd fds[] = {{vb_udp_fd(reader.udp), POLLIN, 0},
-                               {vb_steer_fd(reader.steer), POLLIN, 0}};
+        struct pollfd fds[] = {{vb_roce_udp_fd(reader.udp), POLLIN, 0},
+                               {vb_roce_steer_fd(reader.steer), POLLIN, 0}};
 
         CHECK(poll(fds, 2, 1) >= 0);
-        while (vb_udp_receive(reader.udp))
-            while (vb_udp_next(reader.udp, &arrival))
-                if (!is_question(&arrival) && vb_steer_takes(reader.steer, &arrival, vb_roce_now()))
+        while (vb_roce_udp_receive(reader.udp))
+            while (vb_roce_udp_next(reader.udp, &arrival))
+                if (!is_question(&arrival) &&
+                    vb_roce_steer_takes(reader.steer, &arrival, vb_roce_now()))
                     note(NULL, &arrival, 0);
-        vb_steer_serve(reader.steer, vb_roce_now());
+        vb_roce_steer_serve(reader.steer, vb_roce_now());
     }
     _exit(0);
 }
@@ -370,10 +371,10 @@ static void end_stream(struct streaming *streaming)
 
 static struct vb_udp *open_udp(void)
 {
-    struct vb_udp_config config = {.prepare = vb_steer_prepare};
+    struct vb_udp_config config = {.prepare = vb_roce_steer_prepare};
     struct vb_udp *udp;
 
-    CHECK_EQ(vb_udp_open(&config, &udp), 0);
+    CHECK_EQ(vb_roce_udp_open(&config, &udp), 0);
     return udp;
 }
 
@@ -391,18 +392,18 @@ static void test_a_socket_that_leaves_the_port(void)
 {
     struct vb_udp *first = open_udp(), *second = open_udp();
     struct sock_filter program[VB_PROGRAM_MAX];
-    unsigned length = vb_program_make(NULL, 0, 0, program);
+    unsigned length = vb_roce_program_make(NULL, 0, 0, program);
 
     open_ledger();
     ledger->slot = 1;
-    CHECK_EQ(vb_program_attach(vb_udp_fd(first), program, length), 0);
+    CHECK_EQ(vb_roce_program_attach(vb_roce_udp_fd(first), program, length), 0);
     send_number(10);
-    CHECK_EQ(vb_udp_leave_port(first), 0);
+    CHECK_EQ(vb_roce_udp_leave_port(first), 0);
     send_number(20);
     CHECK_EQ(flow_count(first), 10);
     CHECK_EQ(flow_count(second), 20);
-    vb_udp_close(first);
-    vb_udp_close(second);
+    vb_roce_udp_close(first);
+    vb_roce_udp_close(second);
     munmap(ledger, sizeof(*ledger));
 }
 
@@ -425,7 +426,7 @@ static void make_the_program(void)
     for (int i = 0; i < 500 && !rebuilds; ++i) {
         usleep(10000);
         vb_roce_enter(host->roce);
-        rebuilds = vb_steer_counter(host->roce->steer, VB_STEER_REBUILDS);
+        rebuilds = vb_roce_steer_counter(host->roce->steer, VB_STEER_REBUILDS);
         vb_roce_leave(host->roce);
     }
     CHECK(rebuilds > 0);

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "port/wrap/wrap.h"
 #include "rules.h"
 #include "station.h"
+#include "wrap/wrap.h"
 
 #define FILE_NAME "faults.pcapng"
 
@@ -17,7 +17,8 @@ static struct station_card cards[2];
 
 static void open_pair(const char *rules, const char *file)
 {
-    struct vb_capture_config capture = {.path = file, .epoch = vb_capture_epoch_of_monotonic()};
+    struct vb_capture_config capture = {.path = file,
+                                        .epoch = vb_wrap_capture_epoch_of_monotonic()};
     struct vb_host_config config = {
         .packets_only = true,
         .roce = {.fault = rules_records(rules), .capture = file ? &capture : NULL}};
@@ -82,7 +83,7 @@ static void test_faults(void)
     carry_out("delay 20us dir=in");
     carry_out("corrupt 2%; truncate 2%");
     carry_out("corrupt 2% dir=in");
-    /* Where a flipped bit looks like another IPv4 identification (port/roce/ids.h). */
+    /* Where a flipped bit looks like another IPv4 identification (roce/ids.h). */
     carry_out("corrupt 10% at=173; corrupt 10% at=1834");
     carry_out("drop opcode=ack every=3; drop opcode=read-response every=50");
 }
@@ -95,7 +96,7 @@ static void test_captured(void)
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, LENGTH, &cards[1]);
     CHECK_EQ(station_wait(here.cq, 20).status, IBV_WC_SUCCESS);
     expect_arrival();
-    CHECK_EQ(vb_capture_lost(vb_roce_wrap(here.host->roce)->capture), 0);
+    CHECK_EQ(vb_wrap_capture_lost(vb_roce_wrap(here.host->roce)->capture), 0);
     station_close(&here);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets between the processes of one host (port/roce/forward.h): an owner that is slow, new, or
+ * Packets between the processes of one host (roce/forward.h): an owner that is slow, new, or
  * one of many gets every packet, in its order. Both ends are in this process, and time is a number.
  */
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "port/roce/forward.h"
+#include "roce/forward.h"
 #include "wire/headers.h"
 
 enum {
@@ -36,7 +36,7 @@ static struct owner owner;
 static void note(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
     struct owner *at = argument;
-    struct vb_bth bth = vb_bth_read(arrival->bytes);
+    struct vb_bth bth = vb_wire_bth_read(arrival->bytes);
 
     (void)now;
     CHECK_EQ(bth.psn, at->next[bth.dest_qp >> VB_SLOT_BITS]++);
@@ -55,26 +55,26 @@ static struct vb_forward *open_sender(void)
 {
     struct vb_forward *sender;
 
-    CHECK_EQ(vb_forward_open(PORT, refuse, NULL, &sender), 0);
+    CHECK_EQ(vb_roce_forward_open(PORT, refuse, NULL, &sender), 0);
     return sender;
 }
 
 static void open_owner(void)
 {
     memset(&owner, 0, sizeof(owner));
-    CHECK_EQ(vb_forward_open(PORT, note, &owner, &owner.forward), 0);
+    CHECK_EQ(vb_roce_forward_open(PORT, note, &owner, &owner.forward), 0);
 }
 
 static void open_owner_of_slot(void)
 {
     open_owner();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT), 0);
 }
 
 static void close_both(struct vb_forward *sender)
 {
-    vb_forward_close(sender);
-    vb_forward_close(owner.forward);
+    vb_roce_forward_close(sender);
+    vb_roce_forward_close(owner.forward);
 }
 
 static int send_one(struct vb_forward *sender, uint32_t slot, uint32_t psn, uint64_t now)
@@ -84,17 +84,17 @@ static int send_one(struct vb_forward *sender, uint32_t slot, uint32_t psn, uint
     struct vb_arrival arrival = {
         .bytes = packet, .length = LARGE, .flow_label = 0x12345, .traffic_class = 0x28};
 
-    vb_bth_write(packet, &bth);
-    return vb_forward_send(sender, slot, &arrival, now);
+    vb_wire_bth_write(packet, &bth);
+    return vb_roce_forward_send(sender, slot, &arrival, now);
 }
 
 /* Both ends' turns until so many packets have come, from `now` on in steps of a millisecond. */
 static void serve_until(struct vb_forward *sender, uint32_t count, uint64_t now)
 {
     for (; owner.came < count && now < MOST; now += 1000000) {
-        vb_forward_serve(sender, now);
+        vb_roce_forward_serve(sender, now);
         for (int i = 0; i < 4; ++i)
-            vb_forward_serve(owner.forward, now);
+            vb_roce_forward_serve(owner.forward, now);
     }
     CHECK_EQ(owner.came, count);
 }
@@ -106,7 +106,8 @@ static void test_an_owner_that_is_busy(void)
     open_owner_of_slot();
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
-    CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX); /* it is woken by the owner, not by time */
+    CHECK_EQ(vb_roce_forward_deadline(sender),
+             UINT64_MAX); /* it is woken by the owner, not by time */
     serve_until(sender, MANY, 0);
     close_both(sender);
 }
@@ -118,8 +119,8 @@ static void test_an_owner_that_is_stopped(void)
     uint32_t taken = 0;
 
     open_owner();
-    CHECK_EQ(vb_forward_accept(stopped, SLOT), 0);
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT + 1), 0);
+    CHECK_EQ(vb_roce_forward_accept(stopped, SLOT), 0);
+    CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT + 1), 0);
     while (send_one(sender, SLOT, taken, 0) == 0 && taken < 10 * MANY)
         ++taken;
     CHECK(taken * LARGE >= KEPT);
@@ -128,10 +129,10 @@ static void test_an_owner_that_is_stopped(void)
     CHECK_EQ(send_one(sender, SLOT + 1, 0, 0), 0);
     serve_until(sender, 1, 0);
     /* It dies: what was kept for it has no reader, and its slot no owner. */
-    vb_forward_close(stopped);
+    vb_roce_forward_close(stopped);
     for (uint64_t now = 0; now < MOST / 4; now += 1000000)
-        vb_forward_serve(sender, now);
-    CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX);
+        vb_roce_forward_serve(sender, now);
+    CHECK_EQ(vb_roce_forward_deadline(sender), UINT64_MAX);
     CHECK_EQ(send_one(sender, SLOT, 0, MOST), -ENOENT);
     close_both(sender);
 }
@@ -143,7 +144,7 @@ static bool is_ready(struct vb_forward *forward)
 
     CHECK(epoll >= 0);
     event = (struct epoll_event){.events = EPOLLIN};
-    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, vb_forward_fd(forward), &event), 0);
+    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, vb_roce_forward_fd(forward), &event), 0);
     count = epoll_wait(epoll, &event, 1, 0);
     close(epoll);
     return count > 0;
@@ -159,7 +160,7 @@ static void test_sleep_beside_an_owner_that_is_busy(void)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     CHECK(!is_ready(sender));
     for (int i = 0; i < 200; ++i)
-        vb_forward_serve(owner.forward, 0);
+        vb_roce_forward_serve(owner.forward, 0);
     CHECK(is_ready(sender));
     serve_until(sender, MANY, 0);
     CHECK(!is_ready(sender));
@@ -175,16 +176,16 @@ static void test_push(void)
     open_owner_of_slot();
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
-    for (; vb_forward_push(sender, 0); ++turns) {
+    for (; vb_roce_forward_push(sender, 0); ++turns) {
         CHECK(turns < MANY);
-        vb_forward_serve(owner.forward, 0);
+        vb_roce_forward_serve(owner.forward, 0);
     }
     CHECK(turns > 0);
-    vb_forward_close(sender);
+    vb_roce_forward_close(sender);
     for (int i = 0; i < MANY && owner.came < MANY; ++i)
-        vb_forward_serve(owner.forward, 0);
+        vb_roce_forward_serve(owner.forward, 0);
     CHECK_EQ(owner.came, MANY);
-    vb_forward_close(owner.forward);
+    vb_roce_forward_close(owner.forward);
 }
 
 /* A slot that nobody had an instant ago. */
@@ -194,11 +195,11 @@ static void test_an_owner_that_has_just_come(void)
 
     open_owner();
     CHECK_EQ(send_one(sender, SLOT, 0, 0), -ENOENT);
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT), 0);
+    CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT), 0);
     CHECK_EQ(send_one(sender, SLOT, 0, 0), 0);
     serve_until(sender, 1, 0);
     /* Another process has the slot after it. */
-    vb_forward_close(owner.forward);
+    vb_roce_forward_close(owner.forward);
     CHECK_EQ(send_one(sender, SLOT, 0, 0), -ENOENT);
     open_owner_of_slot();
     CHECK_EQ(send_one(sender, SLOT, 0, 0), 0);
@@ -213,7 +214,7 @@ static void test_many_owners(void)
 
     open_owner();
     for (uint32_t i = 0; i < OWNERS; ++i)
-        CHECK_EQ(vb_forward_accept(owner.forward, SLOT + i), 0);
+        CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT + i), 0);
     for (uint32_t psn = 0; psn < 3; ++psn)
         for (uint32_t i = 0; i < OWNERS; ++i)
             CHECK_EQ(send_one(sender, SLOT + i, psn, 0), 0);
@@ -241,7 +242,7 @@ static void test_owners_in_turn(void)
     struct vb_forward *sender = open_sender();
 
     open_owner_of_slot();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT + 2048), 0);
+    CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT + 2048), 0);
     for (uint32_t psn = 0; psn < 1000; ++psn)
         for (uint32_t i = 0; i < 2; ++i)
             CHECK_EQ(send_one(sender, SLOT + i * 2048, psn, 0), 0);
@@ -263,15 +264,15 @@ static void test_many_that_forward(void)
     }
     for (; owner.came < WAYS && now < MOST; now += 1000000) {
         for (uint32_t i = 0; i < WAYS; ++i)
-            if (vb_forward_deadline(senders[i]) <= now)
-                vb_forward_serve(senders[i], now);
+            if (vb_roce_forward_deadline(senders[i]) <= now)
+                vb_roce_forward_serve(senders[i], now);
         owner.next[SLOT] = 0;
-        vb_forward_serve(owner.forward, now);
+        vb_roce_forward_serve(owner.forward, now);
     }
     CHECK_EQ(owner.came, WAYS);
     for (uint32_t i = 0; i < WAYS; ++i)
-        vb_forward_close(senders[i]);
-    vb_forward_close(owner.forward);
+        vb_roce_forward_close(senders[i]);
+    vb_roce_forward_close(owner.forward);
 }
 
 /* ---- without descriptors ---- */
@@ -302,14 +303,14 @@ static void test_a_sender_without_descriptors(void)
     struct vb_forward *sender = open_sender();
 
     open_owner_of_slot();
-    CHECK_EQ(vb_forward_accept(owner.forward, SLOT + 1), 0);
+    CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT + 1), 0);
     for (uint32_t psn = 0; psn < MANY; ++psn)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     leave_no_descriptors();
     for (uint32_t psn = 0; psn < 100; ++psn)
         CHECK_EQ(send_one(sender, SLOT + 1, psn, 0), 0);
-    vb_forward_serve(sender, 10000000);
-    CHECK(vb_forward_deadline(sender) < 100000000);
+    vb_roce_forward_serve(sender, 10000000);
+    CHECK(vb_roce_forward_deadline(sender) < 100000000);
     leave_descriptors();
     serve_until(sender, MANY + 100, 0);
     close_both(sender);
@@ -322,13 +323,13 @@ static void test_a_sender_with_one_descriptor(void)
 
     open_owner();
     for (uint32_t i = 0; i < 3; ++i)
-        CHECK_EQ(vb_forward_accept(owner.forward, SLOT + i), 0);
+        CHECK_EQ(vb_roce_forward_accept(owner.forward, SLOT + i), 0);
     CHECK_EQ(send_one(sender, SLOT, 0, 0), 0);
     leave_no_descriptors();
     for (uint32_t psn = 0; psn < 20; ++psn)
         for (uint32_t i = 0; i < 3; ++i)
             CHECK_EQ(send_one(sender, SLOT + i, psn + (i == 0), 0), 0);
-    CHECK_EQ(vb_forward_deadline(sender), UINT64_MAX); /* nothing is kept */
+    CHECK_EQ(vb_roce_forward_deadline(sender), UINT64_MAX); /* nothing is kept */
     leave_descriptors();
     serve_until(sender, 61, 0);
     close_both(sender);
@@ -344,7 +345,7 @@ static void test_an_owner_without_descriptors(void)
         CHECK_EQ(send_one(sender, SLOT, psn, 0), 0);
     leave_no_descriptors();
     for (int i = 0; i < 4; ++i)
-        vb_forward_serve(owner.forward, 0);
+        vb_roce_forward_serve(owner.forward, 0);
     CHECK_EQ(owner.came, 100);
     leave_descriptors();
     for (uint32_t psn = 100; psn < 200; ++psn)

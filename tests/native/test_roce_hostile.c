@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/slot.h"
 #include "network.h"
-#include "port/direct/slot.h"
-#include "port/roce/program.h"
+#include "roce/program.h"
 #include "station.h"
 #include "wire/opcode.h"
 
@@ -81,8 +81,9 @@ static void throw_packet(const struct source *source, uint8_t *bytes, uint32_t l
 
     memcpy(flow.source, source->gid, 16);
     memcpy(flow.target, source->to_gid, 16);
-    crc = vb_icrc_with(vb_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
-    vb_icrc_write(bytes + length, vb_icrc_transport(crc, bytes, length));
+    crc =
+        vb_wire_icrc_with(vb_wire_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
+    vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(crc, bytes, length));
     throw(source, bytes, length + VB_ICRC);
 }
 
@@ -109,8 +110,8 @@ static uint32_t make_write(uint8_t *bytes, struct vb_bth bth, const struct stati
     bth.dest_qp = bth.dest_qp ? bth.dest_qp : card->qp_num;
     bth.psn &= VB_PSN_MASK;
     memset(bytes, 0xdd, WRITE_BYTES);
-    vb_bth_write(bytes, &bth);
-    vb_reth_write(bytes + VB_BTH, &reth);
+    vb_wire_bth_write(bytes, &bth);
+    vb_wire_reth_write(bytes + VB_BTH, &reth);
     return WRITE_BYTES;
 }
 
@@ -195,7 +196,7 @@ static void throw_questions(const struct source *source, uint32_t index)
     static const uint32_t magic = 0x56425354;
     static const uint16_t version_and_kind[2][2] = {{1, 2}, {1, 1}};
 
-    vb_bth_write(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
     throw_packet(source, bytes, VB_BTH + 24);
     memcpy(bytes + VB_BTH, &magic, 4);
     memcpy(bytes + VB_BTH + 4, version_and_kind[index % 2], 4);

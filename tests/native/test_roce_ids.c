@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which identifications are believed of whom, counted out over all of them, and the algebra behind
- * the claim that one to three flipped bits never pass (port/roce/ids.h).
+ * the claim that one to three flipped bits never pass (roce/ids.h).
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "check.h"
-#include "port/roce/ids.h"
-#include "port/roce/start.h"
+#include "roce/ids.h"
+#include "roce/start.h"
 #include "wire/opcode.h"
 
 static const struct vb_ids_pair pair = {1, 2};
@@ -37,7 +37,7 @@ static struct vb_ids_doubt datagram(uint16_t id, uint32_t content, uint64_t now)
 /* What a doubt can change: its sender and its flow. */
 static void restore(const struct vb_ids *kept, const struct vb_ids_doubt *doubt)
 {
-    struct vb_ids_flow *flow = vb_ids_flow(&ids, doubt->pair, doubt->source_port);
+    struct vb_ids_flow *flow = vb_roce_ids_flow(&ids, doubt->pair, doubt->source_port);
 
     memcpy(ids.sender, kept->sender, sizeof(ids.sender));
     memcpy((char *)&ids + ((char *)flow - (char *)&ids),
@@ -49,12 +49,12 @@ static void restore(const struct vb_ids *kept, const struct vb_ids_doubt *doubt)
 /* A reader that keeps what is doubted for as long as it takes: how many packets it delivers now. */
 static unsigned delivered(const struct vb_ids_doubt *doubt)
 {
-    struct vb_ids_flow *flow = vb_ids_flow(&ids, doubt->pair, doubt->source_port);
-    enum vb_ids_verdict verdict = vb_ids_judge(&ids, flow, doubt);
+    struct vb_ids_flow *flow = vb_roce_ids_flow(&ids, doubt->pair, doubt->source_port);
+    enum vb_ids_verdict verdict = vb_roce_ids_judge(&ids, flow, doubt);
 
     if (verdict == VB_IDS_CONFIRMS) {
         flow->parked = 0;
-        CHECK_EQ(vb_ids_judge(&ids, flow, doubt), VB_IDS_RIGHT);
+        CHECK_EQ(vb_roce_ids_judge(&ids, flow, doubt), VB_IDS_RIGHT);
         return 2;
     }
     flow->parked = verdict == VB_IDS_DOUBTED;
@@ -77,7 +77,7 @@ static bool believes(uint16_t id, uint64_t now)
 
 static void note_placed(uint16_t id, uint64_t now)
 {
-    vb_ids_note_placed(&ids, pair, 0, id, now);
+    vb_roce_ids_note_placed(&ids, pair, 0, id, now);
 }
 
 static void note_some_placed(uint64_t now)
@@ -143,11 +143,11 @@ static void test_one_that_says_its_places(void)
 {
     ids = (struct vb_ids){0};
     note_placed(0, 5);
-    CHECK(vb_ids_is_noted(&ids, pair));
+    CHECK(vb_roce_ids_is_noted(&ids, pair));
     CHECK_EQ(count_believed(5), 0);
     for (int i = 0; i < 3; ++i) { /* damaged ones, which a counter could explain */
         CHECK(!believes((uint16_t)(300 + i), 6));
-        CHECK(!vb_ids_is_noted(&ids, pair));
+        CHECK(!vb_roce_ids_is_noted(&ids, pair));
     }
     note_placed(17, 7);
     CHECK_EQ(count_believed(8), 0);
@@ -251,8 +251,8 @@ static void test_a_run_that_begins_with_zero(void)
     ids = (struct vb_ids){0};
     for (uint16_t id = 65000; id < 65010; ++id)
         delivered_of(1, id, 0);
-    vb_ids_note_placed(&ids, pair, 2, 0, 0);
-    CHECK(!vb_ids_is_noted(&ids, pair));
+    vb_roce_ids_note_placed(&ids, pair, 2, 0, 0);
+    CHECK(!vb_roce_ids_is_noted(&ids, pair));
     CHECK_EQ(delivered_of(1, 65010, 0), 1);
 }
 
@@ -350,7 +350,7 @@ static void test_a_change_of_habit(void)
         ++dropped;
     CHECK_EQ(dropped, 3);
     note_some_placed(0);
-    CHECK(vb_ids_is_noted(&ids, pair));
+    CHECK(vb_roce_ids_is_noted(&ids, pair));
     CHECK_EQ(count_believed(0), 0);
 }
 
@@ -360,7 +360,7 @@ static void test_a_counter_passes_zero(void)
     believes(65534, 0);
     CHECK(believes(65535, 0));
     note_placed(0, 0);
-    CHECK(!vb_ids_is_noted(&ids, pair));
+    CHECK(!vb_roce_ids_is_noted(&ids, pair));
     CHECK(believes(1, 0));
 }
 
@@ -424,10 +424,10 @@ static void test_no_sum_of_three_powers_is_zero(void)
 static uint32_t difference(const struct vb_icrc_flow *flow, uint32_t length)
 {
     struct vb_start start = {0};
-    uint16_t id = vb_icrc_is_ipv4(flow) ? vb_ids_place(packet) : 0;
+    uint16_t id = vb_wire_icrc_is_ipv4(flow) ? vb_roce_ids_place(packet) : 0;
 
-    return vb_icrc_transport(vb_start_udp(&start, flow, id, length), packet, length) ^
-           vb_icrc_read(packet + length);
+    return vb_wire_icrc_transport(vb_roce_start_udp(&start, flow, id, length), packet, length) ^
+           vb_wire_icrc_read(packet + length);
 }
 
 /* The power of a bit of the packet: of the stream's last bit it is x^0, and of a place's bit that
@@ -445,7 +445,7 @@ static uint32_t power_of(uint32_t length, uint32_t byte, uint32_t bit, bool ipv4
 
 static void each_bit_is_a_power(const struct vb_icrc_flow *flow, uint8_t opcode, uint32_t length)
 {
-    bool ipv4 = vb_icrc_is_ipv4(flow);
+    bool ipv4 = vb_wire_icrc_is_ipv4(flow);
     uint32_t before;
 
     packet[0] = opcode;
@@ -494,7 +494,8 @@ static void test_no_identification_explains_a_flipped_bit(void)
             static uint8_t flipped[AT_MOST];
 
             flipped[byte] = (uint8_t)(1 << bit);
-            if (vb_icrc_explain(0, vb_crc32(0, flipped, AT_MOST), AT_MOST, &unseen) == 0) {
+            if (vb_wire_icrc_explain(0, vb_wire_crc32(0, flipped, AT_MOST), AT_MOST, &unseen) ==
+                0) {
                 CHECK(!unseen.dont_fragment);
                 CHECK(unseen.id > 1);
                 ++without;

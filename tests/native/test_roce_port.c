@@ -15,7 +15,7 @@
 #include "check.h"
 #include "hca/counters.h"
 #include "network.h"
-#include "port/roce/state.h"
+#include "roce/state.h"
 #include "station.h"
 
 static struct station here;
@@ -91,7 +91,7 @@ static void requests_are_carried_out(const char *address, enum ibv_mtu mtu)
     station_wait(here.cq, 5);
     station_wait(here.cq, 5);
     CHECK(has_arrived(8000));
-    CHECK_EQ(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_roce_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_BAD_ICRC), 0);
     station_close(&here);
 }
 
@@ -510,7 +510,7 @@ static unsigned mail(void)
     char line[256];
 
     CHECK(table);
-    CHECK_EQ(fstat(vb_udp_fd(here.host->roce->udp), &socket), 0);
+    CHECK_EQ(fstat(vb_roce_udp_fd(here.host->roce->udp), &socket), 0);
     while (fgets(line, sizeof(line), table))
         if (sscanf(line, "%*s %*s %*s %*s %*x:%x %*s %*s %*s %*s %lu", &waiting, &inode) == 2 &&
             inode == socket.st_ino)
@@ -596,7 +596,7 @@ static void test_slow_link(void)
     CHECK(vb_cq_has_entry_at(here.cq, last));
     for (int i = 0; i < WRITES; ++i)
         expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
-    CHECK(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_POSTPONED) > 0);
+    CHECK(vb_roce_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_POSTPONED) > 0);
     station_close(&here);
     CHECK(network_run("tc qdisc del dev va root"));
 }
@@ -618,7 +618,7 @@ static void test_ways(void)
     station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 5000, &cards[1]);
     expect(station_wait(here.cq, 5), IBV_WC_RDMA_WRITE);
     CHECK(has_arrived(5000));
-    CHECK_EQ(vb_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_SENT), 0);
+    CHECK_EQ(vb_roce_udp_counter(vb_roce_udp(here.host->roce), VB_UDP_SENT), 0);
     station_close(&here);
 }
 

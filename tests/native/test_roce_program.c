@@ -2,7 +2,7 @@
 /* The steering program, run by a small interpreter as the kernel would. */
 #include "check.h"
 #include "hca/layout.h"
-#include "port/roce/program.h"
+#include "roce/program.h"
 
 enum { OTHERS = 1234 };
 
@@ -55,7 +55,7 @@ static void steers(unsigned count)
 
     for (unsigned i = 0; i < count; ++i)
         entries[i] = (struct vb_steer_entry){(uint16_t)(1 + 3 * i), (uint16_t)(i * 7 % 1000)};
-    length = vb_program_make(entries, count, OTHERS, program);
+    length = vb_roce_program_make(entries, count, OTHERS, program);
     CHECK(length > 0 && length < 20 + 3 * count);
     for (uint32_t slot = 1; slot < VB_SLOTS; ++slot) {
         uint32_t index = run(length, 0xab000000u | slot << VB_SLOT_BITS | (slot * 37 & 0xfff));
@@ -78,7 +78,7 @@ static void test_probes(void)
     unsigned length;
 
     entries[0] = (struct vb_steer_entry){5, 3};
-    length = vb_program_make(entries, 1, OTHERS, program);
+    length = vb_roce_program_make(entries, 1, OTHERS, program);
     for (uint32_t i = 0; i < VB_PROBE_INDICES; ++i)
         CHECK_EQ(run(length, VB_PROBE_QPN + i), i);
     for (uint32_t qp = 0; qp < VB_PROBE_QPN; ++qp)
@@ -89,7 +89,7 @@ static void test_too_many(void)
 {
     for (unsigned i = 0; i < VB_SLOTS - 1; ++i)
         entries[i] = (struct vb_steer_entry){(uint16_t)(i + 1), 1};
-    CHECK_EQ(vb_program_make(entries, VB_SLOTS - 1, OTHERS, program), 0);
+    CHECK_EQ(vb_roce_program_make(entries, VB_SLOTS - 1, OTHERS, program), 0);
 }
 
 int main(void)

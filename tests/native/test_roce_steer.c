@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/message.h"
 #include "flow.h"
+#include "host/host.h"
 #include "network.h"
-#include "port/direct/message.h"
 #include "port/gid.h"
-#include "port/host/host.h"
-#include "port/roce/state.h"
-#include "port/roce/steer.h"
-#include "port/roce/udp.h"
+#include "roce/state.h"
+#include "roce/steer.h"
+#include "roce/udp.h"
 
 enum { MEMBERS = 4, FIRST_SLOT = 0x700, STRANGER_SLOT = 0xabc, PSNS = 1 << 16 };
 
@@ -65,12 +65,12 @@ struct inside {
 static void deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
     struct inside *in = argument;
-    struct vb_bth bth = vb_bth_read(arrival->bytes);
+    struct vb_bth bth = vb_wire_bth_read(arrival->bytes);
 
     (void)now;
     in->report.foreign += bth.dest_qp >> VB_SLOT_BITS != in->slot;
     in->report.repeated += in->seen[bth.psn % PSNS]++ != 0;
-    CHECK(vb_gid_is_ipv4(arrival->sgid) && arrival->sgid[12] == 127);
+    CHECK(vb_wire_gid_is_ipv4(arrival->sgid) && arrival->sgid[12] == 127);
     CHECK_EQ(arrival->traffic_class, 0x28);
     ++in->report.packets;
 }
@@ -81,9 +81,9 @@ static void receive(struct inside *in)
 
     if (in->in_hand)
         atomic_store(in->in_hand, true);
-    while (vb_udp_receive(in->udp))
-        while (vb_udp_next(in->udp, &arrival))
-            if (vb_steer_takes(in->steer, &arrival, now_ns()))
+    while (vb_roce_udp_receive(in->udp))
+        while (vb_roce_udp_next(in->udp, &arrival))
+            if (vb_roce_steer_takes(in->steer, &arrival, now_ns()))
                 deliver(in, &arrival, now_ns());
     if (in->in_hand)
         atomic_store(in->in_hand, false);
@@ -91,20 +91,20 @@ static void receive(struct inside *in)
 
 static void open_member(struct inside *in, bool with_program)
 {
-    struct vb_udp_config udp = {.prepare = with_program ? vb_steer_prepare : NULL};
+    struct vb_udp_config udp = {.prepare = with_program ? vb_roce_steer_prepare : NULL};
     struct vb_steer_config config = {
         .no_program = !with_program, .deliver = deliver, .argument = in};
 
-    CHECK_EQ(vb_udp_open(&udp, &in->udp), 0);
-    config.group = vb_udp_fd(in->udp);
+    CHECK_EQ(vb_roce_udp_open(&udp, &in->udp), 0);
+    config.group = vb_roce_udp_fd(in->udp);
     CHECK_EQ(getrandom(&config.instance, sizeof(config.instance), 0), sizeof(config.instance));
-    CHECK_EQ(vb_steer_open(&config, &in->steer), 0);
-    CHECK_EQ(vb_steer_add_slot(in->steer, in->slot, now_ns()), 0);
+    CHECK_EQ(vb_roce_steer_open(&config, &in->steer), 0);
+    CHECK_EQ(vb_roce_steer_add_slot(in->steer, in->slot, now_ns()), 0);
 }
 
 static int patience_ms(const struct inside *in)
 {
-    uint64_t deadline = vb_steer_deadline(in->steer), now = now_ns();
+    uint64_t deadline = vb_roce_steer_deadline(in->steer), now = now_ns();
 
     if (deadline == UINT64_MAX)
         return -1;
@@ -114,8 +114,8 @@ static int patience_ms(const struct inside *in)
 static void tell(struct inside *in, int socket)
 {
     for (int i = 0; i < VB_STEER_COUNTS; ++i)
-        in->report.counts[i] = vb_steer_counter(in->steer, i);
-    in->report.members = vb_steer_members(in->steer);
+        in->report.counts[i] = vb_roce_steer_counter(in->steer, i);
+    in->report.members = vb_roce_steer_members(in->steer);
     CHECK_EQ(write(socket, &in->report, sizeof(in->report)), sizeof(in->report));
 }
 
@@ -124,7 +124,7 @@ static void hand_over(int socket, int udp)
 {
     struct vb_message message = {0};
 
-    CHECK_EQ(vb_message_send(socket, &message, &udp, 1, true), 0);
+    CHECK_EQ(vb_direct_message_send(socket, &message, &udp, 1, true), 0);
 }
 
 static int take_over(int socket)
@@ -132,7 +132,7 @@ static int take_over(int socket)
     struct vb_message message;
     int fds[VB_MESSAGE_FDS];
 
-    CHECK_EQ(vb_message_receive(socket, &message, fds), 0);
+    CHECK_EQ(vb_direct_message_receive(socket, &message, fds), 0);
     CHECK(fds[0] >= 0 && fds[1] < 0);
     return fds[0];
 }
@@ -147,16 +147,16 @@ static void be_member(struct terms terms, int socket)
     in.in_hand = terms.in_hand;
     open_member(&in, !terms.no_program);
     if (in.in_hand)
-        hand_over(socket, vb_udp_fd(in.udp));
+        hand_over(socket, vb_roce_udp_fd(in.udp));
     tell(&in, socket);
     while (order != 'q') {
-        struct pollfd fds[] = {{vb_udp_fd(in.udp), POLLIN, 0},
-                               {vb_steer_fd(in.steer), POLLIN, 0},
+        struct pollfd fds[] = {{vb_roce_udp_fd(in.udp), POLLIN, 0},
+                               {vb_roce_steer_fd(in.steer), POLLIN, 0},
                                {socket, POLLIN, 0}};
 
         CHECK(poll(fds, 3, patience_ms(&in)) >= 0);
         receive(&in);
-        vb_steer_serve(in.steer, now_ns());
+        vb_roce_steer_serve(in.steer, now_ns());
         if (!fds[2].revents)
             continue;
         if (read(socket, &order, 1) != 1)
@@ -164,8 +164,8 @@ static void be_member(struct terms terms, int socket)
         if (order == 'r')
             tell(&in, socket);
     }
-    vb_udp_close(in.udp);
-    vb_steer_close(in.steer);
+    vb_roce_udp_close(in.udp);
+    vb_roce_steer_close(in.steer);
     _exit(0);
 }
 
@@ -389,7 +389,7 @@ static void test_one_leaves(void)
  * one is killed, what waits in its socket dies with it, as every socket's content does, and so does
  * what it had in hand. So every packet is accounted for: it arrived, or died with a guest.
  */
-enum { GUESTS = 6, ROUNDS = 8, IN_HAND_MOST = 8 /* datagrams in one vb_udp_receive */ };
+enum { GUESTS = 6, ROUNDS = 8, IN_HAND_MOST = 8 /* datagrams in one vb_roce_udp_receive */ };
 
 struct storm {
     struct member hosts[2];
@@ -414,7 +414,8 @@ static void count_what_died(struct storm *storm, int udp)
 
     while ((length = recv(udp, packet, sizeof(packet), MSG_DONTWAIT)) >= VB_BTH)
         for (int i = 0; i < 2; ++i)
-            storm->died[i] += vb_bth_read(packet).dest_qp >> VB_SLOT_BITS == storm->hosts[i].slot;
+            storm->died[i] +=
+                vb_wire_bth_read(packet).dest_qp >> VB_SLOT_BITS == storm->hosts[i].slot;
     CHECK(length < 0);
 }
 
@@ -619,7 +620,7 @@ static void await_members(struct vb_roce *roce, unsigned count)
     for (int i = 0; i < 1000 && found != count; ++i) {
         pause_ms(10);
         vb_roce_enter(roce);
-        found = vb_steer_members(roce->steer);
+        found = vb_roce_steer_members(roce->steer);
         vb_roce_leave(roce);
     }
     CHECK_EQ(found, count);
@@ -630,9 +631,9 @@ static void steer_no_more(struct vb_roce *roce)
 {
     int none = 0;
 
-    CHECK_EQ(
-        setsockopt(vb_udp_fd(roce->udp), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &none, sizeof(none)),
-        0);
+    CHECK_EQ(setsockopt(vb_roce_udp_fd(roce->udp), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &none,
+                        sizeof(none)),
+             0);
 }
 
 /* Its thread does nothing any more: it stands still until it has been told to end. */
@@ -679,12 +680,12 @@ static void test_another_user(void)
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        struct vb_udp_config config = {.prepare = vb_steer_prepare};
+        struct vb_udp_config config = {.prepare = vb_roce_steer_prepare};
         struct vb_udp *udp;
 
         if (setuid(1000))
             _exit(0); /* the user namespace has no other user */
-        _exit(vb_udp_open(&config, &udp) == -EADDRINUSE ? 0 : 1);
+        _exit(vb_roce_udp_open(&config, &udp) == -EADDRINUSE ? 0 : 1);
     }
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK_EQ(status, 0);

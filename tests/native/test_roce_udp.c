@@ -11,7 +11,7 @@
 #include "memory/guard.h"
 #include "network.h"
 #include "port/address.h"
-#include "port/roce/udp.h"
+#include "roce/udp.h"
 
 enum { QP = 0x123456, SENDER = 0x654321, PATIENCE_MS = 10000 };
 
@@ -42,7 +42,7 @@ static void open_without(unsigned without)
     struct vb_udp_config config = {
         .without = without, .loop = true, .fault = take_fault, .interface = interface_of};
 
-    CHECK_EQ(vb_udp_open(&config, &udp), 0);
+    CHECK_EQ(vb_roce_udp_open(&config, &udp), 0);
 }
 
 static struct vb_path path_to(const char *from, const char *to)
@@ -51,7 +51,7 @@ static struct vb_path path_to(const char *from, const char *to)
 
     network_gid(from, path.sgid);
     network_gid(to, path.dgid);
-    path.source_port = vb_udp_source_port(udp, 0xc0de);
+    path.source_port = vb_roce_udp_source_port(udp, 0xc0de);
     return path;
 }
 
@@ -68,13 +68,13 @@ static struct vb_packet packet_on(const struct vb_path *path, uint32_t psn, uint
     struct vb_bth bth = {
         .opcode = 4, .pad = packet.pad, .pkey = 0xffff, .dest_qp = QP, .psn = psn, .fecn = true};
 
-    vb_bth_write(packet.header, &bth);
+    vb_wire_bth_write(packet.header, &bth);
     return packet;
 }
 
 static bool wait_readable(int ms)
 {
-    struct pollfd readable = {.fd = vb_udp_fd(udp), .events = POLLIN};
+    struct pollfd readable = {.fd = vb_roce_udp_fd(udp), .events = POLLIN};
 
     return poll(&readable, 1, ms) == 1;
 }
@@ -82,10 +82,10 @@ static bool wait_readable(int ms)
 /* The next arrival, however busy the machine is. */
 static bool arrives(struct vb_arrival *arrival)
 {
-    while (!vb_udp_next(udp, arrival)) {
+    while (!vb_roce_udp_next(udp, arrival)) {
         if (!wait_readable(PATIENCE_MS))
             return false;
-        vb_udp_receive(udp);
+        vb_roce_udp_receive(udp);
     }
     return true;
 }
@@ -96,7 +96,7 @@ static void expect(uint32_t psn, const uint8_t *bytes, uint32_t length)
     struct vb_bth bth;
 
     CHECK(arrives(&arrival));
-    bth = vb_bth_read(arrival.bytes);
+    bth = vb_wire_bth_read(arrival.bytes);
     CHECK_EQ(bth.dest_qp, QP);
     CHECK_EQ(bth.psn, psn);
     CHECK_EQ(arrival.length, VB_BTH + length + (-length & 3));
@@ -108,16 +108,16 @@ static void expect_nothing(void)
     struct vb_arrival arrival;
 
     usleep(1000);
-    vb_udp_receive(udp);
-    CHECK(!vb_udp_next(udp, &arrival));
+    vb_roce_udp_receive(udp);
+    CHECK(!vb_roce_udp_next(udp, &arrival));
 }
 
 static void stage(const struct vb_packet *packet)
 {
-    if (!vb_udp_has_room(udp))
-        CHECK_EQ(vb_udp_flush(udp), 0);
-    CHECK(vb_udp_has_room(udp));
-    vb_udp_stage(udp, packet);
+    if (!vb_roce_udp_has_room(udp))
+        CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK(vb_roce_udp_has_room(udp));
+    vb_roce_udp_stage(udp, packet);
 }
 
 static void fields_arrive(const char *address, uint32_t flow_label)
@@ -129,7 +129,7 @@ static void fields_arrive(const char *address, uint32_t flow_label)
     path.flow_label = flow_label;
     packet = packet_on(&path, 7, payload + 3, 21);
     stage(&packet);
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     CHECK(arrives(&arrival));
     CHECK(memcmp(arrival.sgid, path.sgid, 16) == 0);
     CHECK(memcmp(arrival.dgid, path.dgid, 16) == 0);
@@ -146,7 +146,7 @@ static void test_fields(void)
     fields_arrive("127.0.0.5", 0);
     fields_arrive("10.1.0.1", 0);
     fields_arrive("fd00::1", 0x54321);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* Where there is no IPv6 at all. */
@@ -160,10 +160,10 @@ static void test_ipv4_alone(void)
     path = path_to("fd00::1", "fd00::1");
     packet = packet_on(&path, 1, payload, 4);
     stage(&packet);
-    CHECK_EQ(vb_udp_flush(udp), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_ADDRESS), 1);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_ADDRESS), 1);
     expect_nothing();
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* Of every length, so that trains begin and end everywhere; two pieces each. */
@@ -184,11 +184,11 @@ static void many_arrive(const char *address)
         }
         stage(&packet);
     }
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     for (uint32_t i = 0; i < ROUNDS * LENGTHS; ++i)
         expect(i, payload + i, lengths[i % LENGTHS]);
     expect_nothing();
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
 }
 
 static void test_batches(void)
@@ -199,13 +199,13 @@ static void test_batches(void)
         open_without(without);
         many_arrive("10.1.0.1");
         many_arrive("fd00::1");
-        calls = vb_udp_counter(udp, VB_UDP_SENT_CALLS);
-        CHECK_EQ(vb_udp_counter(udp, VB_UDP_SENT), 400);
+        calls = vb_roce_udp_counter(udp, VB_UDP_SENT_CALLS);
+        CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT), 400);
         if (without == 0)
             CHECK(calls < 100);
         if (without == (VB_UDP_WITHOUT_SEGMENTATION | VB_UDP_WITHOUT_BATCHES))
             CHECK_EQ(calls, 400);
-        vb_udp_close(udp);
+        vb_roce_udp_close(udp);
     }
 }
 
@@ -215,14 +215,14 @@ static void test_source_ports(void)
     uint16_t first, other;
 
     open_without(0);
-    first = vb_udp_source_port(udp, 0xc123);
-    other = vb_udp_source_port(udp, 0xc124);
+    first = vb_roce_udp_source_port(udp, 0xc123);
+    other = vb_roce_udp_source_port(udp, 0xc124);
     CHECK_EQ(first, 0xc123);
     CHECK(other != first);
-    CHECK_EQ(vb_udp_source_port(udp, 0xc123), first);
+    CHECK_EQ(vb_roce_udp_source_port(udp, 0xc123), first);
     /* Another flow in the same lane leaves from its port. */
-    CHECK_EQ(vb_udp_source_port(udp, 0xc133), first);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_source_port(udp, 0xc133), first);
+    vb_roce_udp_close(udp);
 }
 
 static int take_port(uint16_t port)
@@ -240,10 +240,10 @@ static void test_taken_source_port(void)
     uint16_t port;
 
     open_without(0);
-    port = vb_udp_source_port(udp, 0xc123);
+    port = vb_roce_udp_source_port(udp, 0xc123);
     CHECK(port != 0xc123 && port >= 0xc000 && port % VB_UDP_LANES == 3);
     fields_arrive("10.1.0.1", 0);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
     close(fd);
 }
 
@@ -258,9 +258,9 @@ static void test_without_lanes(void)
     path.source_port = VB_ROCE_PORT;
     packet = packet_on(&path, 5, payload, 64);
     stage(&packet);
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     expect(5, payload, 64);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 static void try_to_send(const char *from, const char *to, uint32_t length, unsigned packets)
@@ -272,7 +272,7 @@ static void try_to_send(const char *from, const char *to, uint32_t length, unsig
 
         stage(&packet);
     }
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
 }
 
 /* A packet that cannot be sent is counted by name, and what comes after it is sent. */
@@ -280,16 +280,16 @@ static void test_drops(void)
 {
     open_without(0);
     try_to_send("10.1.0.1", "192.0.2.1", 8, 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 1);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 1);
     try_to_send("10.99.0.1", "10.1.0.1", 8, 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 2);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 2);
     try_to_send("10.99.0.1", "10.1.0.1", 8, 5);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 7);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 7);
     try_to_send("fd00::1", "10.1.0.1", 8, 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_ADDRESS), 1);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_ADDRESS), 1);
     CHECK(network_run("ip link set lo mtu 1500"));
     try_to_send("10.1.0.1", "10.1.0.1", 4096, 3);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_TOO_LONG), 3);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_TOO_LONG), 3);
     try_to_send("10.1.0.1", "10.1.0.1", 1024, 3);
     CHECK(network_run("ip link set lo mtu 65536"));
     for (uint32_t i = 0; i < 3; ++i)
@@ -297,8 +297,8 @@ static void test_drops(void)
     expect_nothing();
     /* None of that was the fault of batches. */
     many_arrive("10.1.0.1");
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 7);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 7);
+    vb_roce_udp_close(udp);
 }
 
 /* Memory that is gone fails its own packet alone. */
@@ -309,7 +309,7 @@ static void test_fault(void)
     struct vb_path path;
 
     memset(&fault, 0, sizeof(fault));
-    vb_guard_start();
+    vb_memory_guard_start();
     open_without(0);
     path = path_to("10.1.0.1", "10.1.0.1");
     munmap(page, 4096);
@@ -318,18 +318,18 @@ static void test_fault(void)
 
         stage(&packet);
     }
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     CHECK_EQ(fault.count, 1);
     CHECK_EQ(fault.qp_num, SENDER);
     CHECK_EQ(fault.psn, 2);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_FAULT), 1);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_FAULT), 1);
     for (uint32_t i = 0; i < 5; ++i)
         if (i != 2)
             expect(i, payload + i, length);
     expect_nothing();
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    vb_udp_close(udp);
-    vb_guard_stop();
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    vb_roce_udp_close(udp);
+    vb_memory_guard_stop();
 }
 
 /* What is staged no longer depends on the program's memory. */
@@ -346,9 +346,9 @@ static void test_copy(void)
     packet = packet_on(&path, 1, bytes, sizeof(bytes));
     stage(&packet);
     memset(bytes, 0xa5, sizeof(bytes));
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     expect(1, before, sizeof(before));
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 static void test_alone(void)
@@ -359,9 +359,9 @@ static void test_alone(void)
     open_without(0);
     path = path_to("fd00::1", "fd00::1");
     packet = packet_on(&path, 9, payload, 333);
-    CHECK_EQ(vb_udp_send(udp, &packet), 0);
+    CHECK_EQ(vb_roce_udp_send(udp, &packet), 0);
     expect(9, payload, 333);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* What is kept of a QP that goes does not leave any more. */
@@ -377,12 +377,12 @@ static void test_forget(void)
         packet.qp_num = i % 2 ? SENDER : SENDER + 1;
         stage(&packet);
     }
-    vb_udp_forget(udp, SENDER + 1);
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    vb_roce_udp_forget(udp, SENDER + 1);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     for (uint32_t i = 1; i < 6; i += 2)
         expect(i, payload, 64);
     expect_nothing();
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* What anyone may send to the port. */
@@ -399,11 +399,11 @@ static void test_garbage(void)
     for (int i = 0; i < 10; ++i)
         expect_nothing();
     /* Multiples of 4 from 16 on are packets but for their ICRC; an empty datagram is nothing. */
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 14);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_LENGTH), 55);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_RECEIVED), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 14);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_LENGTH), 55);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_RECEIVED), 0);
     fields_arrive("10.1.0.1", 0);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
     close(fd);
 }
 
@@ -422,23 +422,23 @@ static void multicast(const char *from, const char *to)
     first = udp;
     path = path_to(from, to);
     packet = packet_on(&path, 3, payload, 40);
-    CHECK_EQ(vb_udp_send(first, &packet), 0);
+    CHECK_EQ(vb_roce_udp_send(first, &packet), 0);
     expect_nothing();
-    CHECK_EQ(vb_udp_join(first, group, outgoing), 0);
-    CHECK_EQ(vb_udp_join(first, group, outgoing), -EADDRINUSE);
-    CHECK_EQ(vb_udp_join(other, group, outgoing), 0);
-    CHECK_EQ(vb_udp_send(first, &packet), 0);
+    CHECK_EQ(vb_roce_udp_join(first, group, outgoing), 0);
+    CHECK_EQ(vb_roce_udp_join(first, group, outgoing), -EADDRINUSE);
+    CHECK_EQ(vb_roce_udp_join(other, group, outgoing), 0);
+    CHECK_EQ(vb_roce_udp_send(first, &packet), 0);
     expect(3, payload, 40);
     udp = other;
     expect(3, payload, 40);
-    CHECK_EQ(vb_udp_leave(other, group, outgoing), 0);
-    CHECK_EQ(vb_udp_leave(other, group, outgoing), -EADDRNOTAVAIL);
-    CHECK_EQ(vb_udp_send(first, &packet), 0);
+    CHECK_EQ(vb_roce_udp_leave(other, group, outgoing), 0);
+    CHECK_EQ(vb_roce_udp_leave(other, group, outgoing), -EADDRNOTAVAIL);
+    CHECK_EQ(vb_roce_udp_send(first, &packet), 0);
     expect_nothing();
     udp = first;
     expect(3, payload, 40);
-    vb_udp_close(first);
-    vb_udp_close(other);
+    vb_roce_udp_close(first);
+    vb_roce_udp_close(other);
 }
 
 static void test_multicast(void)
@@ -464,20 +464,20 @@ static void test_spoiled(void)
     path = path_to("10.1.0.1", "10.1.0.1");
     for (uint32_t i = 0; i < 3; ++i) {
         packet = packet_on(&path, i, payload, 64);
-        sent = vb_udp_stage(udp, &packet);
+        sent = vb_roce_udp_stage(udp, &packet);
         CHECK_EQ(sent.ip_id, i);
         CHECK_EQ(sent.source_port, path.source_port);
         if (i == 1)
-            vb_udp_spoil(udp, 0x80000001);
+            vb_roce_udp_spoil(udp, 0x80000001);
     }
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     expect(0, payload, 64);
     expect(2, payload, 64);
-    CHECK_EQ(vb_udp_last(udp).ip_id, 2);
-    CHECK_EQ(vb_udp_last(udp).source_port, path.source_port);
+    CHECK_EQ(vb_roce_udp_last(udp).ip_id, 2);
+    CHECK_EQ(vb_roce_udp_last(udp).source_port, path.source_port);
     expect_nothing();
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 1);
+    vb_roce_udp_close(udp);
 }
 
 static bool is_postponed(const struct vb_path *path)
@@ -485,9 +485,9 @@ static bool is_postponed(const struct vb_path *path)
     for (uint32_t i = 0; i < 100000; ++i) {
         struct vb_packet packet = packet_on(path, i, payload, 1024);
 
-        if (!vb_udp_has_room(udp) && vb_udp_flush(udp) == -EAGAIN)
+        if (!vb_roce_udp_has_room(udp) && vb_roce_udp_flush(udp) == -EAGAIN)
             return true;
-        vb_udp_stage(udp, &packet);
+        vb_roce_udp_stage(udp, &packet);
     }
     return false;
 }
@@ -497,8 +497,8 @@ static void drain(void)
     struct vb_arrival arrival;
 
     while (wait_readable(1000))
-        while (vb_udp_receive(udp))
-            while (vb_udp_next(udp, &arrival))
+        while (vb_roce_udp_receive(udp))
+            while (vb_roce_udp_next(udp, &arrival))
                 ;
 }
 
@@ -516,16 +516,16 @@ static void test_postponed(void)
     path = path_to("10.1.0.1", "10.1.0.1");
     CHECK(is_postponed(&path));
     memset(payload, 0xee, sizeof(payload)); /* the packets have their own copies by now */
-    CHECK(vb_udp_counter(udp, VB_UDP_POSTPONED) > 0);
-    CHECK(!vb_udp_has_room(udp));
-    for (; vb_udp_flush(udp) == -EAGAIN && waited < 5000; ++waited)
+    CHECK(vb_roce_udp_counter(udp, VB_UDP_POSTPONED) > 0);
+    CHECK(!vb_roce_udp_has_room(udp));
+    for (; vb_roce_udp_flush(udp) == -EAGAIN && waited < 5000; ++waited)
         usleep(1000);
     CHECK(waited < 5000);
-    CHECK(vb_udp_has_room(udp));
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_OTHER), 0);
+    CHECK(vb_roce_udp_has_room(udp));
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_OTHER), 0);
     drain();
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
-    vb_udp_close(udp);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    vb_roce_udp_close(udp);
     CHECK(network_run("tc qdisc del dev lo root"));
 }
 
@@ -536,7 +536,7 @@ static void test_path_mtu(void)
                                            {4191, 2048}, {4200, 4096}, {65536, 4096}};
 
     for (size_t i = 0; i < sizeof(expected) / sizeof(*expected); ++i)
-        CHECK_EQ(vb_path_mtu(expected[i][0]), expected[i][1]);
+        CHECK_EQ(vb_port_path_mtu(expected[i][0]), expected[i][1]);
 }
 
 int main(void)

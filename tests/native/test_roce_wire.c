@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "network.h"
-#include "port/roce/udp.h"
+#include "roce/udp.h"
 
 enum { ETHERNET = 14, IPV4 = 20, IPV6 = 40, UDP = 8, SENDER = 5, PATIENCE_MS = 10000 };
 
@@ -37,7 +37,7 @@ static bool is_roce(const uint8_t *ip, bool ipv6)
 {
     const uint8_t *header = ip + (ipv6 ? IPV6 : IPV4);
 
-    return ip[ipv6 ? 6 : 9] == 17 && vb_get16(header + 2) == VB_ROCE_PORT;
+    return ip[ipv6 ? 6 : 9] == 17 && vb_wire_get16(header + 2) == VB_ROCE_PORT;
 }
 
 /* The IP header of the next RoCE packet on the wire. */
@@ -47,7 +47,7 @@ static const uint8_t *next_packet(bool ipv6)
 
     while (poll(&readable, 1, PATIENCE_MS) == 1) {
         ssize_t length = recv(tap, frame, sizeof(frame), 0);
-        uint16_t type = vb_get16(frame + 12);
+        uint16_t type = vb_wire_get16(frame + 12);
 
         CHECK(length > ETHERNET);
         if (type == (ipv6 ? ETHERTYPE_IPV6 : ETHERTYPE_IP) && is_roce(frame + ETHERNET, ipv6))
@@ -60,22 +60,23 @@ static const uint8_t *next_packet(bool ipv6)
 static void check_icrc(const uint8_t *ip, bool ipv6)
 {
     const uint8_t *header = ip + (ipv6 ? IPV6 : IPV4), *bth = header + UDP;
-    uint32_t length = vb_get16(header + 4) - UDP - VB_ICRC;
-    uint32_t crc = ipv6 ? vb_icrc_start_ipv6(ip, header) : vb_icrc_start_ipv4(ip, IPV4, header);
+    uint32_t length = vb_wire_get16(header + 4) - UDP - VB_ICRC;
+    uint32_t crc =
+        ipv6 ? vb_wire_icrc_start_ipv6(ip, header) : vb_wire_icrc_start_ipv4(ip, IPV4, header);
 
-    CHECK(vb_icrc_transport(crc, bth, length) == vb_icrc_read(bth + length));
+    CHECK(vb_wire_icrc_transport(crc, bth, length) == vb_wire_icrc_read(bth + length));
 }
 
 static void expect(uint32_t psn, uint16_t id)
 {
     const uint8_t *ip = next_packet(false);
 
-    CHECK_EQ(vb_bth_read(ip + IPV4 + UDP).psn, psn);
-    CHECK_EQ(vb_get16(ip + 4), id);
-    CHECK_EQ(vb_get16(ip + 6), 0x4000); /* DF, no fragment */
+    CHECK_EQ(vb_wire_bth_read(ip + IPV4 + UDP).psn, psn);
+    CHECK_EQ(vb_wire_get16(ip + 4), id);
+    CHECK_EQ(vb_wire_get16(ip + 6), 0x4000); /* DF, no fragment */
     CHECK_EQ(ip[1], 0x6a);
     CHECK_EQ(ip[8], 33);
-    CHECK(vb_get16(ip + IPV4) >= 0xc000);
+    CHECK(vb_wire_get16(ip + IPV4) >= 0xc000);
     check_icrc(ip, false);
 }
 
@@ -85,7 +86,7 @@ static struct vb_path path_to(const char *from, const char *to)
 
     network_gid(from, path.sgid);
     network_gid(to, path.dgid);
-    path.source_port = vb_udp_source_port(udp, 0xc0de);
+    path.source_port = vb_roce_udp_source_port(udp, 0xc0de);
     return path;
 }
 
@@ -100,15 +101,15 @@ static void stage(const struct vb_path *path, uint32_t psn, const uint8_t *bytes
                                .piece = {{bytes, length}}};
     struct vb_bth bth = {.opcode = 7, .pad = packet.pad, .dest_qp = 1, .psn = psn, .becn = true};
 
-    vb_bth_write(packet.header, &bth);
-    vb_udp_stage(udp, &packet);
+    vb_wire_bth_write(packet.header, &bth);
+    vb_roce_udp_stage(udp, &packet);
 }
 
 static void open_udp(void)
 {
     struct vb_udp_config config = {0};
 
-    CHECK_EQ(vb_udp_open(&config, &udp), 0);
+    CHECK_EQ(vb_roce_udp_open(&config, &udp), 0);
 }
 
 /* Cut into segments: numbered from 0 on. */
@@ -120,11 +121,11 @@ static void test_batch(void)
     path = path_to("10.4.0.1", "10.4.0.2");
     for (uint32_t psn = 0; psn < 20; ++psn)
         stage(&path, psn, payload + psn, psn == 19 ? 77 : 1024);
-    CHECK_EQ(vb_udp_flush(udp), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_SENT_CALLS), 1);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT_CALLS), 1);
     for (uint32_t psn = 0; psn < 20; ++psn)
         expect(psn, (uint16_t)psn);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 static void test_single(void)
@@ -135,10 +136,10 @@ static void test_single(void)
     path = path_to("10.4.0.1", "10.4.0.2");
     for (uint32_t i = 0; i < 5; ++i) {
         stage(&path, i, payload, 4 + i * 8);
-        CHECK_EQ(vb_udp_flush(udp), 0);
+        CHECK_EQ(vb_roce_udp_flush(udp), 0);
         expect(i, 0);
     }
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* A batch that had to be split has other numbers, and other ICRCs. */
@@ -151,11 +152,11 @@ static void test_split(void)
     path = path_to("10.4.0.1", "10.4.0.2");
     for (uint32_t psn = 0; psn < COUNT; ++psn)
         stage(&path, psn, payload + psn, psn + 1 < COUNT ? TOO_LONG : 1024);
-    CHECK_EQ(vb_udp_flush(udp), 0);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_SPLIT), 1);
-    CHECK_EQ(vb_udp_counter(udp, VB_UDP_DROP_TOO_LONG), COUNT - 1);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SPLIT), 1);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_TOO_LONG), COUNT - 1);
     expect(COUNT - 1, 0);
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 static void test_ipv6(void)
@@ -167,15 +168,15 @@ static void test_ipv6(void)
     path.flow_label = 0xabcde;
     for (uint32_t psn = 0; psn < 10; ++psn)
         stage(&path, psn, payload + psn, 1024);
-    CHECK_EQ(vb_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
     for (uint32_t psn = 0; psn < 10; ++psn) {
         const uint8_t *ip = next_packet(true);
 
-        CHECK_EQ(vb_bth_read(ip + IPV6 + UDP).psn, psn);
-        CHECK_EQ(vb_get32(ip), 0x66aabcde);
+        CHECK_EQ(vb_wire_bth_read(ip + IPV6 + UDP).psn, psn);
+        CHECK_EQ(vb_wire_get32(ip), 0x66aabcde);
         check_icrc(ip, true);
     }
-    vb_udp_close(udp);
+    vb_roce_udp_close(udp);
 }
 
 /* An interface that cuts no batches: the kernel does it before it. */

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/slot.h"
 #include "hca/evidence.h"
 #include "loopback.h"
-#include "port/direct/slot.h"
 
 static struct loopback loop;
 
@@ -162,7 +162,7 @@ static void a_qp_in_its_next_life(void)
 static void a_number_that_no_process_has(void)
 {
     uint32_t slot;
-    int listener = vb_slot_claim(77, &slot);
+    int listener = vb_direct_slot_claim(77, &slot);
 
     CHECK(listener >= 0);
     close(listener);
@@ -178,7 +178,7 @@ static void a_gid_of_another_host(void)
     connect_to(loop.qp[1]->number);
     loop.qp[0]->attr.ah_attr.grh.dgid.raw[0] ^= 0x55; /* as a port without packets keeps it */
     vb_direct_disconnect(loop.qp[0]);
-    expect("its GID is no address of this host", "VERBENA_PORT");
+    expect("its GID is no address of this host", "VERBENA_CARRIER");
     loopback_close(&loop);
 }
 
@@ -199,7 +199,7 @@ static pid_t strange_process(uid_t uid, bool hangs_up, uint32_t *slot)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (uid && setresuid(uid, uid, uid))
             _exit(1);
-        listener = vb_slot_claim((uint32_t)getpid(), slot);
+        listener = vb_direct_slot_claim((uint32_t)getpid(), slot);
         if (listener < 0 || write(ends[1], slot, sizeof(*slot)) != sizeof(*slot))
             _exit(1);
         for (;;) {
@@ -243,7 +243,7 @@ static void a_process_that_says_nothing(void)
 static void a_process_of_another_user(void)
 {
     if (geteuid() == 0)
-        a_strange_process(65534, false, "another user's", "VERBENA_PORT=roce");
+        a_strange_process(65534, false, "another user's", "VERBENA_CARRIER=roce");
 }
 
 /* Packets are no way out: the other user's process has UDP port 4791, or this one. */

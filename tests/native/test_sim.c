@@ -5,7 +5,7 @@
 #include "check.h"
 #include "event/sample.h"
 #include "hca/counters.h"
-#include "port/sim/state.h"
+#include "sim/state.h"
 
 static const struct vb_sim_link cable = {.rate = 100000000000, .delay = 1000000};
 static struct vb_sim *sim;
@@ -21,14 +21,14 @@ static void open_star(struct vb_sim_config config, struct vb_sim_switch_config s
     CHECK_EQ(vb_sim_create(&config, &sim), 0);
     world = vb_sim_world(sim);
     switch_config.ports = hosts;
-    CHECK_EQ(vb_switch_create(&switch_config, &sw), 0);
+    CHECK_EQ(vb_world_switch_create(&switch_config, &sw), 0);
     CHECK_EQ(vb_world_add_switch(world, sw, &node), 0);
     for (uint32_t i = 0; i < hosts; ++i) {
         CHECK_EQ(vb_sim_add_host(sim, &host), 0);
         CHECK_EQ(vb_world_connect(world, host, 0, node, i, &cable), 0);
         routes[i] = (int32_t)i;
     }
-    CHECK_EQ(vb_switch_set_routes(sw, routes, hosts, 1), 0);
+    CHECK_EQ(vb_world_switch_set_routes(sw, routes, hosts, 1), 0);
 }
 
 static struct vb_sim_flow flow(uint32_t source, uint32_t target, uint64_t bytes)
@@ -176,7 +176,7 @@ static void a_world_may_end_while_all_is_under_way(void)
     struct vb_sim_switch_config switch_config = {.buffer = 32 << 10, .mark = {1000, 20000, 1}};
 
     config.congestion.kind = VB_CONGESTION_DCQCN;
-    config.congestion.dcqcn = vb_dcqcn_paper();
+    config.congestion.dcqcn = vb_sim_dcqcn_paper();
     open_star(config, switch_config, 8);
     for (uint32_t i = 1; i < 8; ++i)
         add(flow(i, 0, 1 << 24));
@@ -217,7 +217,7 @@ static void run_all_kinds(uint64_t at)
     switch_config.tables.low_count = 1;
     open_star(config, switch_config, 4);
     CHECK_EQ(vb_sim_add_group(sim, members, 3, &group), 0);
-    CHECK_EQ(vb_switch_set_group(world->node[0].sw, group, ports, 4), 0);
+    CHECK_EQ(vb_world_switch_set_group(world->node[0].sw, group, ports, 4), 0);
     queue = (struct vb_sim_watched){.port = world->node[0].port[1], .lane = 0};
     CHECK_EQ(vb_world_sample(world, &queue, 1, 1000000, 0, 1000, &sampler), 0);
     given[0] = unreliable(0, 1, IBV_QPT_RC);
@@ -296,18 +296,18 @@ static void open_two_tiers(void)
     CHECK_EQ(vb_sim_create(&config, &sim), 0);
     world = vb_sim_world(sim);
     for (uint32_t i = 0; i < SPINES; ++i) {
-        CHECK_EQ(vb_switch_create(&spine, &sw), 0);
+        CHECK_EQ(vb_world_switch_create(&spine, &sw), 0);
         CHECK_EQ(vb_world_add_switch(world, sw, &spines[i]), 0);
         for (uint32_t h = 0; h < HOSTS; ++h)
             routes[h] = (int32_t)(h / SPINES);
-        CHECK_EQ(vb_switch_set_routes(sw, routes, HOSTS, 1), 0);
+        CHECK_EQ(vb_world_switch_set_routes(sw, routes, HOSTS, 1), 0);
     }
     for (uint32_t i = 0; i < LEAVES; ++i) {
-        CHECK_EQ(vb_switch_create(&leaf, &sw), 0);
+        CHECK_EQ(vb_world_switch_create(&leaf, &sw), 0);
         CHECK_EQ(vb_world_add_switch(world, sw, &leaves[i]), 0);
         for (uint32_t h = 0; h < HOSTS; ++h)
             routes[h] = (int32_t)(h / SPINES == i ? h % SPINES : SPINES + h % SPINES);
-        CHECK_EQ(vb_switch_set_routes(sw, routes, HOSTS, 1), 0);
+        CHECK_EQ(vb_world_switch_set_routes(sw, routes, HOSTS, 1), 0);
         for (uint32_t s = 0; s < SPINES; ++s) {
             CHECK_EQ(vb_sim_add_host(sim, &host), 0);
             CHECK_EQ(vb_world_connect(world, host, 0, leaves[i], s, &cable), 0);

@@ -5,11 +5,11 @@
  * (taken by the requester's thread) and by packets.
  */
 #include "check.h"
+#include "direct/responder.h"
 #include "end.h"
 #include "fabric.h"
-#include "hca/receive.h"
-#include "hca/transport.h"
-#include "port/direct/responder.h"
+#include "transport/receive.h"
+#include "transport/transport.h"
 
 enum { IN_HAND = 1000, WR = 8 };
 
@@ -55,7 +55,7 @@ static void take_and_wait(struct scene *scene)
     for (int i = 0; i < 2; ++i)
         CHECK_EQ(end_wait(scene->end.cq, 2).status, IBV_WC_SUCCESS);
     end_post_recv(&scene->end, NULL, IN_HAND);
-    CHECK_EQ(vb_take_recv(scene->a[0]->connection, &scene->taken), 0);
+    CHECK_EQ(vb_direct_take_recv(scene->a[0]->connection, &scene->taken), 0);
     CHECK_EQ(scene->taken.wqe->wr_id, IN_HAND);
     for (uint64_t i = 1; i <= 3 * WR; ++i) {
         end_post_recv(&scene->end, NULL, i);
@@ -69,7 +69,7 @@ static void a_request_that_waits_keeps_what_it_took(void)
     struct vb_taken again;
 
     take_and_wait(&scene);
-    CHECK_EQ(vb_take_recv(scene.a[0]->connection, &again), 0);
+    CHECK_EQ(vb_direct_take_recv(scene.a[0]->connection, &again), 0);
     CHECK(again.wqe == scene.taken.wqe);
     CHECK_EQ(again.position, scene.taken.position);
     CHECK_EQ(end_post(&scene.end, scene.a[0], IBV_WR_SEND, 64), 0);
@@ -106,7 +106,7 @@ static void a_request_that_waits_outlives_a_resize(void)
             CHECK_EQ(message(&scene), i);
         }
     }
-    CHECK_EQ(vb_take_recv(scene.a[0]->connection, &again), 0);
+    CHECK_EQ(vb_direct_take_recv(scene.a[0]->connection, &again), 0);
     CHECK_EQ(again.wqe->wr_id, IN_HAND);
     CHECK_EQ(end_post(&scene.end, scene.a[0], IBV_WR_SEND, 64), 0);
     for (int i = 0; i < 2; ++i) {
@@ -176,8 +176,8 @@ static struct vb_qp *broken[2], *other[2];
 static enum verdict lose_the_end(struct fabric *f, struct flight *flight)
 {
     (void)f;
-    return (vb_bth_read(flight->bytes).opcode & ~VB_TRANSPORT_MASK) == VB_OP_SEND_LAST ? LOSE
-                                                                                       : PASS;
+    return (vb_wire_bth_read(flight->bytes).opcode & ~VB_TRANSPORT_MASK) == VB_OP_SEND_LAST ? LOSE
+                                                                                            : PASS;
 }
 
 static void send_over(struct vb_qp *qp, uint32_t length)
@@ -222,7 +222,7 @@ static void the_next_message_has_what_a_broken_one_took(void)
     struct vb_receive again;
 
     break_a_message();
-    CHECK(vb_receive_take(broken[1], &again)); /* as one that comes directly would have it */
+    CHECK(vb_engine_receive_take(broken[1], &again)); /* as one that comes directly would have it */
     CHECK_EQ(again.wqe->wr_id, IN_HAND);
     send_over(broken[0], 5000);
     received_is(IN_HAND, IBV_WC_SUCCESS);

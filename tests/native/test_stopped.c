@@ -16,13 +16,13 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/connection.h"
+#include "direct/handshake.h"
+#include "direct/notice.h"
+#include "direct/responder.h"
+#include "direct/slot.h"
 #include "end.h"
 #include "hca/evidence.h"
-#include "port/direct/connection.h"
-#include "port/direct/handshake.h"
-#include "port/direct/notice.h"
-#include "port/direct/responder.h"
-#include "port/direct/slot.h"
 
 enum { LARGE = 60000, SOON = 10 }; /* seconds: not for ever, on whatever machine */
 
@@ -234,7 +234,7 @@ static void sends_and_waits(int socket)
 static void unmeet(struct vb_qp *qp)
 {
     vb_sq_lock(qp);
-    vb_connection_close(qp);
+    vb_direct_connection_close(qp);
     vb_sq_unlock(qp);
 }
 
@@ -279,11 +279,11 @@ static void a_peer_that_comes_later_is_adopted(void)
     peer = pair.end.qp->connection->peer;
     CHECK(peer != NULL);
     unmeet(pair.end.qp);
-    vb_connections_attend(pair.end.direct, peer); /* what a hello does */
+    vb_direct_connections_attend(pair.end.direct, peer); /* what a hello does */
     start = vb_direct_now();
-    while (!vb_connection_peer(pair.end.qp))
+    while (!vb_direct_connection_peer(pair.end.qp))
         CHECK(seconds_since(start) < SOON);
-    CHECK(vb_connection_peer(pair.end.qp) == peer);
+    CHECK(vb_direct_connection_peer(pair.end.qp) == peer);
     end_post_recv(&pair.end, pair.end.qp, 1);
     end_meet(pair.socket);
     end_meet(pair.socket);
@@ -342,9 +342,9 @@ static void a_full_socket_loses_no_event(void)
     end_meet(pair.socket);
     stop(&pair);
     for (int i = 0; i < MORE_THAN_A_SOCKET_HOLDS; ++i)
-        vb_notice_send(pair.end.direct, pair.end.qp->connection->peer, VB_MSG_SRQ_NOTICE, 0);
-    vb_tell_qp_event(pair.end.direct, pair.end.qp->connection->peer,
-                     pair.end.qp->connection->remote, IBV_EVENT_QP_REQ_ERR);
+        vb_direct_notice_send(pair.end.direct, pair.end.qp->connection->peer, VB_MSG_SRQ_NOTICE, 0);
+    vb_direct_tell_qp_event(pair.end.direct, pair.end.qp->connection->peer,
+                            pair.end.qp->connection->remote, IBV_EVENT_QP_REQ_ERR);
     CHECK(seconds_since(start) < SOON);
     CHECK(atomic_load(&pair.end.qp->connection->peer->view.header->notices_missed));
     kill(pair.victim, SIGCONT);
@@ -382,8 +382,8 @@ static void a_late_notice_means_no_other_object(void)
     struct end end;
 
     end_open(&end, (struct end_options){0});
-    vb_notice_qp(end.direct, end_add_qp(&end)->index);
-    vb_notice_cq(end.direct, end.cq->index);
+    vb_direct_notice_qp(end.direct, end_add_qp(&end)->index);
+    vb_direct_notice_cq(end.direct, end.cq->index);
     CHECK(!event_within(&end, IBV_EVENT_QP_FATAL, 50));
     end_close(&end);
 }
@@ -398,10 +398,10 @@ static void meets_twice(int socket)
 
     end_open(&end, (struct end_options){0});
     end_connect(&end, end_add_qp(&end), socket);
-    other = vb_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT);
+    other = vb_direct_slot_connect(end.peer.qp_num / VB_QPS_PER_SLOT);
     CHECK(other >= 0);
-    CHECK_EQ(vb_hello_send(end.direct, other, VB_MSG_HELLO), 0);
-    CHECK_EQ(vb_message_receive(other, &message, fds), 0);
+    CHECK_EQ(vb_direct_hello_send(end.direct, other, VB_MSG_HELLO), 0);
+    CHECK_EQ(vb_direct_message_receive(other, &message, fds), 0);
     close(other);
     end_meet(socket);
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_READ, 8), 0);

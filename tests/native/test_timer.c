@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Timers against a plain search: each ends once, at its time, in order, however often it is set. */
 #include "check.h"
-#include "hca/timer.h"
+#include "transport/timer.h"
 
 enum { TIMERS = 50, STEPS = 20000 };
 
@@ -31,7 +31,7 @@ static void each_timer_ends_at_its_time(void)
     uint64_t due[TIMERS], now = 0;
 
     for (int i = 0; i < TIMERS; ++i) {
-        CHECK_EQ(vb_timer_join(&timers, &timer[i], 0), 0);
+        CHECK_EQ(vb_engine_timer_join(&timers, &timer[i], 0), 0);
         due[i] = VB_NEVER;
     }
     for (int step = 0; step < STEPS; ++step) {
@@ -39,15 +39,15 @@ static void each_timer_ends_at_its_time(void)
         struct vb_timer *expired;
 
         due[i] = random_below(4) ? now + 1 + random_below(1000) : VB_NEVER;
-        vb_timer_set(&timers, &timer[i], due[i]);
-        CHECK(vb_timers_next(&timers) <= first_due(due));
+        vb_engine_timer_set(&timers, &timer[i], due[i]);
+        CHECK(vb_engine_timers_next(&timers) <= first_due(due));
         if (step % 97 == 0) {
-            vb_timer_leave(&timers, &timer[i]);
-            CHECK_EQ(vb_timer_join(&timers, &timer[i], 0), 0);
+            vb_engine_timer_leave(&timers, &timer[i]);
+            CHECK_EQ(vb_engine_timer_join(&timers, &timer[i], 0), 0);
             due[i] = VB_NEVER;
         }
         now += random_below(40);
-        while ((expired = vb_timers_expire(&timers, now))) {
+        while ((expired = vb_engine_timers_expire(&timers, now))) {
             uint32_t n = (uint32_t)(expired - timer);
 
             CHECK(due[n] <= now);
@@ -56,7 +56,7 @@ static void each_timer_ends_at_its_time(void)
         CHECK(first_due(due) > now);
     }
     CHECK_EQ(timers.members, TIMERS);
-    vb_timers_free(&timers);
+    vb_engine_timers_free(&timers);
 }
 
 int main(void)

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/handshake.h"
+#include "direct/slot.h"
 #include "loopback.h"
-#include "port/direct/handshake.h"
-#include "port/direct/slot.h"
 
 enum { NOBODY = 65534, NOBODY_OUTSIDE = 100000, STRANGER = 1000, PATIENCE_MS = 5000 };
 
@@ -73,9 +73,9 @@ static void intrude(uint32_t slot)
 
     loopback_open(&loop, IBV_QPT_RC);
     CHECK_EQ(setuid(STRANGER), 0);
-    readable.fd = vb_slot_connect(slot);
+    readable.fd = vb_direct_slot_connect(slot);
     CHECK(readable.fd >= 0);
-    vb_hello_send(loop.direct, readable.fd, VB_MSG_HELLO);
+    vb_direct_hello_send(loop.direct, readable.fd, VB_MSG_HELLO);
     CHECK_EQ(poll(&readable, 1, PATIENCE_MS), 1);
     CHECK(recv(readable.fd, &byte, 1, MSG_DONTWAIT) <= 0);
     _exit(0);

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/handshake.h"
+#include "direct/slot.h"
 #include "loopback.h"
-#include "port/direct/handshake.h"
-#include "port/direct/slot.h"
 
 enum { NOBODY = 65534, PATIENCE_MS = 5000 };
 
@@ -47,7 +47,7 @@ static void squat(void)
     uint32_t slot;
     int socket;
 
-    incoming.fd = vb_slot_claim(0x800, &slot);
+    incoming.fd = vb_direct_slot_claim(0x800, &slot);
     CHECK(incoming.fd >= 0);
     say(to_parent[1], slot);
     CHECK_EQ(poll(&incoming, 1, PATIENCE_MS), 1);
@@ -59,10 +59,10 @@ static void squat(void)
 /* Says what a peer would say, in the parent's slot. */
 static void intrude(struct vb_direct *inherited)
 {
-    int socket = vb_slot_connect(hear(to_child[0])), error;
+    int socket = vb_direct_slot_connect(hear(to_child[0])), error;
 
     CHECK(socket >= 0);
-    error = vb_hello_send(inherited, socket, VB_MSG_HELLO);
+    error = vb_direct_hello_send(inherited, socket, VB_MSG_HELLO);
     CHECK(error == 0 || error == -EPIPE); /* it may have been shown the door already */
     must_end_silently(socket);
 }
@@ -91,7 +91,7 @@ int main(void)
     if (fork() == 0)
         child();
     slot = hear(to_parent[0]);
-    CHECK(vb_peer_find(loop.direct, slot << VB_SLOT_BITS) == NULL);
+    CHECK(vb_direct_peer_find(loop.direct, slot << VB_SLOT_BITS) == NULL);
     say(to_child[1], loop.direct->slots[0]);
     CHECK(wait(&status) > 0);
     CHECK_EQ(status, 0);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What each fault does to the packets that pass, both ways, as a port sees it. */
 #include "check.h"
-#include "port/wrap/frame.h"
-#include "port/wrap/wrap.h"
 #include "rules.h"
 #include "wire/opcode.h"
+#include "wrap/frame.h"
+#include "wrap/wrap.h"
 
 enum { PAYLOAD = 100, MS = 1000000 };
 
@@ -38,13 +38,13 @@ static struct vb_packet packet_of(uint32_t qp_num, uint32_t psn)
                                .piece_count = 2,
                                .piece = {{payload, 60}, {payload + 60, PAYLOAD - 60}}};
 
-    vb_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn});
+    vb_wire_bth_write(packet.header, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn});
     return packet;
 }
 
 static uint32_t psn_of(const struct vb_wrap_out *out)
 {
-    return vb_bth_read(out->packet->header).psn;
+    return vb_wire_bth_read(out->packet->header).psn;
 }
 
 /* The packets that leave, as a port would send them: those that are due first. */
@@ -281,8 +281,8 @@ static void icrc_of(const struct vb_packet *packet, uint32_t flip, uint8_t icrc[
     memcpy(frame.sgid, path.sgid, 16);
     memcpy(frame.dgid, path.dgid, 16);
     bytes_of(packet, bytes, &length);
-    vb_frame_add(&frame, bytes, length);
-    size = vb_frame_write(&frame, buffer, sizeof(buffer), &whole);
+    vb_wrap_frame_add(&frame, bytes, length);
+    size = vb_wrap_frame_write(&frame, buffer, sizeof(buffer), &whole);
     CHECK_EQ(size, whole);
     memcpy(icrc, buffer + size - 4, 4);
 }
@@ -413,7 +413,8 @@ static struct vb_arrival arrival_of(uint8_t *bytes, uint32_t psn, const uint8_t 
 {
     struct vb_arrival arrival = {.bytes = bytes, .length = VB_BTH + PAYLOAD, .grh = grh};
 
-    vb_bth_write(bytes, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn, .dest_qp = 18});
+    vb_wire_bth_write(bytes,
+                      &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn, .dest_qp = 18});
     memcpy(bytes + VB_BTH, payload, PAYLOAD);
     memcpy(arrival.sgid, path.dgid, 16);
     memcpy(arrival.dgid, path.sgid, 16);
@@ -435,7 +436,7 @@ static void test_incoming_delayed(void)
     CHECK(!vb_wrap_due_out(&wrap, MS, &(struct vb_wrap_out){0}));
     CHECK(!vb_wrap_due_in(&wrap, MS - 1, &in));
     CHECK(vb_wrap_due_in(&wrap, MS, &in));
-    CHECK_EQ(vb_bth_read(in.arrival->bytes).psn, 6);
+    CHECK_EQ(vb_wire_bth_read(in.arrival->bytes).psn, 6);
     CHECK_EQ(in.arrival->length, VB_BTH + PAYLOAD);
     CHECK(memcmp(in.arrival->bytes + VB_BTH, payload, PAYLOAD) == 0);
     CHECK_EQ(in.arrival->grh[2], 3);

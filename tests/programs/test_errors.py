@@ -119,7 +119,7 @@ def test_a_program_whose_request_failed_is_told_of_it(
     source, program = tmp_path / "failing.c", str(tmp_path / "failing")
     source.write_text(FAILING_REQUEST)
     subprocess.run(["gcc", "-o", program, str(source), "-libverbs"], check=True)
-    env = {} if port == "direct" else {"VERBENA_PORT": port}
+    env = {} if port == "direct" else {"VERBENA_CARRIER": port}
     done = verbena_run(program, "7", env=env)
     assert done.returncode == 7, done.stdout
     (line,) = told(done.stdout)

@@ -83,5 +83,5 @@ def test_an_address_needs_a_lid_or_a_gid(verbena_run: Run) -> None:
 
 
 def test_packets_that_are_asked_for_are_not_left_out_in_silence(verbena_run: Run) -> None:
-    done = verbena_run("ibv_devinfo", options=INFINIBAND, env={"VERBENA_PORT": "roce"})
-    assert "VERBENA_PORT=roce has no effect" in done.stdout
+    done = verbena_run("ibv_devinfo", options=INFINIBAND, env={"VERBENA_CARRIER": "roce"})
+    assert "VERBENA_CARRIER=roce has no effect" in done.stdout

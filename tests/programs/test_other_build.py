@@ -83,7 +83,7 @@ def this_build() -> str:
 @pytest.mark.timeout(600)  # the first one builds the core too
 def test_connect_rc_names_both_builds() -> None:
     ours, theirs = connected()
-    advice = "Install one build for both, or let both send packets (VERBENA_PORT=roce)"
+    advice = "Install one build for both, or let both send packets (VERBENA_CARRIER=roce)"
     for said in (ours, theirs):
         assert f"VerbsError {errno.EPROTONOSUPPORT}" in said
         assert advice in said
@@ -95,7 +95,7 @@ def test_connect_rc_names_both_builds() -> None:
 
 @pytest.mark.timeout(600)
 def test_by_packets_both_work_together() -> None:
-    assert connected(VERBENA_PORT="roce") == ["", ""]
+    assert connected(VERBENA_CARRIER="roce") == ["", ""]
 
 
 @pytest.mark.timeout(600)

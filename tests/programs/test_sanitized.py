@@ -172,7 +172,7 @@ def test_valgrind_finds_nothing_in_the_library_by_packets(tmp_path: Path) -> Non
     checked = ("valgrind", "-q", f"--log-file={report}", *program)
     done = subprocess.run(
         verbena_command("pair", "--wait", "90", "--", *checked, "--", *program, "localhost"),
-        env=plain_environment() | {"VERBENA_PORT": "roce", "VERBENA_HEAP_SIZE": str(64 << 20)},
+        env=plain_environment() | {"VERBENA_CARRIER": "roce", "VERBENA_HEAP_SIZE": str(64 << 20)},
         capture_output=True,
         text=True,
         timeout=200,

@@ -132,7 +132,7 @@ def test_thread_sanitizer_finds_the_programs_races_alone(
     hidden = tmp_path / "verbena.tsan"
     hidden.write_text("race:libibverbs.so.1\n")  # as the page says
     environment = plain_environment() | {
-        "VERBENA_PORT": port,
+        "VERBENA_CARRIER": port,
         "TSAN_OPTIONS": f"suppressions={hidden}",
     }
 

@@ -119,7 +119,7 @@ def test_rdma_and_devices_show_both(verbena_run: Run) -> None:
 def test_a_qp_uses_either_port(port: str, layers: tuple[str, str], kind: str) -> None:
     for number, layer in enumerate(layers, 1):
         lid = number if layer == INFINIBAND else 0
-        status, came, text = talk(";".join(layers), kind, number, number, lid, VERBENA_PORT=port)
+        status, came, text = talk(";".join(layers), kind, number, number, lid, VERBENA_CARRIER=port)
         assert (status, len(came)) == ("SUCCESS", 1), text
 
 
@@ -217,7 +217,7 @@ print(json.dumps(came))
 @pytest.mark.parametrize("index", [0, 1], ids=["address", "GUID"])
 @pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
 def test_directly_a_gid_leads_to_the_qps_of_its_port(kind: str, index: int) -> None:
-    done = on_two_interfaces("-c", BY_EACH_GID, kind, str(index), VERBENA_PORT="direct")
+    done = on_two_interfaces("-c", BY_EACH_GID, kind, str(index), VERBENA_CARRIER="direct")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[1, 1, 1], [1, 2, 2], [2, 1, 1], [2, 2, 2]]
 
@@ -268,12 +268,12 @@ else:
 def test_directly_a_process_may_number_the_interfaces_otherwise(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TO_OTHER_NUMBERS)
-    done = on_two_interfaces(str(program), VERBENA_PORT="direct")
+    done = on_two_interfaces(str(program), VERBENA_CARRIER="direct")
     assert done.stdout == "1 2\n", done.stderr
 
 
 def test_a_datagram_reaches_the_qps_of_the_port_that_it_is_addressed_to() -> None:
-    done = on_two_interfaces("-c", TO_EACH_PORT, VERBENA_PORT="roce", VERBENA_LOG="errors")
+    done = on_two_interfaces("-c", TO_EACH_PORT, VERBENA_CARRIER="roce", VERBENA_LOG="errors")
     assert done.stdout == "2 0 1\n", done.stderr
     assert "that uses another port than the address leads to" in done.stderr
 
@@ -306,7 +306,7 @@ def test_each_of_two_interfaces_carries_the_qps_of_its_port(
     for port in ("1", "2"):
         done = on_two_interfaces(
             "-c", PROGRAM, kind, port, port, "0", "0",
-            interfaces=interfaces(first, second), VERBENA_PORT=way,
+            interfaces=interfaces(first, second), VERBENA_CARRIER=way,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         status, came, text = json.loads(done.stdout)
@@ -350,7 +350,9 @@ def test_a_port_tells_when_its_interface_goes_down_and_up(
     port: int, other_alone: list[str], way: str
 ) -> None:
     change = f"ip link set e{port} "
-    done = on_two_interfaces("-c", AFTER_COMMANDS, change + "down", change + "up", VERBENA_PORT=way)
+    done = on_two_interfaces(
+        "-c", AFTER_COMMANDS, change + "down", change + "up", VERBENA_CARRIER=way
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [
         BOTH, [["PORT_ERR", port]], other_alone, [["PORT_ACTIVE", port]], BOTH
@@ -361,7 +363,7 @@ def test_a_port_tells_when_its_interface_goes_down_and_up(
 def test_an_interface_that_is_down_at_the_start_may_come_up(way: str) -> None:
     down = interfaces("10.1.0.1/24", "10.2.0.1/24", second_is_up=False)
     done = on_two_interfaces(
-        "-c", AFTER_COMMANDS, "ip link set d2 up", interfaces=down, VERBENA_PORT=way
+        "-c", AFTER_COMMANDS, "ip link set d2 up", interfaces=down, VERBENA_CARRIER=way
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [FIRST, [["PORT_ACTIVE", 2]], BOTH]

@@ -77,7 +77,7 @@ def test_both_ends_say_the_same(
     configuration: tuple[str, str, bool, tuple[str, ...]],
 ) -> None:
     port, kind, srq, conditions = configuration
-    monkeypatch.setenv("VERBENA_PORT", port)
+    monkeypatch.setenv("VERBENA_CARRIER", port)
     here = start_child(*conditions, prefix=own_network() if port == "roce" else ())
     there = here if port == "roce" else start_child(*conditions)
     changes = ["deregister", "protect", *(["unmap"] if kind == "own" else [])]

@@ -18,7 +18,7 @@ def test_sockets_to_dead_processes_are_closed(
     start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str
 ) -> None:
     """Each is met, written to and killed; also those of which only a packet told."""
-    monkeypatch.setenv("VERBENA_PORT", port)
+    monkeypatch.setenv("VERBENA_CARRIER", port)
     survivor = start_child()
     first = survivor.make()
     before = first.sockets()

@@ -21,8 +21,8 @@ OPENS = re.compile(
 )
 RAISED_ELSEWHERE = {  # both ends of a pipe; what a message brings; a packet brings none
     ("memory/descriptor.c", "pipe2"),
-    ("port/direct/message.c", "recvmsg"),
-    ("port/roce/udp_receive.c", "recvmsg"),
+    ("direct/message.c", "recvmsg"),
+    ("roce/udp_receive.c", "recvmsg"),
     ("memory/descriptor.c", "F_DUPFD_CLOEXEC"),
 }
 
@@ -34,13 +34,13 @@ OPENS_IN_PYTHON = re.compile(
 
 
 def opened_below_three(name: str, text: str) -> list[str]:
-    """Calls in a source that do not pass their descriptor through vb_descriptor_raise."""
+    """Calls in a source that do not pass their descriptor through vb_memory_descriptor_raise."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*|\"(\\.|[^\"\\])*\"", "", text, flags=re.DOTALL)
     return [
         f"{name}: {call[1]}"
         for call in OPENS.finditer(code)
         if (name, call[1]) not in RAISED_ELSEWHERE
-        and not code[: call.start()].rstrip().endswith("vb_descriptor_raise(")
+        and not code[: call.start()].rstrip().endswith("vb_memory_descriptor_raise(")
     ]
 
 
@@ -84,7 +84,7 @@ def test_nothing_stands_where_standard_streams_were(
     port: str,
     streams: str,
 ) -> None:
-    monkeypatch.setenv("VERBENA_PORT", port)
+    monkeypatch.setenv("VERBENA_CARRIER", port)
     monkeypatch.setenv("VERBENA_CAPTURE", str(tmp_path / "capture.pcapng"))
     prefix = own_network() if port == "roce" else []
     child = start_child(streams, prefix=prefix)

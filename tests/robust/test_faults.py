@@ -20,7 +20,7 @@ def test_the_request_fails_and_the_process_lives(
     port: str,
     conditions: tuple[str, ...],
 ) -> None:
-    monkeypatch.setenv("VERBENA_PORT", port)
+    monkeypatch.setenv("VERBENA_CARRIER", port)
     child = start_child(*conditions, prefix=own_network() if port == "roce" else ())
     for how in ["nothing", "faulthandler", "handler", "blocked"]:
         near, far = child.make(), child.make()

@@ -27,7 +27,7 @@ def pair(limit: int, port: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*own_network(), *verbena_command(*words)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
-        env=os.environ | {"VERBENA_PORT": port},
+        env=os.environ | {"VERBENA_CARRIER": port},
         capture_output=True,
         text=True,
         timeout=60,

@@ -49,7 +49,7 @@ def test_a_device_has_as_many_threads_as_the_page_says(
     start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str, threads: int
 ) -> None:
     """docs/design.md, "How two processes meet"."""
-    monkeypatch.setenv("VERBENA_PORT", port)
+    monkeypatch.setenv("VERBENA_CARRIER", port)
     child = start_child()
     tasks = Path(f"/proc/{child.process.pid}/task")
     side = child.make()

@@ -47,7 +47,7 @@ def test_no_descriptors_while_a_peer_is_met() -> None:
 
 
 def test_a_way_that_is_not_found_for_want_of_descriptors_is_not_said_to_be_missing() -> None:
-    done = sweep("way", VERBENA_PORT="roce")
+    done = sweep("way", VERBENA_CARRIER="roce")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("EMFILE")
     assert "the way to" in done.stdout

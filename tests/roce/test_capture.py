@@ -145,7 +145,7 @@ def test_direct_requests(captured: Captured, name: str, port: str) -> None:
     """`direct` stands for a host whose UDP port 4791 cannot be had."""
     option, size, expected = CASES[name]
     words = (option, str(size)) if option else ()
-    captured.run(name, *PERFTEST, *words, env=DIRECT | {"VERBENA_PORT": port})
+    captured.run(name, *PERFTEST, *words, env=DIRECT | {"VERBENA_CARRIER": port})
     packets = captured.packets()
     assert opcodes(packets) == times(ITERATIONS, *expected)
     if option:
@@ -263,7 +263,7 @@ def test_direct_requests_sent_again_name_their_originals(captured: Captured) -> 
 
 # ---- packets of two processes on this host ------------------------------------------------------
 
-ROCE = {"VERBENA_PORT": "roce"}
+ROCE = {"VERBENA_CARRIER": "roce"}
 
 
 def both_ways(packets: list[Packet]) -> tuple[Counter[int], Counter[int]]:

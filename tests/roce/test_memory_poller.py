@@ -23,7 +23,7 @@ def test_a_write_does_not_wait_for_the_next_look_at_a_poller() -> None:
     words = ["pair", "--", *program, "--", *program, "localhost"]
     done = subprocess.run(
         [*own_network(), *verbena_command(*words)],
-        env=os.environ | {"VERBENA_PORT": "roce"},
+        env=os.environ | {"VERBENA_CARRIER": "roce"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -20,7 +20,7 @@ COUNT = 5
 def start(host: Host, role: str, address: str, group: str, port: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         host.command(sys.executable, CHILD, role, address, group, str(COUNT)),
-        env=clean_environment() | {"VERBENA_PORT": port},
+        env=clean_environment() | {"VERBENA_CARRIER": port},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -52,7 +52,7 @@ def test_info_says_why(host: Host) -> None:
 def test_each_text_names_a_process_of_this_user_that_is_slow(host: Host) -> None:
     said = [
         host.run(*verbena_command("info", "--json")),
-        host.start("ibv_devinfo", env={"VERBENA_PORT": "roce"}).communicate(timeout=60)[0],
+        host.start("ibv_devinfo", env={"VERBENA_CARRIER": "roce"}).communicate(timeout=60)[0],
     ]
     for text in said:
         assert "a process of this user that is stopped or too slow to answer" in text
@@ -96,17 +96,19 @@ TAKEN = (
 
 @pytest.mark.debian
 def test_who_asked_for_packets_alone_cannot_open_the_device(host: Host) -> None:
-    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_PORT": "roce"})
+    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_CARRIER": "roce"})
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"]: cannot open verbena0: {TAKEN}" in output
-    assert "Without VERBENA_PORT=roce the processes of this host are reached all the same" in output
+    assert (
+        "Without VERBENA_CARRIER=roce the processes of this host are reached all the same" in output
+    )
 
 
 @pytest.mark.debian
 def test_the_way_out_for_two_users_is_no_circle(host: Host) -> None:
     """Directly another user's process is told of without it (tests/native/test_silence.c)."""
-    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_PORT": "roce"})
+    process = host.start("ibv_rc_pingpong", "-g", "0", env={"VERBENA_CARRIER": "roce"})
     output, _ = process.communicate(timeout=60)
     assert "but for another user's: run both as one user, or each in a network namespace" in output
 
@@ -121,7 +123,7 @@ except verbs.VerbsError as error:
 
 
 def test_in_python_the_error_says_so(host: Host) -> None:
-    said = host.run(sys.executable, "-c", OPENS, env={"VERBENA_PORT": "roce"})
+    said = host.run(sys.executable, "-c", OPENS, env={"VERBENA_CARRIER": "roce"})
     assert said.startswith(f"{errno.EADDRINUSE} ")
     assert TAKEN in said
 

@@ -34,7 +34,7 @@ def start(host: Host, *words: str, **env: str) -> subprocess.Popen[str]:
 
 
 def test_each_kind_is_refused_counted_and_logged(network: Network) -> None:
-    child = start(network.hosts[0], "refusals", VERBENA_PORT="roce", VERBENA_LOG="debug")
+    child = start(network.hosts[0], "refusals", VERBENA_CARRIER="roce", VERBENA_LOG="debug")
     output, _ = child.communicate(timeout=120)
     assert child.returncode == 0, output
     # A line a second at most, and one when the device is closed.

@@ -15,7 +15,7 @@ from tests.support import verbena_command
 pytestmark = pytest.mark.debian
 
 PORT, STOPPED_PORT, PAIRS = 20_510, 20_511, 6
-ROCE = {"VERBENA_PORT": "roce"}
+ROCE = {"VERBENA_CARRIER": "roce"}
 
 
 def pingpong(port: int, *words: str) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from tests.support import ROOT, SANITIZED, native_build_folder, plain_environment
 
 NATIVE = ROOT / "src" / "native"
-ROOMS = ("wire", "memory", "hca", "tcp", "event", "port/sim", "port/wrap")
+ROOMS = ("wire", "memory", "hca", "tcp", "event", "sim", "wrap")
 FUSED = re.compile(r"^\s+(?:vf|f)n?m(?:add|sub|la|ls)\w*\s", re.MULTILINE)
 # A processor that has such instructions; every arm64 has them.
 PROCESSOR = {"x86_64": ["-march=x86-64-v3"], "aarch64": []}

@@ -44,7 +44,7 @@ class Worker:
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "TMPDIR": folder,
-            "VERBENA_PORT": port,
+            "VERBENA_CARRIER": port,
         }
         command = [sys.executable, "-m", "tests.soak.worker", str(there.fileno())]
         self.process = subprocess.Popen(

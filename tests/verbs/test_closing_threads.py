@@ -109,7 +109,7 @@ def run(call: str, port: str) -> None:
 def run_code(code: str, port: str) -> tuple[int, str]:
     result = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"VERBENA_PORT": port},
+        env=os.environ | {"VERBENA_CARRIER": port},
         capture_output=True,
         text=True,
         timeout=120,

@@ -26,7 +26,7 @@ def test_every_counter_has_its_name(ctx: verbs.Context) -> None:
 
 @pytest.mark.not_simulated("it has no UDP port and no steering")
 @pytest.mark.parametrize(
-    "variable", ["VERBENA_PORT=direct", "VERBENA_PORT=roce", "VERBENA_LINK_LAYER=infiniband"]
+    "variable", ["VERBENA_CARRIER=direct", "VERBENA_CARRIER=roce", "VERBENA_LINK_LAYER=infiniband"]
 )
 def test_counters_have_the_same_names_whether_packets_are_sent_or_not(
     ctx: verbs.Context, variable: str
@@ -102,7 +102,7 @@ with verbs.open_device("verbena0") as ctx:
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=clean_environment() | {"VERBENA_PORT": "roce", "VERBENA_LOG": "counters"},
+        env=clean_environment() | {"VERBENA_CARRIER": "roce", "VERBENA_LOG": "counters"},
         capture_output=True,
         text=True,
         timeout=60,

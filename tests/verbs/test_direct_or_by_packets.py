@@ -64,7 +64,7 @@ for wc in cq.wait(8, 30):
 def ended(program: str, port: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*own_network(), sys.executable, "-c", program],
-        env=clean_environment() | {"VERBENA_PORT": port},
+        env=clean_environment() | {"VERBENA_CARRIER": port},
         capture_output=True,
         text=True,
         timeout=60,

@@ -43,7 +43,7 @@ def say(qp):
 
 def said(packets: bool, code: str) -> str:
     """What a process of its own prints, because the port is chosen once in a process."""
-    environment = os.environ | {"VERBENA_PORT": "roce" if packets else "auto"}
+    environment = os.environ | {"VERBENA_CARRIER": "roce" if packets else "auto"}
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + textwrap.dedent(code)],
         env=environment,

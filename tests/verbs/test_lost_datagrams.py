@@ -60,7 +60,7 @@ DIRECTLY = {
 TO_A_GROUP = "dgid, index, dest = bytes.fromhex('ff0e' + 28 * '7'), 1, 0xffffff"
 BY_PACKETS = {
     **{name: DIRECTLY[name] for name in ("wrong Q_Key", "in INIT", "GID 1 to elsewhere")},
-    # Without VERBENA_PORT=roce this host's members would get it directly.
+    # Without VERBENA_CARRIER=roce this host's members would get it directly.
     "GID 1 to a group": (TO_A_GROUP, None, "no packet can come from GID index 1"),
 }
 
@@ -69,7 +69,7 @@ def ran(mistake: str, port: str) -> tuple[list[str], dict[str, int], list[str]]:
     """The sender's statuses, what was counted as dropped, and the lines of Verbena."""
     done = subprocess.run(
         [*own_network(), sys.executable, "-c", PROGRAM, mistake],
-        env=clean_environment() | {"VERBENA_PORT": port, "VERBENA_LOG": "errors"},
+        env=clean_environment() | {"VERBENA_CARRIER": port, "VERBENA_LOG": "errors"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -136,7 +136,7 @@ subprocess.run(["ip", "link", "set", "lo", "mtu", "1500"], check=True)
     for length, ends in ((1024, "SUCCESS"), (1025, "LOC_LEN_ERR")):
         done = subprocess.run(
             [*network, sys.executable, "-c", program, f"length = {length}"],
-            env=clean_environment() | {"VERBENA_PORT": port},
+            env=clean_environment() | {"VERBENA_CARRIER": port},
             capture_output=True,
             text=True,
             timeout=60,

@@ -18,7 +18,7 @@ QKEY = 0x11111111
 GRH = 40
 TEXT = b"to all of you"
 GUID_MADE = 1  # a source GID that no address stands behind: no packet leaves this host
-OVER_ROCE = os.environ.get("VERBENA_PORT") == "roce"
+OVER_ROCE = os.environ.get("VERBENA_CARRIER") == "roce"
 NUMBERS = itertools.count(1)
 
 

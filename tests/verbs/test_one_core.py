@@ -26,7 +26,7 @@ def round_trips(way: str, port: str) -> int:
                  for role, end in (("first", here), ("second", there))]  # fmt: skip
         children = [
             subprocess.Popen(
-                words[i], env=os.environ | {"VERBENA_PORT": port}, stdout=subprocess.PIPE,
+                words[i], env=os.environ | {"VERBENA_CARRIER": port}, stdout=subprocess.PIPE,
                 text=True, pass_fds=[end.fileno()],
             ) for i, end in enumerate((here, there))
         ]  # fmt: skip

@@ -101,7 +101,7 @@ def run(body: str, *words: str, **variables: str) -> tuple[str, str, list[str]]:
 
 @pytest.mark.parametrize("port", ["auto", "roce"])
 def test_a_peer_without_receives(port: str) -> None:
-    _, said, (line,) = run(ALONE, "alive", "send", VERBENA_PORT=port)
+    _, said, (line,) = run(ALONE, "alive", "send", VERBENA_CARRIER=port)
     for text in (said, line):
         assert "has no receive request" in text
         assert "rnr_retry 7: for ever" in text
@@ -115,7 +115,7 @@ def test_a_stopped_peer_without_receives() -> None:
         assert f"{child}, is stopped" in text
 
 
-@pytest.mark.parametrize("setting", ["VERBENA_PORT=roce", "VERBENA_COPY=bounce"])
+@pytest.mark.parametrize("setting", ["VERBENA_CARRIER=roce", "VERBENA_COPY=bounce"])
 def test_a_stopped_peer_that_has_to_answer(setting: str) -> None:
     name, _, value = setting.partition("=")
     _, said, (line,) = run(ALONE, "stopped", "write", **{name: value})
@@ -133,7 +133,7 @@ def test_a_wait_for_a_stopped_peer_ends_in_time() -> None:
 
 @pytest.mark.parametrize("port", ["auto", "roce"])
 def test_a_timeout_of_asyncio_has_the_reason(port: str) -> None:
-    _, said, _ = run(WITH_TASKS, VERBENA_PORT=port)
+    _, said, _ = run(WITH_TASKS, VERBENA_CARRIER=port)
     assert "has no receive request" in said
 
 
@@ -180,7 +180,7 @@ SOON = """
 
 @pytest.mark.parametrize("port", ["auto", "roce"])
 def test_a_short_timeout_names_a_missing_receive_too(port: str) -> None:
-    _, said, _ = run(SOON, VERBENA_PORT=port)
+    _, said, _ = run(SOON, VERBENA_CARRIER=port)
     noted, waited = said.splitlines()
     assert "has no receive request" in noted
     assert "nothing completed within 0.1 s" in waited

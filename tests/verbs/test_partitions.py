@@ -33,8 +33,8 @@ with verbs.open_device("verbena0") as ctx:
 """
 PKEYS = "0xffff,0x8001,0x0001,0x8002"
 WAYS = {
-    "directly": {"VERBENA_PORT": "auto"},
-    "by packets": {"VERBENA_PORT": "roce"},
+    "directly": {"VERBENA_CARRIER": "auto"},
+    "by packets": {"VERBENA_CARRIER": "roce"},
     "by LID": {"VERBENA_LINK_LAYER": "infiniband"},
 }
 FULL, LIMITED, OTHER = 1, 2, 3
@@ -118,9 +118,9 @@ def test_the_counters_of_violations_stop_at_16_bits(
     index: int, qkey: str, counts: tuple[int, int]
 ) -> None:
     arguments = (str(index), qkey)
-    few = child(MANY_VIOLATIONS, *arguments, "3", VERBENA_PORT="direct")
+    few = child(MANY_VIOLATIONS, *arguments, "3", VERBENA_CARRIER="direct")
     assert few.stdout.split() == [str(3 * count) for count in counts], few.stderr
-    many = child(MANY_VIOLATIONS, *arguments, "65540", VERBENA_PORT="direct")
+    many = child(MANY_VIOLATIONS, *arguments, "65540", VERBENA_CARRIER="direct")
     assert many.stdout.split() == [str(0xFFFF * count) for count in counts], many.stderr
 
 

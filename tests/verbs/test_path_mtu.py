@@ -41,7 +41,7 @@ BOTH_WAYS = pytest.mark.parametrize(
 def said(port: str, operation: str, near: int, far: int, length: int) -> str:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, operation, *map(str, (near, far, length))],
-        env=os.environ | {"VERBENA_PORT": port},
+        env=os.environ | {"VERBENA_CARRIER": port},
         capture_output=True,
         text=True,
         timeout=60,

@@ -50,7 +50,7 @@ with verbs.open_device() as ctx, open(sys.argv[1]) as file:
 """
 
 
-# The near side, in a process of its own so that VERBENA_PORT counts for both.
+# The near side, in a process of its own so that VERBENA_CARRIER counts for both.
 INITIATOR = """
 import pickle, subprocess, sys
 from verbena import verbs
@@ -248,7 +248,7 @@ def test_a_target_binds_no_window(ends: Ends) -> None:
 
 @pytest.mark.parametrize("carrier", ["direct", "roce"])
 def test_two_processes(file: str, carrier: str) -> None:
-    env = os.environ | {"VERBENA_PORT": carrier}
+    env = os.environ | {"VERBENA_CARRIER": carrier}
     start = [sys.executable, "-c", INITIATOR, file, RESPONDER]
     ended = subprocess.run(start, env=env, timeout=60, check=True, capture_output=True)
     assert pickle.loads(ended.stdout) == (b"across", True, b"written")

@@ -170,7 +170,7 @@ def test_xrc_requests_name_their_srq(
     verbena_run: Run, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """Whether they travel as packets or are shown as the packets that they would be."""
-    file, env = tmp_path / "out.pcapng", {} if options else {"VERBENA_PORT": "roce"}
+    file, env = tmp_path / "out.pcapng", {} if options else {"VERBENA_CARRIER": "roce"}
     run = ("--capture", str(file), *options)
     done = verbena_run(sys.executable, "-c", XRC_TRAFFIC, options=run, env=env)
     assert done.returncode == 0, done.stdout

@@ -168,7 +168,7 @@ with verbs.open_device() as context:
 def test_a_device_without_packets_says_why_and_what_to_do() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PACKETS],
-        env=clean_environment() | {"VERBENA_PORT": "direct"},
+        env=clean_environment() | {"VERBENA_CARRIER": "direct"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -178,5 +178,5 @@ def test_a_device_without_packets_says_why_and_what_to_do() -> None:
     assert len(lines) == 2, "it was taken"
     for call, line in zip(("set_fault", "fault_counters"), lines, strict=True):
         assert f"{call}: Operation not supported" in line
-        assert "VERBENA_PORT=direct asks for it" in line
-        assert "VERBENA_PORT=roce" in line
+        assert "VERBENA_CARRIER=direct asks for it" in line
+        assert "VERBENA_CARRIER=roce" in line

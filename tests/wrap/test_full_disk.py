@@ -52,7 +52,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path, port: str) -> None:
     file = tmp_path / "disk" / "out.pcapng"
     file.parent.mkdir()
     prefix = ["unshare", "--mount", "--net", "sh", "-c", script, str(file), str(file.parent)]
-    done = run(*prefix, file=file, VERBENA_PORT=port, KEPT=str(kept))
+    done = run(*prefix, file=file, VERBENA_CARRIER=port, KEPT=str(kept))
     check(done, "No space left on device")
     assert len(list(frames(kept))) > 30
 
@@ -78,4 +78,8 @@ def test_a_limit_on_files_is_told_once(tmp_path: Path) -> None:
 
 def environment(file: Path) -> dict[str, str]:
     """Without `verbena run --capture`, which would empty the file."""
-    return {"VERBENA_CAPTURE": str(file), "VERBENA_CAPTURE_DIRECT": "yes", "VERBENA_PORT": "direct"}
+    return {
+        "VERBENA_CAPTURE": str(file),
+        "VERBENA_CAPTURE_DIRECT": "yes",
+        "VERBENA_CARRIER": "direct",
+    }

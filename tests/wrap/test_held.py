@@ -56,7 +56,7 @@ def pair(rules: str, program: list[str]) -> subprocess.CompletedProcess[str]:
     words = ["pair", "--fault", rules, "--", *program, "--", *program, "localhost"]
     return subprocess.run(
         [*own_network(), *verbena_command(*words)],
-        env=os.environ | {"VERBENA_PORT": "roce"},
+        env=os.environ | {"VERBENA_CARRIER": "roce"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -84,7 +84,7 @@ def test_a_sender_that_goes_leaves_nothing_behind(how: str, rule: str) -> None:
     done = subprocess.run(
         [*own_network(), sys.executable, "-c", script, ENDS, rule, how],
         cwd=ROOT,
-        env=os.environ | {"VERBENA_PORT": "roce"},
+        env=os.environ | {"VERBENA_CARRIER": "roce"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -51,10 +51,10 @@ def said(run: Run, folder: Path, kind: str, *options: str, **env: str) -> list[s
 def test_each_process_says_once_what_does_nothing(
     verbena_run: Run, tmp_path: Path, kind: str, port: str
 ) -> None:
-    (fault,) = said(verbena_run, tmp_path, kind, *FAULT, VERBENA_PORT=port)
+    (fault,) = said(verbena_run, tmp_path, kind, *FAULT, VERBENA_CARRIER=port)
     assert "--fault" in fault
-    assert "VERBENA_PORT=roce" in fault
-    (capture,) = said(verbena_run, tmp_path, kind, *CAPTURE, VERBENA_PORT=port)
+    assert "VERBENA_CARRIER=roce" in fault
+    (capture,) = said(verbena_run, tmp_path, kind, *CAPTURE, VERBENA_CARRIER=port)
     assert "--capture-direct" in capture
 
 
@@ -92,7 +92,7 @@ def told(run: Run, *words: str, **env: str) -> list[str]:
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
     unheard = [line for line in lines if line.startswith("verbena: ")]
-    assert all("set_rules" in line and "VERBENA_PORT=roce" in line for line in unheard)
+    assert all("set_rules" in line and "VERBENA_CARRIER=roce" in line for line in unheard)
     return ["!" if line in unheard else line for line in lines]
 
 
@@ -117,13 +117,13 @@ def test_rules_that_are_heard_or_withdrawn_need_no_word(verbena_run: Run, kind: 
     withdrawn = [RULE, "none", "connect", "talk", "seed 7"]
     assert told(verbena_run, kind, *withdrawn) == withdrawn
     heard = [RULE, "connect", "talk"]
-    assert told(verbena_run, kind, *heard, VERBENA_PORT="roce") == heard
+    assert told(verbena_run, kind, *heard, VERBENA_CARRIER="roce") == heard
 
 
 @pytest.mark.parametrize("kind", ["RC", "UD"])
 def test_what_is_heard_needs_no_word(verbena_run: Run, tmp_path: Path, kind: str) -> None:
     assert said(verbena_run, tmp_path, kind) == []
-    assert said(verbena_run, tmp_path, kind, *FAULT, *CAPTURE, VERBENA_PORT="roce") == []
+    assert said(verbena_run, tmp_path, kind, *FAULT, *CAPTURE, VERBENA_CARRIER="roce") == []
     assert said(verbena_run, tmp_path, kind, *CAPTURE, "--capture-direct") == []
 
 

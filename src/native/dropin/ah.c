@@ -10,15 +10,15 @@
 #include "dropin/export.h"
 #include "port/gid.h"
 
-int vb_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr)
+int vb_dropin_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr)
 {
-    const struct vb_adapter_port *port = vb_port_of(context, attr->port_num);
+    const struct vb_adapter_port *port = vb_dropin_port_of(context, attr->port_num);
     struct vb_gid source;
 
     if (!port || !attr->is_global || /* vb_ah_check says it */
-        vb_addresses_get(port->addresses, attr->grh.sgid_index, &source))
+        vb_port_addresses_get(port->addresses, attr->grh.sgid_index, &source))
         return 0;
-    return vb_decline(vb_core(context), -ENODATA,
+    return vb_decline(vb_dropin_core(context), -ENODATA,
                       "sgid_index is {0}, and that entry of the port's GID table is empty: "
                       "`verbena devices` lists those in use",
                       attr->grh.sgid_index);
@@ -31,7 +31,7 @@ static int check_destination(const struct ibv_pd *pd, const struct ibv_ah_attr *
 
     if (!attr->is_global || memcmp(&attr->grh.dgid, &none, sizeof(none)) != 0)
         return 0;
-    return vb_decline(vb_core(pd->context), -EINVAL,
+    return vb_decline(vb_dropin_core(pd->context), -EINVAL,
                       "the address's GID (grh.dgid) is ::, which is no address: the peer chose a "
                       "GID index that is empty there, or told none; `verbena devices` on its host "
                       "lists those in use");
@@ -42,23 +42,23 @@ VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
     struct vb_ah *ah;
     int error;
 
-    if (!vb_core(pd->context))
-        return vb_failed_null(pd->context, "ibv_create_ah", -VB_ERROR_FORKED);
-    error = vb_check_source(pd->context, attr);
+    if (!vb_dropin_core(pd->context))
+        return vb_dropin_failed_null(pd->context, "ibv_create_ah", -VB_ERROR_FORKED);
+    error = vb_dropin_check_source(pd->context, attr);
     if (!error)
         error = check_destination(pd, attr);
     if (!error)
         error = vb_ah_create((struct vb_pd *)pd, attr, &ah);
-    return error ? vb_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
+    return error ? vb_dropin_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
 }
 
 VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
     struct ibv_context *context = ah->context; /* read when the object is gone */
 
-    return vb_core(context)
-               ? vb_result(context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
-               : vb_bury(context, ah);
+    return vb_dropin_core(context)
+               ? vb_dropin_result(context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
+               : vb_dropin_bury(context, ah);
 }
 
 /* The entry with this address, of the wanted type if there is one; -1 for none. */
@@ -66,10 +66,10 @@ static int ah_find_gid(struct vb_addresses *addresses, const uint8_t raw[16], en
 {
     int other = -1;
 
-    for (int i = 0; i < vb_addresses_count(addresses); ++i) {
+    for (int i = 0; i < vb_port_addresses_count(addresses); ++i) {
         struct vb_gid gid;
 
-        if (!vb_addresses_get(addresses, i, &gid) || memcmp(gid.raw, raw, 16) != 0)
+        if (!vb_port_addresses_get(addresses, i, &gid) || memcmp(gid.raw, raw, 16) != 0)
             continue;
         if (gid.type == type)
             return i;
@@ -136,11 +136,12 @@ VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
     struct vb_addresses *addresses;
     int error;
 
-    if (!vb_core(context))
-        return vb_failed_minus_one(context, "ibv_init_ah_from_wc", -VB_ERROR_FORKED);
-    port = vb_port_of(context, port_num);
+    if (!vb_dropin_core(context))
+        return vb_dropin_failed_minus_one(context, "ibv_init_ah_from_wc", -VB_ERROR_FORKED);
+    port = vb_dropin_port_of(context, port_num);
     if (!port)
-        return vb_failed_minus_one(context, "ibv_init_ah_from_wc", vb_no_port(context, port_num));
+        return vb_dropin_failed_minus_one(context, "ibv_init_ah_from_wc",
+                                          vb_dropin_no_port(context, port_num));
     addresses = port->addresses;
     *attr = (struct ibv_ah_attr){
         .dlid = wc->slid,
@@ -154,9 +155,9 @@ VB_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
     error = is_ipv6(grh) ? answer_ipv6(addresses, grh, attr) : answer_ipv4(addresses, grh, attr);
     if (!error)
         return 0;
-    vb_decline(vb_core(context), error,
+    vb_decline(vb_dropin_core(context), error,
                "the datagram was sent to a GID that is none of this port's any more");
-    return vb_failed_minus_one(context, "ibv_init_ah_from_wc", error);
+    return vb_dropin_failed_minus_one(context, "ibv_init_ah_from_wc", error);
 }
 
 VB_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,

@@ -19,46 +19,46 @@ struct ibv_buf {
 
 VB_EXPORT void *verbena_heap_alloc(size_t size, size_t align)
 {
-    struct vb_heap *heap = vb_process_heap();
+    struct vb_heap *heap = vb_memory_process_heap();
 
-    return heap ? vb_heap_alloc(heap, size, align) : NULL;
+    return heap ? vb_memory_heap_alloc(heap, size, align) : NULL;
 }
 
 VB_EXPORT void *verbena_heap_alloc_unzeroed(size_t size, size_t align)
 {
-    struct vb_heap *heap = vb_process_heap();
+    struct vb_heap *heap = vb_memory_process_heap();
 
-    return heap ? vb_heap_alloc_unzeroed(heap, size, align) : NULL;
+    return heap ? vb_memory_heap_alloc_unzeroed(heap, size, align) : NULL;
 }
 
 VB_EXPORT int verbena_heap_resize(void *p, size_t size)
 {
-    struct vb_heap *heap = vb_process_heap_if_any();
+    struct vb_heap *heap = vb_memory_process_heap_if_any();
 
-    return heap && p ? vb_heap_resize(heap, p, size) : -EINVAL;
+    return heap && p ? vb_memory_heap_resize(heap, p, size) : -EINVAL;
 }
 
 VB_EXPORT void verbena_heap_free(void *p)
 {
-    struct vb_heap *heap = vb_process_heap_if_any();
+    struct vb_heap *heap = vb_memory_process_heap_if_any();
 
     if (heap && p)
-        vb_heap_free(heap, p);
+        vb_memory_heap_free(heap, p);
 }
 
 VB_EXPORT size_t verbena_heap_size(const void *p)
 {
-    struct vb_heap *heap = vb_process_heap_if_any();
+    struct vb_heap *heap = vb_memory_process_heap_if_any();
 
-    return heap && p ? vb_heap_usable(heap, p) : 0;
+    return heap && p ? vb_memory_heap_usable(heap, p) : 0;
 }
 
 VB_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buffer)
 {
     struct ibv_buf *made;
 
-    if (!vb_core(pd->context))
-        return vb_failed_null(pd->context, "ibv_alloc_buf", -VB_ERROR_FORKED);
+    if (!vb_dropin_core(pd->context))
+        return vb_dropin_failed_null(pd->context, "ibv_alloc_buf", -VB_ERROR_FORKED);
     made = malloc(sizeof(*made));
     if (!made)
         return NULL;
@@ -77,8 +77,8 @@ VB_EXPORT void ibv_free_buf(struct ibv_buf *buffer)
     free(buffer);
 }
 
-bool vb_buffer_covers(const struct ibv_buf *buffer, const struct ibv_pd *pd, const void *addr,
-                      size_t length)
+bool vb_dropin_buffer_covers(const struct ibv_buf *buffer, const struct ibv_pd *pd,
+                             const void *addr, size_t length)
 {
     uintptr_t start = (uintptr_t)addr, base = (uintptr_t)buffer->addr;
 
@@ -89,10 +89,10 @@ bool vb_buffer_covers(const struct ibv_buf *buffer, const struct ibv_pd *pd, con
 VB_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buffer, void *addr,
                                         size_t length, int access)
 {
-    if (!vb_buffer_covers(buffer, pd, addr, length))
-        return vb_failed_null(
+    if (!vb_dropin_buffer_covers(buffer, pd, addr, length))
+        return vb_dropin_failed_null(
             pd->context, "ibv_reg_buf_mr",
-            vb_decline(vb_core(pd->context), -EINVAL,
+            vb_decline(vb_dropin_core(pd->context), -EINVAL,
                        "[{0x}, +{1}) is not inside the buffer, or the PD is not the buffer's",
                        (uintptr_t)addr, length));
     return ibv_reg_mr(pd, addr, length, access);

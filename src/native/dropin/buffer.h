@@ -9,7 +9,7 @@ struct ibv_buf;
 struct ibv_pd;
 
 /* Does the range lie in the buffer, and is the buffer of this protection domain? */
-bool vb_buffer_covers(const struct ibv_buf *buffer, const struct ibv_pd *pd, const void *addr,
-                      size_t length);
+bool vb_dropin_buffer_covers(const struct ibv_buf *buffer, const struct ibv_pd *pd,
+                             const void *addr, size_t length);
 
 #endif

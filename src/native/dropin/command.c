@@ -16,10 +16,10 @@ struct command {
     uint64_t identity;
 };
 
-int vb_command_open(void)
+int vb_dropin_command_open(void)
 {
     struct command command = {.magic = MAGIC};
-    int fd = vb_descriptor_raise(memfd_create("verbena-uverbs", MFD_CLOEXEC)), error;
+    int fd = vb_memory_descriptor_raise(memfd_create("verbena-uverbs", MFD_CLOEXEC)), error;
 
     if (fd < 0)
         return -errno;
@@ -32,7 +32,7 @@ int vb_command_open(void)
     return error;
 }
 
-uint64_t vb_command_identity(int fd)
+uint64_t vb_dropin_command_identity(int fd)
 {
     struct command command = {0};
 

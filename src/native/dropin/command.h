@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /* A new one, or -errno. */
-int vb_command_open(void);
+int vb_dropin_command_open(void);
 
 /* Whose it is, 0 if it is none of ours; of another process' it is one that no context here has. */
-uint64_t vb_command_identity(int fd);
+uint64_t vb_dropin_command_identity(int fd);
 
 #endif

@@ -42,7 +42,7 @@ static int context_told(struct ibv_context *context, const char *call, int error
     int before = errno;
 
     if (error)
-        vb_failed(context, call, error);
+        vb_dropin_failed(context, call, error);
     errno = before;
     return -error;
 }
@@ -55,7 +55,7 @@ static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
         context_told(cq->context, "ibv_poll_cq", got);
     for (int i = 0; i < got; ++i)
         if (wc[i].status != IBV_WC_SUCCESS)
-            vb_completion_failed(cq->context, &wc[i]);
+            vb_dropin_completion_failed(cq->context, &wc[i]);
     return got;
 }
 
@@ -88,14 +88,14 @@ static void tell_failures(struct ibv_context_ops *ops)
 
 static void *no_compat(void)
 {
-    return vb_null(-EOPNOTSUPP);
+    return vb_dropin_null(-EOPNOTSUPP);
 }
 
 /* ---- when it is closed, and in a forked child: with VERBENA_LOG a line says so ---- */
 
 static int dead(struct ibv_context *context, const char *call)
 {
-    if (vb_settings()->explain)
+    if (vb_dropin_settings()->explain)
         context_told(context, call, -VB_ERROR_FORKED);
     return VB_ERROR_FORKED;
 }
@@ -139,9 +139,9 @@ static const struct ibv_context_ops live_ops = {
     ._compat_reg_mr = no_compat,
     ._compat_rereg_mr = no_compat,
     ._compat_dereg_mr = no_compat,
-    .alloc_mw = vb_alloc_mw,
-    .bind_mw = vb_bind_mw,
-    .dealloc_mw = vb_dealloc_mw,
+    .alloc_mw = vb_dropin_alloc_mw,
+    .bind_mw = vb_dropin_bind_mw,
+    .dealloc_mw = vb_dropin_dealloc_mw,
     ._compat_create_cq = no_compat,
     .poll_cq = poll_cq,
     .req_notify_cq = req_notify_cq,
@@ -170,29 +170,29 @@ static const struct ibv_context_ops live_ops = {
 static void fill_extended(struct verbs_context *verbs)
 {
     verbs->sz = sizeof(*verbs);
-    verbs->query_port = vb_query_port;
-    verbs->query_device_ex = vb_query_device_ex;
-    verbs->query_rt_values = vb_query_rt_values;
-    verbs->create_cq_ex = vb_create_cq_ex;
-    verbs->modify_cq = vb_modify_cq;
-    verbs->create_qp_ex = vb_create_qp_ex;
-    verbs->modify_qp_rate_limit = vb_modify_qp_rate_limit;
-    verbs->create_srq_ex = vb_create_srq_ex;
+    verbs->query_port = vb_dropin_query_port;
+    verbs->query_device_ex = vb_dropin_query_device_ex;
+    verbs->query_rt_values = vb_dropin_query_rt_values;
+    verbs->create_cq_ex = vb_dropin_create_cq_ex;
+    verbs->modify_cq = vb_dropin_modify_cq;
+    verbs->create_qp_ex = vb_dropin_create_qp_ex;
+    verbs->modify_qp_rate_limit = vb_dropin_modify_qp_rate_limit;
+    verbs->create_srq_ex = vb_dropin_create_srq_ex;
     verbs->reg_mr_ex = ibv_reg_mr_ex;
-    verbs->alloc_null_mr = vb_alloc_null_mr;
-    verbs->advise_mr = vb_advise_mr;
-    verbs->alloc_dm = vb_alloc_dm;
-    verbs->free_dm = vb_free_dm;
-    verbs->reg_dm_mr = vb_reg_dm_mr;
-    verbs->alloc_td = vb_alloc_td;
-    verbs->dealloc_td = vb_dealloc_td;
-    verbs->alloc_parent_domain = vb_alloc_parent_domain;
+    verbs->alloc_null_mr = vb_dropin_alloc_null_mr;
+    verbs->advise_mr = vb_dropin_advise_mr;
+    verbs->alloc_dm = vb_dropin_alloc_dm;
+    verbs->free_dm = vb_dropin_free_dm;
+    verbs->reg_dm_mr = vb_dropin_reg_dm_mr;
+    verbs->alloc_td = vb_dropin_alloc_td;
+    verbs->dealloc_td = vb_dropin_dealloc_td;
+    verbs->alloc_parent_domain = vb_dropin_alloc_parent_domain;
     verbs->alloc_buf = ibv_alloc_buf;
     verbs->free_buf = ibv_free_buf;
-    verbs->open_xrcd = vb_open_xrcd;
-    verbs->close_xrcd = vb_close_xrcd;
-    verbs->open_qp = vb_open_qp;
-    verbs->get_srq_num = vb_get_srq_num;
+    verbs->open_xrcd = vb_dropin_open_xrcd;
+    verbs->close_xrcd = vb_dropin_close_xrcd;
+    verbs->open_qp = vb_dropin_open_qp;
+    verbs->get_srq_num = vb_dropin_get_srq_num;
 }
 
 static int vectors(void)
@@ -202,50 +202,50 @@ static int vectors(void)
     return cpus > 0 ? (int)cpus : 1;
 }
 
-void vb_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd)
+void vb_dropin_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd)
 {
     struct ibv_context *context = &opened->verbs.context;
 
     context->cmd_fd = cmd_fd;
     context->device = device;
     context->ops = live_ops;
-    if (vb_settings()->explain)
+    if (vb_dropin_settings()->explain)
         tell_failures(&context->ops);
     context->async_fd = -1;
     context->num_comp_vectors = vectors();
     context->abi_compat = __VERBS_ABI_IS_EXTENDED;
     pthread_mutex_init(&context->mutex, NULL);
-    vb_lines_init(&opened->lines);
+    vb_dropin_lines_init(&opened->lines);
     fill_extended(&opened->verbs);
 }
 
-void vb_open_fini(struct vb_open *opened)
+void vb_dropin_open_fini(struct vb_open *opened)
 {
-    vb_lines_fini(&opened->lines);
+    vb_dropin_lines_fini(&opened->lines);
     pthread_mutex_destroy(&opened->verbs.context.mutex);
 }
 
-void vb_open_let_go(struct vb_open *opened)
+void vb_dropin_open_let_go(struct vb_open *opened)
 {
     if (atomic_fetch_sub(&opened->held, 1) != 1)
         return;
     vb_context_free(opened->ended);
-    vb_open_fini(opened);
+    vb_dropin_open_fini(opened);
     free(opened);
 }
 
-int vb_bury(struct ibv_context *context, void *object)
+int vb_dropin_bury(struct ibv_context *context, void *object)
 {
-    struct vb_open *opened = vb_open_of(context);
+    struct vb_open *opened = vb_dropin_open_of(context);
 
     if (opened->ended) {
         free(object);
-        vb_open_let_go(opened);
+        vb_dropin_open_let_go(opened);
     }
     return 0;
 }
 
-void vb_open_kill(struct vb_open *opened)
+void vb_dropin_open_kill(struct vb_open *opened)
 {
     struct ibv_context_ops *ops = &opened->verbs.context.ops;
 
@@ -254,7 +254,7 @@ void vb_open_kill(struct vb_open *opened)
     ops->post_send = dead_post_send;
     ops->post_recv = dead_post_recv;
     ops->post_srq_recv = dead_post_srq_recv;
-    vb_forget_xrcds(opened);
+    vb_dropin_forget_xrcds(opened);
     opened->core = NULL;
     opened->host = NULL;
     opened->simulated = NULL;

@@ -25,17 +25,17 @@ static int cq_ex_take(struct vb_cq *cq)
     cq->ex.status = cq->current.status;
     cq->ex.wr_id = cq->current.wr_id;
     if (VB_UNLIKELY(cq->current.status != IBV_WC_SUCCESS))
-        vb_completion_failed(cq->ibv.context, &cq->current);
+        vb_dropin_completion_failed(cq->ibv.context, &cq->current);
     return 0;
 }
 
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-    struct vb_context *core = vb_core(ex->context);
+    struct vb_context *core = vb_dropin_core(ex->context);
     int error;
 
     if (VB_UNLIKELY(!core))
-        return vb_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
+        return vb_dropin_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(attr && attr->comp_mask))
         return EINVAL;
     vb_biased_acquire(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true);
@@ -128,9 +128,9 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
     const struct vb_adapter *adapter = cq_ex_of(ex)->context->adapter;
     uint64_t stamp = vb_cq_last_stamp(cq_ex_of(ex));
 
-    if (vb_open_of(cq_ex_of(ex)->ibv.context)->simulated)
+    if (vb_dropin_open_of(cq_ex_of(ex)->ibv.context)->simulated)
         return stamp;
-    return (uint64_t)nanoseconds(CLOCK_REALTIME) - (adapter->port->now(adapter) - stamp);
+    return (uint64_t)nanoseconds(CLOCK_REALTIME) - (adapter->calls->now(adapter) - stamp);
 }
 
 /* Readers that nobody may call, because create_cq_ex refuses the flags that ask for them. */
@@ -201,22 +201,23 @@ static int cq_ex_check_offered(struct vb_context *core, const struct ibv_cq_init
     return attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX ? -EINVAL : 0;
 }
 
-struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+struct ibv_cq_ex *vb_dropin_create_cq_ex(struct ibv_context *context,
+                                         struct ibv_cq_init_attr_ex *attr)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     int error = core ? cq_ex_check_offered(core, attr) : -VB_ERROR_FORKED;
     struct vb_cq *cq;
 
     if (!error)
-        error = vb_new_cq(context, (int)attr->cqe, attr->cq_context, attr->channel,
-                          (int)attr->comp_vector, &cq);
+        error = vb_dropin_new_cq(context, (int)attr->cqe, attr->cq_context, attr->channel,
+                                 (int)attr->comp_vector, &cq);
     if (!error && attr->wc_flags & STAMPS) {
         error = vb_cq_keep_stamps(cq);
         if (error)
             vb_cq_destroy(cq);
     }
     if (error)
-        return vb_failed_null(context, "ibv_create_cq_ex", error);
+        return vb_dropin_failed_null(context, "ibv_create_cq_ex", error);
     if (!cq->context->adapter->barriers)
         vb_biased_forbid(&cq->ex_lock, cq->context->adapter->instance);
     fill_readers(&cq->ex, attr->wc_flags & STAMPS);

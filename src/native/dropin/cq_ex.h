@@ -4,7 +4,7 @@
 
 #include "dropin/context.h"
 
-int vb_new_cq(struct ibv_context *context, int cqe, void *cq_context,
-              struct ibv_comp_channel *channel, int comp_vector, struct vb_cq **cq);
+int vb_dropin_new_cq(struct ibv_context *context, int cqe, void *cq_context,
+                     struct ibv_comp_channel *channel, int comp_vector, struct vb_cq **cq);
 
 #endif

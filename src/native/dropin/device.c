@@ -18,12 +18,12 @@
 #include "dropin/settings.h"
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
+#include "host/capture_direct.h"
 #include "memory/process_heap.h"
 #include "port/gid.h"
-#include "port/host/capture_direct.h"
 #include "port/run_note.h"
-#include "port/sim/connect.h"
-#include "port/wrap/capture.h"
+#include "sim/connect.h"
+#include "wrap/capture.h"
 
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */
 static struct verbs_device device;
@@ -66,7 +66,7 @@ VB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
     if (!list)
         return NULL;
     pthread_once(&device_once, make_device);
-    vb_run_note_set(VB_NOTE_DEVICE);
+    vb_port_run_note_set(VB_NOTE_DEVICE);
     list[0] = &device.device;
     return list;
 }
@@ -83,9 +83,9 @@ VB_EXPORT const char *ibv_get_device_name(struct ibv_device *ibv)
 
 VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 {
-    struct vb_simulated *simulated = vb_simulated_of(ibv);
+    struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
 
-    return htobe64(simulated ? vb_simulated_guid(simulated) : vb_device_guid());
+    return htobe64(simulated ? vb_dropin_simulated_guid(simulated) : vb_port_device_guid());
 }
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
@@ -109,10 +109,10 @@ static void device_after_fork_in_parent(void)
 static void device_after_fork_in_child(void)
 {
     vb_thread_forget_number();
-    vb_watch_forget();
+    vb_memory_watch_forget();
     for (struct vb_open *each = opened; each; each = each->next) {
-        vb_open_kill(each);
-        vb_lines_init(&each->lines); /* a thread of the parent's may have held the lock */
+        vb_dropin_open_kill(each);
+        vb_dropin_lines_init(&each->lines); /* a thread of the parent's may have held the lock */
     }
     opened = NULL;
     if (host)
@@ -159,9 +159,10 @@ static const char *usual_remedy(int error)
         return "its threads cannot be started: this user's processes and threads are at their "
                "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
     case -EADDRINUSE:
-        return VB_ROCE_PORT_IS_TAKEN ". Without VERBENA_PORT=roce the processes of this host are "
-                                     "reached all the same, but for another user's: run both as "
-                                     "one user, or each in a network namespace of its own";
+        return VB_ROCE_PORT_IS_TAKEN
+            ". Without VERBENA_CARRIER=roce the processes of this host are "
+            "reached all the same, but for another user's: run both as "
+            "one user, or each in a network namespace of its own";
     case -EMFILE:
         return "this process has too many open files: raise `ulimit -n`";
     case -ENFILE:
@@ -183,11 +184,11 @@ static const char *usual_remedy(int error)
     }
 }
 
-void vb_open_remedy(int error, struct vb_space_text *to)
+void vb_dropin_open_remedy(int error, struct vb_space_text *to)
 {
     bool may_be_space = (error == -ENOMEM || error == -EAGAIN) && !files_are_limited();
 
-    if (!may_be_space || !vb_space_remedy(to))
+    if (!may_be_space || !vb_dropin_space_remedy(to))
         snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
 }
 
@@ -205,28 +206,31 @@ static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type 
 /* Who asked for faults or a capture must not go without in silence. */
 static void say_without_packets(int error)
 {
-    const struct vb_settings *settings = vb_settings();
+    const struct vb_settings *settings = vb_dropin_settings();
 
-    vb_log(settings->fault || (settings->capture && !settings->capture_direct) ? VB_LOG_ERRORS
-                                                                               : VB_LOG_INFO,
-           "no RoCE (%s): only processes on this host are reached, without packets",
-           error == -EADDRINUSE ? VB_ROCE_PORT_IS_TAKEN : strerror(-error));
+    vb_dropin_log(settings->fault || (settings->capture && !settings->capture_direct)
+                      ? VB_LOG_ERRORS
+                      : VB_LOG_INFO,
+                  "no RoCE (%s): only processes on this host are reached, without packets",
+                  error == -EADDRINUSE ? VB_ROCE_PORT_IS_TAKEN : strerror(-error));
 }
 
 /* The same where a peer on this host is reached without packets. */
 static void say_without_faults(void)
 {
-    vb_log(VB_LOG_ERRORS,
-           "a peer on this host is reached directly, without packets: VERBENA_FAULT (verbena run "
-           "--fault) does nothing to it; VERBENA_PORT=roce on both sides makes packets");
+    vb_dropin_log(
+        VB_LOG_ERRORS,
+        "a peer on this host is reached directly, without packets: VERBENA_FAULT (verbena run "
+        "--fault) does nothing to it; VERBENA_CARRIER=roce on both sides makes packets");
 }
 
 static void say_without_capture(void)
 {
-    vb_log(VB_LOG_ERRORS,
-           "a peer on this host is reached directly, without packets: VERBENA_CAPTURE (verbena run "
-           "--capture) shows nothing of it; --capture-direct does, and VERBENA_PORT=roce on both "
-           "sides makes packets");
+    vb_dropin_log(
+        VB_LOG_ERRORS,
+        "a peer on this host is reached directly, without packets: VERBENA_CAPTURE (verbena run "
+        "--capture) shows nothing of it; --capture-direct does, and VERBENA_CARRIER=roce on both "
+        "sides makes packets");
 }
 
 static void say_without_both(void)
@@ -252,13 +256,13 @@ static void (*unheard_when_direct(const struct vb_settings *settings))(void)
 static bool can_capture(const struct vb_capture_config *config)
 {
     struct vb_capture *capture;
-    int error = vb_capture_open(config, &capture);
+    int error = vb_wrap_capture_open(config, &capture);
 
     if (error)
-        vb_log(VB_LOG_ERRORS, "nothing is captured into %s: %s", config->path,
-               vb_capture_problem(error));
+        vb_dropin_log(VB_LOG_ERRORS, "nothing is captured into %s: %s", config->path,
+                      vb_wrap_capture_problem(error));
     else
-        vb_capture_close(capture);
+        vb_wrap_capture_close(capture);
     return !error;
 }
 
@@ -268,31 +272,31 @@ static void say_not_written(int error)
     static atomic_flag told = ATOMIC_FLAG_INIT;
 
     if (!atomic_flag_test_and_set(&told))
-        vb_log(VB_LOG_ERRORS,
-               "packets are missing in the capture %s: %s. The program goes on without them",
-               vb_settings()->capture, vb_capture_problem(error));
+        vb_dropin_log(VB_LOG_ERRORS,
+                      "packets are missing in the capture %s: %s. The program goes on without them",
+                      vb_dropin_settings()->capture, vb_wrap_capture_problem(error));
 }
 
 static void device_log_refusals(void *argument, const char *line)
 {
     (void)argument;
-    vb_log(VB_LOG_DEBUG, "packets refused: %s", line);
+    vb_dropin_log(VB_LOG_DEBUG, "packets refused: %s", line);
 }
 
 static void log_overdue(const char *line)
 {
-    vb_log(VB_LOG_ERRORS, "%s", line);
+    vb_dropin_log(VB_LOG_ERRORS, "%s", line);
 }
 
 static void log_counter(const char *part, const char *name, uint64_t value)
 {
-    vb_log(VB_LOG_COUNTERS, "counted: %s.%s %llu", part, name, (unsigned long long)value);
+    vb_dropin_log(VB_LOG_COUNTERS, "counted: %s.%s %llu", part, name, (unsigned long long)value);
 }
 
 /* When the device is closed for good, or the program ends with it open. */
 static void tell_counters(struct vb_host *closing)
 {
-    if (closing && vb_settings()->log >= VB_LOG_COUNTERS)
+    if (closing && vb_dropin_settings()->log >= VB_LOG_COUNTERS)
         vb_host_tell_counters(closing, log_counter);
 }
 
@@ -309,21 +313,21 @@ __attribute__((destructor)) static void end_at_exit(void)
 /* Under opened_mutex. */
 static int device_open_adapter(void)
 {
-    const struct vb_settings *settings = vb_settings();
+    const struct vb_settings *settings = vb_dropin_settings();
     struct vb_host_config config = {
-        .heap = vb_process_heap(),
+        .heap = vb_memory_process_heap(),
         .ports = &settings->ports,
         .copies = settings->copy,
         .roce = {.event = tell_contexts,
                  .log = settings->log >= VB_LOG_DEBUG ? device_log_refusals : NULL,
                  .fault = settings->fault},
-        .packets_only = settings->port == VB_PORT_ROCE,
-        .direct_only = settings->port == VB_PORT_DIRECT,
+        .packets_only = settings->carrier == VB_CARRIER_ROCE,
+        .direct_only = settings->carrier == VB_CARRIER_DIRECT,
         .went_direct = unheard_when_direct(settings),
     };
     const struct vb_capture_config capture = {.path = settings->capture,
                                               .bytes = settings->capture_bytes,
-                                              .epoch = vb_capture_epoch_of_monotonic()};
+                                              .epoch = vb_wrap_capture_epoch_of_monotonic()};
     static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
     int error;
 
@@ -334,14 +338,14 @@ static int device_open_adapter(void)
         config.capture_direct = settings->capture_direct ? &capture : NULL;
     }
     if (!config.heap)
-        vb_log(VB_LOG_INFO, "no shared memory for applications (%s): copies take longer",
-               strerror(errno));
+        vb_dropin_log(VB_LOG_INFO, "no shared memory for applications (%s): copies take longer",
+                      strerror(errno));
     pthread_once(&forks_once, watch_forks);
     error = vb_host_open(&config, &host);
     if (!error && host->roce && vb_roce_wrap(host->roce)->capture)
-        vb_capture_tell(vb_roce_wrap(host->roce)->capture, say_not_written);
+        vb_wrap_capture_tell(vb_roce_wrap(host->roce)->capture, say_not_written);
     if (!error && host->capture)
-        vb_capture_direct_tell(host->capture, say_not_written);
+        vb_host_capture_direct_tell(host->capture, say_not_written);
     if (!error && settings->explain)
         host->adapter.tell = log_overdue;
     if (!error && host->roce_error)
@@ -352,8 +356,9 @@ static int device_open_adapter(void)
 /* Under opened_mutex. Which adapter the context is to be of. */
 static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
 {
-    struct vb_simulated *simulated = vb_simulated_of(made->verbs.context.device);
-    int error = simulated ? vb_simulated_open(simulated, &made->simulated) : device_open_adapter();
+    struct vb_simulated *simulated = vb_dropin_simulated_of(made->verbs.context.device);
+    int error =
+        simulated ? vb_dropin_simulated_open(simulated, &made->simulated) : device_open_adapter();
 
     if (error)
         return error;
@@ -393,11 +398,11 @@ static int open_context(struct vb_open *made)
     if (!error) {
         error = vb_context_open(adapter, context, &made->core);
         if (error && made->simulated)
-            vb_simulated_close(vb_simulated_of(context->device));
+            vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
     }
     if (!error) {
         context->async_fd = made->core->async_fd;
-        made->core->on_error = vb_hint_needed;
+        made->core->on_error = vb_dropin_hint_needed;
         device_enter(made);
     }
     unused = take_unused();
@@ -415,10 +420,10 @@ static int new_context(struct ibv_device *ibv, int cmd_fd, struct vb_open **made
 
     if (!fresh)
         return -ENOMEM;
-    vb_open_init(fresh, ibv, cmd_fd);
+    vb_dropin_open_init(fresh, ibv, cmd_fd);
     error = open_context(fresh);
     if (error) {
-        vb_open_fini(fresh);
+        vb_dropin_open_fini(fresh);
         free(fresh);
     } else {
         *made = fresh;
@@ -428,7 +433,7 @@ static int new_context(struct ibv_device *ibv, int cmd_fd, struct vb_open **made
 
 static int new_device_context(struct ibv_device *ibv, struct vb_open **made)
 {
-    int fd = vb_command_open(), error = fd < 0 ? fd : new_context(ibv, fd, made);
+    int fd = vb_dropin_command_open(), error = fd < 0 ? fd : new_context(ibv, fd, made);
 
     if (error && fd >= 0)
         close(fd);
@@ -443,13 +448,14 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     if (error) {
         struct vb_space_text remedy;
 
-        vb_open_remedy(error, &remedy);
-        vb_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy.text);
-        return vb_null(error);
+        vb_dropin_open_remedy(error, &remedy);
+        vb_dropin_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy.text);
+        return vb_dropin_null(error);
     }
-    vb_log(VB_LOG_INFO, "opened %s, %s", ibv->name,
-           vb_simulated_of(ibv) ? "a simulated host's adapter"
-                                : "a software HCA, instead of the system's RDMA devices");
+    vb_dropin_log(VB_LOG_INFO, "opened %s, %s", ibv->name,
+                  vb_dropin_simulated_of(ibv)
+                      ? "a simulated host's adapter"
+                      : "a software HCA, instead of the system's RDMA devices");
     errno = before; /* much was tried that this host need not have */
     return &made->verbs.context;
 }
@@ -472,25 +478,25 @@ static bool device_end(struct vb_open *closed)
     closed->ended = closed->core;
     atomic_store(&closed->held, vb_context_end(closed->core) + 1);
     closed->xrcds = NULL; /* they are closed */
-    vb_open_kill(closed);
+    vb_dropin_open_kill(closed);
     return true;
 }
 
 /*
  * What was left open in it goes too, as when the kernel closes a device file; but not the memory
- * that a program may still name: some destroy their objects after this (vb_bury).
+ * that a program may still name: some destroy their objects after this (vb_dropin_bury).
  */
 VB_EXPORT int ibv_close_device(struct ibv_context *context)
 {
-    struct vb_open *closed = vb_open_of(context);
+    struct vb_open *closed = vb_dropin_open_of(context);
     struct vb_host *unused;
     bool ended;
 
     pthread_mutex_lock(&opened_mutex);
     device_leave(closed);
     ended = device_end(closed);
-    if (ended && vb_simulated_of(context->device))
-        vb_simulated_close(vb_simulated_of(context->device));
+    if (ended && vb_dropin_simulated_of(context->device))
+        vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
     unused = take_unused();
     pthread_mutex_unlock(&opened_mutex);
     tell_counters(unused);
@@ -499,11 +505,11 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     close(context->cmd_fd);
     context->cmd_fd = context->async_fd = -1;
     if (ended)
-        vb_open_let_go(closed);
+        vb_dropin_open_let_go(closed);
     return 0;
 }
 
-bool vb_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen)
+bool vb_dropin_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen)
 {
     bool found = false;
 
@@ -521,7 +527,7 @@ bool vb_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evid
 static struct vb_open *next_of_family(const struct vb_open *after, uint64_t identity)
 {
     for (struct vb_open *each = after ? after->next : opened; each; each = each->next)
-        if (each->core && vb_command_identity(each->verbs.context.cmd_fd) == identity)
+        if (each->core && vb_dropin_command_identity(each->verbs.context.cmd_fd) == identity)
             return each;
     return NULL;
 }
@@ -539,27 +545,28 @@ static struct ibv_device *device_of(uint64_t identity)
 
 VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-    uint64_t identity = vb_command_identity(cmd_fd);
+    uint64_t identity = vb_dropin_command_identity(cmd_fd);
     struct ibv_device *device = identity ? device_of(identity) : NULL;
     struct vb_open *made;
     int error = 0;
 
     if (!identity)
-        return vb_null(-EINVAL);
+        return vb_dropin_null(-EINVAL);
     if (!device) {
-        vb_log(VB_LOG_ERRORS, "a context of another process cannot be imported: its objects are "
-                              "that process's memory");
-        return vb_null(-EOPNOTSUPP);
+        vb_dropin_log(VB_LOG_ERRORS,
+                      "a context of another process cannot be imported: its objects are "
+                      "that process's memory");
+        return vb_dropin_null(-EOPNOTSUPP);
     }
     error = new_context(device, cmd_fd, &made);
-    return error ? vb_null(error) : &made->verbs.context;
+    return error ? vb_dropin_null(error) : &made->verbs.context;
 }
 
 /* Tries each context of the family. */
 static int import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
 {
     struct vb_open *from = NULL;
-    uint64_t identity = vb_command_identity(context->cmd_fd);
+    uint64_t identity = vb_dropin_command_identity(context->cmd_fd);
     int error = -ENOENT;
 
     pthread_mutex_lock(&opened_mutex);
@@ -569,9 +576,10 @@ static int import(struct ibv_context *context, vb_import_one *one, void *argumen
     return error;
 }
 
-int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
+                     uint32_t handle)
 {
-    return vb_core(context) ? import(context, one, argument, handle) : -VB_ERROR_FORKED;
+    return vb_dropin_core(context) ? import(context, one, argument, handle) : -VB_ERROR_FORKED;
 }
 
 /* ---- nothing is pinned, so a fork needs no preparation ---- */

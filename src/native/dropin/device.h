@@ -27,10 +27,11 @@ struct verbs_device {
 typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
 
 /* Calls it for the contexts that were imported from the same one, until one has the handle. */
-int vb_import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle);
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
+                     uint32_t handle);
 
 /* What to do where the device could not be opened, or else the error by name; `error` is negative.
  */
-void vb_open_remedy(int error, struct vb_space_text *to);
+void vb_dropin_open_remedy(int error, struct vb_space_text *to);
 
 #endif

@@ -8,24 +8,24 @@
 
 VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_channel *channel;
     int error;
 
     if (!core)
-        return vb_failed_null(context, "ibv_create_comp_channel", -VB_ERROR_FORKED);
+        return vb_dropin_failed_null(context, "ibv_create_comp_channel", -VB_ERROR_FORKED);
     error = vb_channel_create(core, &channel);
-    return error ? vb_failed_null(context, "ibv_create_comp_channel", error) : &channel->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_create_comp_channel", error) : &channel->ibv;
 }
 
 VB_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
     struct ibv_context *context = channel->context; /* read when the object is gone */
 
-    if (!vb_core(context))
-        return vb_bury(context, channel);
-    return vb_result(context, "ibv_destroy_comp_channel",
-                     vb_channel_destroy((struct vb_channel *)channel));
+    if (!vb_dropin_core(context))
+        return vb_dropin_bury(context, channel);
+    return vb_dropin_result(context, "ibv_destroy_comp_channel",
+                            vb_channel_destroy((struct vb_channel *)channel));
 }
 
 VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
@@ -34,8 +34,9 @@ VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq *
     struct vb_cq *found;
     int error = -VB_ERROR_FORKED;
 
-    if (vb_core(channel->context))
-        error = vb_channel_wait((struct vb_channel *)channel, vb_settings()->spin_us, &found);
+    if (vb_dropin_core(channel->context))
+        error =
+            vb_channel_wait((struct vb_channel *)channel, vb_dropin_settings()->spin_us, &found);
     if (error) {
         errno = -error;
         return -1;
@@ -71,21 +72,22 @@ static void log_cause(struct ibv_context *context, const struct ibv_async_event 
     uint32_t cause = cause_of(event);
     char text[1024];
 
-    if (vb_settings()->explain && vb_completion_text(context, cause, text, sizeof(text)))
-        vb_log(VB_LOG_ERRORS, "QP 0x%x: event: %s: %s", event->element.qp->qp_num,
-               ibv_event_type_str(event->event_type), text);
+    if (vb_dropin_settings()->explain &&
+        vb_dropin_completion_text(context, cause, text, sizeof(text)))
+        vb_dropin_log(VB_LOG_ERRORS, "QP 0x%x: event: %s: %s", event->element.qp->qp_num,
+                      ibv_event_type_str(event->event_type), text);
 }
 
 VB_EXPORT int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size)
 {
     uint32_t cause = cause_of(event);
 
-    return cause ? vb_completion_text(event->element.qp->context, cause, text, size) : 0;
+    return cause ? vb_dropin_completion_text(event->element.qp->context, cause, text, size) : 0;
 }
 
 VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     int error = core ? vb_event_get(core, event) : -VB_ERROR_FORKED;
 
     if (!error) {
@@ -122,7 +124,7 @@ static struct ibv_context *context_of(const struct ibv_async_event *event)
 VB_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
     struct ibv_context *context = context_of(event);
-    struct vb_context *core = context ? vb_core(context) : NULL;
+    struct vb_context *core = context ? vb_dropin_core(context) : NULL;
 
     if (core)
         vb_event_ack(core, event);

@@ -5,30 +5,30 @@
 #include "dropin/export.h"
 #include "dropin/hint.h"
 #include "dropin/verbena.h"
-#include "port/sim/connect.h"
+#include "sim/connect.h"
 
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
 {
-    vb_hint_void();
-    return vb_completion_text(context, vendor_err, text, size);
+    vb_dropin_hint_void();
+    return vb_dropin_completion_text(context, vendor_err, text, size);
 }
 
 VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t size)
 {
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
-    if (vb_open_of(context)->simulated)
-        return vb_connect_describe(vb_open_of(context)->simulated, context->device->name, json,
-                                   size);
-    return vb_host_describe(vb_open_of(context)->host, json, size);
+    if (vb_dropin_open_of(context)->simulated)
+        return vb_sim_connect_describe(vb_dropin_open_of(context)->simulated, context->device->name,
+                                       json, size);
+    return vb_host_describe(vb_dropin_open_of(context)->host, json, size);
 }
 
 VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t size)
 {
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
-    if (vb_open_of(context)->simulated)
-        return vb_connect_counters(vb_open_of(context)->simulated, json, size);
-    return vb_host_counters(vb_open_of(context)->host, json, size);
+    if (vb_dropin_open_of(context)->simulated)
+        return vb_sim_connect_counters(vb_dropin_open_of(context)->simulated, json, size);
+    return vb_host_counters(vb_dropin_open_of(context)->host, json, size);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "direct/refused.h"
 #include "dropin/context.h"
 #include "dropin/device.h"
 #include "dropin/export.h"
@@ -16,7 +17,6 @@
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
-#include "port/direct/refused.h"
 
 enum { LINES_A_SECOND = 20, TEXT = 1024 };
 
@@ -80,11 +80,12 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
 static void say_left_out(const struct vb_left_out *left_out)
 {
     if (left_out->alike)
-        vb_log(VB_LOG_ERRORS,
-               "%" PRIu64 " more failures were not shown: like the last one, but for numbers",
-               left_out->alike);
+        vb_dropin_log(VB_LOG_ERRORS,
+                      "%" PRIu64
+                      " more failures were not shown: like the last one, but for numbers",
+                      left_out->alike);
     if (left_out->many)
-        vb_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", left_out->many);
+        vb_dropin_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", left_out->many);
 }
 
 /* Where the code that failed left no reason. */
@@ -117,7 +118,7 @@ static void say_call(struct vb_open *opened, const char *call, int error)
     if (!may_write(&opened->lines, hash_words(line), &left_out))
         return;
     say_left_out(&left_out);
-    vb_log(VB_LOG_ERRORS, "%s", line);
+    vb_dropin_log(VB_LOG_ERRORS, "%s", line);
 }
 
 /* For calls with which programs look what is there. */
@@ -126,11 +127,12 @@ static void say_once(struct vb_open *opened, const char *call, int error)
     char text[TEXT] = "";
     struct vb_left_out left_out;
 
-    if (!vb_settings()->explain || !vb_decline_text(opened->core, error, text, sizeof(text)) ||
+    if (!vb_dropin_settings()->explain ||
+        !vb_decline_text(opened->core, error, text, sizeof(text)) ||
         !may_write(&opened->lines, 0, &left_out))
         return;
     say_left_out(&left_out);
-    vb_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
+    vb_dropin_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
 }
 
 static int failures_failed(struct vb_open *opened, const char *call, int error, bool told)
@@ -139,27 +141,28 @@ static int failures_failed(struct vb_open *opened, const char *call, int error, 
 
     if (opened->core) {
         vb_decline_close(opened->core, error);
-        if (vb_settings()->explain && !told)
+        if (vb_dropin_settings()->explain && !told)
             say_call(opened, call, error);
-    } else if (vb_settings()->explain && may_write(&opened->lines, hash_words(call), &left_out)) {
+    } else if (vb_dropin_settings()->explain &&
+               may_write(&opened->lines, hash_words(call), &left_out)) {
         say_left_out(&left_out);
-        vb_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
-               opened->ended ? "closed" : "opened before this process was forked",
-               opened->ended ? "" : " here");
+        vb_dropin_log(VB_LOG_ERRORS, "%s failed: the device was %s; open it again%s", call,
+                      opened->ended ? "closed" : "opened before this process was forked",
+                      opened->ended ? "" : " here");
     }
     errno = -error;
     return -error;
 }
 
-int vb_failed(struct ibv_context *context, const char *call, int error)
+int vb_dropin_failed(struct ibv_context *context, const char *call, int error)
 {
-    vb_hint_needed();
-    return failures_failed(vb_open_of(context), call, error, false);
+    vb_dropin_hint_needed();
+    return failures_failed(vb_dropin_open_of(context), call, error, false);
 }
 
-int vb_failed_once(struct ibv_context *context, const char *call, int error)
+int vb_dropin_failed_once(struct ibv_context *context, const char *call, int error)
 {
-    struct vb_open *opened = vb_open_of(context);
+    struct vb_open *opened = vb_dropin_open_of(context);
     bool told;
 
     pthread_mutex_lock(&opened->lines.mutex);
@@ -173,10 +176,10 @@ int vb_failed_once(struct ibv_context *context, const char *call, int error)
     return -error;
 }
 
-void vb_not_offered(const char *call)
+void vb_dropin_not_offered(const char *call)
 {
-    if (vb_settings()->explain)
-        vb_log(VB_LOG_ERRORS, "%s failed: this device does not offer it", call);
+    if (vb_dropin_settings()->explain)
+        vb_dropin_log(VB_LOG_ERRORS, "%s failed: this device does not offer it", call);
     errno = EOPNOTSUPP;
 }
 
@@ -194,36 +197,37 @@ static bool is_told(struct vb_lines *lines, const struct ibv_wc *wc)
     return told;
 }
 
-void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
+void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
 {
-    struct vb_open *opened = vb_open_of(context);
+    struct vb_open *opened = vb_dropin_open_of(context);
     char text[TEXT] = "";
     int before = errno;
     struct vb_left_out left_out;
 
-    vb_hint_needed();
-    if (!vb_settings()->explain || is_told(&opened->lines, wc) ||
+    vb_dropin_hint_needed();
+    if (!vb_dropin_settings()->explain || is_told(&opened->lines, wc) ||
         !may_write(&opened->lines, 0, &left_out))
         return;
     say_left_out(&left_out);
-    vb_completion_text(context, wc->vendor_err, text, sizeof(text));
-    vb_log(VB_LOG_ERRORS, "QP 0x%x, wr_id 0x%" PRIx64 ": %s%s%s", wc->qp_num, wc->wr_id,
-           vb_status_name(wc->status), *text ? ": " : "", text);
+    vb_dropin_completion_text(context, wc->vendor_err, text, sizeof(text));
+    vb_dropin_log(VB_LOG_ERRORS, "QP 0x%x, wr_id 0x%" PRIx64 ": %s%s%s", wc->qp_num, wc->wr_id,
+                  vb_status_name(wc->status), *text ? ": " : "", text);
     errno = before;
 }
 
 static bool find_refusal(struct ibv_context *context, const struct vb_evidence *refused,
                          struct vb_evidence *seen)
 {
-    struct vb_host *host = vb_open_of(context)->host;
+    struct vb_host *host = vb_dropin_open_of(context)->host;
 
     return host ? vb_direct_find_refusal(host->direct, refused, seen)
-                : vb_simulated_find_refusal(refused, seen);
+                : vb_dropin_simulated_find_refusal(refused, seen);
 }
 
-int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size)
+int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text,
+                              size_t size)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_evidence evidence, seen;
     bool found;
 
@@ -237,27 +241,27 @@ static int say_open(int error, char *text, size_t size)
 {
     struct vb_space_text remedy;
 
-    vb_open_remedy(-abs(error), &remedy);
+    vb_dropin_open_remedy(-abs(error), &remedy);
     return snprintf(text, size, "%s", remedy.text);
 }
 
 VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
 {
-    struct vb_context *core = context ? vb_core(context) : NULL;
+    struct vb_context *core = context ? vb_dropin_core(context) : NULL;
 
-    vb_hint_void();
+    vb_dropin_hint_void();
     if (!context)
         return say_open(error, text, size);
     return core ? vb_decline_text(core, error, text, size) : 0;
 }
 
-void vb_lines_init(struct vb_lines *lines)
+void vb_dropin_lines_init(struct vb_lines *lines)
 {
     *lines = (struct vb_lines){0};
     pthread_mutex_init(&lines->mutex, NULL);
 }
 
-void vb_lines_fini(struct vb_lines *lines)
+void vb_dropin_lines_fini(struct vb_lines *lines)
 {
     say_left_out(&lines->left_out);
     pthread_mutex_destroy(&lines->mutex);

@@ -32,50 +32,52 @@ struct vb_lines {
     uint32_t words;    /* of the last line, without numbers (hash_words); 0: none */
     uint64_t words_at; /* the second of the last failure with these words */
     struct vb_left_out left_out;
-    bool told_once; /* vb_failed_once had its line */
+    bool told_once; /* vb_dropin_failed_once had its line */
     uint32_t flush; /* the evidence of the last flush that was told of: all its entries say the same
                      */
 };
 
 /* Ends a call of the context with a core's negative errno; sets errno and returns it, positive. */
-int vb_failed(struct ibv_context *context, const char *call, int error)
+int vb_dropin_failed(struct ibv_context *context, const char *call, int error)
     __attribute__((cold, noinline));
 
 /* The same for what may fail often and mean little; one line for all such calls of the context. */
-int vb_failed_once(struct ibv_context *context, const char *call, int error)
+int vb_dropin_failed_once(struct ibv_context *context, const char *call, int error)
     __attribute__((cold, noinline));
 
 /* The same for an error that may be 0, as verbs return it. */
-static inline int vb_result(struct ibv_context *context, const char *call, int error)
+static inline int vb_dropin_result(struct ibv_context *context, const char *call, int error)
 {
-    return __builtin_expect(error != 0, 0) ? vb_failed(context, call, error) : 0;
+    return __builtin_expect(error != 0, 0) ? vb_dropin_failed(context, call, error) : 0;
 }
 
 /* The same for verbs that return a pointer, or -1. */
-static inline void *vb_failed_null(struct ibv_context *context, const char *call, int error)
+static inline void *vb_dropin_failed_null(struct ibv_context *context, const char *call, int error)
 {
-    vb_failed(context, call, error);
+    vb_dropin_failed(context, call, error);
     return 0;
 }
 
-static inline int vb_failed_minus_one(struct ibv_context *context, const char *call, int error)
+static inline int vb_dropin_failed_minus_one(struct ibv_context *context, const char *call,
+                                             int error)
 {
-    vb_failed(context, call, error);
+    vb_dropin_failed(context, call, error);
     return -1;
 }
 
 /* A call that no device of ours offers; the line only. */
-void vb_not_offered(const char *call) __attribute__((cold, noinline));
+void vb_dropin_not_offered(const char *call) __attribute__((cold, noinline));
 
 /* A completion with error was polled: a line, and errno stays. */
-void vb_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
+void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
     __attribute__((cold, noinline));
 
 /* Why the completion with this vendor_err failed; length as snprintf's, 0: not kept. */
-int vb_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size);
+int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text,
+                              size_t size);
 
-void vb_lines_init(struct vb_lines *lines);
+void vb_dropin_lines_init(struct vb_lines *lines);
 /* Says how many were hidden last. */
-void vb_lines_fini(struct vb_lines *lines);
+void vb_dropin_lines_fini(struct vb_lines *lines);
 
 #endif

@@ -16,19 +16,19 @@ static void say_hint(int status, void *unused)
 {
     (void)unused;
     if (status && atomic_load(&state) == SOME_FAILED)
-        vb_log(VB_LOG_ERRORS,
-               "a verbs call or request of this program failed; to hear why: "
-               "verbena %s --log errors (or VERBENA_LOG=errors)",
-               vb_settings()->pair ? "pair" : "run");
+        vb_dropin_log(VB_LOG_ERRORS,
+                      "a verbs call or request of this program failed; to hear why: "
+                      "verbena %s --log errors (or VERBENA_LOG=errors)",
+                      vb_dropin_settings()->pair ? "pair" : "run");
 }
 #endif
 
-void vb_hint_needed(void)
+void vb_dropin_hint_needed(void)
 {
     int none = NOTHING_FAILED;
 
     if (atomic_load_explicit(&state, memory_order_relaxed) != NOTHING_FAILED ||
-        vb_settings()->explain)
+        vb_dropin_settings()->explain)
         return;
     if (!atomic_compare_exchange_strong(&state, &none, SOME_FAILED))
         return;
@@ -37,7 +37,7 @@ void vb_hint_needed(void)
 #endif
 }
 
-void vb_hint_void(void)
+void vb_dropin_hint_void(void)
 {
     atomic_store_explicit(&state, PROGRAM_ASKS, memory_order_relaxed);
 }

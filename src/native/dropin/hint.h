@@ -9,8 +9,8 @@
 #define VB_DROPIN_HINT_H
 
 /* A call or a request has failed. From any thread. */
-void vb_hint_needed(void);
+void vb_dropin_hint_needed(void);
 /* The program asks for reasons. */
-void vb_hint_void(void);
+void vb_dropin_hint_void(void);
 
 #endif

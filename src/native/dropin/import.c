@@ -22,18 +22,18 @@ static int one_pd(void *argument, struct vb_context *from, uint32_t handle)
 
 VB_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
-    struct pd_import import = {.to = vb_core(context)};
-    int error = vb_import(context, one_pd, &import, handle);
+    struct pd_import import = {.to = vb_dropin_core(context)};
+    int error = vb_dropin_import(context, one_pd, &import, handle);
 
-    return error ? vb_failed_null(context, "ibv_import_pd", error) : &import.made->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_import_pd", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-    if (vb_core(pd->context))
+    if (vb_dropin_core(pd->context))
         vb_pd_unimport((struct vb_pd *)pd);
     else if (((const struct vb_pd *)pd)->imported)
-        vb_bury(pd->context, pd);
+        vb_dropin_bury(pd->context, pd);
 }
 
 struct mr_import {
@@ -51,17 +51,17 @@ static int one_mr(void *argument, struct vb_context *from, uint32_t handle)
 VB_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
     struct mr_import import = {.to = (struct vb_pd *)pd};
-    int error = vb_import(pd->context, one_mr, &import, handle);
+    int error = vb_dropin_import(pd->context, one_mr, &import, handle);
 
-    return error ? vb_failed_null(pd->context, "ibv_import_mr", error) : &import.made->ibv;
+    return error ? vb_dropin_failed_null(pd->context, "ibv_import_mr", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
-    if (vb_core(mr->context))
+    if (vb_dropin_core(mr->context))
         vb_mr_unimport((struct vb_mr *)mr);
     else if (((const struct vb_mr *)mr)->kind == VB_MR_IMPORTED)
-        vb_bury(mr->context, mr);
+        vb_dropin_bury(mr->context, mr);
 }
 
 struct dm_import {
@@ -78,16 +78,16 @@ static int one_dm(void *argument, struct vb_context *from, uint32_t handle)
 
 VB_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
 {
-    struct dm_import import = {.to = vb_core(context)};
-    int error = vb_import(context, one_dm, &import, handle);
+    struct dm_import import = {.to = vb_dropin_core(context)};
+    int error = vb_dropin_import(context, one_dm, &import, handle);
 
-    return error ? vb_failed_null(context, "ibv_import_dm", error) : &import.made->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_import_dm", error) : &import.made->ibv;
 }
 
 VB_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
-    if (vb_core(dm->context))
+    if (vb_dropin_core(dm->context))
         vb_dm_unimport((struct vb_dm *)dm);
     else if (((const struct vb_dm *)dm)->imported)
-        vb_bury(dm->context, dm);
+        vb_dropin_bury(dm->context, dm);
 }

@@ -9,23 +9,23 @@
 
 VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_pd *pd;
     int error;
 
     if (!core)
-        return vb_failed_null(context, "ibv_alloc_pd", -VB_ERROR_FORKED);
+        return vb_dropin_failed_null(context, "ibv_alloc_pd", -VB_ERROR_FORKED);
     error = vb_pd_alloc(core, &pd);
-    return error ? vb_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
 }
 
 VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
     struct ibv_context *context = pd->context; /* read when the object is gone */
 
-    return vb_core(context)
-               ? vb_result(context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
-               : vb_bury(context, pd);
+    return vb_dropin_core(context)
+               ? vb_dropin_result(context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
+               : vb_dropin_bury(context, pd);
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -34,11 +34,11 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
     struct vb_mr *mr;
     int error;
 
-    if (!vb_core(pd->context))
-        return vb_failed_null(pd->context, "ibv_reg_mr", -VB_ERROR_FORKED);
+    if (!vb_dropin_core(pd->context))
+        return vb_dropin_failed_null(pd->context, "ibv_reg_mr", -VB_ERROR_FORKED);
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
-    return error ? vb_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
+    return error ? vb_dropin_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
 }
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
@@ -58,12 +58,12 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_att
     uint64_t iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA ? attr->iova : (uintptr_t)attr->addr;
 
     if (attr->comp_mask & ~known)
-        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EOPNOTSUPP);
+        return vb_dropin_failed_null(pd->context, "ibv_reg_mr_ex", -EOPNOTSUPP);
     if (!(attr->comp_mask & IBV_REG_MR_MASK_ADDR))
-        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
+        return vb_dropin_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
     if ((attr->comp_mask & IBV_REG_MR_MASK_BUF) &&
-        !vb_buffer_covers(attr->buf, pd, attr->addr, attr->length))
-        return vb_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
+        !vb_dropin_buffer_covers(attr->buf, pd, attr->addr, attr->length))
+        return vb_dropin_failed_null(pd->context, "ibv_reg_mr_ex", -EINVAL);
     return ibv_reg_mr_iova2(pd, attr->addr, attr->length, iova, (unsigned int)attr->access);
 }
 
@@ -72,7 +72,7 @@ VB_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, s
                                            uint64_t iova, int fd, int access)
 {
     (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
-    vb_not_offered("ibv_reg_dmabuf_mr");
+    vb_dropin_not_offered("ibv_reg_dmabuf_mr");
     return NULL;
 }
 
@@ -98,15 +98,15 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
                            size_t length, int access)
 {
     unsigned int wanted = (unsigned int)access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    int error = vb_core(mr->context) ? 0 : -VB_ERROR_FORKED;
+    int error = vb_dropin_core(mr->context) ? 0 : -VB_ERROR_FORKED;
 
     if (!error)
-        error = check_rereg(vb_core(mr->context), flags, pd, addr, length, (unsigned)access);
+        error = check_rereg(vb_dropin_core(mr->context), flags, pd, addr, length, (unsigned)access);
     if (!error)
         error = vb_mr_rereg((struct vb_mr *)mr, flags, (struct vb_pd *)pd, addr, length, wanted);
     if (!error)
         return 0;
-    vb_failed(mr->context, "ibv_rereg_mr", error);
+    vb_dropin_failed(mr->context, "ibv_rereg_mr", error);
     return IBV_REREG_MR_ERR_INPUT;
 }
 
@@ -114,67 +114,68 @@ VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
     struct ibv_context *context = mr->context; /* read when the object is gone */
 
-    return vb_core(context) ? vb_result(context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
-                            : vb_bury(context, mr);
+    return vb_dropin_core(context)
+               ? vb_dropin_result(context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
+               : vb_dropin_bury(context, mr);
 }
 
 /* ---- regions of other kinds ---- */
 
-struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd)
+struct ibv_mr *vb_dropin_alloc_null_mr(struct ibv_pd *pd)
 {
     struct vb_mr *mr;
     int error;
 
-    if (!vb_core(pd->context))
-        return vb_failed_null(pd->context, "ibv_alloc_null_mr", -VB_ERROR_FORKED);
+    if (!vb_dropin_core(pd->context))
+        return vb_dropin_failed_null(pd->context, "ibv_alloc_null_mr", -VB_ERROR_FORKED);
     error = vb_mr_null((struct vb_pd *)pd, &mr);
-    return error ? vb_failed_null(pd->context, "ibv_alloc_null_mr", error) : &mr->ibv;
+    return error ? vb_dropin_failed_null(pd->context, "ibv_alloc_null_mr", error) : &mr->ibv;
 }
 
-struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length,
-                            unsigned int access)
+struct ibv_mr *vb_dropin_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset,
+                                   size_t length, unsigned int access)
 {
     struct vb_mr *mr;
     int error;
 
-    if (!vb_core(pd->context))
-        return vb_failed_null(pd->context, "ibv_reg_dm_mr", -VB_ERROR_FORKED);
+    if (!vb_dropin_core(pd->context))
+        return vb_dropin_failed_null(pd->context, "ibv_reg_dm_mr", -VB_ERROR_FORKED);
     access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     error = vb_mr_reg_dm((struct vb_pd *)pd, (struct vb_dm *)dm, dm_offset, length, access, &mr);
-    return error ? vb_failed_null(pd->context, "ibv_reg_dm_mr", error) : &mr->ibv;
+    return error ? vb_dropin_failed_null(pd->context, "ibv_reg_dm_mr", error) : &mr->ibv;
 }
 
-int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
-                 struct ibv_sge *sg_list, uint32_t num_sge)
+int vb_dropin_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+                        struct ibv_sge *sg_list, uint32_t num_sge)
 {
-    return vb_result(pd->context, "ibv_advise_mr",
-                     vb_core(pd->context)
-                         ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
-                         : -VB_ERROR_FORKED);
+    return vb_dropin_result(pd->context, "ibv_advise_mr",
+                            vb_dropin_core(pd->context)
+                                ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
+                                : -VB_ERROR_FORKED);
 }
 
 /* ---- device memory ---- */
 
 /* In a forked child too, where it can be copied to and from, but no region be made of it. */
-struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+struct ibv_dm *vb_dropin_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-    const struct vb_open *opened = vb_open_of(context);
+    const struct vb_open *opened = vb_dropin_open_of(context);
     struct vb_dm *dm;
-    int error =
-        opened->ended ? -VB_ERROR_FORKED : vb_dm_alloc(opened->core, vb_process_heap(), attr, &dm);
+    int error = opened->ended ? -VB_ERROR_FORKED
+                              : vb_dm_alloc(opened->core, vb_memory_process_heap(), attr, &dm);
 
     if (error)
-        return vb_failed_null(context, "ibv_alloc_dm", error);
+        return vb_dropin_failed_null(context, "ibv_alloc_dm", error);
     dm->ibv.context = context;
     return &dm->ibv;
 }
 
-int vb_free_dm(struct ibv_dm *dm)
+int vb_dropin_free_dm(struct ibv_dm *dm)
 {
     const struct vb_dm *own = (const struct vb_dm *)dm;
     struct ibv_context *context = dm->context; /* read when the object is gone */
 
-    if (own->context && !vb_core(context))
-        return vb_bury(context, dm);
-    return vb_result(context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
+    if (own->context && !vb_dropin_core(context))
+        return vb_dropin_bury(context, dm);
+    return vb_dropin_result(context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
 }

@@ -15,36 +15,36 @@
 
 VB_EXPORT bool vb_stub_data;
 
-VB_EXPORT int vb_stub_error(void)
+VB_EXPORT int vb_dropin_stub_error(void)
 {
     return EOPNOTSUPP;
 }
 
-VB_EXPORT int vb_stub_minus1(void)
+VB_EXPORT int vb_dropin_stub_minus1(void)
 {
     errno = EOPNOTSUPP;
     return -1;
 }
 
-VB_EXPORT void *vb_stub_null(void)
+VB_EXPORT void *vb_dropin_stub_null(void)
 {
     errno = EOPNOTSUPP;
     return NULL;
 }
 
-VB_EXPORT void vb_stub_void(void)
+VB_EXPORT void vb_dropin_stub_void(void)
 {
 }
 
-VB_EXPORT int vb_private_ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
-                                            unsigned int index, unsigned int *type)
+VB_EXPORT int vb_dropin_private_ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
+                                                   unsigned int index, unsigned int *type)
 {
-    return vb_query_gid_type(context, port_num, index, type);
+    return vb_dropin_query_gid_type(context, port_num, index, type);
 }
 
-VB_EXPORT const char *vb_private_ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
+VB_EXPORT const char *vb_dropin_private_ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
 {
-    return vb_wr_opcode_str(opcode);
+    return vb_dropin_wr_opcode_str(opcode);
 }
 
 /* A symbol gets its versions in the file that defines it. */

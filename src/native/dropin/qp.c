@@ -19,7 +19,7 @@ VB_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_att
         .comp_mask = IBV_QP_INIT_ATTR_PD,
         .pd = pd,
     };
-    struct ibv_qp *qp = vb_create_qp_ex(pd->context, &extended);
+    struct ibv_qp *qp = vb_dropin_create_qp_ex(pd->context, &extended);
 
     if (qp)
         attr->cap = extended.cap;
@@ -47,30 +47,30 @@ static int qp_check_offered(struct vb_context *core, const struct ibv_qp_init_at
                                                         : VB_NAME("IBV_QP_INIT_ATTR_XRCD"),
                           attr->qp_type);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-        vb_send_ops_check(attr->qp_type, attr->send_ops_flags))
+        vb_dropin_send_ops_check(attr->qp_type, attr->send_ops_flags))
         return vb_decline(core, -EOPNOTSUPP,
                           "among send_ops_flags {0x} are some that a QP of type {1t} does not send",
                           attr->send_ops_flags, attr->qp_type);
     return 0;
 }
 
-struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+struct ibv_qp *vb_dropin_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_qp *qp;
     int error;
 
     if (!core)
-        return vb_failed_null(context, "ibv_create_qp", -VB_ERROR_FORKED);
+        return vb_dropin_failed_null(context, "ibv_create_qp", -VB_ERROR_FORKED);
     error = qp_check_offered(core, attr);
     if (!error)
         error = vb_qp_create(core, attr, &qp);
     if (!error && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
-        error = vb_send_ops_init(qp);
+        error = vb_dropin_send_ops_init(qp);
         if (error)
             vb_qp_destroy(qp);
     }
-    return error ? vb_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
 }
 
 /* Programs give both XRC QPs what RC needs, and the kernel's interface leaves out what the one or
@@ -89,28 +89,29 @@ static int mask_for(enum ibv_qp_type type, int mask)
 
 VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    int error = vb_core(qp->context) ? 0 : -VB_ERROR_FORKED;
+    int error = vb_dropin_core(qp->context) ? 0 : -VB_ERROR_FORKED;
 
     if (!error && (mask & IBV_QP_AV))
-        error = vb_check_source(qp->context, &attr->ah_attr);
+        error = vb_dropin_check_source(qp->context, &attr->ah_attr);
     if (!error)
         error = vb_qp_modify(vb_qp_of(qp), attr, mask_for(qp->qp_type, mask));
-    return vb_result(qp->context, "ibv_modify_qp", error);
+    return vb_dropin_result(qp->context, "ibv_modify_qp", error);
 }
 
-int vb_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
+int vb_dropin_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 {
-    return vb_result(qp->context, "ibv_modify_qp_rate_limit",
-                     vb_core(qp->context) ? vb_qp_limit_rate(vb_qp_of(qp), attr)
-                                          : -VB_ERROR_FORKED);
+    return vb_dropin_result(qp->context, "ibv_modify_qp_rate_limit",
+                            vb_dropin_core(qp->context) ? vb_qp_limit_rate(vb_qp_of(qp), attr)
+                                                        : -VB_ERROR_FORKED);
 }
 
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                            struct ibv_qp_init_attr *init_attr)
 {
-    return vb_result(qp->context, "ibv_query_qp",
-                     vb_core(qp->context) ? vb_qp_query(vb_qp_of(qp), attr, mask, init_attr)
-                                          : -VB_ERROR_FORKED);
+    return vb_dropin_result(qp->context, "ibv_query_qp",
+                            vb_dropin_core(qp->context)
+                                ? vb_qp_query(vb_qp_of(qp), attr, mask, init_attr)
+                                : -VB_ERROR_FORKED);
 }
 
 /* Copies are not promised to arrive in order of address. */
@@ -123,23 +124,24 @@ VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 /* RoCE has no multicast LIDs. */
 VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-    int before = errno, error = vb_core(qp->context) ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
-                                                     : -VB_ERROR_FORKED;
+    int before = errno, error = vb_dropin_core(qp->context)
+                                    ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
+                                    : -VB_ERROR_FORKED;
 
     (void)lid;
     errno = before; /* other processes were told, or are not there */
-    return vb_result(qp->context, "ibv_attach_mcast", error);
+    return vb_dropin_result(qp->context, "ibv_attach_mcast", error);
 }
 
 /* Without a core nothing is attached, and in a forked child the QP is the parent's. */
 VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
     int before = errno,
-        error = vb_core(qp->context) ? vb_multicast_detach(vb_qp_of(qp), gid->raw) : 0;
+        error = vb_dropin_core(qp->context) ? vb_multicast_detach(vb_qp_of(qp), gid->raw) : 0;
 
     (void)lid;
     errno = before; /* an interface with two addresses is left once */
-    return error ? vb_result(qp->context, "ibv_detach_mcast", error) : 0;
+    return error ? vb_dropin_result(qp->context, "ibv_detach_mcast", error) : 0;
 }
 
 VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
@@ -147,9 +149,9 @@ VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     struct ibv_context *context = qp->context; /* it is read when the QP is gone */
     struct vb_qp *own = vb_qp_of(qp);
 
-    if (vb_core(context))
-        return vb_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
-    if (vb_open_of(context)->ended)
+    if (vb_dropin_core(context))
+        return vb_dropin_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
+    if (vb_dropin_open_of(context)->ended)
         free(own->staging);
-    return vb_bury(context, own);
+    return vb_dropin_bury(context, own);
 }

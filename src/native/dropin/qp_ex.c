@@ -83,17 +83,19 @@ static int qp_ex_post(struct vb_qp *qp, struct vb_staging *staging)
 {
     struct ibv_send_wr *bad;
 
-    if (VB_UNLIKELY(!vb_core(qp->ibv.context)))
-        return vb_failed(qp->ibv.context, "ibv_wr_complete", -VB_ERROR_FORKED);
+    if (VB_UNLIKELY(!vb_dropin_core(qp->ibv.context)))
+        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(staging->error))
-        return vb_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
+        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
     if (VB_UNLIKELY(!staging->count))
         return 0;
     if (VB_UNLIKELY(!qp_ex_fits(qp, staging->count)))
-        return vb_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
+        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
     if (VB_UNLIKELY(staging->flushes))
-        return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_staged(qp, staging->wr, &bad));
-    return vb_result(qp->ibv.context, "ibv_wr_complete", vb_post_send(qp, staging->wr, &bad));
+        return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+                                vb_post_staged(qp, staging->wr, &bad));
+    return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+                            vb_post_send(qp, staging->wr, &bad));
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -239,15 +241,15 @@ VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr
     struct ibv_send_wr staged = *wr, *bad;
     int error = 0;
 
-    if (!vb_core(qp->context))
-        return vb_failed(qp->context, "ibv_post_send", -VB_ERROR_FORKED);
+    if (!vb_dropin_core(qp->context))
+        return vb_dropin_failed(qp->context, "ibv_post_send", -VB_ERROR_FORKED);
     if (!vb_flush_is_known(type, level))
         error = vb_decline(own->context, -EINVAL, UNKNOWN_FLUSH, type, level);
     staged.next = NULL;
     vb_fill_flush(&staged, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length, type, level);
     if (!error)
         error = vb_post_staged(own, &staged, &bad);
-    return vb_result(qp->context, "ibv_post_send", error);
+    return vb_dropin_result(qp->context, "ibv_post_send", error);
 }
 
 /* ---- requests that create_qp_ex has refused: a program that calls them all the same ---- */
@@ -360,7 +362,7 @@ static uint64_t offered(enum ibv_qp_type type)
     }
 }
 
-int vb_send_ops_check(enum ibv_qp_type type, uint64_t send_ops_flags)
+int vb_dropin_send_ops_check(enum ibv_qp_type type, uint64_t send_ops_flags)
 {
     return send_ops_flags & ~offered(type) ? -EOPNOTSUPP : 0;
 }
@@ -441,7 +443,7 @@ static void fill_calls(struct ibv_qp_ex *ex)
     ex->wr_flush = wr_flush;
 }
 
-int vb_send_ops_init(struct vb_qp *qp)
+int vb_dropin_send_ops_init(struct vb_qp *qp)
 {
     qp->staging = new_staging(qp);
     if (!qp->staging)

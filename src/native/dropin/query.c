@@ -34,14 +34,14 @@ enum {
 /* Of one table. Where the system limits the size of files it is smaller (hca/adapter.c). */
 static int regions_most(struct ibv_context *context)
 {
-    const struct vb_context *core = vb_core(context);
+    const struct vb_context *core = vb_dropin_core(context);
 
     return core ? (int)core->adapter->keys.entries / 2 : VB_MAX_MR;
 }
 
 static uint8_t port_count(struct ibv_context *context)
 {
-    const struct vb_context *core = vb_core(context);
+    const struct vb_context *core = vb_dropin_core(context);
 
     return core ? core->adapter->port_count : 1;
 }
@@ -57,7 +57,7 @@ static void fill_device(struct ibv_context *context, struct ibv_device_attr *att
         .max_mr_size = UINT64_MAX,
         .page_size_cap = PAGE_SIZES,
         .vendor_id = VENDOR_NONE,
-        .vendor_part_id = vb_settings()->part_id,
+        .vendor_part_id = vb_dropin_settings()->part_id,
         .max_qp = VB_MAX_QP,
         .max_qp_wr = VB_MAX_WR,
         .device_cap_flags = CAPS,
@@ -86,8 +86,9 @@ static void fill_device(struct ibv_context *context, struct ibv_device_attr *att
 }
 
 /* What the device is, a forked child may ask of its parent's context too. */
-int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
-                       struct ibv_device_attr_ex *attr, size_t attr_size)
+int vb_dropin_query_device_ex(struct ibv_context *context,
+                              const struct ibv_query_device_ex_input *input,
+                              struct ibv_device_attr_ex *attr, size_t attr_size)
 {
     struct ibv_device_attr_ex all = {
         .odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {ODP_RC, ODP_UC, ODP_UD}},
@@ -103,7 +104,7 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
     };
 
     if ((input && input->comp_mask) || attr_size < sizeof(all.orig_attr))
-        return vb_failed(context, "ibv_query_device_ex", -EINVAL);
+        return vb_dropin_failed(context, "ibv_query_device_ex", -EINVAL);
     fill_device(context, &all.orig_attr);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
@@ -111,19 +112,19 @@ int vb_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 }
 
 /* The clock's count stands in tv_nsec, as the adapters that have one give it. */
-int vb_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+int vb_dropin_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
 
     if (!core)
-        return vb_failed(context, "ibv_query_rt_values", -VB_ERROR_FORKED);
+        return vb_dropin_failed(context, "ibv_query_rt_values", -VB_ERROR_FORKED);
     if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
         return EINVAL;
-    if (!core->adapter->port->now)
+    if (!core->adapter->calls->now)
         return EOPNOTSUPP;
     if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
         values->raw_clock =
-            (struct timespec){.tv_nsec = (long)core->adapter->port->now(core->adapter)};
+            (struct timespec){.tv_nsec = (long)core->adapter->calls->now(core->adapter)};
     return 0;
 }
 
@@ -143,12 +144,12 @@ static void query_fill_port(const struct vb_adapter *adapter, const struct vb_ad
                             struct ibv_port_attr *attr)
 {
     const struct vb_port_shared *counters = &adapter->self.header->port[port->number - 1];
-    bool active = vb_addresses_active(port->addresses);
+    bool active = vb_port_addresses_active(port->addresses);
 
     *attr = (struct ibv_port_attr){
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
-        .active_mtu = mtu_of(vb_addresses_port_mtu(port->addresses)),
+        .active_mtu = mtu_of(vb_port_addresses_port_mtu(port->addresses)),
         .gid_tbl_len = port->infiniband ? 1 : VB_GID_MAX, /* with room for addresses that come */
         .port_cap_flags = IBV_PORT_CM_SUP,                /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
@@ -169,30 +170,30 @@ static void query_fill_port(const struct vb_adapter *adapter, const struct vb_ad
     };
 }
 
-VB_COLD int vb_no_port(struct ibv_context *context, uint32_t port_num)
+VB_COLD int vb_dropin_no_port(struct ibv_context *context, uint32_t port_num)
 {
     uint32_t count = port_count(context);
 
     if (count == 1)
-        return vb_decline(vb_core(context), -EINVAL,
+        return vb_decline(vb_dropin_core(context), -EINVAL,
                           "ports count from 1 and the device has one: {0} is none", port_num);
-    return vb_decline(vb_core(context), -EINVAL,
+    return vb_decline(vb_dropin_core(context), -EINVAL,
                       "ports count from 1 and the device has {1}: {0} is none", port_num, count);
 }
 
 /* Callers are compiled with a struct of 52 bytes, of 56, or of whatever comes next. */
-int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
-                  size_t attr_size)
+int vb_dropin_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
+                         size_t attr_size)
 {
-    const struct vb_context *core = vb_core(context);
+    const struct vb_context *core = vb_dropin_core(context);
     const struct vb_adapter_port *port;
     struct ibv_port_attr all;
 
     if (!core)
-        return vb_failed(context, "ibv_query_port", -VB_ERROR_FORKED);
-    port = vb_port_of(context, port_num);
+        return vb_dropin_failed(context, "ibv_query_port", -VB_ERROR_FORKED);
+    port = vb_dropin_port_of(context, port_num);
     if (!port)
-        return vb_failed(context, "ibv_query_port", vb_no_port(context, port_num));
+        return vb_dropin_failed(context, "ibv_query_port", vb_dropin_no_port(context, port_num));
     query_fill_port(core->adapter, port, &all);
     memset(attr, 0, attr_size);
     memcpy(attr, &all, attr_size < sizeof(all) ? attr_size : sizeof(all));
@@ -202,16 +203,17 @@ int vb_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port
 VB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
                              struct _compat_ibv_port_attr *attr)
 {
-    return vb_query_port(context, port_num, (struct ibv_port_attr *)attr, sizeof(*attr));
+    return vb_dropin_query_port(context, port_num, (struct ibv_port_attr *)attr, sizeof(*attr));
 }
 
 VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
                                    uint64_t *port_speed)
 {
-    if (!vb_core(context))
-        return vb_failed(context, "ibv_query_port_speed", -VB_ERROR_FORKED);
-    if (!vb_port_of(context, port_num))
-        return vb_failed(context, "ibv_query_port_speed", vb_no_port(context, port_num));
+    if (!vb_dropin_core(context))
+        return vb_dropin_failed(context, "ibv_query_port_speed", -VB_ERROR_FORKED);
+    if (!vb_dropin_port_of(context, port_num))
+        return vb_dropin_failed(context, "ibv_query_port_speed",
+                                vb_dropin_no_port(context, port_num));
     *port_speed = RATE_100MBPS;
     return 0;
 }
@@ -224,17 +226,17 @@ static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32
 {
     const struct vb_adapter_port *port;
 
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return VB_ERROR_FORKED;
-    port = vb_port_of(context, port_num);
+    port = vb_dropin_port_of(context, port_num);
     if (!port || index >= VB_GID_MAX) {
-        vb_decline(vb_core(context), -EINVAL,
+        vb_decline(vb_dropin_core(context), -EINVAL,
                    "port {0} has no GID index {1}: port 1 has {2} entries (gid_tbl_len), and "
                    "`verbena devices` lists those in use",
                    port_num, index, (unsigned)VB_GID_MAX);
         return EINVAL;
     }
-    return vb_addresses_get(port->addresses, (int)index, gid) ? 0 : ENODATA;
+    return vb_port_addresses_get(port->addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
 /* Programs ask for each index to find those in use: only the first empty one has a line. */
@@ -242,13 +244,14 @@ static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uin
                               uint32_t index, int error)
 {
     if (error != ENODATA)
-        return vb_failed(context, call, -error);
+        return vb_dropin_failed(context, call, -error);
     vb_decline(
-        vb_core(context), -ENODATA,
+        vb_dropin_core(context), -ENODATA,
         "GID index {0} is empty, as those beyond {1} are: the end of the table, for who looks "
         "through it; `verbena devices` lists those in use",
-        index, (unsigned)vb_addresses_count(vb_port_of(context, port_num)->addresses) - 1);
-    return vb_failed_once(context, call, -ENODATA);
+        index,
+        (unsigned)vb_port_addresses_count(vb_dropin_port_of(context, port_num)->addresses) - 1);
+    return vb_dropin_failed_once(context, call, -ENODATA);
 }
 
 static int minus_one(int error)
@@ -264,7 +267,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
     int error = query_find_gid(context, port_num, (uint32_t)index, &found);
 
     if (error && error != ENODATA)
-        return vb_failed_minus_one(context, "ibv_query_gid", -error);
+        return vb_dropin_failed_minus_one(context, "ibv_query_gid", -error);
     if (error) /* as the kernel shows an empty entry */
         memset(gid->raw, 0, sizeof(gid->raw));
     else
@@ -272,8 +275,8 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
     return 0;
 }
 
-int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
-                      unsigned int *type)
+int vb_dropin_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+                             unsigned int *type)
 {
     struct vb_gid found = {0};
     int error = query_find_gid(context, port_num, index, &found);
@@ -321,12 +324,12 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
     int error = query_find_gid(context, port_num, gid_index, &found);
 
     if (flags)
-        return vb_failed(context, "ibv_query_gid_ex", -EOPNOTSUPP);
+        return vb_dropin_failed(context, "ibv_query_gid_ex", -EOPNOTSUPP);
     if (entry_size < sizeof(*entry))
-        return vb_failed(context, "ibv_query_gid_ex", -EINVAL);
+        return vb_dropin_failed(context, "ibv_query_gid_ex", -EINVAL);
     if (error)
         return failed_gid(context, "ibv_query_gid_ex", port_num, gid_index, error);
-    put_entry(vb_port_of(context, port_num), &found, gid_index, entry, entry_size);
+    put_entry(vb_dropin_port_of(context, port_num), &found, gid_index, entry, entry_size);
     return 0;
 }
 
@@ -336,8 +339,8 @@ static ssize_t put_entries(const struct vb_adapter_port *port, char *to, size_t 
     struct vb_gid gid;
     size_t filled = 0;
 
-    for (int i = 0; i < vb_addresses_count(port->addresses); ++i) {
-        if (!vb_addresses_get(port->addresses, i, &gid))
+    for (int i = 0; i < vb_port_addresses_count(port->addresses); ++i) {
+        if (!vb_port_addresses_get(port->addresses, i, &gid))
             continue;
         if (filled == most)
             return -EINVAL;
@@ -353,13 +356,13 @@ VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_g
     char *at = (char *)entries;
     ssize_t filled, sum = 0;
 
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
     if (flags)
         return -EOPNOTSUPP;
     if (entry_size < sizeof(*entries))
         return -EINVAL;
-    for (uint32_t number = 1; (port = vb_port_of(context, number)) != NULL; ++number) {
+    for (uint32_t number = 1; (port = vb_dropin_port_of(context, number)) != NULL; ++number) {
         filled = put_entries(port, at, max_entries - (size_t)sum, entry_size);
         if (filled < 0)
             return filled;
@@ -375,13 +378,13 @@ VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int 
 {
     const struct vb_adapter_port *port;
 
-    if (!vb_core(context))
-        return vb_failed_minus_one(context, "ibv_query_pkey", -VB_ERROR_FORKED);
-    port = vb_port_of(context, port_num);
+    if (!vb_dropin_core(context))
+        return vb_dropin_failed_minus_one(context, "ibv_query_pkey", -VB_ERROR_FORKED);
+    port = vb_dropin_port_of(context, port_num);
     if (!port || index < 0 || index >= VB_MAX_PKEYS)
-        return vb_failed_minus_one(
+        return vb_dropin_failed_minus_one(
             context, "ibv_query_pkey",
-            vb_decline(vb_core(context), -EINVAL,
+            vb_decline(vb_dropin_core(context), -EINVAL,
                        "port {0} has no P_Key index {1}: ports count from 1 to {2}, and each has 0 "
                        "to {3} (pkey_tbl_len)",
                        port_num, (unsigned)index, port_count(context), VB_MAX_PKEYS - 1u));

@@ -5,7 +5,7 @@
 #include "abi/context.h"
 
 /* libibverbs' private ibv_query_gid_type: `type` as sysfs has it, 0 for RoCE v1, 1 for v2. */
-int vb_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
-                      unsigned int *type);
+int vb_dropin_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+                             unsigned int *type);
 
 #endif

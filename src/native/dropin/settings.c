@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "memory/number.h"
-#include "port/wrap/capture.h"
+#include "wrap/capture.h"
 
 enum { NAME_MOST = 15 }; /* as in /proc/PID/comm */
 
@@ -80,7 +80,7 @@ static unsigned settings_number(const char *variable, unsigned least, unsigned m
 
     if (!value || !*value)
         return 0;
-    if (!vb_number_parse(value, &parsed) || parsed < least || parsed > most) {
+    if (!vb_memory_number_parse(value, &parsed) || parsed < least || parsed > most) {
         complain("%s=%s is not a number of %s from %u to %u and ignored", variable, value, of,
                  least, most);
         return 0;
@@ -113,9 +113,9 @@ static void look_for_interfaces(void)
 static void read_ports(void)
 {
     static const char *const layers[] = {"ethernet", "infiniband", NULL};
-    unsigned trouble = vb_ports_read(&settings.ports);
+    unsigned trouble = vb_port_ports_read(&settings.ports);
 
-    choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_ports_read has read it */
+    choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_port_ports_read has read it */
     if (trouble & VB_BAD_PKEYS)
         complain("VERBENA_PKEYS=%s is not understood and ignored; it may be up to 32 numbers from "
                  "0x0001 to 0xffff with commas between, as 0xffff,0x8001: 0x8000 added makes a "
@@ -127,7 +127,7 @@ static void read_ports(void)
                  "--port`, once for each port, says what is wrong",
                  getenv("VERBENA_PORTS"));
     look_for_interfaces();
-    settings.infiniband = vb_ports_are_infiniband(&settings.ports);
+    settings.infiniband = vb_port_ports_are_infiniband(&settings.ports);
 }
 
 /* The part of VERBENA_FAULT_RECORDS before "|" and these words; 0: it was not made of them. */
@@ -160,7 +160,7 @@ static const char *fault_rules(void)
                  "with `verbena run`, or set them by `verbena env --fault RULES`");
     else if (*records == '!')
         complain("VERBENA_FAULT is ignored: %.*s", length - 1, records + 1);
-    else if (vb_fault_read(records, &rules, error, sizeof(error)))
+    else if (vb_wrap_fault_read(records, &rules, error, sizeof(error)))
         complain("VERBENA_FAULT is ignored: VERBENA_FAULT_RECORDS %s", error);
     else
         return strdup(records);
@@ -171,7 +171,7 @@ static const char *fault_rules(void)
 static void forgo_packets(void)
 {
     const char *ports = getenv("VERBENA_PORTS");
-    const char *unheard = settings.port == VB_PORT_ROCE                  ? "VERBENA_PORT=roce"
+    const char *unheard = settings.carrier == VB_CARRIER_ROCE            ? "VERBENA_CARRIER=roce"
                           : settings.fault                               ? "VERBENA_FAULT"
                           : settings.capture && !settings.capture_direct ? "VERBENA_CAPTURE"
                                                                          : NULL;
@@ -181,7 +181,7 @@ static void forgo_packets(void)
                  ports ? "VERBENA_PORTS has InfiniBand alone" : "VERBENA_LINK_LAYER=infiniband",
                  unheard,
                  settings.capture ? "; VERBENA_CAPTURE_DIRECT=yes captures what goes without" : "");
-    settings.port = VB_PORT_DIRECT;
+    settings.carrier = VB_CARRIER_DIRECT;
 }
 
 static void read_settings(void)
@@ -198,7 +198,7 @@ static void read_settings(void)
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
     settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
-    settings.port = (enum vb_which_port)choice("VERBENA_PORT", ports, VB_PORT_AUTO);
+    settings.carrier = (enum vb_which_carrier)choice("VERBENA_CARRIER", ports, VB_CARRIER_AUTO);
     read_ports();
     settings.spin_us = settings_number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = settings_number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
@@ -211,17 +211,17 @@ static void read_settings(void)
         forgo_packets();
 }
 
-const struct vb_settings *vb_settings(void)
+const struct vb_settings *vb_dropin_settings(void)
 {
     pthread_once(&once, read_settings);
     return &settings;
 }
 
-void vb_log(enum vb_log_level level, const char *format, ...)
+void vb_dropin_log(enum vb_log_level level, const char *format, ...)
 {
     va_list arguments;
 
-    if (vb_settings()->log < level)
+    if (vb_dropin_settings()->log < level)
         return;
     va_start(arguments, format);
     write_line(format, arguments);

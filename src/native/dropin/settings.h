@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-#include "port/host/host.h"
+#include "host/host.h"
 
-enum vb_which_port { VB_PORT_AUTO, VB_PORT_DIRECT, VB_PORT_ROCE };
+enum vb_which_carrier { VB_CARRIER_AUTO, VB_CARRIER_DIRECT, VB_CARRIER_ROCE };
 enum vb_log_level { VB_LOG_ERRORS, VB_LOG_INFO, VB_LOG_COUNTERS, VB_LOG_DEBUG };
 
 struct vb_settings {
@@ -15,7 +15,7 @@ struct vb_settings {
     bool pair;                     /* VERBENA_COMMAND=run|pair: which command started the program */
     bool explain;                  /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;              /* VERBENA_COPY=shared|cma|bounce */
-    enum vb_which_port port;       /* VERBENA_PORT=direct|roce */
+    enum vb_which_carrier carrier; /* VERBENA_CARRIER=direct|roce */
     struct vb_port_settings ports; /* VERBENA_PORTS, or VERBENA_LINK_LAYER, _NETDEV and _PKEYS */
     bool infiniband;               /* no port sends packets */
     unsigned spin_us;       /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
@@ -27,10 +27,11 @@ struct vb_settings {
 };
 
 /* Read once; a value that is not understood is reported and left out. */
-const struct vb_settings *vb_settings(void);
+const struct vb_settings *vb_dropin_settings(void);
 
 /* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno
  * stays. */
-void vb_log(enum vb_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void vb_dropin_log(enum vb_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

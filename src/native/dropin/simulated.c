@@ -10,7 +10,7 @@
 #include "dropin/export.h"
 #include "dropin/verbena.h"
 #include "memory/process_heap.h"
-#include "port/sim/connect.h"
+#include "sim/connect.h"
 
 struct vb_simulated {
     struct verbs_device device; /* first */
@@ -21,24 +21,24 @@ struct vb_simulated {
 
 static const char simulated_ops[1]; /* only its address counts */
 
-struct vb_simulated *vb_simulated_of(const struct ibv_device *device)
+struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device)
 {
     struct vb_simulated *simulated = (struct vb_simulated *)(uintptr_t)device;
 
     return simulated->device.ops == simulated_ops ? simulated : NULL;
 }
 
-uint64_t vb_simulated_guid(const struct vb_simulated *simulated)
+uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated)
 {
-    return vb_jack_guid(simulated->jack->host);
+    return vb_sim_jack_guid(simulated->jack->host);
 }
 
-int vb_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect)
+int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect)
 {
     int error = 0;
 
     if (!simulated->contexts)
-        error = vb_connect_open(simulated->jack, vb_process_heap(), &simulated->connect);
+        error = vb_sim_connect_open(simulated->jack, vb_memory_process_heap(), &simulated->connect);
     if (error)
         return error;
     ++simulated->contexts;
@@ -46,11 +46,11 @@ int vb_simulated_open(struct vb_simulated *simulated, struct vb_connect **connec
     return 0;
 }
 
-void vb_simulated_close(struct vb_simulated *simulated)
+void vb_dropin_simulated_close(struct vb_simulated *simulated)
 {
     if (--simulated->contexts)
         return;
-    vb_connect_close(simulated->connect);
+    vb_sim_connect_close(simulated->connect);
     simulated->connect = NULL;
 }
 
@@ -78,31 +78,31 @@ VB_EXPORT int verbena_plug(struct vb_jack *jack, const char *name, struct ibv_de
 
 VB_EXPORT void verbena_unplug(struct ibv_device *device)
 {
-    free(vb_simulated_of(device));
+    free(vb_dropin_simulated_of(device));
 }
 
 static struct vb_connect *connect_of(struct ibv_context *context)
 {
-    return vb_core(context) ? vb_open_of(context)->simulated : NULL;
+    return vb_dropin_core(context) ? vb_dropin_open_of(context)->simulated : NULL;
 }
 
 VB_EXPORT int verbena_step(struct ibv_context *context, uint64_t until)
 {
     struct vb_connect *connect = connect_of(context);
 
-    return connect ? vb_connect_step(connect, until) : -EOPNOTSUPP;
+    return connect ? vb_sim_connect_step(connect, until) : -EOPNOTSUPP;
 }
 
 VB_EXPORT uint64_t verbena_world_time(struct ibv_context *context)
 {
     struct vb_connect *connect = connect_of(context);
 
-    return connect ? vb_connect_now(connect) : UINT64_MAX;
+    return connect ? vb_sim_connect_now(connect) : UINT64_MAX;
 }
 
 VB_EXPORT int verbena_keep_events(struct ibv_comp_channel *channel, int keep)
 {
-    if (!vb_core(channel->context))
+    if (!vb_dropin_core(channel->context))
         return -VB_ERROR_FORKED;
     if (!connect_of(channel->context))
         return -EOPNOTSUPP;

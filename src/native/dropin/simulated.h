@@ -12,14 +12,15 @@ struct vb_evidence;
 struct vb_simulated;
 
 /* NULL: the device is the process's own. */
-struct vb_simulated *vb_simulated_of(const struct ibv_device *device);
-uint64_t vb_simulated_guid(const struct vb_simulated *simulated);
+struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device);
+uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated);
 
-/* Its adapter, which is made for the first context and gone with the last. As vb_connect_open. */
-int vb_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect);
-void vb_simulated_close(struct vb_simulated *simulated);
+/* Its adapter, which is made for the first context and gone with the last. As vb_sim_connect_open.
+ */
+int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect);
+void vb_dropin_simulated_close(struct vb_simulated *simulated);
 
 /* What the responder kept, if it is a simulated host that is open in this process (device.c). */
-bool vb_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen);
+bool vb_dropin_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen);
 
 #endif

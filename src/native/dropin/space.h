@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What to do where a limit on the process's memory (`ulimit -v`, `ulimit -d`) keeps the device from
- * opening. For vb_open_remedy. */
+ * opening. For vb_dropin_open_remedy. */
 #ifndef VB_DROPIN_SPACE_H
 #define VB_DROPIN_SPACE_H
 
@@ -15,6 +15,6 @@ struct vb_space_text {
  * false: such limits are not the reason. To be called after the device could not be opened, when
  * what it had is gone but for the process's heap.
  */
-bool vb_space_remedy(struct vb_space_text *to);
+bool vb_dropin_space_remedy(struct vb_space_text *to);
 
 #endif

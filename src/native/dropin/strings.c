@@ -100,7 +100,7 @@ VB_EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
     return LOOK_UP(names, status);
 }
 
-const char *vb_wr_opcode_str(enum ibv_wr_opcode opcode)
+const char *vb_dropin_wr_opcode_str(enum ibv_wr_opcode opcode)
 {
     static const char *const names[] = {
         [IBV_WR_RDMA_WRITE] = "rdma-write",

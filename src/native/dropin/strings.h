@@ -5,6 +5,6 @@
 #include "abi/request.h"
 
 /* ibv_wr_opcode_str, which is exported in the private nodes only (private.c). */
-const char *vb_wr_opcode_str(enum ibv_wr_opcode opcode);
+const char *vb_dropin_wr_opcode_str(enum ibv_wr_opcode opcode);
 
 #endif

@@ -22,12 +22,12 @@ PRIVATE_NODES = [15, 16, 17, 18, 19, 20, 21, 22, 25, 33, 34, 57, 59, 64, 65]
 PRIVATE_DEFAULT = 34
 
 TARGETS = {
-    "error": "vb_stub_error",
-    "minus1": "vb_stub_minus1",
-    "null": "vb_stub_null",
-    "void": "vb_stub_void",
+    "error": "vb_dropin_stub_error",
+    "minus1": "vb_dropin_stub_minus1",
+    "null": "vb_dropin_stub_null",
+    "void": "vb_dropin_stub_void",
     "data": "vb_stub_data",
-    "register": "vb_stub_void",
+    "register": "vb_dropin_stub_void",
 }
 
 
@@ -111,7 +111,7 @@ def node_version(number: int) -> str:
 
 
 def bindings(symbol: Symbol) -> list[str]:
-    target = TARGETS.get(symbol.kind, f"vb_private_{symbol.name}")
+    target = TARGETS.get(symbol.kind, f"vb_dropin_private_{symbol.name}")
     if symbol.kind == "register":
         pairs = private_versions(symbol)
         return [f'VB_VERSION({target}, {name}, "{version}")' for name, version in pairs]

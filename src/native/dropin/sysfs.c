@@ -62,7 +62,7 @@ VB_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *text,
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
+    fd = vb_memory_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -1;
     length = sysfs_read_text(fd, text, size);

@@ -8,19 +8,19 @@
 #define NO_INT(name, ...)                                                                          \
     VB_EXPORT int name(__VA_ARGS__)                                                                \
     {                                                                                              \
-        vb_not_offered(#name);                                                                     \
+        vb_dropin_not_offered(#name);                                                              \
         return EOPNOTSUPP;                                                                         \
     }
 #define NO_DESCRIPTOR(name, ...)                                                                   \
     VB_EXPORT int name(__VA_ARGS__)                                                                \
     {                                                                                              \
-        vb_not_offered(#name);                                                                     \
+        vb_dropin_not_offered(#name);                                                              \
         return -1;                                                                                 \
     }
 #define NO_POINTER(type, name, ...)                                                                \
     VB_EXPORT type *name(__VA_ARGS__)                                                              \
     {                                                                                              \
-        vb_not_offered(#name);                                                                     \
+        vb_dropin_not_offered(#name);                                                              \
         return NULL;                                                                               \
     }
 

@@ -63,18 +63,18 @@ int verbena_describe(struct ibv_context *context, char *json, size_t size);
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 
 /*
- * Rules in place of the device's present ones, as records (port/wrap/fault_rules.h), which Python
+ * Rules in place of the device's present ones, as records (wrap/fault_rules.h), which Python
  * makes of their words; NULL or "": none. 0, -EINVAL and `error` says what is wrong, -EOPNOTSUPP:
  * the device sends no packets, -ENOMEM, -ENODEV: a forked child.
  */
 int verbena_set_fault(struct ibv_context *context, const char *records, char *error, size_t size);
 
 /*
- * What the watching library tells (preload/paths/watch), see memory/watch.h and vb_guard_action: it
- * is there (and asks where regions may be); memory is about to be protected, or perhaps moved (1: a
- * region is there); the C library gets it back (1: as before); it is about to be unmapped or
- * replaced (1: a region is there, and the next is to be called), and was or was not; it has been
- * unmapped; the calling thread's signal mask changed.
+ * What the watching library tells (preload/paths/watch), see memory/watch.h and
+ * vb_memory_guard_action: it is there (and asks where regions may be); memory is about to be
+ * protected, or perhaps moved (1: a region is there); the C library gets it back (1: as before); it
+ * is about to be unmapped or replaced (1: a region is there, and the next is to be called), and was
+ * or was not; it has been unmapped; the calling thread's signal mask changed.
  */
 void verbena_watch_begin(void);
 const void *verbena_watch_map(void);
@@ -95,7 +95,7 @@ int verbena_fault_counters(struct ibv_context *context, char *text, size_t size)
  */
 int verbena_begin_capture(const char *path, char *error, size_t size);
 
-/* ---- simulated fabrics: what the Python binding of the world calls (port/sim/jack.h) ---- */
+/* ---- simulated fabrics: what the Python binding of the world calls (sim/jack.h) ---- */
 
 /*
  * A device of this name, in no list, whose adapter is plugged in there while it is open. The jack

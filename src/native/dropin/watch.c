@@ -7,46 +7,46 @@
 
 VB_EXPORT void verbena_watch_begin(void)
 {
-    vb_watch_begin();
+    vb_memory_watch_begin();
 }
 
 VB_EXPORT int verbena_mapping_changes(const void *at, size_t n)
 {
-    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
+    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
 }
 
 VB_EXPORT int verbena_mapping_freed(const void *at, size_t n)
 {
-    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_FREED);
+    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_FREED);
 }
 
 VB_EXPORT void verbena_mapping_lost(const void *at, size_t n)
 {
-    vb_watch_change((uintptr_t)at, n, VB_MAPPING_LOST);
+    vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_LOST);
 }
 
 VB_EXPORT const void *verbena_watch_map(void)
 {
-    return vb_watch_map();
+    return vb_memory_watch_map();
 }
 
 VB_EXPORT int verbena_mapping_goes(const void *at, size_t n)
 {
-    return vb_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);
+    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);
 }
 
 VB_EXPORT void verbena_mapping_went(const void *at, size_t n, int went)
 {
-    vb_watch_change((uintptr_t)at, n, went ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
+    vb_memory_watch_change((uintptr_t)at, n, went ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
 }
 
 VB_EXPORT int verbena_fault_action(int number, const struct sigaction *action,
                                    struct sigaction *old)
 {
-    return vb_guard_action(number, action, old);
+    return vb_memory_guard_action(number, action, old);
 }
 
 VB_EXPORT void verbena_mask_changes(void)
 {
-    vb_guard_mask_changes();
+    vb_memory_guard_mask_changes();
 }

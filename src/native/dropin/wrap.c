@@ -6,14 +6,14 @@
 #include "dropin/export.h"
 #include "dropin/settings.h"
 #include "dropin/verbena.h"
-#include "port/sim/connect.h"
-#include "port/wrap/capture_file.h"
-#include "port/wrap/wrap.h"
+#include "sim/connect.h"
+#include "wrap/capture_file.h"
+#include "wrap/wrap.h"
 
 /* What stands in front of the device's packet port; NULL: it has none. */
 static struct vb_wrap *wrap_of(struct ibv_context *context)
 {
-    struct vb_open *open = vb_open_of(context);
+    struct vb_open *open = vb_dropin_open_of(context);
 
     if (open->simulated)
         return &open->simulated->wrap;
@@ -24,17 +24,17 @@ static struct vb_wrap *wrap_of(struct ibv_context *context)
 static void changed(struct vb_open *open)
 {
     if (open->simulated)
-        vb_connect_wrapped(open->simulated);
+        vb_sim_connect_wrapped(open->simulated);
     else
         vb_roce_wrapped(open->host->roce);
 }
 
 static void say_rules_unheard(void)
 {
-    vb_log(
+    vb_dropin_log(
         VB_LOG_ERRORS,
         "a peer on this host is reached directly, without packets: fault rules (fault.set_rules) "
-        "do nothing to it; VERBENA_PORT=roce on both sides makes packets");
+        "do nothing to it; VERBENA_CARRIER=roce on both sides makes packets");
 }
 
 /* Who gave rules must not go without in silence; what the environment asked for was said. */
@@ -43,7 +43,7 @@ static void tell_unheard(struct vb_open *open, const char *records)
     struct vb_fault_rules rules;
     char error[64];
 
-    if (open->simulated || vb_fault_read(records, &rules, error, sizeof(error)))
+    if (open->simulated || vb_wrap_fault_read(records, &rules, error, sizeof(error)))
         return;
     if (rules.count)
         vb_host_tell_direct(open->host, say_rules_unheard);
@@ -56,15 +56,15 @@ VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *records
 {
     struct vb_wrap *wrap;
 
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
     wrap = wrap_of(context);
     if (wrap) {
         int result = vb_wrap_set_fault(wrap, records, error, size);
 
-        changed(vb_open_of(context));
+        changed(vb_dropin_open_of(context));
         if (!result)
-            tell_unheard(vb_open_of(context), records);
+            tell_unheard(vb_dropin_open_of(context), records);
         return result;
     }
     snprintf(error, size, "the device sends no packets that faults could meet");
@@ -75,7 +75,7 @@ VB_EXPORT int verbena_fault_counters(struct ibv_context *context, char *text, si
 {
     struct vb_wrap *wrap;
 
-    if (!vb_core(context))
+    if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
     wrap = wrap_of(context);
     return wrap ? vb_wrap_fault_text(wrap, text, size) : -EOPNOTSUPP;
@@ -83,9 +83,9 @@ VB_EXPORT int verbena_fault_counters(struct ibv_context *context, char *text, si
 
 VB_EXPORT int verbena_begin_capture(const char *path, char *error, size_t size)
 {
-    int result = vb_capture_file_renew(path);
+    int result = vb_wrap_capture_file_renew(path);
 
     if (result)
-        snprintf(error, size, "%s", vb_capture_problem(result));
+        snprintf(error, size, "%s", vb_wrap_capture_problem(result));
     return result;
 }

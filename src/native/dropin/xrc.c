@@ -29,7 +29,7 @@ static int open_again(int fd)
     if (fcntl(fd, F_GETFD) < 0)
         return -errno;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    again = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    again = vb_memory_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     return again < 0 ? -errno : again;
 }
 
@@ -131,7 +131,7 @@ static void xrc_drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
     pthread_mutex_unlock(&opened->verbs.context.mutex);
 }
 
-void vb_forget_xrcds(struct vb_open *opened)
+void vb_dropin_forget_xrcds(struct vb_open *opened)
 {
     for (struct vb_xrcd *xrcd = opened->xrcds; xrcd; xrcd = xrcd->next)
         if (xrcd->fd >= 0)
@@ -139,19 +139,19 @@ void vb_forget_xrcds(struct vb_open *opened)
     opened->xrcds = NULL;
 }
 
-struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+struct ibv_xrcd *vb_dropin_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
 {
     const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_xrcd *xrcd;
     int error;
 
     if (!core)
-        return vb_failed_null(context, "ibv_open_xrcd", -VB_ERROR_FORKED);
+        return vb_dropin_failed_null(context, "ibv_open_xrcd", -VB_ERROR_FORKED);
     if (attr->comp_mask & ~needed)
-        return vb_failed_null(context, "ibv_open_xrcd", -EOPNOTSUPP);
+        return vb_dropin_failed_null(context, "ibv_open_xrcd", -EOPNOTSUPP);
     if (attr->comp_mask != needed)
-        return vb_failed_null(
+        return vb_dropin_failed_null(
             context, "ibv_open_xrcd",
             vb_decline(core, -EINVAL,
                        "comp_mask needs both the file descriptor, which may be -1, "
@@ -159,44 +159,44 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
     error = attr->fd == -1 ? open_private(core, &xrcd)
                            : open_shared(core, attr->fd, attr->oflags, &xrcd);
     if (error)
-        return vb_failed_null(context, "ibv_open_xrcd", error);
-    xrc_keep(vb_open_of(context), xrcd);
+        return vb_dropin_failed_null(context, "ibv_open_xrcd", error);
+    xrc_keep(vb_dropin_open_of(context), xrcd);
     return &xrcd->ibv;
 }
 
-int vb_close_xrcd(struct ibv_xrcd *xrcd)
+int vb_dropin_close_xrcd(struct ibv_xrcd *xrcd)
 {
     struct vb_xrcd *own = (struct vb_xrcd *)xrcd;
     struct ibv_context *context = xrcd->context; /* read when the object is gone */
-    struct vb_open *opened = vb_open_of(context);
+    struct vb_open *opened = vb_dropin_open_of(context);
     int error;
 
-    if (!vb_core(context))
-        return vb_bury(context, own); /* of a forked child's it was let go of */
+    if (!vb_dropin_core(context))
+        return vb_dropin_bury(context, own); /* of a forked child's it was let go of */
     xrc_drop(opened, own);
     error = vb_xrcd_close(own);
     if (error)
         xrc_keep(opened, own);
-    return vb_result(context, "ibv_close_xrcd", error);
+    return vb_dropin_result(context, "ibv_close_xrcd", error);
 }
 
 /* ---- a target QP that somebody else of the domain has made ---- */
 
-struct ibv_qp *vb_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
+struct ibv_qp *vb_dropin_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
 {
     const uint32_t needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-    struct vb_context *core = vb_core(context);
+    struct vb_context *core = vb_dropin_core(context);
     struct vb_qp *qp;
     int error;
 
     if (!core)
-        return vb_failed_null(context, "ibv_open_qp", -VB_ERROR_FORKED);
+        return vb_dropin_failed_null(context, "ibv_open_qp", -VB_ERROR_FORKED);
     if (attr->comp_mask & ~(needed | IBV_QP_OPEN_ATTR_CONTEXT))
-        return vb_failed_null(context, "ibv_open_qp", -EOPNOTSUPP);
+        return vb_dropin_failed_null(context, "ibv_open_qp", -EOPNOTSUPP);
     if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV || !attr->xrcd)
-        return vb_failed_null(
+        return vb_dropin_failed_null(
             context, "ibv_open_qp",
             vb_decline(core, -EINVAL, "it opens XRC targets, by number, domain and type"));
     error = vb_xrc_open_qp(core, attr, &qp);
-    return error ? vb_failed_null(context, "ibv_open_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_open_qp", error) : &qp->ibv;
 }

@@ -9,26 +9,26 @@ enum {
     SOON = 13, /* bits: 8 ns */
 };
 
-void vb_agenda_free(struct vb_agenda *agenda)
+void vb_world_agenda_free(struct vb_agenda *agenda)
 {
     for (int i = 0; i < VB_AGENDA_BUCKETS; ++i)
         free(agenda->bucket[i].entry);
 }
 
-void vb_agenda_hint(struct vb_agenda *agenda, const void *array, size_t size)
+void vb_world_agenda_hint(struct vb_agenda *agenda, const void *array, size_t size)
 {
     agenda->hint = (uintptr_t)array;
     agenda->hint_size = size;
 }
 
-void vb_agenda_watch(struct vb_agenda *agenda, void (*near)(const void *context, uint64_t what),
-                     const void *context)
+void vb_world_agenda_watch(struct vb_agenda *agenda,
+                           void (*near)(const void *context, uint64_t what), const void *context)
 {
     agenda->near = near;
     agenda->near_context = context;
 }
 
-int vb_agenda_grow(struct vb_agenda_bucket *bucket)
+int vb_world_agenda_grow(struct vb_agenda_bucket *bucket)
 {
     uint32_t room = bucket->room ? 2 * bucket->room : FIRST_ROOM;
     struct vb_agenda_entry *grown = realloc(bucket->entry, room * sizeof(*grown));
@@ -53,7 +53,7 @@ static uint64_t agenda_earliest(const struct vb_agenda_bucket *bucket)
 static int agenda_spread(struct vb_agenda *agenda, struct vb_agenda_bucket *bucket)
 {
     for (uint32_t i = 0; i < bucket->count; ++i) {
-        int error = vb_agenda_put(agenda, &bucket->entry[i]);
+        int error = vb_world_agenda_put(agenda, &bucket->entry[i]);
         uintptr_t used = agenda->hint + (uint32_t)bucket->entry[i].what * agenda->hint_size;
 
         if (agenda->near && (bucket->entry[i].at ^ agenda->last) >> SOON == 0)
@@ -66,7 +66,8 @@ static int agenda_spread(struct vb_agenda *agenda, struct vb_agenda_bucket *buck
     return 0;
 }
 
-bool vb_agenda_advance(struct vb_agenda *agenda, uint64_t limit, struct vb_agenda_entry *entry)
+bool vb_world_agenda_advance(struct vb_agenda *agenda, uint64_t limit,
+                             struct vb_agenda_entry *entry)
 {
     struct vb_agenda_bucket *bucket, *now = &agenda->bucket[0];
     unsigned number;

@@ -24,7 +24,7 @@ static struct vb_arbiter_turn *new_turn(uint32_t entries)
     return calloc(1, sizeof(struct vb_arbiter_turn) + (entries ? entries : 1) * sizeof(int32_t));
 }
 
-int vb_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tables *tables)
+int vb_world_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tables *tables)
 {
     arbiter->tables = tables;
     arbiter->high = new_turn(tables->high_count);
@@ -37,7 +37,7 @@ int vb_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tabl
     return 0;
 }
 
-void vb_arbiter_free(struct vb_sim_arbiter *arbiter)
+void vb_world_arbiter_free(struct vb_sim_arbiter *arbiter)
 {
     free(arbiter->high);
     free(arbiter->low);
@@ -73,7 +73,7 @@ static int pick_low(struct vb_sim_arbiter *arbiter, uint32_t ready)
     return pick(tables->low, tables->low_count, arbiter->low, ready, tables->remembers);
 }
 
-int vb_arbiter_pick(struct vb_sim_arbiter *arbiter, uint32_t ready, const uint32_t *bytes)
+int vb_world_arbiter_pick(struct vb_sim_arbiter *arbiter, uint32_t ready, const uint32_t *bytes)
 {
     const struct vb_arbiter_tables *tables = arbiter->tables;
     int lane = pick(tables->high, tables->high_count, arbiter->high, ready, false), low;

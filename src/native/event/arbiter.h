@@ -43,9 +43,9 @@ struct vb_sim_arbiter {
 };
 
 /* -ENOMEM. The tables stay the caller's. */
-int vb_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tables *tables);
-void vb_arbiter_free(struct vb_sim_arbiter *arbiter);
+int vb_world_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tables *tables);
+void vb_world_arbiter_free(struct vb_sim_arbiter *arbiter);
 /* A lane of `ready`, a set that is not empty; VB_ARBITER_NONE: no entry has any of them. */
-int vb_arbiter_pick(struct vb_sim_arbiter *arbiter, uint32_t ready, const uint32_t *bytes);
+int vb_world_arbiter_pick(struct vb_sim_arbiter *arbiter, uint32_t ready, const uint32_t *bytes);
 
 #endif

@@ -13,7 +13,7 @@ static struct vb_sim_control *control_at(const struct vb_sim_lanes *lanes, uint3
     return &lanes->control[(lanes->control_first + n) & (lanes->control_room - 1)];
 }
 
-const struct vb_sim_control *vb_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n)
+const struct vb_sim_control *vb_world_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n)
 {
     return control_at(lanes, n);
 }
@@ -46,7 +46,7 @@ static int control_make_room(struct vb_world *world, struct vb_sim_port *sender)
         lanes->control_first = 0;
     if (lanes->control_count < lanes->control_room)
         return 0;
-    vb_lanes_absorb(world, sender);
+    vb_world_lanes_absorb(world, sender);
     return lanes->control_count < lanes->control_room ? 0 : control_grow(lanes);
 }
 
@@ -70,10 +70,11 @@ static void control_tell(struct vb_world *world, uint32_t sender, const struct v
     if (!at)
         lanes->control_next = word->at;
     if (lanes->waiting && world->port[sender].free_at <= world->now)
-        vb_lanes_plan(world, sender, word->at, false);
+        vb_world_lanes_plan(world, sender, word->at, false);
 }
 
-void vb_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word, uint64_t rate)
+void vb_world_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word,
+                           uint64_t rate)
 {
     switch (word->word) {
     case VB_SIM_WORD_RELEASED:
@@ -84,31 +85,31 @@ void vb_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word
         break;
     default:
         lane->paused = word->value != 0;
-        lane->paused_until = word->at + vb_sim_pause_time(rate, word->value);
+        lane->paused_until = word->at + vb_world_pause_time(rate, word->value);
     }
 }
 
-void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
+void vb_world_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
 {
     struct vb_sim_lanes *lanes = port->lanes;
 
     while (lanes->control_count && lanes->control_next <= world->now) {
         const struct vb_sim_control *word = control_at(lanes, 0);
 
-        vb_lane_take_in(&lanes->lane[word->lane], word, port->rate);
+        vb_world_lane_take_in(&lanes->lane[word->lane], word, port->rate);
         if (__builtin_expect(lanes->watchdog && word->word == VB_SIM_WORD_PAUSE, 0))
-            vb_watchdog_note(lanes, word);
+            vb_world_watchdog_note(lanes, word);
         lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
         if (--lanes->control_count)
             lanes->control_next = control_at(lanes, 0)->at;
     }
 }
 
-void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                      uint32_t bytes)
+void vb_world_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                            uint32_t bytes)
 {
     struct vb_sim_control word = {.at = world->now + port->delay,
-                                  .value = vb_sim_blocks(bytes),
+                                  .value = vb_world_sim_blocks(bytes),
                                   .lane = (uint16_t)lane,
                                   .word = VB_SIM_WORD_ARRIVED};
 
@@ -117,11 +118,11 @@ void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t
         control_tell(world, port->peer, &word);
 }
 
-void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                       uint32_t bytes, uint64_t at)
+void vb_world_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                             uint32_t bytes, uint64_t at)
 {
     struct vb_sim_control word = {.at = at + port->delay,
-                                  .value = vb_sim_blocks(bytes),
+                                  .value = vb_world_sim_blocks(bytes),
                                   .lane = (uint16_t)lane,
                                   .word = VB_SIM_WORD_RELEASED};
 
@@ -136,14 +137,14 @@ static void send_pause(struct vb_world *world, struct vb_sim_port *port, uint32_
     struct vb_sim_control word = {
         .value = quanta, .lane = (uint16_t)lane, .word = VB_SIM_WORD_PAUSE};
 
-    port->free_at = start + vb_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
+    port->free_at = start + vb_world_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
     port->traffic.busy += port->free_at - start;
     word.at = port->free_at + port->delay + port->pause_response;
     control_tell(world, port->peer, &word);
 }
 
-void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                    uint32_t quanta)
+void vb_world_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                          uint32_t quanta)
 {
     struct vb_sim_lane *at = &port->lanes->lane[lane];
 
@@ -156,15 +157,15 @@ void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t l
         return;
     at->refreshing = true;
     ++world->idle;
-    vb_world_add(world, world->now + vb_sim_pause_time(port->rate, quanta) / 2, VB_SIM_REFRESH,
+    vb_world_add(world, world->now + vb_world_pause_time(port->rate, quanta) / 2, VB_SIM_REFRESH,
                  lane, (uint32_t)(port - world->port));
 }
 
-void vb_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane)
+void vb_world_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane)
 {
     struct vb_sim_lane *at = &world->port[port].lanes->lane[lane];
 
     at->refreshing = false;
     if (at->stopped)
-        vb_lanes_pause(world, &world->port[port], lane, VB_SIM_QUANTA_MAX);
+        vb_world_lanes_pause(world, &world->port[port], lane, VB_SIM_QUANTA_MAX);
 }

@@ -29,24 +29,24 @@ struct vb_sim_detours {
 static uint64_t detour_flow_of(const struct vb_sim_packet *packet)
 {
     return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
-           vb_get24(packet->header + 5);
+           vb_wire_get24(packet->header + 5);
 }
 
 /* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
 static uint32_t detour_number_of(const struct vb_sim_packet *packet)
 {
-    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_get32(packet->header + 12)
-                                                        : vb_get24(packet->header + 9);
+    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_wire_get32(packet->header + 12)
+                                                        : vb_wire_get24(packet->header + 9);
 }
 
 /* One of the groups that are neither the source's nor the target's. */
 static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
-    uint64_t hash = vb_sim_mix(detour_flow_of(packet) ^ all->salt);
+    uint64_t hash = vb_world_sim_mix(detour_flow_of(packet) ^ all->salt);
 
     if (all->config.by_packet)
-        hash = vb_sim_mix(hash + detour_number_of(packet));
+        hash = vb_world_sim_mix(hash + detour_number_of(packet));
     chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
     chosen += chosen >= (one < other ? one : other);
     return chosen + (chosen >= (one < other ? other : one));
@@ -78,7 +78,7 @@ static const struct vb_sim_switch *behind(const struct vb_world *world, uint32_t
     const struct vb_sim_switch *next = world->port[port].to_switch;
 
     while (next && next->config.line) {
-        port = vb_switch_through(world, next, world->port[port].peer);
+        port = vb_world_switch_through(world, next, world->port[port].peer);
         next = port == VB_SIM_NONE ? NULL : world->port[port].to_switch;
     }
     return next;
@@ -110,8 +110,8 @@ static uint64_t queue_before(struct vb_world *world, uint32_t number)
     uint64_t bytes = 0;
 
     if (!port->lanes)
-        return vb_sim_backlog(world, port);
-    vb_lanes_absorb(world, port);
+        return vb_world_sim_backlog(world, port);
+    vb_world_lanes_absorb(world, port);
     for (uint32_t i = 0; i < port->lanes->data; ++i) {
         const struct vb_sim_lane *lane = &port->lanes->lane[i];
 
@@ -145,7 +145,7 @@ static bool is_better(struct vb_world *world, struct vb_sim_switch *sw,
 
 static struct vb_sim_chosen *detour_place_of(const struct vb_sim_detour *detour, uint64_t key)
 {
-    uint32_t at = (uint32_t)vb_sim_mix(key) & (detour->room - 1);
+    uint32_t at = (uint32_t)vb_world_sim_mix(key) & (detour->room - 1);
 
     while (detour->flow[at].key && (detour->flow[at].key & ~AROUND) != key)
         at = (at + 1) & (detour->room - 1);
@@ -209,8 +209,8 @@ static void detour_choose(struct vb_world *world, struct vb_sim_switch *sw,
         packet->header[VB_SIM_FLAGS_AT] |= VB_SIM_AROUND;
 }
 
-uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                          struct vb_sim_packet *packet)
+uint32_t vb_world_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                                struct vb_sim_packet *packet)
 {
     const struct vb_sim_detour *detour = sw->detour;
     uint32_t middle;
@@ -308,22 +308,22 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
         if (world->node[i].sw)
             error = detour_join(all, world->node[i].sw, group[i]);
     if (error)
-        vb_detours_free(world);
+        vb_world_detours_free(world);
     return error;
 }
 
-void vb_detour_destroy(struct vb_sim_detour *detour)
+void vb_world_detour_destroy(struct vb_sim_detour *detour)
 {
     if (detour)
         free(detour->flow);
     free(detour);
 }
 
-void vb_detours_free(struct vb_world *world)
+void vb_world_detours_free(struct vb_world *world)
 {
     for (uint32_t i = 0; i < world->nodes; ++i)
         if (world->node[i].sw) {
-            vb_detour_destroy(world->node[i].sw->detour);
+            vb_world_detour_destroy(world->node[i].sw->detour);
             world->node[i].sw->detour = NULL;
         }
     free_all(world->detours);

@@ -41,11 +41,11 @@ struct vb_sim_detour {
  */
 int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_config *config,
                          const uint16_t *group, uint32_t count);
-void vb_detours_free(struct vb_world *world);
-void vb_detour_destroy(struct vb_sim_detour *detour);
+void vb_world_detours_free(struct vb_world *world);
+void vb_world_detour_destroy(struct vb_sim_detour *detour);
 
 /* The host to which the tables are to lead a packet that came by port `in` of the world. */
-uint32_t vb_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                          struct vb_sim_packet *packet);
+uint32_t vb_world_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                                struct vb_sim_packet *packet);
 
 #endif

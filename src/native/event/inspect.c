@@ -122,7 +122,7 @@ static uint64_t given_back(const struct vb_sim_lanes *lanes, uint32_t number)
     uint64_t blocks = lanes->lane[number].released;
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_sim_control *word = vb_lanes_word(lanes, i);
+        const struct vb_sim_control *word = vb_world_lanes_word(lanes, i);
 
         if (word->lane == number && word->word == VB_SIM_WORD_RELEASED)
             blocks += word->value;
@@ -140,7 +140,7 @@ static const char *check_lane(const struct vb_sim_port *port, uint32_t number, b
         return "holds more in its headroom than it holds";
     if (lane->gate == VB_SIM_CREDITS && lane->released > lane->sent)
         return "was given back more credits than it used";
-    if (lane->gate == VB_SIM_CREDITS && lane->sent > vb_lane_limit(lane))
+    if (lane->gate == VB_SIM_CREDITS && lane->sent > vb_world_lane_limit(lane))
         return "has sent more than it had credits for";
     if (!at_rest)
         return NULL;
@@ -219,7 +219,7 @@ static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t 
     uint32_t way = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
 
     if (sw->config.line)
-        return vb_switch_through(world, sw, world->port[port].peer);
+        return vb_world_switch_through(world, sw, world->port[port].peer);
     if (way == VB_SIM_NO_PORT)
         return VB_SIM_NONE;
     if (way >= VB_SIM_PORT_SET)
@@ -296,7 +296,7 @@ static bool follow_group(const struct vb_world *world, struct walk *walk, uint32
     while (walk->next < walk->count) {
         uint32_t in = walk->port[walk->next++];
         const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
-        uint32_t through = vb_switch_through(world, sw, in);
+        uint32_t through = vb_world_switch_through(world, sw, in);
 
         if (through != VB_SIM_NONE && !inspect_enter(world, walk, through, hosts))
             return false;

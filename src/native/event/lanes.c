@@ -26,8 +26,8 @@ static struct vb_sim_lanes *lanes_allocate(uint32_t count, uint32_t inputs)
     return made;
 }
 
-struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t inputs,
-                                     const struct vb_arbiter_tables *tables)
+struct vb_sim_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
+                                           const struct vb_arbiter_tables *tables)
 {
     uint32_t count = data + management;
     struct vb_sim_lanes *made = lanes_allocate(count, inputs);
@@ -39,8 +39,8 @@ struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t in
     made->first = 1u << (management ? data : VB_SIM_LANE_FIRST);
     made->inputs = inputs;
     made->wake_at = made->stalled_since = VB_SIM_NEVER;
-    if (vb_arbiter_init(&made->arbiter, tables)) {
-        vb_lanes_destroy(made);
+    if (vb_world_arbiter_init(&made->arbiter, tables)) {
+        vb_world_lanes_destroy(made);
         return NULL;
     }
     for (uint32_t i = 0; i < count * inputs; ++i)
@@ -50,17 +50,17 @@ struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t in
     return made;
 }
 
-void vb_lanes_destroy(struct vb_sim_lanes *lanes)
+void vb_world_lanes_destroy(struct vb_sim_lanes *lanes)
 {
     if (!lanes)
         return;
-    vb_arbiter_free(&lanes->arbiter);
+    vb_world_arbiter_free(&lanes->arbiter);
     free(lanes->control);
     free(lanes->watchdog);
     free(lanes);
 }
 
-uint64_t vb_lane_limit(const struct vb_sim_lane *lane)
+uint64_t vb_world_lane_limit(const struct vb_sim_lane *lane)
 {
     uint64_t limit = lane->released + lane->peer_room;
 
@@ -69,11 +69,12 @@ uint64_t vb_lane_limit(const struct vb_sim_lane *lane)
     return limit;
 }
 
-bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes)
+bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane,
+                           uint32_t bytes)
 {
     switch (lane->gate) {
     case VB_SIM_CREDITS:
-        return lane->sent + vb_sim_blocks(bytes) <= vb_lane_limit(lane);
+        return lane->sent + vb_world_sim_blocks(bytes) <= vb_world_lane_limit(lane);
     case VB_SIM_PAUSES:
         return !lane->paused || world->now >= lane->paused_until;
     default:
@@ -81,7 +82,7 @@ bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lan
     }
 }
 
-void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle)
+void vb_world_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle)
 {
     struct vb_sim_lanes *lanes = world->port[port].lanes;
 
@@ -174,19 +175,20 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
     count_stall(world, port);
     at->lane = (uint8_t)lane;
     if (port->lanes->lane[lane].gate == VB_SIM_CREDITS)
-        port->lanes->lane[lane].sent += vb_sim_blocks(bytes);
-    vb_link_send(world, number, packet, world->now);
+        port->lanes->lane[lane].sent += vb_world_sim_blocks(bytes);
+    vb_world_link_send(world, number, packet, world->now);
     if (node->kind != VB_SIM_SWITCH)
         return;
     if (__builtin_expect(world->traces, 0))
-        vb_trail_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
+        vb_world_trail_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
     if (__builtin_expect(copy, 0))
-        vb_switch_copy_left(world, node->sw, packet, port->free_at);
+        vb_world_switch_copy_left(world, node->sw, packet, port->free_at);
     else
-        vb_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
+        vb_world_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
 }
 
-void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum vb_sim_drop reason)
+void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
+                         enum vb_sim_drop reason)
 {
     struct vb_sim_port *port = &world->port[number];
     struct vb_sim_node *node = &world->node[port->node];
@@ -196,10 +198,10 @@ void vb_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane, enum 
     if (!port->lanes->waiting)
         count_stall(world, port);
     if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
-        vb_switch_copy_left(world, node->sw, packet, world->now);
+        vb_world_switch_copy_left(world, node->sw, packet, world->now);
     else if (node->kind == VB_SIM_SWITCH)
-        vb_switch_left(world, node->sw, at->input, at->lane, at->bytes,
-                       at->header[VB_SIM_FLAGS_AT] & VB_SIM_PROMISED, world->now);
+        vb_world_switch_left(world, node->sw, at->input, at->lane, at->bytes,
+                             at->header[VB_SIM_FLAGS_AT] & VB_SIM_PROMISED, world->now);
     vb_world_drop(world, port, packet, reason);
 }
 
@@ -212,7 +214,7 @@ static void age(struct vb_world *world, uint32_t number)
         struct vb_sim_lane *lane = &lanes->lane[i];
 
         while (lane->packets && world->now - lane->head_since >= lanes->lifetime)
-            vb_lanes_drop(world, number, i, VB_SIM_DROP_LIFETIME);
+            vb_world_lanes_drop(world, number, i, VB_SIM_DROP_LIFETIME);
     }
 }
 
@@ -221,7 +223,7 @@ static void guard(struct vb_world *world, uint32_t number)
     if (world->port[number].lanes->lifetime)
         age(world, number);
     if (world->port[number].lanes->watchdog)
-        vb_watchdog_look(world, number);
+        vb_world_watchdog_look(world, number);
 }
 
 static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_port *port,
@@ -234,7 +236,7 @@ static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_por
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 
         bytes[lane] = lanes_head_of(world, lanes, lane)->bytes;
-        if (vb_lane_is_open(world, &lanes->lane[lane], bytes[lane]))
+        if (vb_world_lane_is_open(world, &lanes->lane[lane], bytes[lane]))
             open |= 1u << lane;
     }
     return open;
@@ -256,28 +258,28 @@ static void wait(struct vb_world *world, uint32_t number)
         if (lanes->lifetime && lane->head_since + lanes->lifetime < dies)
             dies = lane->head_since + lanes->lifetime;
         if (lanes->watchdog) {
-            uint64_t due = vb_watchdog_due(world, lanes, (uint32_t)__builtin_ctz(left));
+            uint64_t due = vb_world_watchdog_due(world, lanes, (uint32_t)__builtin_ctz(left));
 
             dies = due < dies ? due : dies;
         }
     }
     if (lanes->control_count)
-        vb_lanes_plan(world, number, lanes->control_next, false);
+        vb_world_lanes_plan(world, number, lanes->control_next, false);
     if (dies != VB_SIM_NEVER)
-        vb_lanes_plan(world, number, dies, false);
+        vb_world_lanes_plan(world, number, dies, false);
     if (expires != VB_SIM_NEVER)
-        vb_lanes_plan(world, number, expires, true);
+        vb_world_lanes_plan(world, number, expires, true);
 }
 
 static int lanes_choose(struct vb_world *world, struct vb_sim_port *port)
 {
     uint32_t bytes[VB_SIM_LANES], open;
 
-    vb_lanes_absorb(world, port);
+    vb_world_lanes_absorb(world, port);
     open = open_lanes(world, port, bytes);
     if (open & port->lanes->first)
         return __builtin_ctz(open & port->lanes->first);
-    return open ? vb_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_ARBITER_NONE;
+    return open ? vb_world_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_ARBITER_NONE;
 }
 
 /* The port may be free: sends what may go; a host is asked when nothing may. */
@@ -289,7 +291,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
 
     if (port->free_at > world->now) {
         if (lanes->waiting || lanes->wanted)
-            vb_lanes_plan(world, number, port->free_at, false);
+            vb_world_lanes_plan(world, number, port->free_at, false);
         return;
     }
     if (lanes->is_guarded && lanes->waiting)
@@ -298,7 +300,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
     if (lane != VB_ARBITER_NONE) {
         lanes_send(world, number, (uint32_t)lane);
         if (lanes->waiting || lanes->wanted)
-            vb_lanes_plan(world, number, port->free_at, false);
+            vb_world_lanes_plan(world, number, port->free_at, false);
         return;
     }
     if (lanes->waiting)
@@ -309,7 +311,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
     }
 }
 
-void vb_lanes_wake(struct vb_world *world, uint32_t port)
+void vb_world_lanes_wake(struct vb_world *world, uint32_t port)
 {
     struct vb_sim_lanes *lanes = world->port[port].lanes;
 
@@ -319,17 +321,17 @@ void vb_lanes_wake(struct vb_world *world, uint32_t port)
     lanes_serve(world, port);
 }
 
-void vb_lanes_want(struct vb_world *world, uint32_t port)
+void vb_world_lanes_want(struct vb_world *world, uint32_t port)
 {
     struct vb_sim_port *at = &world->port[port];
 
     at->lanes->wanted = true;
     if (at->free_at > world->now)
-        vb_lanes_plan(world, port, at->free_at, false);
+        vb_world_lanes_plan(world, port, at->free_at, false);
 }
 
-void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
-                  uint32_t packet)
+void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
+                        uint32_t packet)
 {
     struct vb_sim_lanes *lanes = world->port[port].lanes;
     struct vb_sim_traffic *traffic = &world->port[port].traffic;

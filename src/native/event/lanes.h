@@ -105,17 +105,17 @@ struct vb_sim_lanes {
 };
 
 /* So many lanes for data and, if it is wanted, VL15 behind them. */
-struct vb_sim_lanes *vb_lanes_create(uint32_t data, bool management, uint32_t inputs,
-                                     const struct vb_arbiter_tables *tables);
-void vb_lanes_destroy(struct vb_sim_lanes *lanes);
+struct vb_sim_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
+                                           const struct vb_arbiter_tables *tables);
+void vb_world_lanes_destroy(struct vb_sim_lanes *lanes);
 
-static inline uint32_t vb_sim_blocks(uint32_t bytes)
+static inline uint32_t vb_world_sim_blocks(uint32_t bytes)
 {
     return (bytes + VB_SIM_BLOCK - 1) / VB_SIM_BLOCK;
 }
 
 /* The lane of a packet that a host sends. */
-static inline uint32_t vb_lanes_of(const struct vb_sim_lanes *lanes, uint8_t level_marks)
+static inline uint32_t vb_world_lanes_of(const struct vb_sim_lanes *lanes, uint8_t level_marks)
 {
     if (__builtin_expect(level_marks & VB_SIM_MANAGEMENT, 0) && lanes->data < lanes->count)
         return lanes->data;
@@ -123,35 +123,38 @@ static inline uint32_t vb_lanes_of(const struct vb_sim_lanes *lanes, uint8_t lev
 }
 
 /* A packet that came by `input` (hosts: 0) waits for this lane, or leaves at once. */
-void vb_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
-                  uint32_t packet);
+void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
+                        uint32_t packet);
 /* The event VB_SIM_WAKE. */
-void vb_lanes_wake(struct vb_world *world, uint32_t port);
+void vb_world_lanes_wake(struct vb_world *world, uint32_t port);
 /* The host at this port has more to send. */
-void vb_lanes_want(struct vb_world *world, uint32_t port);
+void vb_world_lanes_want(struct vb_world *world, uint32_t port);
 /* The first packet of this lane goes nowhere. */
-void vb_lanes_drop(struct vb_world *world, uint32_t port, uint32_t lane, enum vb_sim_drop reason);
+void vb_world_lanes_drop(struct vb_world *world, uint32_t port, uint32_t lane,
+                         enum vb_sim_drop reason);
 /* Could the first packet of this lane leave, if the port were free? */
-bool vb_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane, uint32_t bytes);
+bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane,
+                           uint32_t bytes);
 
 /* control.c: what a receiver tells the sender at the other end of this port. */
-void vb_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                      uint32_t bytes);
-void vb_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                       uint32_t bytes, uint64_t at);
-void vb_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
-                    uint32_t quanta);
+void vb_world_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                            uint32_t bytes);
+void vb_world_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                             uint32_t bytes, uint64_t at);
+void vb_world_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+                          uint32_t quanta);
 /* The event VB_SIM_REFRESH. */
-void vb_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
+void vb_world_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
 /* Takes in what has come by now. */
-void vb_lanes_absorb(struct vb_world *world, struct vb_sim_port *port);
+void vb_world_lanes_absorb(struct vb_world *world, struct vb_sim_port *port);
 /* The n-th word that was not taken in yet, and what it says about its lane. */
-const struct vb_sim_control *vb_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n);
-void vb_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word, uint64_t rate);
+const struct vb_sim_control *vb_world_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n);
+void vb_world_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word,
+                           uint64_t rate);
 /* Blocks up to which the receiver lets this lane send, since the beginning (IBA 7.9.4.4). */
-uint64_t vb_lane_limit(const struct vb_sim_lane *lane);
+uint64_t vb_world_lane_limit(const struct vb_sim_lane *lane);
 
 /* An event VB_SIM_WAKE at that time, unless an earlier one is pending; see vb_world.idle. */
-void vb_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle);
+void vb_world_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle);
 
 #endif

@@ -5,11 +5,11 @@
 #include "event/switch.h"
 #include "event/tap.h"
 
-void vb_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
+void vb_world_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
 {
     struct vb_sim_port *port = &world->port[number];
     struct vb_sim_packet *sent = vb_world_packet(world, packet);
-    uint64_t time = vb_sim_byte_time(port, sent->bytes), early = 0;
+    uint64_t time = vb_world_sim_byte_time(port, sent->bytes), early = 0;
 
     port->free_at = start + time;
     if (port->early && port->early < sent->bytes)
@@ -85,11 +85,11 @@ static void link_give_back(struct vb_world *world, struct vb_sim_port *port, uin
 
     if (!port->lanes || port->lanes->lane[lane].gate != VB_SIM_CREDITS)
         return;
-    vb_lanes_arrived(world, peer, lane, bytes);
-    vb_lanes_released(world, peer, lane, bytes, world->now);
+    vb_world_lanes_arrived(world, peer, lane, bytes);
+    vb_world_lanes_released(world, peer, lane, bytes, world->now);
 }
 
-void vb_link_arrive(struct vb_world *world, uint32_t number)
+void vb_world_link_arrive(struct vb_world *world, uint32_t number)
 {
     struct vb_sim_port *port = &world->port[number];
     uint32_t packet = port->flight_first;
@@ -107,7 +107,7 @@ void vb_link_arrive(struct vb_world *world, uint32_t number)
         }
     }
     if (port->to_switch) {
-        vb_switch_arrive(world, port->to_switch, port->peer, packet);
+        vb_world_switch_arrive(world, port->to_switch, port->peer, packet);
         return;
     }
     link_give_back(world, port, at->lane, at->bytes); /* a host takes what comes */
@@ -115,7 +115,7 @@ void vb_link_arrive(struct vb_world *world, uint32_t number)
     world->on_host->arrive(world->hosts_context, port->to_host, packet);
 }
 
-void vb_link_set(struct vb_world *world, uint32_t number, bool up)
+void vb_world_link_set(struct vb_world *world, uint32_t number, bool up)
 {
     struct vb_sim_port *port = &world->port[number];
 

@@ -7,7 +7,7 @@
 
 /* How long so many bytes, at most 65535, take; fractions of a picosecond are carried over to the
  * next packet. */
-static inline uint64_t vb_sim_byte_time(struct vb_sim_port *port, uint32_t bytes)
+static inline uint64_t vb_world_sim_byte_time(struct vb_sim_port *port, uint32_t bytes)
 {
     uint64_t time;
 
@@ -19,7 +19,7 @@ static inline uint64_t vb_sim_byte_time(struct vb_sim_port *port, uint32_t bytes
 }
 
 /* A pause of so many quanta of 512 bit times, of which half are as many ps as 64 bits hold. */
-static inline uint64_t vb_sim_pause_time(uint64_t rate, uint32_t quanta)
+static inline uint64_t vb_world_pause_time(uint64_t rate, uint32_t quanta)
 {
     uint64_t half = (uint64_t)quanta * 256 * VB_SIM_SECOND;
 
@@ -27,9 +27,9 @@ static inline uint64_t vb_sim_pause_time(uint64_t rate, uint32_t quanta)
 }
 
 /* The packet leaves at `start`, when the transmitter is free. */
-void vb_link_send(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t start);
+void vb_world_link_send(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t start);
 /* The event VB_SIM_ARRIVE. */
-void vb_link_arrive(struct vb_world *world, uint32_t port);
-void vb_link_set(struct vb_world *world, uint32_t port, bool up);
+void vb_world_link_arrive(struct vb_world *world, uint32_t port);
+void vb_world_link_set(struct vb_world *world, uint32_t port, bool up);
 
 #endif

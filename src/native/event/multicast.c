@@ -18,8 +18,8 @@ enum { COUNT_AT = VB_SIM_HEADER - 4 };
 _Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "datagrams go to groups");
 _Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_RETH + VB_IMM), "and any packet is flooded");
 
-int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
-                        uint32_t count)
+int vb_world_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
+                              uint32_t count)
 {
     struct vb_sim_group *group;
     uint16_t *copy;
@@ -66,7 +66,7 @@ static uint32_t ways(const struct vb_sim_switch *sw, const struct vb_sim_group *
 /* `another`: a packet more than there was. VB_SIM_NONE: no memory. */
 static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
 {
-    uint32_t copy = vb_sim_pool_take(&world->pool);
+    uint32_t copy = vb_world_sim_pool_take(&world->pool);
 
     if (copy == VB_SIM_NONE) {
         world->error = -ENOMEM;
@@ -74,7 +74,7 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
     }
     *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
     if (world->traces)
-        vb_trail_copy(world, copy, packet);
+        vb_world_trail_copy(world, copy, packet);
     world->copied += another;
     if (world->on_host->copied)
         world->on_host->copied(world->hosts_context, packet, copy, another);
@@ -94,7 +94,7 @@ static void multicast_spread(struct vb_world *world, struct vb_sim_switch *sw,
         passed = --left ? copy_of(world, packet, true) : packet;
         if (passed == VB_SIM_NONE)
             return;
-        vb_switch_pass_on(world, sw, in, out, passed);
+        vb_world_switch_pass_on(world, sw, in, out, passed);
     }
 }
 
@@ -105,10 +105,10 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
     struct vb_sim_packet *kept = vb_world_packet(world, packet);
     bool another = false;
 
-    if (!vb_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
+    if (!vb_world_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
         return;
     kept->input = world->port[in].number;
-    vb_put32(kept->header + COUNT_AT, count);
+    vb_wire_put32(kept->header + COUNT_AT, count);
     ++world->kept; /* and one copy goes on in its place */
     for (uint32_t i = 0; i < group->count; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), copy;
@@ -119,9 +119,9 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
         another = true;
         if (copy == VB_SIM_NONE)
             return;
-        vb_put32(vb_world_packet(world, copy)->header + COUNT_AT, packet);
+        vb_wire_put32(vb_world_packet(world, copy)->header + COUNT_AT, packet);
         vb_world_packet(world, copy)->level_marks |= VB_SIM_COPY;
-        vb_switch_pass_on(world, sw, in, out, copy);
+        vb_world_switch_pass_on(world, sw, in, out, copy);
     }
 }
 
@@ -132,45 +132,46 @@ static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
     const struct vb_sim_port *port = &world->port[in];
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
-    uint32_t through = vb_switch_through(world, sw, in);
+    uint32_t through = vb_world_switch_through(world, sw, in);
 
     if (through != VB_SIM_NONE)
-        vb_switch_pass_on(world, sw, in, through, packet);
+        vb_world_switch_pass_on(world, sw, in, through, packet);
     else if (!count)
-        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+        vb_world_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
     else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
     else
         multicast_spread(world, sw, group, in, packet, count);
 }
 
-void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         uint32_t packet)
+void vb_world_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                               uint32_t packet)
 {
     uint32_t target = vb_world_packet(world, packet)->target;
 
     replicate(world, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
 }
 
-void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t packet)
+void vb_world_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                           uint32_t packet)
 {
     vb_world_packet(world, packet)->header[VB_SIM_FLAGS_AT] |= VB_SIM_FLOODED;
     replicate(world, sw, &sw->everywhere, in, packet);
 }
 
-void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
-                         uint64_t at)
+void vb_world_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
+                               uint64_t at)
 {
     struct vb_sim_packet *copy = vb_world_packet(world, packet), *kept;
-    uint32_t number = vb_get32(copy->header + COUNT_AT), left;
+    uint32_t number = vb_wire_get32(copy->header + COUNT_AT), left;
 
     copy->level_marks &= (uint8_t)~VB_SIM_COPY;
     kept = vb_world_packet(world, number);
-    left = vb_get32(kept->header + COUNT_AT) - 1;
-    vb_put32(kept->header + COUNT_AT, left);
+    left = vb_wire_get32(kept->header + COUNT_AT) - 1;
+    vb_wire_put32(kept->header + COUNT_AT, left);
     if (left)
         return;
-    vb_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
+    vb_world_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
-    vb_sim_pool_give(&world->pool, number);
+    vb_world_sim_pool_give(&world->pool, number);
 }

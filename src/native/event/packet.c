@@ -5,7 +5,7 @@
 
 enum { FIRST_ROOM = 1024 };
 
-uint32_t vb_sim_pool_grow(struct vb_sim_pool *pool)
+uint32_t vb_world_sim_pool_grow(struct vb_sim_pool *pool)
 {
     if (pool->made == pool->room) {
         uint32_t room = pool->room ? 2 * pool->room : FIRST_ROOM;
@@ -24,7 +24,7 @@ uint32_t vb_sim_pool_grow(struct vb_sim_pool *pool)
     return pool->made++;
 }
 
-void vb_sim_pool_free(struct vb_sim_pool *pool)
+void vb_world_sim_pool_free(struct vb_sim_pool *pool)
 {
     free(pool->packet);
 }

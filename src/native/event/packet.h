@@ -54,15 +54,15 @@ struct vb_sim_pool {
 };
 
 /* VB_SIM_NONE: no memory. Packets move in memory when the pool grows. */
-uint32_t vb_sim_pool_grow(struct vb_sim_pool *pool);
-void vb_sim_pool_free(struct vb_sim_pool *pool);
+uint32_t vb_world_sim_pool_grow(struct vb_sim_pool *pool);
+void vb_world_sim_pool_free(struct vb_sim_pool *pool);
 
-static inline uint32_t vb_sim_pool_take(struct vb_sim_pool *pool)
+static inline uint32_t vb_world_sim_pool_take(struct vb_sim_pool *pool)
 {
     uint32_t taken = pool->free;
 
     if (__builtin_expect(taken == VB_SIM_NONE, 0)) {
-        taken = vb_sim_pool_grow(pool);
+        taken = vb_world_sim_pool_grow(pool);
         if (taken == VB_SIM_NONE)
             return taken;
     } else {
@@ -73,7 +73,7 @@ static inline uint32_t vb_sim_pool_take(struct vb_sim_pool *pool)
 }
 
 /* The one given back last is taken next: an answer is made in the line of what it answers. */
-static inline void vb_sim_pool_give(struct vb_sim_pool *pool, uint32_t number)
+static inline void vb_world_sim_pool_give(struct vb_sim_pool *pool, uint32_t number)
 {
     pool->packet[number].next = pool->free;
     pool->free = number;

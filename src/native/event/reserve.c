@@ -34,7 +34,7 @@ static int reserve_find_way(struct vb_world *world, uint32_t node,
             return 0;
         if (!reserve_is_steady(end->sw, packet))
             return -EINVAL;
-        port = vb_switch_route(world, end->sw, world->port[port].peer, packet);
+        port = vb_world_switch_route(world, end->sw, world->port[port].peer, packet);
     }
     return -EHOSTUNREACH;
 }
@@ -96,8 +96,8 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_sim_sw
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return above(reserve_buffer_most(sw), port->promised + vb_switch_others(world, port));
-    return above(reserve_buffer_most(sw), sw->buffer - vb_switch_open(sw) + sw->used);
+        return above(reserve_buffer_most(sw), port->promised + vb_world_switch_others(world, port));
+    return above(reserve_buffer_most(sw), sw->buffer - vb_world_switch_open(sw) + sw->used);
 }
 
 /* Is there room in each switch, in lanes of which it could be promised? */
@@ -105,7 +105,7 @@ static int check_buffer(const struct vb_world *world, const struct vb_sim_way *w
                         const struct vb_sim_packet *packet, uint64_t bytes)
 {
     const struct vb_sim_port *first = &world->port[way->port[0]];
-    uint32_t lane = first->lanes ? vb_lanes_of(first->lanes, packet->level_marks) : 0;
+    uint32_t lane = first->lanes ? vb_world_lanes_of(first->lanes, packet->level_marks) : 0;
     int error = 0;
 
     for (uint32_t i = 1; i < way->count; ++i) {
@@ -118,7 +118,8 @@ static int check_buffer(const struct vb_world *world, const struct vb_sim_way *w
         if (buffer_left(world, sw, out) < bytes)
             error = -EBUSY;
         if (sw->lanes)
-            lane = vb_switch_lane(sw, in->number, out->number, lane, packet->level_marks >> 4);
+            lane =
+                vb_world_switch_lane(sw, in->number, out->number, lane, packet->level_marks >> 4);
     }
     return error;
 }

@@ -24,19 +24,19 @@ static struct vb_sim_lane seen(const struct vb_world *world, const struct vb_sim
     struct vb_sim_lane lane = lanes->lane[number];
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_sim_control *word = vb_lanes_word(lanes, i);
+        const struct vb_sim_control *word = vb_world_lanes_word(lanes, i);
 
         if (word->at > world->now)
             break;
         if (word->lane == number)
-            vb_lane_take_in(&lane, word, port->rate);
+            vb_world_lane_take_in(&lane, word, port->rate);
     }
     return lane;
 }
 
 static uint32_t credits_of(const struct vb_sim_lane *lane)
 {
-    uint64_t limit = vb_lane_limit(lane);
+    uint64_t limit = vb_world_lane_limit(lane);
 
     if (lane->gate != VB_SIM_CREDITS)
         return VB_SIM_UNLIMITED;
@@ -66,7 +66,7 @@ static void look_at(const struct vb_world *world, const struct vb_sim_watched *q
     if (port->lanes)
         look_at_lane(world, port, queue->lane, sample);
     else
-        *sample = (struct vb_sim_sample){.bytes = at_most(vb_sim_backlog(world, port)),
+        *sample = (struct vb_sim_sample){.bytes = at_most(vb_world_sim_backlog(world, port)),
                                          .credits = VB_SIM_UNLIMITED};
 }
 
@@ -78,7 +78,7 @@ static void sample_plan(struct vb_world *world, uint32_t number, uint64_t at)
     vb_world_add(world, at, VB_SIM_SAMPLE, 0, number);
 }
 
-void vb_sampler_look(struct vb_world *world, uint32_t number)
+void vb_world_sampler_look(struct vb_world *world, uint32_t number)
 {
     struct vb_sim_sampler *sampler = world->sampler[number];
     struct vb_sim_sample *row = sampler->sample + sampler->rows * sampler->queues;
@@ -174,12 +174,12 @@ int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues,
     return world->error;
 }
 
-void vb_sampler_stop(struct vb_sim_sampler *sampler)
+void vb_world_sampler_stop(struct vb_sim_sampler *sampler)
 {
     sampler->stopped = true;
 }
 
-void vb_samplers_free(struct vb_world *world)
+void vb_world_samplers_free(struct vb_world *world)
 {
     for (uint32_t i = 0; i < world->samplers; ++i)
         free_sampler(world->sampler[i]);

@@ -46,9 +46,9 @@ struct vb_sim_sampler {
 int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues, uint32_t count,
                     uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number);
 /* No more rows. */
-void vb_sampler_stop(struct vb_sim_sampler *sampler);
+void vb_world_sampler_stop(struct vb_sim_sampler *sampler);
 /* The event VB_SIM_SAMPLE. */
-void vb_sampler_look(struct vb_world *world, uint32_t number);
-void vb_samplers_free(struct vb_world *world);
+void vb_world_sampler_look(struct vb_world *world, uint32_t number);
+void vb_world_samplers_free(struct vb_world *world);
 
 #endif

@@ -23,7 +23,7 @@ static int make_everywhere(struct vb_sim_switch *sw)
     return 0;
 }
 
-int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
+int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
 {
     struct vb_sim_switch *made;
 
@@ -42,14 +42,14 @@ int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_sw
     made->fecn = config->fecn;
     made->balance = config->balance;
     if (config->floods && make_everywhere(made)) {
-        vb_switch_destroy(made);
+        vb_world_switch_destroy(made);
         return -ENOMEM;
     }
     *sw = made;
     return 0;
 }
 
-void vb_switch_destroy(struct vb_sim_switch *sw)
+void vb_world_switch_destroy(struct vb_sim_switch *sw)
 {
     free(sw->table);
     free(sw->set);
@@ -130,8 +130,8 @@ static int set_row(struct vb_sim_switch *sw, uint32_t target, const int32_t *row
     return error;
 }
 
-int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
-                         uint32_t width)
+int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                               uint32_t width)
 {
     uint16_t *table = realloc(sw->table, (targets ? targets : 1) * sizeof(*table));
     int error = 0;
@@ -148,7 +148,7 @@ int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_
     return error;
 }
 
-int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane)
+int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane)
 {
     size_t count = (size_t)sw->config.ports * sw->config.ports * 16;
     uint8_t *copy;
@@ -166,7 +166,7 @@ int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_
     return 0;
 }
 
-int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
+int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
 {
     if (port >= sw->config.ports)
         return -EINVAL;
@@ -182,7 +182,7 @@ int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
 static uint64_t switch_flow(const struct vb_sim_packet *packet)
 {
     return (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
-           vb_get24(packet->header + 5);
+           vb_wire_get24(packet->header + 5);
 }
 
 /* Packets in turn would not do: where data and acknowledgements, or two flows, alternate, each kind
@@ -194,7 +194,7 @@ static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_s
     uint64_t key =
         sprays ? sw->salt + VB_SIM_GOLDEN * ++sw->sprayed : switch_flow(packet) ^ sw->salt;
 
-    return sw->member[first + (uint32_t)((vb_sim_mix(key) >> 32) * n >> 32)];
+    return sw->member[first + (uint32_t)((vb_world_sim_mix(key) >> 32) * n >> 32)];
 }
 
 static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet,
@@ -207,10 +207,11 @@ static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packe
     return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
 }
 
-uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         const struct vb_sim_packet *packet)
+uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                               const struct vb_sim_packet *packet)
 {
-    return sw->config.line ? vb_switch_through(world, sw, in) : route(sw, packet, packet->target);
+    return sw->config.line ? vb_world_switch_through(world, sw, in)
+                           : route(sw, packet, packet->target);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -270,8 +271,8 @@ static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
         return false;
     if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
-    vb_lanes_absorb(world, out);
-    return vb_lane_is_open(world, queue, packet->bytes);
+    vb_world_lanes_absorb(world, out);
+    return vb_world_lane_is_open(world, queue, packet->bytes);
 }
 
 static uint64_t switch_smaller(uint64_t a, uint64_t b)
@@ -281,9 +282,9 @@ static uint64_t switch_smaller(uint64_t a, uint64_t b)
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
-uint64_t vb_switch_others(const struct vb_world *world, const struct vb_sim_port *port)
+uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_sim_port *port)
 {
-    uint64_t queue = vb_sim_backlog(world, port), promised = 0;
+    uint64_t queue = vb_world_sim_backlog(world, port), promised = 0;
 
     for (uint32_t i = port->promised ? port->flight_first : VB_SIM_NONE; i != VB_SIM_NONE;) {
         const struct vb_sim_packet *at = vb_world_packet(world, i);
@@ -304,14 +305,14 @@ static bool fits_port(const struct vb_world *world, const struct vb_sim_switch *
     if (queue + packet->bytes > sw->buffer)
         return false;
     return !port->promised || packet->header[4] & VB_SIM_PROMISED ||
-           vb_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
+           vb_world_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
 }
 
 static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t out, uint32_t packet)
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint64_t queue = vb_sim_backlog(world, port);
+    uint64_t queue = vb_world_sim_backlog(world, port);
 
     if (sw->buffer && !fits_port(world, sw, port, at, queue)) {
         vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
@@ -322,22 +323,22 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
         notify(world, sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
-    vb_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
+    vb_world_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
     if (__builtin_expect(world->traces, 0)) /* as it was when the packet came */
-        vb_trail_add(world, out, packet, queue, queue + at->bytes);
+        vb_world_trail_add(world, out, packet, queue, queue + at->bytes);
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 static bool switch_has_room(const struct vb_sim_switch *sw, uint32_t bytes)
 {
-    return !sw->buffer || sw->used + bytes <= vb_switch_open(sw);
+    return !sw->buffer || sw->used + bytes <= vb_world_switch_open(sw);
 }
 
 /* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
 static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 {
-    uint64_t open = vb_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
+    uint64_t open = vb_world_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
     double most = alpha * (double)left;
 
     return sw->buffer && alpha > 0 && most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
@@ -376,7 +377,7 @@ static uint32_t switch_share(const struct vb_sim_switch *sw,
                              const struct vb_sim_lane *input, uint32_t bytes)
 {
     uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
-    uint64_t open = sw->buffer ? vb_switch_open(sw) : UINT64_MAX;
+    uint64_t open = sw->buffer ? vb_world_switch_open(sw) : UINT64_MAX;
     uint64_t left = stop - switch_smaller(stop, input->held - input->above);
 
     left = switch_smaller(left, open - switch_smaller(open, sw->used));
@@ -404,7 +405,7 @@ static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint3
     input->held += bytes;
     input->above += bytes - shared;
     if (input->above && !input->stopped)
-        vb_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
+        vb_world_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
     return true;
 }
 
@@ -419,19 +420,19 @@ static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uin
     input->held -= bytes;
     input->above -= own;
     if (input->stopped && !input->above && input->held <= sw->config.lane[lane].go)
-        vb_lanes_pause(world, in, lane, 0);
+        vb_world_lanes_pause(world, in, lane, 0);
 }
 
-bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
-                     struct vb_sim_port *out, uint32_t queue, uint32_t packet)
+bool vb_world_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                           struct vb_sim_port *out, uint32_t queue, uint32_t packet)
 {
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     struct vb_sim_lane *input = &in->lanes->lane[at->lane];
 
     switch (input->input_gate) {
     case VB_SIM_CREDITS:
-        input->held += vb_sim_blocks(at->bytes);
-        vb_lanes_arrived(world, in, at->lane, at->bytes);
+        input->held += vb_world_sim_blocks(at->bytes);
+        vb_world_lanes_arrived(world, in, at->lane, at->bytes);
         return true;
     case VB_SIM_PAUSES:
         return admit_paused(world, sw, at->lane, in, packet);
@@ -450,34 +451,37 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
 {
     struct vb_sim_port *port = &world->port[out];
     struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint32_t lane = vb_switch_lane(sw, in->number, port->number, at->lane, at->level_marks >> 4);
+    uint32_t lane =
+        vb_world_switch_lane(sw, in->number, port->number, at->lane, at->level_marks >> 4);
     uint32_t queue;
 
     queue = port->lanes->lane[lane].bytes;
-    if (!(at->level_marks & VB_SIM_COPY) && !vb_switch_admit(world, sw, in, port, queue, packet))
+    if (!(at->level_marks & VB_SIM_COPY) &&
+        !vb_world_switch_admit(world, sw, in, port, queue, packet))
         return;
     if (lane < sw->lanes)
         switch_mark(world, &sw->config.lane[lane].mark, queue, at, port);
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
         notify(world, sw, at, port);
     at->input = in->number;
-    vb_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0, packet);
+    vb_world_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0,
+                       packet);
 }
 
-void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
-                       enum vb_sim_drop reason)
+void vb_world_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                             enum vb_sim_drop reason)
 {
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
     if (in->lanes && in->lanes->lane[at->lane].input_gate == VB_SIM_CREDITS) {
-        vb_lanes_arrived(world, in, at->lane, at->bytes);
-        vb_lanes_released(world, in, at->lane, at->bytes, world->now);
+        vb_world_lanes_arrived(world, in, at->lane, at->bytes);
+        vb_world_lanes_released(world, in, at->lane, at->bytes, world->now);
     }
     vb_world_drop(world, in, packet, reason);
 }
 
-void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
-                       uint32_t packet)
+void vb_world_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                             uint32_t out, uint32_t packet)
 {
     if (sw->lanes)
         queue_packet(world, sw, &world->port[in], out, packet);
@@ -503,9 +507,9 @@ static void go_nowhere(struct vb_world *world, struct vb_sim_switch *sw, uint32_
     const struct vb_sim_packet *at = vb_world_packet(world, packet);
 
     if (sw->config.floods && !(at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER))
-        vb_switch_flood(world, sw, in, packet);
+        vb_world_switch_flood(world, sw, in, packet);
     else
-        vb_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+        vb_world_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
 }
 
 /* True: it was dropped. An extender is part of a link, and no router. */
@@ -522,12 +526,12 @@ static bool is_turned_away(struct vb_world *world, const struct vb_sim_switch *s
     else if (is_for_others(at))
         reason = VB_SIM_DROP_ROUTE;
     if (reason != VB_SIM_DROPS)
-        vb_switch_discard(world, &world->port[in], packet, reason);
+        vb_world_switch_discard(world, &world->port[in], packet, reason);
     return reason != VB_SIM_DROPS;
 }
 
-void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                      uint32_t packet)
+void vb_world_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                            uint32_t packet)
 {
     struct vb_sim_packet *at = vb_world_packet(world, packet);
     uint32_t out, target = at->target;
@@ -536,29 +540,29 @@ void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t
         is_turned_away(world, sw, in, packet))
         return;
     if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
-        vb_switch_replicate(world, sw, in, packet);
+        vb_world_switch_replicate(world, sw, in, packet);
         return;
     }
     if (__builtin_expect(sw->detour != NULL, 0))
-        target = vb_detour_target(world, sw, in, at);
+        target = vb_world_detour_target(world, sw, in, at);
     out = route(sw, at, target);
     if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
-        out = vb_switch_through(world, sw, in);
+        out = vb_world_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_SIM_NONE, 0))
         go_nowhere(world, sw, in, packet);
     else
-        vb_switch_pass_on(world, sw, in, out, packet);
+        vb_world_switch_pass_on(world, sw, in, out, packet);
 }
 
-void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, bool promised, uint64_t at)
+void vb_world_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input,
+                          uint32_t lane, uint32_t bytes, bool promised, uint64_t at)
 {
     struct vb_sim_port *in = &world->port[sw->port[input]];
     struct vb_sim_lane *from = &in->lanes->lane[lane];
 
     if (from->input_gate == VB_SIM_CREDITS) {
-        from->held -= vb_sim_blocks(bytes);
-        vb_lanes_released(world, in, lane, bytes, at);
+        from->held -= vb_world_sim_blocks(bytes);
+        vb_world_lanes_released(world, in, lane, bytes, at);
         return;
     }
     if (from->input_gate == VB_SIM_APART)

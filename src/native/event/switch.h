@@ -105,27 +105,27 @@ struct vb_sim_switch {
     struct vb_sim_switch_config config;
 };
 
-int vb_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw);
-void vb_switch_destroy(struct vb_sim_switch *sw);
+int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw);
+void vb_world_switch_destroy(struct vb_sim_switch *sw);
 
 /*
  * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: a port
  * that is none, more than 32767 different rows; -ENOMEM.
  */
-int vb_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
-                         uint32_t width);
+int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                               uint32_t width);
 /*
  * `lanes`: [input][output][16] of them, by level, or by the lane that a packet came by. -EINVAL: no
  * such lane.
  */
-int vb_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
+int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
 
 /* Puts a port into Victim_Mask. -EINVAL: there is no such port; -ENOMEM. */
-int vb_switch_set_victim(struct vb_sim_switch *sw, uint32_t port);
+int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port);
 
 /* The lane on the next link, for ports with these numbers of the switch. */
-static inline uint32_t vb_switch_lane(const struct vb_sim_switch *sw, uint32_t input,
-                                      uint32_t output, uint32_t lane, uint32_t level)
+static inline uint32_t vb_world_switch_lane(const struct vb_sim_switch *sw, uint32_t input,
+                                            uint32_t output, uint32_t lane, uint32_t level)
 {
     size_t row = ((size_t)input * sw->config.ports + output) * 16;
 
@@ -138,34 +138,34 @@ static inline uint32_t vb_switch_lane(const struct vb_sim_switch *sw, uint32_t i
  * The port of the world by which the switch passes a packet on that came by port `in` of the world;
  * VB_SIM_NONE: none.
  */
-uint32_t vb_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         const struct vb_sim_packet *packet);
+uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                               const struct vb_sim_packet *packet);
 /* The other port of a range extender; VB_SIM_NONE: it is a switch. */
-static inline uint32_t vb_switch_through(const struct vb_world *world,
-                                         const struct vb_sim_switch *sw, uint32_t in)
+static inline uint32_t vb_world_switch_through(const struct vb_world *world,
+                                               const struct vb_sim_switch *sw, uint32_t in)
 {
     return sw->config.line ? sw->port[1 - world->port[in].number] : VB_SIM_NONE;
 }
 /* -EINVAL: no such port; -ENOMEM. */
-int vb_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
-                        uint32_t count);
+int vb_world_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
+                              uint32_t count);
 
-void vb_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                      uint32_t packet);
+void vb_world_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                            uint32_t packet);
 /* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
-void vb_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input, uint32_t lane,
-                    uint32_t bytes, bool promised, uint64_t at);
+void vb_world_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input,
+                          uint32_t lane, uint32_t bytes, bool promised, uint64_t at);
 /* The same of one of several copies: the room is free when the last has left. */
-void vb_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
-                         uint64_t at);
+void vb_world_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
+                               uint64_t at);
 /* multicast.c: a packet for a group that came by port `in`. */
-void vb_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                         uint32_t packet);
+void vb_world_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                               uint32_t packet);
 /* multicast.c: nobody knows where its target is. */
-void vb_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                     uint32_t packet);
+void vb_world_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                           uint32_t packet);
 /* Bytes of the shared buffer that are neither promised nor hold promised packets. */
-static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
+static inline uint64_t vb_world_switch_open(const struct vb_sim_switch *sw)
 {
     uint64_t taken = sw->promised > sw->kept ? sw->promised : sw->kept;
 
@@ -176,16 +176,16 @@ static inline uint64_t vb_switch_open(const struct vb_sim_switch *sw)
  * Bytes of a port's queue, without lanes, that are others' than those it is promised to: its
  * promised packets take none of their share. One that is being sent counts as others'.
  */
-uint64_t vb_switch_others(const struct vb_world *world, const struct vb_sim_port *port);
+uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_sim_port *port);
 
 /* What switch.c does with each of them; `out` is a port of the world. */
-void vb_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in, uint32_t out,
-                       uint32_t packet);
+void vb_world_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+                             uint32_t out, uint32_t packet);
 /* False: there is no room, and the packet was dropped. */
-bool vb_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
-                     struct vb_sim_port *out, uint32_t queue, uint32_t packet);
+bool vb_world_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
+                           struct vb_sim_port *out, uint32_t queue, uint32_t packet);
 /* It goes no further, and was let in nevertheless. */
-void vb_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
-                       enum vb_sim_drop reason);
+void vb_world_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
+                             enum vb_sim_drop reason);
 
 #endif

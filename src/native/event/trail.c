@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct vb_sim_trail *vb_trail_of(struct vb_world *world, uint32_t packet)
+struct vb_sim_trail *vb_world_trail_of(struct vb_world *world, uint32_t packet)
 {
     if (packet >= world->trails) {
         uint32_t room = world->pool.room;
@@ -22,11 +22,11 @@ struct vb_sim_trail *vb_trail_of(struct vb_world *world, uint32_t packet)
     return &world->trail[packet];
 }
 
-void vb_trail_add(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t queue,
-                  uint64_t unsent)
+void vb_world_trail_add(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t queue,
+                        uint64_t unsent)
 {
     const struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_trail *trail = vb_trail_of(world, packet);
+    struct vb_sim_trail *trail = vb_world_trail_of(world, packet);
 
     if (!trail || !vb_world_packet(world, packet)->payload || trail->hops == VB_SIM_TRAIL_HOPS)
         return;
@@ -38,9 +38,9 @@ void vb_trail_add(struct vb_world *world, uint32_t number, uint32_t packet, uint
                             .port = number};
 }
 
-void vb_trail_copy(struct vb_world *world, uint32_t to, uint32_t from)
+void vb_world_trail_copy(struct vb_world *world, uint32_t to, uint32_t from)
 {
-    struct vb_sim_trail *trail = vb_trail_of(world, to > from ? to : from);
+    struct vb_sim_trail *trail = vb_world_trail_of(world, to > from ? to : from);
 
     if (trail)
         world->trail[to] = world->trail[from];

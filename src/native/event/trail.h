@@ -25,11 +25,11 @@ struct vb_sim_trail {
 };
 
 /* NULL: no memory, which ends the run. It moves when packets are made. */
-struct vb_sim_trail *vb_trail_of(struct vb_world *world, uint32_t packet);
+struct vb_sim_trail *vb_world_trail_of(struct vb_world *world, uint32_t packet);
 /* A switch sends the packet by this port; behind it wait so many bytes, `unsent` are counted as
  * sent and are not yet. */
-void vb_trail_add(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t queue,
-                  uint64_t unsent);
-void vb_trail_copy(struct vb_world *world, uint32_t to, uint32_t from);
+void vb_world_trail_add(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t queue,
+                        uint64_t unsent);
+void vb_world_trail_copy(struct vb_world *world, uint32_t to, uint32_t from);
 
 #endif

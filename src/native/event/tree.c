@@ -124,7 +124,7 @@ static int tree_set(struct vb_world *world, const struct tree *tree, uint32_t gr
         if (is_branch(tree, world, node, port))
             branch[count++] = (uint16_t)port;
     if (!error)
-        error = vb_switch_set_group(world->node[node].sw, group, branch, count);
+        error = vb_world_switch_set_group(world->node[node].sw, group, branch, count);
     free(branch);
     return error;
 }

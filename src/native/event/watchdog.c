@@ -7,8 +7,8 @@
 #include "event/link.h"
 #include "event/switch.h"
 
-struct vb_sim_watchdog *vb_watchdog_create(const struct vb_sim_watchdog_config *config,
-                                           uint32_t lanes)
+struct vb_sim_watchdog *vb_world_watchdog_create(const struct vb_sim_watchdog_config *config,
+                                                 uint32_t lanes)
 {
     struct vb_sim_watchdog *made = calloc(1, sizeof(*made) + lanes * sizeof(made->guard[0]));
 
@@ -20,7 +20,7 @@ struct vb_sim_watchdog *vb_watchdog_create(const struct vb_sim_watchdog_config *
     return made;
 }
 
-void vb_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *word)
+void vb_world_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *word)
 {
     struct vb_sim_guard *guard = &lanes->watchdog->guard[word->lane];
     struct vb_sim_lane *lane = &lanes->lane[word->lane];
@@ -38,8 +38,8 @@ void vb_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *w
 }
 
 /* Since the pause began, or, later, since the packet that is first became so. */
-uint64_t vb_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes *lanes,
-                         uint32_t lane)
+uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes *lanes,
+                               uint32_t lane)
 {
     const struct vb_sim_guard *guard = &lanes->watchdog->guard[lane];
     uint64_t since = lanes->lane[lane].head_since;
@@ -58,7 +58,7 @@ static bool acts_on(struct vb_world *world, struct vb_sim_port *port, uint32_t l
 
     if (guard->acts && world->now >= guard->paused_to + config->restore)
         guard->acts = false;
-    if (guard->acts || vb_watchdog_due(world, port->lanes, lane) > world->now)
+    if (guard->acts || vb_world_watchdog_due(world, port->lanes, lane) > world->now)
         return guard->acts;
     guard->acts = true;
     ++port->traffic.storms;
@@ -67,11 +67,11 @@ static bool acts_on(struct vb_world *world, struct vb_sim_port *port, uint32_t l
     return true;
 }
 
-void vb_watchdog_look(struct vb_world *world, uint32_t number)
+void vb_world_watchdog_look(struct vb_world *world, uint32_t number)
 {
     struct vb_sim_port *port = &world->port[number];
 
-    vb_lanes_absorb(world, port);
+    vb_world_lanes_absorb(world, port);
     for (uint32_t left = port->lanes->waiting; left; left &= left - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 
@@ -79,7 +79,7 @@ void vb_watchdog_look(struct vb_world *world, uint32_t number)
             port->lanes->watchdog->config.forward)
             continue;
         while (port->lanes->lane[lane].packets)
-            vb_lanes_drop(world, number, lane, VB_SIM_DROP_WATCHDOG);
+            vb_world_lanes_drop(world, number, lane, VB_SIM_DROP_WATCHDOG);
     }
 }
 
@@ -100,15 +100,15 @@ static void watchdog_plan(struct vb_world *world, uint32_t number, uint64_t at)
     vb_world_add(world, at, VB_SIM_STORM, endless, number);
 }
 
-void vb_storm_blow(struct vb_world *world, uint32_t number)
+void vb_world_storm_blow(struct vb_world *world, uint32_t number)
 {
     const struct vb_sim_storm *storm = &world->storm[number];
     struct vb_sim_port *port = &world->port[storm->port];
     struct vb_sim_lane *lane = &port->lanes->lane[storm->lane];
-    uint64_t next = world->now + vb_sim_pause_time(port->rate, VB_SIM_QUANTA_MAX) / 2;
+    uint64_t next = world->now + vb_world_pause_time(port->rate, VB_SIM_QUANTA_MAX) / 2;
 
     lane->refreshing = world->now < storm->end; /* by these events, and no others */
-    vb_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_SIM_QUANTA_MAX : 0);
+    vb_world_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_SIM_QUANTA_MAX : 0);
     if (lane->refreshing)
         watchdog_plan(world, number, next < storm->end ? next : storm->end);
 }

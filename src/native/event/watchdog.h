@@ -24,15 +24,15 @@ struct vb_sim_watchdog {
 };
 
 /* NULL: no memory. free() it. */
-struct vb_sim_watchdog *vb_watchdog_create(const struct vb_sim_watchdog_config *config,
-                                           uint32_t lanes);
+struct vb_sim_watchdog *vb_world_watchdog_create(const struct vb_sim_watchdog_config *config,
+                                                 uint32_t lanes);
 /* A pause was taken in, or the end of one. */
-void vb_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *word);
+void vb_world_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *word);
 /* Before a port with packets chooses one: does what is to be done about lanes that are paused. */
-void vb_watchdog_look(struct vb_world *world, uint32_t port);
+void vb_world_watchdog_look(struct vb_world *world, uint32_t port);
 /* When a lane that waits is to be looked at again; VB_SIM_NEVER. */
-uint64_t vb_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes *lanes,
-                         uint32_t lane);
+uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes *lanes,
+                               uint32_t lane);
 
 /*
  * The host at `node` pauses its switch on this lane from `start` on, without end, or up to `end`.
@@ -41,6 +41,6 @@ uint64_t vb_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes
 int vb_world_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
                    uint64_t end);
 /* The event VB_SIM_STORM. */
-void vb_storm_blow(struct vb_world *world, uint32_t number);
+void vb_world_storm_blow(struct vb_world *world, uint32_t number);
 
 #endif

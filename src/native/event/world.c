@@ -47,7 +47,7 @@ int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *conte
         return -ENOMEM;
     made->pool.free = VB_SIM_NONE;
     made->random = seed;
-    vb_agenda_watch(&made->agenda, fetch, made);
+    vb_world_agenda_watch(&made->agenda, fetch, made);
     made->on_host = hosts;
     made->hosts_context = context;
     *world = made;
@@ -57,18 +57,18 @@ int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *conte
 void vb_world_destroy(struct vb_world *world)
 {
     for (uint32_t i = 0; i < world->ports; ++i)
-        vb_lanes_destroy(world->port[i].lanes);
-    vb_detours_free(world);
+        vb_world_lanes_destroy(world->port[i].lanes);
+    vb_world_detours_free(world);
     for (uint32_t i = 0; i < world->nodes; ++i) {
         if (world->node[i].sw)
-            vb_switch_destroy(world->node[i].sw);
+            vb_world_switch_destroy(world->node[i].sw);
         free(world->node[i].port);
     }
-    vb_samplers_free(world);
+    vb_world_samplers_free(world);
     free(world->storm);
     free(world->trail);
-    vb_agenda_free(&world->agenda);
-    vb_sim_pool_free(&world->pool);
+    vb_world_agenda_free(&world->agenda);
+    vb_world_sim_pool_free(&world->pool);
     free(world->port);
     free(world->node);
     free(world);
@@ -126,7 +126,7 @@ int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32
     int error = world_add_node(world, sw->config.ports, &node);
 
     if (error) {
-        vb_switch_destroy(sw);
+        vb_world_switch_destroy(sw);
         return error;
     }
     node->kind = VB_SIM_SWITCH;
@@ -194,13 +194,13 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
 
     if (!config || !config->lanes)
         return 0;
-    port->lanes = vb_lanes_create(config->lanes, config->management, node->sw ? config->ports : 1,
-                                  &config->tables);
+    port->lanes = vb_world_lanes_create(config->lanes, config->management,
+                                        node->sw ? config->ports : 1, &config->tables);
     if (!port->lanes)
         return -ENOMEM;
     port->lanes->lifetime = node->sw ? config->lifetime : 0; /* hosts wait */
     if (node->sw && config->watchdog.detect) {
-        port->lanes->watchdog = vb_watchdog_create(&config->watchdog, port->lanes->count);
+        port->lanes->watchdog = vb_world_watchdog_create(&config->watchdog, port->lanes->count);
         if (!port->lanes->watchdog)
             return -ENOMEM;
     }
@@ -289,7 +289,7 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
         return -EBUSY;
     if (grow_ports(world))
         return -ENOMEM;
-    vb_agenda_hint(&world->agenda, world->port, sizeof(*world->port));
+    vb_world_agenda_hint(&world->agenda, world->port, sizeof(*world->port));
     world_fill_port(world, first, a, a_port, first + 1, to, link);
     world_fill_port(world, first + 1, b, b_port, first, from, link);
     world->ports += 2;
@@ -321,7 +321,7 @@ static void world_lose(struct vb_world *world, uint32_t packet)
     ++world->dropped;
     if (world->on_host->dropped)
         world->on_host->dropped(world->hosts_context, packet);
-    vb_sim_pool_give(&world->pool, packet);
+    vb_world_sim_pool_give(&world->pool, packet);
 }
 
 void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t packet,
@@ -345,12 +345,12 @@ void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
     port = &world->port[number];
     if (!port->lanes) {
         at->lane = 0;
-        vb_link_send(world, number, packet,
-                     port->free_at > world->now ? port->free_at : world->now);
+        vb_world_link_send(world, number, packet,
+                           port->free_at > world->now ? port->free_at : world->now);
         return;
     }
-    at->lane = (uint8_t)vb_lanes_of(port->lanes, at->level_marks);
-    vb_lanes_put(world, number, at->lane, 0, packet);
+    at->lane = (uint8_t)vb_world_lanes_of(port->lanes, at->level_marks);
+    vb_world_lanes_put(world, number, at->lane, 0, packet);
 }
 
 bool vb_world_may_send(const struct vb_world *world, uint32_t node)
@@ -368,35 +368,35 @@ static void happen(struct vb_world *world, uint64_t what)
 
     switch ((enum vb_sim_event)(what >> 56)) {
     case VB_SIM_ARRIVE:
-        vb_link_arrive(world, index);
+        vb_world_link_arrive(world, index);
         break;
     case VB_SIM_WAKE:
         world->idle -= detail;
-        vb_lanes_wake(world, index);
+        vb_world_lanes_wake(world, index);
         break;
     case VB_SIM_READY:
         world->on_host->ready(world->hosts_context, world->node[world->port[index].node].host);
         break;
     case VB_SIM_REFRESH:
         --world->idle;
-        vb_lanes_refresh(world, index, detail);
+        vb_world_lanes_refresh(world, index, detail);
         break;
     case VB_SIM_LINK_UP:
     case VB_SIM_LINK_DOWN:
         --world->idle;
-        vb_link_set(world, index, what >> 56 == VB_SIM_LINK_UP);
+        vb_world_link_set(world, index, what >> 56 == VB_SIM_LINK_UP);
         break;
     case VB_SIM_CALL:
         --world->idle;
         world->on_host->call(world->hosts_context, detail, index);
         break;
     case VB_SIM_SAMPLE:
-        vb_sampler_look(world, index);
+        vb_world_sampler_look(world, index);
         break;
     case VB_SIM_STORM:
         world->idle -= detail;
         world->watching -= detail;
-        vb_storm_blow(world, index);
+        vb_world_storm_blow(world, index);
         break;
     case VB_SIM_HALT:
         --world->idle;
@@ -500,7 +500,7 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
         } else {
             looked_at = NEVER_LOOKED;
         }
-        if (!vb_agenda_take(&world->agenda, until, &entry))
+        if (!vb_world_agenda_take(&world->agenda, until, &entry))
             return end_of_time(world, until);
         world->now = entry.at;
         ++world->events;

@@ -256,8 +256,8 @@ enum vb_sim_event {
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_sim_event event,
                                 uint32_t detail, uint32_t index)
 {
-    int error = vb_agenda_add(&world->agenda, at,
-                              (uint64_t)event << 56 | (uint64_t)(detail & 0xffffff) << 32 | index);
+    int error = vb_world_agenda_add(
+        &world->agenda, at, (uint64_t)event << 56 | (uint64_t)(detail & 0xffffff) << 32 | index);
 
     if (__builtin_expect(error, 0))
         world->error = error;
@@ -277,7 +277,7 @@ static inline struct vb_sim_packet *vb_world_packet(const struct vb_world *world
 
 static inline uint64_t vb_world_splitmix(uint64_t *state)
 {
-    return vb_sim_mix(*state += VB_SIM_GOLDEN);
+    return vb_world_sim_mix(*state += VB_SIM_GOLDEN);
 }
 
 static inline uint64_t vb_world_random(struct vb_world *world)
@@ -300,7 +300,8 @@ void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet);
 bool vb_world_may_send(const struct vb_world *world, uint32_t node);
 
 /* The queue before a port without lanes, in bytes, as it is now. */
-static inline uint64_t vb_sim_backlog(const struct vb_world *world, const struct vb_sim_port *port)
+static inline uint64_t vb_world_sim_backlog(const struct vb_world *world,
+                                            const struct vb_sim_port *port)
 {
     uint64_t wait = port->free_at > world->now ? port->free_at - world->now : 0;
 

@@ -134,11 +134,11 @@ int vb_view_open(struct vb_view *view, void *base, uint64_t size, uint64_t heade
 
 static int alloc_table(struct vb_heap *segment, size_t size, uint64_t *offset)
 {
-    void *table = vb_heap_alloc(segment, size, VB_LINE);
+    void *table = vb_memory_heap_alloc(segment, size, VB_LINE);
 
     if (!table)
         return -ENOMEM;
-    *offset = vb_heap_offset(segment, table);
+    *offset = vb_memory_heap_offset(segment, table);
     return 0;
 }
 
@@ -156,7 +156,7 @@ static uint32_t mr_entries_within(uint32_t entries, int resource, unsigned parts
 }
 
 /* Where the size of files or address space is limited (`ulimit -f`, `ulimit -v`): a quarter of what
- * the segment may have (port/direct/direct.c). */
+ * the segment may have (direct/direct.c). */
 static uint32_t mr_entries(void)
 {
     return mr_entries_within(mr_entries_within(VB_MR_ENTRIES, RLIMIT_FSIZE, PARTS_OF_FILE),
@@ -167,7 +167,7 @@ static int lay_out(struct vb_adapter *adapter)
 {
     struct vb_heap *segment = adapter->segment;
     struct vb_segment_header *header =
-        vb_heap_alloc(segment, sizeof(*header) + VB_STAGE_BYTES, VB_LINE);
+        vb_memory_heap_alloc(segment, sizeof(*header) + VB_STAGE_BYTES, VB_LINE);
 
     if (!header)
         return -ENOMEM;
@@ -184,8 +184,8 @@ static int lay_out(struct vb_adapter *adapter)
     header->instance = adapter->instance;
     header->pid = (uint32_t)getpid();
     header->magic = VB_SEGMENT_MAGIC;
-    return vb_view_open(&adapter->self, (uint8_t *)header - vb_heap_offset(segment, header),
-                        vb_heap_size(segment), vb_heap_offset(segment, header));
+    return vb_view_open(&adapter->self, (uint8_t *)header - vb_memory_heap_offset(segment, header),
+                        vb_memory_heap_size(segment), vb_memory_heap_offset(segment, header));
 }
 
 void vb_adapter_open_locks(struct vb_adapter *adapter)
@@ -207,13 +207,14 @@ void vb_adapter_close_locks(struct vb_adapter *adapter)
     pthread_mutex_destroy(&adapter->binding);
 }
 
-int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
-                      uint32_t instance, uint64_t seed, struct vb_adapter *adapter)
+int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap,
+                      const struct vb_host_calls *port, uint32_t instance, uint64_t seed,
+                      struct vb_adapter *adapter)
 {
     memset(adapter, 0, sizeof(*adapter));
     adapter->segment = segment;
     adapter->heap = heap;
-    adapter->port = port;
+    adapter->calls = port;
     adapter->instance = instance;
     vb_adapter_ports_default(adapter->ports);
     adapter->port_count = 1;
@@ -257,7 +258,7 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
 
     if (!ctx)
         return -ENOMEM;
-    ctx->async_fd = vb_descriptor_raise(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
+    ctx->async_fd = vb_memory_descriptor_raise(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
     if (ctx->async_fd < 0) {
         int error = errno;
         free(ctx);

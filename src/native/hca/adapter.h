@@ -25,7 +25,7 @@ struct vb_direct;
 struct vb_engine;
 struct vb_vigil;
 struct vb_heap;
-struct vb_port;
+struct vb_host_calls;
 struct vb_qp;
 struct vb_cq;
 struct vb_srq;
@@ -57,7 +57,7 @@ struct vb_adapter {
     uint32_t instance;
     bool barriers;    /* the kernel offers what biased locks need */
     atomic_bool gone; /* never set: what a waiter on an own lock looks at */
-    const struct vb_port *port;
+    const struct vb_host_calls *calls;
     struct vb_direct *direct;       /* what carries QPs between processes of this host, or NULL */
     const struct vb_engine *engine; /* the packet engine, where there is one */
     struct vb_heap *segment;        /* tables and rings */
@@ -114,10 +114,11 @@ struct vb_context {
  * `segment` and `heap` stay the caller's; `heap` may be NULL. Returns 0 or -ENOMEM.
  * `seed` feeds keys and must be unpredictable.
  */
-int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap, const struct vb_port *port,
-                      uint32_t instance, uint64_t seed, struct vb_adapter *adapter);
+int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap,
+                      const struct vb_host_calls *port, uint32_t instance, uint64_t seed,
+                      struct vb_adapter *adapter);
 void vb_adapter_destroy(struct vb_adapter *adapter);
-/* Its mutexes alone, for an adapter that is put together otherwise (port/sim). */
+/* Its mutexes alone, for an adapter that is put together otherwise (sim). */
 void vb_adapter_open_locks(struct vb_adapter *adapter);
 void vb_adapter_close_locks(struct vb_adapter *adapter);
 

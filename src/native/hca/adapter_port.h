@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ports of an adapter, which count from 1. The host (port/host) or the simulated one (port/sim)
+ * The ports of an adapter, which count from 1. The host (host) or the simulated one (sim)
  * fills them in before the first context is open; nothing of them but the GID table, which has its
  * own lock, changes after that. Everything that a port number leads to is read through here.
  */

@@ -7,13 +7,13 @@
 #include "hca/mr.h"
 
 /* Rounds, most of which yield: on a busy machine each of these may take a scheduler's slice, and
- * who asked waits a second at most (port/direct/bounce.c). */
+ * who asked waits a second at most (direct/bounce.c). */
 enum { PATIENCE = 350 };
 
 /* What the processor does must not fault where a fault would end the process. */
 static inline bool is_there(void *word)
 {
-    return vb_guard_holds() || vb_is_mapped(word, sizeof(uint64_t), true);
+    return vb_memory_guard_holds() || vb_memory_is_mapped(word, sizeof(uint64_t), true);
 }
 
 int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op op,

@@ -17,12 +17,12 @@ static inline int vb_atomic_by_processor(void *word, enum vb_atomic_op op, uint6
 {
     switch (op) {
     case VB_ATOMIC_ADD:
-        return vb_guarded_fetch_add(word, compare_add, result);
+        return vb_memory_guarded_fetch_add(word, compare_add, result);
     case VB_ATOMIC_SWAP:
-        return vb_guarded_compare_swap(word, compare_add, swap_value, result);
+        return vb_memory_guarded_compare_swap(word, compare_add, swap_value, result);
     default:
         *result = 0;
-        return vb_guarded_store(word, swap_value);
+        return vb_memory_guarded_store(word, swap_value);
     }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A carrier takes a QP's requests to the other end. A QP has one from INIT to RTR until it is
- * reset or destroyed; its port chooses it (vb_port.connect), and nothing else asks which one it is.
- * Before that it has `vb_uncarried`, which has nothing under way.
+ * reset or destroyed; its port chooses it (vb_host_calls.connect), and nothing else asks which one
+ * it is. Before that it has `vb_uncarried`, which has nothing under way.
  *
  * Two kinds of work are possible. Where `execute` is there, the thread that posts a request carries
- * it out (port/direct). Where it is not, the carrier takes requests from the send queue by itself,
- * and `kick` tells it that there are some (the packet engine: port/roce, port/sim).
+ * it out (direct). Where it is not, the carrier takes requests from the send queue by itself,
+ * and `kick` tells it that there are some (the packet engine: roce, sim).
  *
  * Each call may be made from any thread.
  */
@@ -18,6 +18,7 @@
 
 #include "abi/verbs.h"
 
+struct vb_evidence;
 struct vb_qp;
 struct vb_qp_shared;
 
@@ -31,7 +32,7 @@ struct vb_outcome {
 struct vb_carrier {
     /*
      * Carries one request out, under the QP's sq_lock. 0: it ended as `outcome` says. -EAGAIN: it
-     * waits (receiver not ready, peer not there); vb_port.progress tries again.
+     * waits (receiver not ready, peer not there); vb_host_calls.progress tries again.
      */
     int (*execute)(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
     /*
@@ -55,6 +56,13 @@ struct vb_carrier {
     bool (*settle_peer)(struct vb_qp *qp);
     /* May be NULL. The queue pair at the other end where this process can look at it, else NULL. */
     const struct vb_qp_shared *(*other_end)(const struct vb_qp *qp);
+    /* May be NULL. A request of this QP has failed: adds what the carrier alone knows about it. */
+    void (*note)(const struct vb_qp *qp, struct vb_evidence *evidence);
+    /*
+     * NULL: it is compared with `other_end`. The QP's destination has its own number: is it this
+     * QP? A peer on another host may have the same number.
+     */
+    bool (*is_loop)(const struct vb_qp *qp);
     /* NULL: there is one way only. SQD: requests go to the new address vector from now on. An
      * address that leads nowhere is an error, and nothing has changed. */
     int (*move)(struct vb_qp *qp);

@@ -31,7 +31,7 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
 
     if (!made)
         return -ENOMEM;
-    error = vb_descriptor_pipe(ends);
+    error = vb_memory_descriptor_pipe(ends);
     if (error) {
         free(made);
         return error;

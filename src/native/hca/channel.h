@@ -46,7 +46,8 @@ bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation);
 
 /*
  * From now on records are kept, those in the pipe too; or go into the pipe again. For one thread,
- * and the port says when there is a record (vb_port.told). -ENOMEM: the pipe has them, as before.
+ * and the port says when there is a record (vb_host_calls.readable). -ENOMEM: the pipe has them, as
+ * before.
  */
 int vb_channel_keep(struct vb_channel *channel, bool keep);
 /* False: it keeps as many as a pipe holds, or there is no memory. */

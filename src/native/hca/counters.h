@@ -83,8 +83,4 @@ struct vb_counter_name {
 /* In the order of the struct, VB_COUNTER_COUNT of them. */
 extern const struct vb_counter_name vb_counter_names[];
 
-struct vb_engine;
-/* Under the engine's lock, or approximately without it. */
-const struct vb_counters *vb_engine_counters(const struct vb_engine *engine);
-
 #endif

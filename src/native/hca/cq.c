@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/host_calls.h"
 #include "hca/overdue.h"
 #include "hca/pd.h"
-#include "hca/port.h"
 #include "hca/qp.h"
 #include "hca/users.h"
 #include "memory/heap.h"
@@ -96,8 +96,8 @@ void vb_cq_tell(struct vb_cq *cq)
         write_event(&adapter->self, cq->shared, cq->index, channel->write_fd);
     else if (!vb_channel_add(channel, cq->index, cq->generation))
         leave_out(&adapter->self, cq->shared);
-    if (adapter->port->told)
-        adapter->port->told(cq->context, channel->ibv.fd);
+    if (adapter->calls->readable)
+        adapter->calls->readable(cq->context, channel->ibv.fd);
 }
 
 /* The notice first: a producer that dies in between leaves an event too many, not one too few. */
@@ -178,12 +178,12 @@ static void cq_release(struct vb_object *object)
 
 static struct vb_cqe *alloc_ring(struct vb_adapter *adapter, uint32_t entries)
 {
-    return vb_heap_alloc(adapter->segment, (size_t)entries * sizeof(struct vb_cqe), VB_LINE);
+    return vb_memory_heap_alloc(adapter->segment, (size_t)entries * sizeof(struct vb_cqe), VB_LINE);
 }
 
 static uint64_t *alloc_stamps(struct vb_adapter *adapter, uint32_t entries)
 {
-    return vb_heap_alloc(adapter->segment, (size_t)entries * 2 * sizeof(uint64_t), VB_LINE);
+    return vb_memory_heap_alloc(adapter->segment, (size_t)entries * 2 * sizeof(uint64_t), VB_LINE);
 }
 
 int vb_cq_keep_stamps(struct vb_cq *cq)
@@ -191,13 +191,13 @@ int vb_cq_keep_stamps(struct vb_cq *cq)
     struct vb_adapter *adapter = cq->context->adapter;
     uint64_t *stamps;
 
-    if (!adapter->port->now)
+    if (!adapter->calls->now)
         return -EOPNOTSUPP;
     stamps = alloc_stamps(adapter, cq->mask + 1);
     if (!stamps)
         return -ENOMEM;
     cq->stamps = stamps;
-    cq->shared->stamps = vb_heap_offset(adapter->segment, stamps);
+    cq->shared->stamps = vb_memory_heap_offset(adapter->segment, stamps);
     return 0;
 }
 
@@ -249,7 +249,7 @@ static void cq_share(struct vb_cq *cq)
     struct vb_cq_shared *shared = &adapter->self.cq[cq->index];
 
     memset(shared, 0, sizeof(*shared));
-    shared->ring = vb_heap_offset(adapter->segment, cq->ring);
+    shared->ring = vb_memory_heap_offset(adapter->segment, cq->ring);
     shared->mask = cq->mask;
     shared->channel = cq->channel ? cq->channel->serial : 0;
     shared->generation = cq->generation;
@@ -286,7 +286,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     made->ring = alloc_ring(adapter, made->largest);
     error = made->ring ? cq_take_number(adapter, made) : -ENOMEM;
     if (error) {
-        vb_heap_free(adapter->segment, made->ring);
+        vb_memory_heap_free(adapter->segment, made->ring);
         free(made);
         return error;
     }
@@ -330,11 +330,11 @@ int vb_cq_destroy(struct vb_cq *cq)
     if (!cq->context->closing)
         wait_for_acks(cq, events_read);
     vb_object_remove(cq->context, &cq->object);
-    vb_heap_free(adapter->segment, cq->stamps);
+    vb_memory_heap_free(adapter->segment, cq->stamps);
     pthread_mutex_lock(&adapter->mutex);
     vb_pool_return(&adapter->cq_pool, cq->index);
     pthread_mutex_unlock(&adapter->mutex);
-    vb_heap_free(adapter->segment, cq->ring);
+    vb_memory_heap_free(adapter->segment, cq->ring);
     if (cq->parent)
         vb_pd_drop(cq->parent);
     pthread_mutex_destroy(&cq->ibv.mutex);
@@ -379,8 +379,8 @@ void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
     atomic_thread_fence(memory_order_seq_cst);
     if (!solicited_only && cq->channel)
         wake_at_once(cq);
-    if (VB_UNLIKELY(atomic_load(&cq->waiting)) && cq->context->adapter->port->armed)
-        cq->context->adapter->port->armed(cq);
+    if (VB_UNLIKELY(atomic_load(&cq->waiting)) && cq->context->adapter->calls->armed)
+        cq->context->adapter->calls->armed(cq);
 }
 
 /* ---- resizing ---- */
@@ -403,8 +403,8 @@ static int cq_alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made
     made->stamps = cq->stamps ? alloc_stamps(adapter, entries) : NULL;
     if (made->entries && (made->stamps || !cq->stamps))
         return 0;
-    vb_heap_free(adapter->segment, made->entries);
-    vb_heap_free(adapter->segment, made->stamps);
+    vb_memory_heap_free(adapter->segment, made->entries);
+    vb_memory_heap_free(adapter->segment, made->stamps);
     return -ENOMEM;
 }
 
@@ -427,12 +427,12 @@ static void change_rings(struct vb_cq *cq, struct rings *rings)
     if (rings->stamps) {
         old.stamps = cq->stamps;
         cq->stamps = rings->stamps;
-        cq->shared->stamps = vb_heap_offset(adapter->segment, rings->stamps);
+        cq->shared->stamps = vb_memory_heap_offset(adapter->segment, rings->stamps);
     }
     __atomic_store_n(&cq->ring, rings->entries, __ATOMIC_RELEASE);
     __atomic_store_n(&cq->mask, rings->mask, __ATOMIC_RELAXED);
     cq->shared->mask = rings->mask;
-    cq->shared->ring = vb_heap_offset(adapter->segment, rings->entries);
+    cq->shared->ring = vb_memory_heap_offset(adapter->segment, rings->entries);
     cq->ibv.cqe = (int)(rings->mask + 1);
     *rings = old;
 }
@@ -463,8 +463,8 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
     }
     vb_biased_release(&cq->poll_lock);
     vb_biased_release(&cq->shared->lock);
-    vb_heap_free(adapter->segment, rings.entries);
-    vb_heap_free(adapter->segment, rings.stamps);
+    vb_memory_heap_free(adapter->segment, rings.entries);
+    vb_memory_heap_free(adapter->segment, rings.stamps);
     if (fits)
         return 0;
     return vb_decline(cq->context, -EINVAL,

@@ -5,8 +5,8 @@
 
 #include "hca/adapter.h"
 #include "hca/channel.h"
+#include "hca/host_calls.h"
 #include "hca/lock.h"
-#include "hca/port.h"
 
 struct vb_pd;
 
@@ -72,7 +72,7 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
         return NULL;
     }
     if (VB_UNLIKELY(cq->stamps))
-        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->port->now(adapter);
+        *vb_cqe_stamp_at(view, cq, cq->tail) = adapter->calls->now(adapter);
     return vb_cqe_at(view, cq, cq->tail);
 }
 
@@ -119,7 +119,7 @@ void vb_cq_complete(struct vb_cq *cq, const struct vb_cqe *entry, bool solicited
 void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t index, int write_fd);
 /* The events that found their channels full. */
 void vb_cq_notice_missed(struct vb_adapter *adapter);
-/* An event of an own CQ that has a channel; its port may want to know (vb_port.told). */
+/* An event of an own CQ that has a channel; its port may want to know (vb_host_calls.readable). */
 void vb_cq_tell(struct vb_cq *cq);
 /* What follows from a push into an own CQ by this process. */
 void vb_cq_after_push(struct vb_cq *cq, unsigned pushed);

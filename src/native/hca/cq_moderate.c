@@ -22,7 +22,7 @@ bool vb_cq_holds_event(struct vb_cq_shared *cq)
 
 void vb_cq_hold(struct vb_cq *cq)
 {
-    const struct vb_port *port = cq->context->adapter->port;
+    const struct vb_host_calls *port = cq->context->adapter->calls;
     uint32_t count = atomic_load(&cq->gather_count);
 
     if (!cq->channel)
@@ -63,7 +63,7 @@ int vb_cq_moderate(struct vb_cq *cq, uint16_t count, uint16_t microseconds)
 {
     bool wanted = count > 1 && microseconds;
 
-    if (wanted && !cq->context->adapter->port->release_later)
+    if (wanted && !cq->context->adapter->calls->release_later)
         return -EOPNOTSUPP;
     if (cq->channel)
         vb_cq_release_held(cq);

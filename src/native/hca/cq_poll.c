@@ -105,7 +105,7 @@ static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, s
     wc->vendor_err = vb_blame(&adapter->self, qp->shared, &evidence);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE)
         if (atomic_compare_exchange_weak(&qp->shared->state, &state, IBV_QPS_ERR)) {
-            adapter->port->attend(qp); /* what is posted will be flushed */
+            adapter->calls->attend(qp); /* what is posted will be flushed */
             return;
         }
 }
@@ -198,7 +198,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     vb_biased_acquire(&cq->poll_lock, holder, true);
     position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
-        vb_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
+        vb_memory_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
         if (cq_poll_take(cq, entry, &wc[got])) {
             if (VB_UNLIKELY(wc[got].status))
                 tell_error(cq);
@@ -220,7 +220,7 @@ static _Thread_local struct vb_yield cq_poll_yield __attribute__((tls_model("ini
 
 static VB_COLD void yield_if_due(const struct vb_adapter *adapter)
 {
-    uint64_t (*clock)(const struct vb_adapter *) = adapter->port->now;
+    uint64_t (*clock)(const struct vb_adapter *) = adapter->calls->now;
     uint64_t before = clock ? clock(adapter) : 0;
     enum vb_yield_how how = clock ? vb_yield_due(&cq_poll_yield, before) : VB_YIELD_NOT;
 
@@ -245,7 +245,7 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
         if (!ready_entry(
                 cq, vb_cq_taken(cq))) /* what is there first: progress may cost a system call */
-            cq->context->adapter->port->progress(cq);
+            cq->context->adapter->calls->progress(cq);
         counts = PROGRESS_COUNTS;
     }
     if (ready_entry(cq, vb_cq_taken(cq))) {

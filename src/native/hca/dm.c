@@ -22,7 +22,7 @@ static int copy_to(struct ibv_dm *ibv, uint64_t offset, const void *from, size_t
 
     if (!covers(dm, offset, length))
         return EINVAL;
-    vb_copy(dm->memory + offset, from, length);
+    vb_memory_copy(dm->memory + offset, from, length);
     return 0;
 }
 
@@ -32,7 +32,7 @@ static int copy_from(void *to, struct ibv_dm *ibv, uint64_t offset, size_t lengt
 
     if (!covers(dm, offset, length))
         return EINVAL;
-    vb_copy(to, dm->memory + offset, length);
+    vb_memory_copy(to, dm->memory + offset, length);
     return 0;
 }
 
@@ -72,7 +72,7 @@ static int get_memory(struct vb_dm_store *store, unsigned log_align)
 
     align = align < VB_LINE ? VB_LINE : align;
     if (store->heap)
-        store->memory = vb_heap_alloc(store->heap, store->length, align);
+        store->memory = vb_memory_heap_alloc(store->heap, store->length, align);
     else
         store->memory = aligned_alloc(align, (store->length + align - 1) & ~(align - 1));
     if (!store->memory)
@@ -86,7 +86,7 @@ static void put_store(struct vb_dm_store *store)
     if (atomic_fetch_sub(&store->refs, 1) != 1)
         return;
     if (store->heap)
-        vb_heap_free(store->heap, store->memory);
+        vb_memory_heap_free(store->heap, store->memory);
     else
         free(store->memory);
     if (store->adapter)

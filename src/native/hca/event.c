@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
+#include "hca/host_calls.h"
 #include "hca/overdue.h"
-#include "hca/port.h"
 
 static void event_append(struct vb_event **list, struct vb_event *event)
 {
@@ -64,8 +64,8 @@ static void queue(struct vb_context *context, const struct ibv_async_event *what
     event_append(&context->events, event);
     count(context);
     pthread_mutex_unlock(&context->mutex);
-    if (context->adapter->port->told)
-        context->adapter->port->told(context, context->async_fd);
+    if (context->adapter->calls->readable)
+        context->adapter->calls->readable(context, context->async_fd);
 }
 
 void vb_event_raise(struct vb_context *context, enum ibv_event_type type, void *element)

@@ -115,15 +115,15 @@ void vb_gone_enter(struct vb_mr *mr)
     const struct vb_mr_shared *entry = gone_entry_of(mr);
 
     if (mr->kind != VB_MR_PLAIN || entry->in_heap || (entry->access & IBV_ACCESS_ON_DEMAND) ||
-        !vb_watch_is_on())
+        !vb_memory_watch_is_on())
         return;
     mr->range.low = entry->addr;
     mr->range.high = entry->addr + entry->length;
     pthread_mutex_lock(&adapter->gone_mutex);
-    vb_ranges_add(&adapter->ranges, &mr->range);
+    vb_memory_ranges_add(&adapter->ranges, &mr->range);
     pthread_mutex_unlock(&adapter->gone_mutex);
     mr->is_watched = true;
-    vb_watch_range(entry->addr, entry->length);
+    vb_memory_watch_range(entry->addr, entry->length);
 }
 
 void vb_gone_leave(struct vb_mr *mr)
@@ -133,7 +133,7 @@ void vb_gone_leave(struct vb_mr *mr)
     if (!mr->is_watched)
         return;
     pthread_mutex_lock(&adapter->gone_mutex);
-    vb_ranges_remove(&adapter->ranges, &mr->range);
+    vb_memory_ranges_remove(&adapter->ranges, &mr->range);
     pthread_mutex_unlock(&adapter->gone_mutex);
     mr->is_watched = false;
 }
@@ -144,7 +144,7 @@ void vb_gone_forget(struct vb_mr *mr)
     struct vb_mr_shared *entry = gone_entry_of(mr);
 
     if (!entry->in_heap && entry->heap_offset) {
-        vb_heap_free(adapter->segment, adapter->self.base + entry->heap_offset);
+        vb_memory_heap_free(adapter->segment, adapter->self.base + entry->heap_offset);
         entry->heap_offset = 0;
     }
 }
@@ -180,10 +180,10 @@ static void gone_move(struct vb_range *range, void *with)
 static void give_map(struct vb_adapter *adapter, struct vb_mr_shared *entry)
 {
     uint64_t words = words_of(entry->addr, entry->length);
-    void *map = vb_heap_alloc(adapter->segment, 2 * words * sizeof(uint64_t), VB_LINE);
+    void *map = vb_memory_heap_alloc(adapter->segment, 2 * words * sizeof(uint64_t), VB_LINE);
 
     if (map) /* without one all of the region is gone */
-        __atomic_store_n(&entry->heap_offset, vb_heap_offset(adapter->segment, map),
+        __atomic_store_n(&entry->heap_offset, vb_memory_heap_offset(adapter->segment, map),
                          __ATOMIC_RELEASE);
 }
 
@@ -254,7 +254,7 @@ static void gone_visit(struct change *change, vb_range_visitor *each)
     struct vb_adapter *adapter = change->adapter;
 
     pthread_mutex_lock(&adapter->gone_mutex);
-    vb_ranges_visit(adapter->ranges, change->low, change->high, each, change);
+    vb_memory_ranges_visit(adapter->ranges, change->low, change->high, each, change);
     pthread_mutex_unlock(&adapter->gone_mutex);
 }
 

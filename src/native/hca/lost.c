@@ -33,7 +33,7 @@ static const struct {
     [VB_LOST_TYPE] = {AT(drop_transport), "Datagrams go to QPs of type UD"},
     [VB_LOST_STATE] = {AT(drop_state), "A UD QP receives from RTR on"},
     [VB_LOST_ADDRESS] = {UNCOUNTED, "Compare grh.dgid with the peer's GID, or let the device send "
-                                    "packets (VERBENA_PORT)"},
+                                    "packets (VERBENA_CARRIER)"},
     [VB_LOST_SOURCE] = {UNCOUNTED, "Create the address handle with sgid_index 0 or another of "
                                    "`verbena devices`, but not 1, which never leaves the host"},
     [VB_LOST_PORT] = {AT(drop_no_qp),

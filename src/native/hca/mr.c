@@ -8,8 +8,8 @@
 
 #include "hca/dm.h"
 #include "hca/gone.h"
+#include "hca/host_calls.h"
 #include "hca/mw.h"
-#include "hca/port.h"
 #include "hca/qp.h"
 #include "memory/descriptor.h"
 #include "memory/guard.h"
@@ -78,7 +78,8 @@ static int check_usable(struct vb_context *context, uint8_t *addr, size_t length
 {
     bool to_write = access & IBV_ACCESS_LOCAL_WRITE;
 
-    if (vb_is_mapped(addr, 1, to_write) && vb_is_mapped(addr + length - 1, 1, to_write))
+    if (vb_memory_is_mapped(addr, 1, to_write) &&
+        vb_memory_is_mapped(addr + length - 1, 1, to_write))
         return 0;
     return vb_decline(context, -EFAULT,
                       "[{0x}, +{1}) cannot be read, or is read-only and the access flags {2a} have "
@@ -111,9 +112,9 @@ static int check_range(struct vb_context *context, const void *addr, size_t leng
 
 static bool meets_heap(const struct vb_heap *heap, const void *addr, size_t length)
 {
-    uintptr_t start = (uintptr_t)addr, base = start - vb_heap_offset(heap, addr);
+    uintptr_t start = (uintptr_t)addr, base = start - vb_memory_heap_offset(heap, addr);
 
-    return start < base + vb_heap_size(heap) && start + length > base;
+    return start < base + vb_memory_heap_size(heap) && start + length > base;
 }
 
 /* Fills the entry but for its key, which makes it valid. */
@@ -124,8 +125,8 @@ static void mr_describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, 
     entry->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
     entry->length = length;
     entry->addr = (uintptr_t)addr;
-    entry->in_heap = adapter->heap && vb_heap_contains(adapter->heap, addr, length);
-    entry->heap_offset = entry->in_heap ? vb_heap_offset(adapter->heap, addr) : 0;
+    entry->in_heap = adapter->heap && vb_memory_heap_contains(adapter->heap, addr, length);
+    entry->heap_offset = entry->in_heap ? vb_memory_heap_offset(adapter->heap, addr) : 0;
     entry->access = access;
     if (!entry->in_heap && adapter->heap && meets_heap(adapter->heap, addr, length))
         entry->access |= VB_ACCESS_MIXED;
@@ -345,7 +346,7 @@ VB_COLD int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_
                               const uint8_t *at, const uint8_t *bytes, size_t length)
 {
     uint64_t offset = mr->heap_offset + ((uintptr_t)at - mr->addr);
-    int fd = mr->in_heap ? vb_heap_fd(adapter->heap) : -1;
+    int fd = mr->in_heap ? vb_memory_heap_fd(adapter->heap) : -1;
 
     return fd >= 0 && pwrite(fd, bytes, length, (off_t)offset) == (ssize_t)length ? 0 : -EFAULT;
 }
@@ -549,7 +550,7 @@ static const size_t NULL_BYTES = 1ull << 31; /* no message is longer */
 /* One piece of memory, again and again. */
 static uint8_t *map_sink(void)
 {
-    int fd = vb_descriptor_raise(memfd_create("verbena-null", MFD_CLOEXEC));
+    int fd = vb_memory_descriptor_raise(memfd_create("verbena-null", MFD_CLOEXEC));
     uint8_t *base;
 
     if (fd < 0)
@@ -645,7 +646,7 @@ static int prefetch(const struct vb_mr_shared *mr, const struct ibv_sge *sge, bo
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), into = (uintptr_t)at & (page - 1);
 
     if (wait)
-        return vb_is_mapped(at, sge->length, to_write) ? 0 : -EFAULT;
+        return vb_memory_is_mapped(at, sge->length, to_write) ? 0 : -EFAULT;
     madvise(at - into, sge->length + into, MADV_WILLNEED);
     return 0;
 }

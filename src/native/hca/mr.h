@@ -78,7 +78,7 @@ int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_share
 static inline int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
                             uint8_t *at, const uint8_t *bytes, size_t length)
 {
-    if (VB_LIKELY(!vb_guarded_write(at, bytes, length)))
+    if (VB_LIKELY(!vb_memory_guarded_write(at, bytes, length)))
         return 0;
     return vb_mr_put_in_file(adapter, mr, at, bytes, length);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "hca/decline.h"
-#include "hca/port.h"
+#include "hca/host_calls.h"
 #include "wire/headers.h"
 
 /* ---- reading, from any process ---- */
@@ -136,8 +136,8 @@ static void multicast_take_out(struct vb_group_shared *group, uint32_t place)
 
 static void multicast_leave(struct vb_adapter *adapter, const uint8_t gid[16])
 {
-    if (adapter->port->leave)
-        adapter->port->leave(adapter, gid);
+    if (adapter->calls->leave)
+        adapter->calls->leave(adapter, gid);
 }
 
 /* Who had found the QP among the members may be about to deliver. */
@@ -177,8 +177,8 @@ static int multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
                           VB_GROUP_QPS);
     multicast_add(adapter, group, gid, qp->index);
     ++qp->groups;
-    if (adapter->port->join)
-        error = adapter->port->join(qp, gid);
+    if (adapter->calls->join)
+        error = adapter->calls->join(qp, gid);
     if (error)
         remove_member(qp, group, multicast_place_of(group, qp->index));
     return error;
@@ -192,7 +192,7 @@ int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
     if (qp->type != IBV_QPT_UD)
         return vb_decline(qp->context, -EINVAL,
                           "only a UD QP can be in a multicast group, and this is {0t}", qp->type);
-    if (!vb_gid_is_multicast(gid))
+    if (!vb_wire_gid_is_multicast(gid))
         return vb_decline(qp->context, -EINVAL,
                           "the GID is no multicast group: ff…, or ::ffff:224.0.0.0/4 for IPv4");
     pthread_mutex_lock(&adapter->groups);

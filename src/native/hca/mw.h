@@ -15,8 +15,8 @@
 
 #include "hca/carrier.h"
 #include "hca/evidence.h"
+#include "hca/host_calls.h"
 #include "hca/mr.h"
-#include "hca/port.h"
 
 struct vb_mw {
     struct ibv_mw ibv;

@@ -21,7 +21,7 @@ static bool is_stopped(int pid)
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    fd = pid ? vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC)) : -1;
+    fd = pid ? vb_memory_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC)) : -1;
     if (fd < 0)
         return false;
     if (read(fd, line, sizeof(line) - 1) < 0)
@@ -167,7 +167,7 @@ static void overdue_describe(struct vb_adapter *adapter, bool overdue, uint64_t 
 
 void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
 {
-    uint64_t now = adapter->port->now ? adapter->port->now(adapter) : 0;
+    uint64_t now = adapter->calls->now ? adapter->calls->now(adapter) : 0;
 
     pthread_mutex_lock(&adapter->mutex);
     vb_text_add(text, "\"waiting\":[");

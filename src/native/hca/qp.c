@@ -150,8 +150,8 @@ static int alloc_recv_ring(struct vb_qp *qp)
 {
     size_t count = vb_round_up_pow2(qp->cap.max_recv_wr);
 
-    qp->rq_ring = vb_heap_alloc(qp->context->adapter->segment,
-                                count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
+    qp->rq_ring = vb_memory_heap_alloc(qp->context->adapter->segment,
+                                       count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
     return qp->rq_ring ? 0 : -ENOMEM;
 }
 
@@ -161,10 +161,11 @@ void vb_qp_stage(struct vb_qp *qp)
 
     if (qp->srq || qp->rq_stage || !qp->cap.max_recv_wr)
         return;
-    if (vb_heap_used(segment) > vb_heap_size(segment) / 2) /* the rest is for what must be had */
+    if (vb_memory_heap_used(segment) >
+        vb_memory_heap_size(segment) / 2) /* the rest is for what must be had */
         return;
-    qp->rq_stage = vb_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
-    qp->shared->rq_stage = qp->rq_stage ? vb_heap_offset(segment, qp->rq_stage) : 0;
+    qp->rq_stage = vb_memory_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
+    qp->shared->rq_stage = qp->rq_stage ? vb_memory_heap_offset(segment, qp->rq_stage) : 0;
 }
 
 static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
@@ -174,7 +175,7 @@ static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->qp_pool, &qp->index);
     if (!error) {
-        error = adapter->port->number(adapter, qp->index, &qp->number);
+        error = adapter->calls->number(adapter, qp->index, &qp->number);
         if (error)
             vb_pool_return(&adapter->qp_pool, qp->index);
     }
@@ -221,7 +222,7 @@ static void qp_share(struct vb_qp *qp)
     shared->recv_cq = (uint16_t)(qp->recv_cq ? qp->recv_cq->index : 0);
     shared->srq = (uint16_t)(qp->srq ? qp->srq->index + 1 : 0);
     shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
-    shared->rq_ring = vb_heap_offset(adapter->segment, qp->rq_ring);
+    shared->rq_ring = vb_memory_heap_offset(adapter->segment, qp->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
     qp->carrier = &vb_uncarried;
@@ -261,8 +262,8 @@ static void qp_use(struct vb_qp *qp, int by)
 
 static void qp_free_qp(struct vb_qp *qp)
 {
-    vb_heap_free(qp->context->adapter->segment, qp->rq_ring);
-    vb_heap_free(qp->context->adapter->segment, qp->rq_stage);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->rq_ring);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->rq_stage);
     vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
     vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
     free(qp->pace);
@@ -400,7 +401,7 @@ static void qp_withdraw(struct vb_qp *qp)
     if (qp->srq || qp->target)
         vb_rq_put_back(qp);
     pthread_mutex_lock(&adapter->lifetime);
-    adapter->port->disconnect(qp);
+    adapter->calls->disconnect(qp);
     pthread_mutex_unlock(&adapter->lifetime);
     if (!qp->target) { /* else what it completed is its SRQs' */
         vb_cq_forget(qp->send_cq, qp->index);
@@ -455,7 +456,7 @@ void vb_qp_unmake(struct vb_qp *qp)
     pthread_mutex_lock(&adapter->mutex);
     __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&adapter->mutex);
-    adapter->port->disconnect(qp); /* a late event may have asked for attention meanwhile */
+    adapter->calls->disconnect(qp); /* a late event may have asked for attention meanwhile */
     pthread_mutex_unlock(&adapter->lifetime);
     if (!qp->target) {
         vb_event_retire(qp->context, &qp->ibv);

@@ -8,9 +8,9 @@
 #include "hca/adapter.h"
 #include "hca/carrier.h"
 #include "hca/cq.h"
+#include "hca/host_calls.h"
 #include "hca/mr.h"
 #include "hca/pace.h"
-#include "hca/port.h"
 #include "hca/srq.h"
 
 struct vb_connection;
@@ -54,7 +54,7 @@ struct vb_terms {
 
 /*
  * First what every transport needs. That is all that there is of a bare one, a simulated flow's,
- * of which a world may have a million (port/sim/light.c).
+ * of which a world may have a million (sim/light.c).
  */
 struct vb_qp {
     struct vb_context *context;
@@ -98,7 +98,7 @@ struct vb_qp {
     /* ---- from here on not of a bare one ---- */
 
     /* the port's */
-    struct vb_connection *connection; /* port/direct's, NULL before it has carried the QP */
+    struct vb_connection *connection; /* direct's, NULL before it has carried the QP */
     bool sq_store_own, sq_own;        /* of a parent domain's allocator */
     uint32_t rounds_seen;             /* of send_cq, when the retry thread last looked */
     atomic_bool attended;
@@ -263,7 +263,7 @@ static inline const struct vb_carrier *vb_qp_carrier(const struct vb_qp *qp)
     return __atomic_load_n(&qp->carrier, __ATOMIC_ACQUIRE);
 }
 
-/* For vb_port.connect and vb_port.disconnect. */
+/* For vb_host_calls.connect and vb_host_calls.disconnect. */
 static inline void vb_qp_set_carrier(struct vb_qp *qp, const struct vb_carrier *carrier)
 {
     __atomic_store_n(&qp->carrier, carrier, __ATOMIC_RELEASE);

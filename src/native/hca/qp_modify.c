@@ -278,7 +278,7 @@ static int qp_modify_enter(struct vb_qp *qp, const struct vb_transition *transit
         qp_modify_fail(qp);
         break;
     case IBV_QPS_RTR:
-        error = qp->context->adapter->port->connect(qp);
+        error = qp->context->adapter->calls->connect(qp);
         if (!error) {
             vb_qp_set_live(qp, true);
             set_state(qp, IBV_QPS_RTR);

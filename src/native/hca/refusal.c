@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "hca/transport.h"
-
 /* The queue that the peer receives with; an SRQ is nobody's alone. */
 static void note_receive_queue(const struct vb_qp_shared *queue, struct vb_evidence *evidence)
 {
@@ -13,15 +11,6 @@ static void note_receive_queue(const struct vb_qp_shared *queue, struct vb_evide
     evidence->rq_used = (uint16_t)(atomic_load(&queue->rq_posted) - atomic_load(&queue->rq_taken));
     evidence->rq_room = (uint16_t)(queue->rq_mask + 1);
     evidence->min_rnr_timer = queue->min_rnr_timer;
-}
-
-static void note_packets(const struct vb_requester *r, struct vb_evidence *evidence)
-{
-    evidence->has_psns = true;
-    evidence->psn = r->una;
-    evidence->sent_psn = r->sent_psn;
-    evidence->retry_left = r->retry_left;
-    evidence->rnr_left = r->rnr_left;
 }
 
 void vb_note_terms(const struct vb_qp *qp, struct vb_evidence *evidence)
@@ -38,20 +27,19 @@ static const struct vb_qp_shared *other_end(const struct vb_qp *qp)
     return carrier->other_end ? carrier->other_end(qp) : NULL;
 }
 
-/* By packets a peer on another host may have the same number. */
 static bool is_connected_to_itself(const struct vb_qp *qp)
 {
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
+
     if (qp->bare || qp->shared->dest_qp_num != qp->number)
         return false;
-    if (qp->endpoint)
-        return !memcmp(qp->endpoint->path.sgid, qp->endpoint->path.dgid,
-                       sizeof(qp->endpoint->path.sgid));
-    return other_end(qp) == qp->shared;
+    return carrier->is_loop ? carrier->is_loop(qp) : other_end(qp) == qp->shared;
 }
 
 /* The QP at this moment. */
 static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
 {
+    const struct vb_carrier *carrier = vb_qp_carrier(qp);
     const struct vb_qp_shared *remote = other_end(qp);
 
     evidence->qp_num = qp->number;
@@ -65,8 +53,8 @@ static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb
     evidence->sq_room = (uint16_t)qp->cap.max_send_wr;
     if (remote && atomic_load(&remote->state) != IBV_QPS_RESET)
         note_receive_queue(remote, evidence);
-    if (qp->endpoint)
-        note_packets(&qp->endpoint->requester, evidence);
+    if (carrier->note)
+        carrier->note(qp, evidence);
 }
 
 VB_COLD int vb_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_wc_status status,

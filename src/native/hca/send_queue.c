@@ -267,7 +267,7 @@ static void count_waiting(struct vb_qp *qp, bool waiting)
     qp->counted_waiting = waiting;
     atomic_fetch_add(&qp->send_cq->waiting, waiting ? 1 : -1u);
     if (waiting)
-        qp->context->adapter->port->attend(qp);
+        qp->context->adapter->calls->attend(qp);
 }
 
 /*
@@ -312,7 +312,7 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
 
-    if (!vb_pace_waits(qp->pace, adapter->port->now(adapter)))
+    if (!vb_pace_waits(qp->pace, adapter->calls->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
@@ -327,7 +327,7 @@ static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *w
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, adapter->port->now(adapter));
+    vb_pace_sent(qp->pace, length, adapter->calls->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)
@@ -375,7 +375,7 @@ void vb_qp_fail(struct vb_qp *qp)
     enter_error(qp);
     flush_queue(qp);
     if (vb_qp_state(qp) == IBV_QPS_ERR && vb_qp_is_carried_by_posters(qp))
-        qp->context->adapter->port->attend(qp);
+        qp->context->adapter->calls->attend(qp);
 }
 
 /* States in which a request is taken but not begun. */

@@ -124,9 +124,10 @@ struct silence {
 
 static const struct silence silences[] = {
     [VB_SILENCE_UNKNOWN] = {"", "Compare QP numbers, GIDs and states on both sides."},
-    [VB_SILENCE_NOT_HERE] = {": its GID is no address of this host, and no packets are sent",
-                             "Compare the GIDs, or let the device send packets: VERBENA_PORT=auto, "
-                             "and UDP port 4791 free (`verbena info` says why it sends none)."},
+    [VB_SILENCE_NOT_HERE] =
+        {": its GID is no address of this host, and no packets are sent",
+         "Compare the GIDs, or let the device send packets: VERBENA_CARRIER=auto, "
+         "and UDP port 4791 free (`verbena info` says why it sends none)."},
     [VB_SILENCE_NO_PROCESS] =
         {": no process of this host has that number",
          "Has the peer ended, is it in another network namespace (GID index 1 "
@@ -143,7 +144,7 @@ static const struct silence silences[] = {
                             "raise timeout or retry_cnt."},
     [VB_SILENCE_OTHER_USER] = {": its process is another user's",
                                "Run both as one user, or each in a network namespace of its own; "
-                               "packets on both sides (VERBENA_PORT=roce) do not help, since "
+                               "packets on both sides (VERBENA_CARRIER=roce) do not help, since "
                                "UDP port 4791 is one user's."},
     [VB_SILENCE_NO_QP] =
         {": its process has that QP in RESET, or destroyed it",
@@ -215,7 +216,7 @@ void vb_silence_advise(struct vb_text *text, const struct vb_evidence *e)
 {
     if (e->check == VB_CHECK_OTHER_BUILD) {
         vb_text_add(text, ". Install one build for both, or let both send packets "
-                          "(VERBENA_PORT=roce).");
+                          "(VERBENA_CARRIER=roce).");
         return;
     }
     vb_text_add(text, ". %s", e->has_psns ? advise_packets(e) : silence_of(e->silence)->advice);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "hca/host_calls.h"
 #include "hca/lock.h"
-#include "hca/port.h"
 #include "hca/users.h"
 #include "hca/xrc.h"
 #include "memory/heap.h"
@@ -44,10 +44,10 @@ static void free_parts(struct vb_srq *srq)
 {
     struct vb_adapter *adapter = srq->context->adapter;
 
-    vb_heap_free(adapter->segment, srq->wqes);
-    vb_heap_free(adapter->segment, srq->order);
+    vb_memory_heap_free(adapter->segment, srq->wqes);
+    vb_memory_heap_free(adapter->segment, srq->order);
     for (uint32_t i = 0; i < srq->outgrown_count; ++i)
-        vb_heap_free(adapter->segment, srq->outgrown[i]);
+        vb_memory_heap_free(adapter->segment, srq->outgrown[i]);
     free(srq->free);
     free(srq->position);
     vb_object_free(&srq->object, srq);
@@ -57,19 +57,19 @@ static int srq_alloc_rings(struct vb_srq *srq, uint32_t count)
 {
     struct vb_adapter *adapter = srq->context->adapter;
     uint32_t stride = vb_recv_stride_log2(srq->max_sge);
-    uint8_t *wqes = vb_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
-    uint32_t *order = vb_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
+    uint8_t *wqes = vb_memory_heap_alloc(adapter->segment, (size_t)count << stride, VB_LINE);
+    uint32_t *order = vb_memory_heap_alloc(adapter->segment, count * sizeof(uint32_t), VB_LINE);
     struct vb_srq_shared *shared = &adapter->self.srq[srq->index];
     uint32_t life = atomic_load(&shared->life);
 
     if (!wqes || !order) {
-        vb_heap_free(adapter->segment, wqes);
-        vb_heap_free(adapter->segment, order);
+        vb_memory_heap_free(adapter->segment, wqes);
+        vb_memory_heap_free(adapter->segment, order);
         return -ENOMEM;
     }
     memset(shared, 0, sizeof(*shared));
-    shared->wqes = vb_heap_offset(adapter->segment, wqes);
-    shared->order = vb_heap_offset(adapter->segment, order);
+    shared->wqes = vb_memory_heap_offset(adapter->segment, wqes);
+    shared->order = vb_memory_heap_offset(adapter->segment, order);
     shared->mask = count - 1;
     shared->stride_log2 = stride;
     shared->pd = srq->pd->number;
@@ -109,7 +109,7 @@ static int srq_take_number(struct vb_adapter *adapter, struct vb_srq *srq)
     pthread_mutex_lock(&adapter->mutex);
     error = vb_pool_take(&adapter->srq_pool, &srq->index);
     if (!error && srq->xrcd) {
-        error = adapter->port->number(adapter, srq->index, &srq->srq_num);
+        error = adapter->calls->number(adapter, srq->index, &srq->srq_num);
         if (error)
             vb_pool_return(&adapter->srq_pool, srq->index);
     }
@@ -257,8 +257,8 @@ static void free_rings(struct vb_srq *srq, const struct rings *rings)
 {
     struct vb_heap *segment = srq->context->adapter->segment;
 
-    vb_heap_free(segment, rings->wqes);
-    vb_heap_free(segment, rings->order);
+    vb_memory_heap_free(segment, rings->wqes);
+    vb_memory_heap_free(segment, rings->order);
     free(rings->free);
     free(rings->position);
 }
@@ -269,8 +269,8 @@ static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
     size_t stride = (size_t)1 << vb_recv_stride_log2(srq->max_sge);
 
     rings->room = room;
-    rings->wqes = vb_heap_alloc(segment, room * stride, VB_LINE);
-    rings->order = vb_heap_alloc(segment, room * sizeof(*rings->order), VB_LINE);
+    rings->wqes = vb_memory_heap_alloc(segment, room * stride, VB_LINE);
+    rings->order = vb_memory_heap_alloc(segment, room * sizeof(*rings->order), VB_LINE);
     rings->free = malloc(room * sizeof(*rings->free));
     rings->position = malloc(room * sizeof(*rings->position));
     if (rings->wqes && rings->order && rings->free && rings->position)
@@ -313,8 +313,8 @@ static void use_rings(struct vb_srq *srq, struct rings *rings)
     srq->room = rings->room;
     srq->free = rings->free;
     srq->position = rings->position;
-    __atomic_store_n(&shared->wqes, vb_heap_offset(segment, rings->wqes), __ATOMIC_RELEASE);
-    shared->order = vb_heap_offset(segment, rings->order);
+    __atomic_store_n(&shared->wqes, vb_memory_heap_offset(segment, rings->wqes), __ATOMIC_RELEASE);
+    shared->order = vb_memory_heap_offset(segment, rings->order);
     shared->mask = rings->room - 1;
     *rings = old;
 }

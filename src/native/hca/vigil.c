@@ -16,14 +16,14 @@ void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel)
     struct vb_adapter *adapter = channel->context->adapter;
 
     vigil->channel = NULL;
-    if (!adapter->tell || !adapter->port->look)
+    if (!adapter->tell || !adapter->calls->look)
         return;
-    *vigil = (struct vb_vigil){.channel = channel, .since = adapter->port->now(adapter)};
+    *vigil = (struct vb_vigil){.channel = channel, .since = adapter->calls->now(adapter)};
     pthread_mutex_lock(&adapter->mutex);
     vigil->next = adapter->vigils;
     adapter->vigils = vigil;
     pthread_mutex_unlock(&adapter->mutex);
-    adapter->port->look(adapter);
+    adapter->calls->look(adapter);
 }
 
 void vb_vigil_end(struct vb_vigil *vigil)

@@ -2,8 +2,8 @@
 /*
  * A thread of the program's waits in ibv_get_cq_event for what the program itself forgot: it puts
  * these around its wait (hca/channel.c), which cost nothing without a log, and the port's thread
- * looks after a second (vb_port.look). A vigil is the caller's, on its stack, and in the adapter's
- * list from its beginning to its end.
+ * looks after a second (vb_host_calls.look). A vigil is the caller's, on its stack, and in the
+ * adapter's list from its beginning to its end.
  */
 #ifndef VB_HCA_VIGIL_H
 #define VB_HCA_VIGIL_H

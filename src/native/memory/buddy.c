@@ -43,7 +43,7 @@ static size_t tighter_half(const struct vb_buddy *buddy, size_t node, unsigned o
     return right >= wanted && right < left ? 2 * node + 1 : 2 * node;
 }
 
-size_t vb_buddy_take(struct vb_buddy *buddy, unsigned order)
+size_t vb_memory_buddy_take(struct vb_buddy *buddy, unsigned order)
 {
     size_t node = 1;
 
@@ -56,7 +56,7 @@ size_t vb_buddy_take(struct vb_buddy *buddy, unsigned order)
     return (node << order) - ((size_t)1 << buddy->top);
 }
 
-int vb_buddy_order_at(const struct vb_buddy *buddy, size_t page)
+int vb_memory_buddy_order_at(const struct vb_buddy *buddy, size_t page)
 {
     unsigned order = 0;
 
@@ -67,7 +67,7 @@ int vb_buddy_order_at(const struct vb_buddy *buddy, size_t page)
     return taken && page % ((size_t)1 << order) == 0 ? (int)order : -1;
 }
 
-void vb_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order)
+void vb_memory_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order)
 {
     size_t node = node_of(buddy, page, order);
 
@@ -75,7 +75,7 @@ void vb_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order)
     update_above(buddy, node, order);
 }
 
-void vb_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller)
+void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller)
 {
     buddy->lacks[node_of(buddy, page, order)] = 0;
     size_t node = node_of(buddy, page, smaller);
@@ -83,7 +83,7 @@ void vb_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsign
     update_above(buddy, node, smaller);
 }
 
-_Bool vb_buddy_grow(struct vb_buddy *buddy, size_t page, unsigned order, unsigned larger)
+_Bool vb_memory_buddy_grow(struct vb_buddy *buddy, size_t page, unsigned order, unsigned larger)
 {
     if (larger > buddy->top || page % ((size_t)1 << larger) != 0)
         return false;

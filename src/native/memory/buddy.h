@@ -20,13 +20,13 @@ struct vb_buddy {
 #define VB_BUDDY_NONE       ((size_t)-1)
 
 /* The first page of a free block, now taken; VB_BUDDY_NONE if there is none of this order. */
-size_t vb_buddy_take(struct vb_buddy *buddy, unsigned order);
+size_t vb_memory_buddy_take(struct vb_buddy *buddy, unsigned order);
 /* The order of the block that was taken at `page`, or -1. */
-int vb_buddy_order_at(const struct vb_buddy *buddy, size_t page);
+int vb_memory_buddy_order_at(const struct vb_buddy *buddy, size_t page);
 /* These expect a block of this order at `page`. */
-void vb_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order);
-void vb_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller);
+void vb_memory_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order);
+void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller);
 /* False, and nothing is changed, if the pages that follow are not free or not of the same block. */
-_Bool vb_buddy_grow(struct vb_buddy *buddy, size_t page, unsigned order, unsigned larger);
+_Bool vb_memory_buddy_grow(struct vb_buddy *buddy, size_t page, unsigned order, unsigned larger);
 
 #endif

@@ -82,7 +82,7 @@ static unsigned long long ticks(void)
     return __builtin_ia32_rdtsc();
 }
 
-bool vb_copy_plan_named(const char *name, struct vb_copy_plan *out)
+bool vb_memory_copy_plan_named(const char *name, struct vb_copy_plan *out)
 {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2"), avx512 = __builtin_cpu_supports("avx512f");
@@ -106,14 +106,14 @@ bool vb_copy_plan_named(const char *name, struct vb_copy_plan *out)
     return false;
 }
 
-struct vb_copy_plan vb_copy_plan_of_cpu(void)
+struct vb_copy_plan vb_memory_copy_plan_of_cpu(void)
 {
     struct vb_copy_plan plan;
     const bool amd = (__builtin_cpu_init(), __builtin_cpu_is("amd"));
 
-    if (!vb_copy_plan_named(amd ? "avx512" : "avx512-pages", &plan) &&
-        !vb_copy_plan_named(amd ? "avx2" : "avx2-pages", &plan))
-        vb_copy_plan_named("libc", &plan);
+    if (!vb_memory_copy_plan_named(amd ? "avx512" : "avx512-pages", &plan) &&
+        !vb_memory_copy_plan_named(amd ? "avx2" : "avx2-pages", &plan))
+        vb_memory_copy_plan_named("libc", &plan);
     if (amd && cpu_family() >= 0x1a) { /* Zen 5: 60 GB/s in its level 3 cache, 20 in memory */
         plan.cached = copy_movsb;
         plan.cached_rate = 12;
@@ -128,13 +128,13 @@ static unsigned long long ticks(void)
     return 0;
 }
 
-bool vb_copy_plan_named(const char *name, struct vb_copy_plan *out)
+bool vb_memory_copy_plan_named(const char *name, struct vb_copy_plan *out)
 {
-    *out = vb_copy_plan_of_cpu();
+    *out = vb_memory_copy_plan_of_cpu();
     return strcmp(name, out->name) == 0;
 }
 
-struct vb_copy_plan vb_copy_plan_of_cpu(void)
+struct vb_copy_plan vb_memory_copy_plan_of_cpu(void)
 {
     return (struct vb_copy_plan){"libc", copy_libc, NULL, 0};
 }
@@ -155,11 +155,11 @@ static void copy_much(const struct vb_copy_plan *plan, unsigned char *to, const 
 
 static void copy_last8(void *dst, const void *src, size_t body)
 {
-    vb_copy_order_stores();
-    vb_copy_last8((unsigned char *)dst + body, (const unsigned char *)src + body);
+    vb_memory_copy_order_stores();
+    vb_memory_copy_last8((unsigned char *)dst + body, (const unsigned char *)src + body);
 }
 
-void vb_copy_by_plan(const struct vb_copy_plan *plan, void *dst, const void *src, size_t n)
+void vb_memory_copy_by_plan(const struct vb_copy_plan *plan, void *dst, const void *src, size_t n)
 {
     size_t body = n - 8;
 
@@ -176,10 +176,10 @@ static struct vb_copy_plan plan_found_value;
 
 static void find_plan(void)
 {
-    plan_found_value = vb_copy_plan_of_cpu();
+    plan_found_value = vb_memory_copy_plan_of_cpu();
 }
 
-void vb_copy_large(void *dst, const void *src, size_t n)
+void vb_memory_copy_large(void *dst, const void *src, size_t n)
 {
     if (n < VB_COPY_PROBED_MIN) {
         memcpy(dst, src, n - 8);
@@ -187,5 +187,5 @@ void vb_copy_large(void *dst, const void *src, size_t n)
         return;
     }
     pthread_once(&plan_found, find_plan);
-    vb_copy_by_plan(&plan_found_value, dst, src, n);
+    vb_memory_copy_by_plan(&plan_found_value, dst, src, n);
 }

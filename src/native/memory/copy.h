@@ -34,47 +34,48 @@ struct vb_copy_plan {
 };
 
 /* The one for this CPU; the others are for tests and measurements. */
-struct vb_copy_plan vb_copy_plan_of_cpu(void);
+struct vb_copy_plan vb_memory_copy_plan_of_cpu(void);
 /* "libc", "avx2", "avx2-pages", "avx512", "avx512-pages"; false if this CPU cannot run it. */
-bool vb_copy_plan_named(const char *name, struct vb_copy_plan *out);
-void vb_copy_by_plan(const struct vb_copy_plan *plan, void *dst, const void *src, size_t n);
+bool vb_memory_copy_plan_named(const char *name, struct vb_copy_plan *out);
+void vb_memory_copy_by_plan(const struct vb_copy_plan *plan, void *dst, const void *src, size_t n);
 
-/* 8 bytes and more; vb_copy() is the one to call. */
-void vb_copy_large(void *dst, const void *src, size_t n);
+/* 8 bytes and more; vb_memory_copy() is the one to call. */
+void vb_memory_copy_large(void *dst, const void *src, size_t n);
 
 typedef uint64_t __attribute__((aligned(1), may_alias)) vb_any_u64;
 typedef uint32_t __attribute__((aligned(4), may_alias)) vb_word_u32;
 typedef uint16_t __attribute__((aligned(2), may_alias)) vb_word_u16;
 
-static inline void vb_copy_order_stores(void)
+static inline void vb_memory_copy_order_stores(void)
 {
     __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86, whose stores stay in order */
 }
 
-static inline void vb_copy_bytes_in_order(unsigned char *dst, const unsigned char *src, size_t n)
+static inline void vb_memory_copy_bytes_in_order(unsigned char *dst, const unsigned char *src,
+                                                 size_t n)
 {
     for (size_t i = 0; i < n; i++)
         __atomic_store_n(dst + i, src[i], __ATOMIC_RELEASE);
 }
 
 /* A store that crosses a cache line can become visible in two halves, in either order. */
-static inline bool vb_copy_store_splits(const unsigned char *p, size_t n)
+static inline bool vb_memory_copy_store_splits(const unsigned char *p, size_t n)
 {
     return ((uintptr_t)p % VB_COPY_LINE) + n > VB_COPY_LINE;
 }
 
-static inline void vb_copy_last8(unsigned char *dst, const unsigned char *src)
+static inline void vb_memory_copy_last8(unsigned char *dst, const unsigned char *src)
 {
-    if (__builtin_expect(vb_copy_store_splits(dst, 8), 0))
-        vb_copy_bytes_in_order(dst, src, 8);
+    if (__builtin_expect(vb_memory_copy_store_splits(dst, 8), 0))
+        vb_memory_copy_bytes_in_order(dst, src, 8);
     else
         *(volatile vb_any_u64 *)dst = *(const vb_any_u64 *)src;
 }
 
-static inline void vb_copy_below8(unsigned char *dst, const unsigned char *src, size_t n)
+static inline void vb_memory_copy_below8(unsigned char *dst, const unsigned char *src, size_t n)
 {
     if ((uintptr_t)dst % 4 != 0 || (uintptr_t)src % 4 != 0) {
-        vb_copy_bytes_in_order(dst, src, n);
+        vb_memory_copy_bytes_in_order(dst, src, n);
         return;
     }
     size_t at = 0;
@@ -92,7 +93,7 @@ static inline void vb_copy_below8(unsigned char *dst, const unsigned char *src, 
 }
 
 /* 1 to 56 bytes by two or four stores that overlap; up to 7 bytes past n when n < 8. */
-static inline void vb_copy_body(unsigned char *dst, const unsigned char *src, size_t n)
+static inline void vb_memory_copy_body(unsigned char *dst, const unsigned char *src, size_t n)
 {
     if (n <= 8) {
         __builtin_memcpy(dst, src, 8);
@@ -108,24 +109,24 @@ static inline void vb_copy_body(unsigned char *dst, const unsigned char *src, si
     }
 }
 
-static inline void vb_copy(void *dst, const void *src, size_t n)
+static inline void vb_memory_copy(void *dst, const void *src, size_t n)
 {
     unsigned char *to = dst;
     const unsigned char *from = src;
 
     if (n > VB_COPY_INLINE_MAX) {
-        vb_copy_large(dst, src, n);
+        vb_memory_copy_large(dst, src, n);
         return;
     }
     if (n < 8) {
-        vb_copy_below8(to, from, n);
+        vb_memory_copy_below8(to, from, n);
         return;
     }
     if (n > 8) {
-        vb_copy_body(to, from, n - 8);
-        vb_copy_order_stores();
+        vb_memory_copy_body(to, from, n - 8);
+        vb_memory_copy_order_stores();
     }
-    vb_copy_last8(to + n - 8, from + n - 8);
+    vb_memory_copy_last8(to + n - 8, from + n - 8);
 }
 
 #endif

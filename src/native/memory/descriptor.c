@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-int vb_descriptor_raise(int fd)
+int vb_memory_descriptor_raise(int fd)
 {
     int raised, error;
 
@@ -18,15 +18,15 @@ int vb_descriptor_raise(int fd)
     return raised;
 }
 
-int vb_descriptor_pipe(int ends[2])
+int vb_memory_descriptor_pipe(int ends[2])
 {
     int error;
 
     if (pipe2(ends, O_CLOEXEC))
         return -errno;
-    ends[0] = vb_descriptor_raise(ends[0]);
+    ends[0] = vb_memory_descriptor_raise(ends[0]);
     error = ends[0] < 0 ? -errno : 0;
-    ends[1] = vb_descriptor_raise(ends[1]);
+    ends[1] = vb_memory_descriptor_raise(ends[1]);
     if (ends[1] < 0 && !error)
         error = -errno;
     for (int i = 0; i < 2 && error; ++i)

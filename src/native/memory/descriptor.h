@@ -9,8 +9,8 @@
 
 /* The same file under a number of 3 or more, closed on exec if it had to move. -1 stays -1; -1 and
  * errno where no number is left, and then `fd` is closed. */
-int vb_descriptor_raise(int fd);
+int vb_memory_descriptor_raise(int fd);
 /* A pipe's reading and writing end, closed on exec. 0, or -errno. */
-int vb_descriptor_pipe(int ends[2]);
+int vb_memory_descriptor_pipe(int ends[2]);
 
 #endif

@@ -20,7 +20,7 @@ extern int __sigaction(int number, const struct sigaction *action, struct sigact
 _Thread_local uint32_t vb_guard_found;
 uint32_t vb_guard_turn;
 
-int vb_guarded_thread(pthread_t *thread, void *(*run)(void *), void *argument)
+int vb_memory_guarded_thread(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     sigset_t blocked, before;
     int error;
@@ -255,7 +255,7 @@ static void guard_end(int number)
         __sigaction(number, wanted(number), NULL);
 }
 
-void vb_guard_start(void)
+void vb_memory_guard_start(void)
 {
     sigset_t before;
 
@@ -272,7 +272,7 @@ void vb_guard_start(void)
     guard_unlock(&before);
 }
 
-void vb_guard_stop(void)
+void vb_memory_guard_stop(void)
 {
     sigset_t before;
 
@@ -298,7 +298,7 @@ static int act_in_child(int number, const struct sigaction *action, struct sigac
     return error;
 }
 
-int vb_guard_action(int number, const struct sigaction *action, struct sigaction *old)
+int vb_memory_guard_action(int number, const struct sigaction *action, struct sigaction *old)
 {
     struct sigaction *program = wanted(number), was;
     sigset_t before;
@@ -320,7 +320,7 @@ int vb_guard_action(int number, const struct sigaction *action, struct sigaction
     return 0;
 }
 
-void vb_guard_mask_changes(void)
+void vb_memory_guard_mask_changes(void)
 {
     vb_guard_found = VB_GUARD_UNKNOWN;
 }
@@ -340,13 +340,13 @@ static bool is_installed(int number)
     return __sigaction(number, NULL, &now) == 0 && guard_is_ours(&now);
 }
 
-bool vb_guard_ask(void)
+bool vb_memory_guard_ask(void)
 {
     uint32_t turn = __atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE);
 
     if (turn && (!HAS_WAY_BACK || guard_is_blocked()))
         return false;
-    if (turn && !vb_watch_is_on())
+    if (turn && !vb_memory_watch_is_on())
         return is_installed(SIGSEGV) && is_installed(SIGBUS);
     vb_guard_found = turn;
     return true;

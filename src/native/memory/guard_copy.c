@@ -13,44 +13,46 @@
 
 /* ---- guarded functions --------------------------------------------------------------------- */
 
-VB_GUARDED int vb_fault_copy(void *dst, const void *src, size_t n)
+VB_GUARDED int vb_memory_fault_copy(void *dst, const void *src, size_t n)
 {
-    vb_copy(dst, src, n);
-    return vb_guard_passed();
+    vb_memory_copy(dst, src, n);
+    return vb_memory_guard_passed();
 }
 
-VB_GUARDED int vb_guarded_fetch_add(void *word, uint64_t add, uint64_t *old)
+VB_GUARDED int vb_memory_guarded_fetch_add(void *word, uint64_t add, uint64_t *old)
 {
     *old = __atomic_fetch_add((uint64_t *)word, add, __ATOMIC_SEQ_CST);
-    return vb_guard_passed();
+    return vb_memory_guard_passed();
 }
 
-VB_GUARDED int vb_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap, uint64_t *old)
+VB_GUARDED int vb_memory_guarded_compare_swap(void *word, uint64_t compare, uint64_t swap,
+                                              uint64_t *old)
 {
     __atomic_compare_exchange_n((uint64_t *)word, &compare, swap, false, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
     *old = compare;
-    return vb_guard_passed();
+    return vb_memory_guard_passed();
 }
 
-VB_GUARDED int vb_guarded_store(void *word, uint64_t value)
+VB_GUARDED int vb_memory_guarded_store(void *word, uint64_t value)
 {
     __atomic_store_n((uint64_t *)word, value, __ATOMIC_SEQ_CST);
-    return vb_guard_passed();
+    return vb_memory_guard_passed();
 }
 
 enum { PAGE = 4096 };
 
 VB_GUARDED static int touch(uint8_t *at, const uint8_t *end, bool to_write)
 {
-    const uint8_t nothing = (uint8_t)vb_guard_passed(); /* clang makes a load of an OR with 0 */
+    const uint8_t nothing =
+        (uint8_t)vb_memory_guard_passed(); /* clang makes a load of an OR with 0 */
 
     for (; at < end; at = (uint8_t *)(((uintptr_t)at | (PAGE - 1)) + 1))
         if (to_write)
             __atomic_fetch_or(at, nothing, __ATOMIC_RELAXED);
         else
             (void)*(volatile uint8_t *)at;
-    return vb_guard_passed();
+    return vb_memory_guard_passed();
 }
 
 /* ---- where a fault would end the process ---------------------------------------------------- */
@@ -76,8 +78,9 @@ static int copy_by_pipe(void *dst, const void *src, size_t n)
 {
     int ends[2], error;
 
-    if (vb_descriptor_pipe(ends))
-        return vb_fault_copy(dst, src, n); /* no descriptor is left: the risk is all there is */
+    if (vb_memory_descriptor_pipe(ends))
+        return vb_memory_fault_copy(dst, src,
+                                    n); /* no descriptor is left: the risk is all there is */
     error = copy_through(ends, dst, src, n);
     close(ends[0]);
     close(ends[1]);
@@ -103,19 +106,19 @@ static int copy_by_kernel(void *dst, const void *src, size_t n)
 /* The process's heap: what is there stays there, but for a program that takes malloc's own away. */
 static bool guard_copy_is_steady(const void *at, size_t n)
 {
-    const struct vb_heap *heap = vb_process_heap_if_any();
+    const struct vb_heap *heap = vb_memory_process_heap_if_any();
 
-    return heap && vb_heap_contains(heap, at, n);
+    return heap && vb_memory_heap_contains(heap, at, n);
 }
 
-int vb_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt)
+int vb_memory_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt)
 {
     int saved = errno, error;
 
     if ((!(doubt & VB_DOUBT_TO) || guard_copy_is_steady(dst, n)) &&
         (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n)))
-        return vb_fault_copy(dst, src, n);
-    error = vb_guard_ask() ? vb_fault_copy(dst, src, n) : copy_by_kernel(dst, src, n);
+        return vb_memory_fault_copy(dst, src, n);
+    error = vb_memory_guard_ask() ? vb_memory_fault_copy(dst, src, n) : copy_by_kernel(dst, src, n);
     errno = saved;
     return error;
 }
@@ -135,12 +138,12 @@ static bool is_populated(void *at, size_t n, bool to_write, bool *known)
                              to_write ? POPULATE_WRITE : POPULATE_READ) == 0;
 }
 
-bool vb_is_mapped(void *at, size_t n, bool to_write)
+bool vb_memory_is_mapped(void *at, size_t n, bool to_write)
 {
     bool known = false, mapped = false;
     int saved = errno;
 
-    if (!vb_guard_holds() && !guard_copy_is_steady(at, n) && !vb_guard_ask())
+    if (!vb_memory_guard_holds() && !guard_copy_is_steady(at, n) && !vb_memory_guard_ask())
         mapped = is_populated(at, n, to_write, &known);
     errno = saved;
     return known ? mapped : touch(at, (uint8_t *)at + n, to_write) == 0;

@@ -23,7 +23,7 @@
 static const size_t kept_at_most = (size_t)64 << 20;
 
 /* Of the address space that the process may have, where it is limited. A process maps the heaps and
- * segments (port/direct/direct.c) of its peers, too: as both are powers of two, those of itself and
+ * segments (direct/direct.c) of its peers, too: as both are powers of two, those of itself and
  * of three peers with the same limit take five sixths of it at most. */
 enum { ASKED_PARTS = 2, DEFAULT_PARTS = 16 };
 
@@ -58,7 +58,7 @@ static size_t memory_and_swap_bytes(void)
     return sysinfo(&info) == 0 ? (info.totalram + info.totalswap) * info.mem_unit : SIZE_MAX;
 }
 
-size_t vb_heap_within_space(size_t size, unsigned parts)
+size_t vb_memory_heap_within_space(size_t size, unsigned parts)
 {
     struct rlimit space;
 
@@ -82,13 +82,14 @@ static size_t within_file(size_t size)
 
 // ---- making one -------------------------------------------------------------------------------
 
-int vb_heap_file(size_t size)
+int vb_memory_heap_file(size_t size)
 {
-    int fd = vb_descriptor_raise(
+    int fd = vb_memory_descriptor_raise(
         memfd_create("verbena-heap", MFD_CLOEXEC | MFD_NOEXEC_SEAL | MFD_ALLOW_SEALING));
 
     if (fd < 0 && errno == EINVAL)
-        fd = vb_descriptor_raise(memfd_create("verbena-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        fd = vb_memory_descriptor_raise(
+            memfd_create("verbena-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return -errno;
     if (ftruncate(fd, (off_t)size) != 0) {
@@ -101,23 +102,23 @@ int vb_heap_file(size_t size)
     return fd;
 }
 
-ino_t vb_heap_inode(int fd)
+ino_t vb_memory_heap_inode(int fd)
 {
     struct stat status;
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
 /* valgrind shows itself to the program by what it preloads. */
-bool vb_heap_is_checked(void)
+bool vb_memory_heap_is_checked(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
 
     return preloaded && strstr(preloaded, "vgpreload");
 }
 
-int vb_heap_protection(void)
+int vb_memory_heap_protection(void)
 {
-    return vb_heap_is_checked() ? PROT_WRITE : PROT_READ | PROT_WRITE;
+    return vb_memory_heap_is_checked() ? PROT_WRITE : PROT_READ | PROT_WRITE;
 }
 
 /* Maps the file at an aligned address: a block is aligned as far as the range itself is. */
@@ -134,8 +135,8 @@ static unsigned char *heap_map_file(int fd, size_t size)
     if (before)
         munmap(start, before);
     munmap(base + size, room - before - size);
-    if (mmap(base, size, vb_heap_protection(), MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) ==
-        MAP_FAILED) {
+    if (mmap(base, size, vb_memory_heap_protection(), MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
+             0) == MAP_FAILED) {
         munmap(base, size);
         return NULL;
     }
@@ -166,7 +167,7 @@ static struct vb_heap_places places_of(size_t size)
     return at;
 }
 
-size_t vb_heap_private_bytes(size_t size)
+size_t vb_memory_heap_private_bytes(size_t size)
 {
     return places_of(size).end;
 }
@@ -191,7 +192,7 @@ static struct vb_heap *map_state(size_t size)
     return heap;
 }
 
-void vb_heap_init_lock(struct vb_heap *heap)
+void vb_memory_heap_init_lock(struct vb_heap *heap)
 {
     pthread_mutexattr_t attributes;
 
@@ -203,7 +204,7 @@ void vb_heap_init_lock(struct vb_heap *heap)
 
 static int create_sized(size_t size, struct vb_heap **out)
 {
-    int fd = vb_heap_file(size);
+    int fd = vb_memory_heap_file(size);
     if (fd < 0)
         return fd;
     struct vb_heap *heap = map_state(size);
@@ -216,28 +217,29 @@ static int create_sized(size_t size, struct vb_heap **out)
     }
     heap->base = base;
     heap->fd = fd;
-    heap->inode = vb_heap_inode(fd);
+    heap->inode = vb_memory_heap_inode(fd);
     heap->largest = heap_pages_of(memory_and_swap_bytes());
     heap->kept.limit = heap_pages_of(size / 16 < kept_at_most ? size / 16 : kept_at_most);
-    vb_heap_init_lock(heap);
+    vb_memory_heap_init_lock(heap);
     *out = heap;
     return 0;
 }
 
 static size_t size_by_default(void)
 {
-    return vb_heap_is_checked() ? VB_HEAP_CHECKED : 2 * memory_bytes();
+    return vb_memory_heap_is_checked() ? VB_HEAP_CHECKED : 2 * memory_bytes();
 }
 
-size_t vb_heap_wanted(size_t size)
+size_t vb_memory_heap_wanted(size_t size)
 {
     return power_of_two(size ? size : size_by_default());
 }
 
-int vb_heap_create(size_t size, struct vb_heap **out)
+int vb_memory_heap_create(size_t size, struct vb_heap **out)
 {
-    size_t wanted = vb_heap_wanted(size);
-    size_t try = within_file(vb_heap_within_space(wanted, size ? ASKED_PARTS : DEFAULT_PARTS));
+    size_t wanted = vb_memory_heap_wanted(size);
+    size_t try =
+        within_file(vb_memory_heap_within_space(wanted, size ? ASKED_PARTS : DEFAULT_PARTS));
     int error = try < VB_HEAP_PAGE ? -EFBIG : create_sized(try, out);
 
     while ((error == -ENOMEM || error == -EFBIG || error == -EINVAL) && try > VB_HEAP_SMALLEST) {
@@ -247,9 +249,9 @@ int vb_heap_create(size_t size, struct vb_heap **out)
     return error;
 }
 
-void vb_heap_destroy(struct vb_heap *heap)
+void vb_memory_heap_destroy(struct vb_heap *heap)
 {
-    if (vb_heap_fd(heap) >= 0)
+    if (vb_memory_heap_fd(heap) >= 0)
         close(heap->fd);
     pthread_mutex_destroy(&heap->lock);
     munmap(heap->base, heap->size);
@@ -258,14 +260,14 @@ void vb_heap_destroy(struct vb_heap *heap)
 
 // ---- blocks -----------------------------------------------------------------------------------
 
-bool vb_heap_is_own(const struct vb_heap *heap)
+bool vb_memory_heap_is_own(const struct vb_heap *heap)
 {
     return *heap->own;
 }
 
 static bool heap_lock(struct vb_heap *heap)
 {
-    return vb_heap_is_own(heap) && pthread_mutex_lock(&heap->lock) == 0;
+    return vb_memory_heap_is_own(heap) && pthread_mutex_lock(&heap->lock) == 0;
 }
 
 static void heap_unlock(struct vb_heap *heap)
@@ -314,7 +316,7 @@ static void heap_release(struct vb_heap *heap, const struct vb_kept_block *block
     punch(heap_address_of(heap, block->page), block->pages * VB_HEAP_PAGE);
     if (!heap_lock(heap))
         return;
-    vb_buddy_give(&heap->buddy, block->page, block->order);
+    vb_memory_buddy_give(&heap->buddy, block->page, block->order);
     heap_unlock(heap);
 }
 
@@ -323,9 +325,10 @@ static bool heap_take(struct vb_heap *heap, unsigned order, size_t pages, struct
 {
     if (!heap_lock(heap))
         return false;
-    bool taken = vb_kept_take(&heap->kept, order, out);
+    bool taken = vb_memory_kept_take(&heap->kept, order, out);
     if (!taken) {
-        *out = (struct vb_kept_block){.page = vb_buddy_take(&heap->buddy, order), .order = order};
+        *out = (struct vb_kept_block){.page = vb_memory_buddy_take(&heap->buddy, order),
+                                      .order = order};
         taken = out->page != VB_BUDDY_NONE;
     }
     if (taken)
@@ -343,7 +346,7 @@ static bool take_or_trim(struct vb_heap *heap, size_t pages, size_t align,
         return false;
     if (heap_take(heap, order, pages, out))
         return true;
-    vb_heap_trim(heap);
+    vb_memory_heap_trim(heap);
     return heap_take(heap, order, pages, out);
 }
 
@@ -367,7 +370,7 @@ static void *alloc_block(struct vb_heap *heap, size_t size, size_t align, size_t
     return heap_address_of(heap, block.page);
 }
 
-void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
+void *vb_memory_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
 {
     size_t dirty;
     void *block = alloc_block(heap, size, align, &dirty);
@@ -375,7 +378,7 @@ void *vb_heap_alloc(struct vb_heap *heap, size_t size, size_t align)
     return block ? memset(block, 0, dirty * VB_HEAP_PAGE) : NULL;
 }
 
-void *vb_heap_alloc_unzeroed(struct vb_heap *heap, size_t size, size_t align)
+void *vb_memory_heap_alloc_unzeroed(struct vb_heap *heap, size_t size, size_t align)
 {
     size_t dirty;
     return alloc_block(heap, size, align, &dirty);
@@ -388,7 +391,7 @@ static bool retire(struct vb_heap *heap, const void *at, struct vb_kept_block *o
 
     if (!heap_lock(heap))
         return false;
-    int order = vb_buddy_order_at(&heap->buddy, page);
+    int order = vb_memory_buddy_order_at(&heap->buddy, page);
     *out = (struct vb_kept_block){page, block_pages(heap, page), (unsigned)order};
     set_block_pages(heap, page, 0);
     heap_unlock(heap);
@@ -397,9 +400,9 @@ static bool retire(struct vb_heap *heap, const void *at, struct vb_kept_block *o
 
 static bool heap_keep(struct vb_heap *heap, const struct vb_kept_block *block)
 {
-    if (!vb_kept_wants(&heap->kept, block->pages) || !heap_lock(heap))
+    if (!vb_memory_kept_wants(&heap->kept, block->pages) || !heap_lock(heap))
         return false;
-    bool kept = vb_kept_push(&heap->kept, block);
+    bool kept = vb_memory_kept_push(&heap->kept, block);
     heap_unlock(heap);
     return kept;
 }
@@ -408,7 +411,7 @@ static bool expel(struct vb_heap *heap, size_t allowed, struct vb_kept_block *ou
 {
     if (!heap_lock(heap))
         return false;
-    bool expelled = vb_kept_expel(&heap->kept, allowed, out);
+    bool expelled = vb_memory_kept_expel(&heap->kept, allowed, out);
     heap_unlock(heap);
     return expelled;
 }
@@ -421,13 +424,13 @@ static void keep_at_most(struct vb_heap *heap, size_t pages)
         heap_release(heap, &oldest);
 }
 
-int vb_heap_free(struct vb_heap *heap, void *block)
+int vb_memory_heap_free(struct vb_heap *heap, void *block)
 {
     struct vb_kept_block freed;
 
-    if (vb_heap_usable(heap, block) == 0)
+    if (vb_memory_heap_usable(heap, block) == 0)
         return -EINVAL;
-    if (!vb_heap_is_own(heap) || !retire(heap, block, &freed))
+    if (!vb_memory_heap_is_own(heap) || !retire(heap, block, &freed))
         return 0;
     if (!heap_keep(heap, &freed))
         heap_release(heap, &freed);
@@ -435,7 +438,7 @@ int vb_heap_free(struct vb_heap *heap, void *block)
     return 0;
 }
 
-void vb_heap_trim(struct vb_heap *heap)
+void vb_memory_heap_trim(struct vb_heap *heap)
 {
     keep_at_most(heap, 0);
 }
@@ -444,9 +447,9 @@ void vb_heap_trim(struct vb_heap *heap)
 static bool reorder(struct vb_heap *heap, size_t page, unsigned order, unsigned wanted)
 {
     if (wanted > order)
-        return vb_buddy_grow(&heap->buddy, page, order, wanted);
+        return vb_memory_buddy_grow(&heap->buddy, page, order, wanted);
     if (wanted < order)
-        vb_buddy_shrink(&heap->buddy, page, order, wanted);
+        vb_memory_buddy_shrink(&heap->buddy, page, order, wanted);
     return true;
 }
 
@@ -454,7 +457,7 @@ static bool resize_block(struct vb_heap *heap, size_t page, size_t pages)
 {
     if (!heap_lock(heap))
         return false;
-    int order = vb_buddy_order_at(&heap->buddy, page);
+    int order = vb_memory_buddy_order_at(&heap->buddy, page);
     bool done = order >= 0 && reorder(heap, page, (unsigned)order, order_of(pages));
     if (done)
         set_block_pages(heap, page, pages);
@@ -462,13 +465,13 @@ static bool resize_block(struct vb_heap *heap, size_t page, size_t pages)
     return done;
 }
 
-int vb_heap_resize(struct vb_heap *heap, void *block, size_t size)
+int vb_memory_heap_resize(struct vb_heap *heap, void *block, size_t size)
 {
-    size_t before = vb_heap_usable(heap, block), after = round_to_page(size);
+    size_t before = vb_memory_heap_usable(heap, block), after = round_to_page(size);
 
     if (before == 0 || size == 0)
         return -EINVAL;
-    if (!vb_heap_is_own(heap) || heap_pages_of(size) > heap->largest ||
+    if (!vb_memory_heap_is_own(heap) || heap_pages_of(size) > heap->largest ||
         heap_pages_of(size) > UINT32_MAX)
         return -ENOMEM;
     if (after < before)
@@ -484,34 +487,34 @@ static bool heap_in_range(const struct vb_heap *heap, const void *at, size_t n)
     return offset < heap->size && n <= heap->size - offset;
 }
 
-size_t vb_heap_usable(const struct vb_heap *heap, const void *block)
+size_t vb_memory_heap_usable(const struct vb_heap *heap, const void *block)
 {
     if (!heap_in_range(heap, block, 1) || (uintptr_t)block % VB_HEAP_PAGE != 0)
         return 0;
     return (size_t)block_pages(heap, page_of(heap, block)) * VB_HEAP_PAGE;
 }
 
-bool vb_heap_contains(const struct vb_heap *heap, const void *at, size_t n)
+bool vb_memory_heap_contains(const struct vb_heap *heap, const void *at, size_t n)
 {
-    return heap_in_range(heap, at, n) && vb_heap_is_own(heap);
+    return heap_in_range(heap, at, n) && vb_memory_heap_is_own(heap);
 }
 
-uint64_t vb_heap_offset(const struct vb_heap *heap, const void *at)
+uint64_t vb_memory_heap_offset(const struct vb_heap *heap, const void *at)
 {
     return (uintptr_t)at - (uintptr_t)heap->base;
 }
 
-int vb_heap_fd(const struct vb_heap *heap)
+int vb_memory_heap_fd(const struct vb_heap *heap)
 {
-    return heap->inode && vb_heap_inode(heap->fd) == heap->inode ? heap->fd : -EBADF;
+    return heap->inode && vb_memory_heap_inode(heap->fd) == heap->inode ? heap->fd : -EBADF;
 }
 
-size_t vb_heap_size(const struct vb_heap *heap)
+size_t vb_memory_heap_size(const struct vb_heap *heap)
 {
     return heap->size;
 }
 
-size_t vb_heap_used(const struct vb_heap *heap)
+size_t vb_memory_heap_used(const struct vb_heap *heap)
 {
     return __atomic_load_n(&heap->used, __ATOMIC_RELAXED) * VB_HEAP_PAGE;
 }

@@ -22,7 +22,7 @@
 static size_t available_memory(void)
 {
     char text[512] = "";
-    int fd = vb_descriptor_raise(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+    int fd = vb_memory_descriptor_raise(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0)
         return SIZE_MAX;
@@ -70,13 +70,13 @@ static int copy_contents(int to, int from)
 
 static int copy_of_file(const struct vb_heap *heap)
 {
-    int from = vb_heap_fd(heap);
+    int from = vb_memory_heap_fd(heap);
 
     if (from < 0)
         return from;
     if (!fits_twice(from))
         return -ENOMEM;
-    int to = vb_heap_file(heap->size);
+    int to = vb_memory_heap_file(heap->size);
     if (to < 0)
         return to;
     int error = copy_contents(to, from);
@@ -87,11 +87,11 @@ static int copy_of_file(const struct vb_heap *heap)
     return to;
 }
 
-int vb_heap_fork_prepare(struct vb_heap *heap)
+int vb_memory_heap_fork_prepare(struct vb_heap *heap)
 {
-    if (!vb_heap_is_own(heap))
+    if (!vb_memory_heap_is_own(heap))
         return 0;
-    vb_heap_trim(heap);
+    vb_memory_heap_trim(heap);
     int error = pthread_mutex_lock(&heap->lock);
     if (error)
         return -error;
@@ -100,7 +100,7 @@ int vb_heap_fork_prepare(struct vb_heap *heap)
     return heap->copy_fd < 0 ? heap->copy_fd : 0;
 }
 
-void vb_heap_fork_parent(struct vb_heap *heap)
+void vb_memory_heap_fork_parent(struct vb_heap *heap)
 {
     if (!heap->forking)
         return;
@@ -110,19 +110,19 @@ void vb_heap_fork_parent(struct vb_heap *heap)
     pthread_mutex_unlock(&heap->lock);
 }
 
-void vb_heap_fork_child(struct vb_heap *heap)
+void vb_memory_heap_fork_child(struct vb_heap *heap)
 {
     if (!heap->forking)
         return;
     heap->forking = false;
-    vb_heap_init_lock(heap);
+    vb_memory_heap_init_lock(heap);
     const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    if (heap->copy_fd < 0 ||
-        mmap(heap->base, heap->size, vb_heap_protection(), flags, heap->copy_fd, 0) == MAP_FAILED)
+    if (heap->copy_fd < 0 || mmap(heap->base, heap->size, vb_memory_heap_protection(), flags,
+                                  heap->copy_fd, 0) == MAP_FAILED)
         return;
     madvise(heap->base, heap->size, MADV_DONTDUMP);
     close(heap->fd);
     heap->fd = heap->copy_fd;
-    heap->inode = vb_heap_inode(heap->fd);
+    heap->inode = vb_memory_heap_inode(heap->fd);
     *heap->own = 1;
 }

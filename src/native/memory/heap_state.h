@@ -29,8 +29,8 @@ struct vb_heap {
 };
 
 /* A sealed memory file, or negative errno. */
-int vb_heap_file(size_t size);
-void vb_heap_init_lock(struct vb_heap *heap);
-ino_t vb_heap_inode(int fd);
+int vb_memory_heap_file(size_t size);
+void vb_memory_heap_init_lock(struct vb_heap *heap);
+ino_t vb_memory_heap_inode(int fd);
 
 #endif

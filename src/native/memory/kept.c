@@ -12,7 +12,7 @@ static void remove_at(struct vb_kept *kept, unsigned index)
     memmove(at, at + 1, (kept->count - index) * sizeof *at);
 }
 
-bool vb_kept_expel(struct vb_kept *kept, size_t allowed, struct vb_kept_block *out)
+bool vb_memory_kept_expel(struct vb_kept *kept, size_t allowed, struct vb_kept_block *out)
 {
     if (kept->count == 0 || (kept->count < VB_KEPT_SLOTS && kept->pages <= allowed))
         return false;
@@ -21,7 +21,7 @@ bool vb_kept_expel(struct vb_kept *kept, size_t allowed, struct vb_kept_block *o
     return true;
 }
 
-bool vb_kept_push(struct vb_kept *kept, const struct vb_kept_block *block)
+bool vb_memory_kept_push(struct vb_kept *kept, const struct vb_kept_block *block)
 {
     if (kept->count == VB_KEPT_SLOTS)
         return false;
@@ -30,7 +30,7 @@ bool vb_kept_push(struct vb_kept *kept, const struct vb_kept_block *block)
     return true;
 }
 
-bool vb_kept_take(struct vb_kept *kept, unsigned order, struct vb_kept_block *out)
+bool vb_memory_kept_take(struct vb_kept *kept, unsigned order, struct vb_kept_block *out)
 {
     for (unsigned i = kept->count; i-- > 0;)
         if (kept->blocks[i].order == order) {

@@ -24,16 +24,16 @@ struct vb_kept {
 };
 
 /* Whether a block of this size is worth keeping. */
-static inline bool vb_kept_wants(const struct vb_kept *kept, size_t pages)
+static inline bool vb_memory_kept_wants(const struct vb_kept *kept, size_t pages)
 {
     return pages <= kept->limit / 2;
 }
 
 /* The oldest, if more than `allowed` pages are kept or no slot is free. */
-bool vb_kept_expel(struct vb_kept *kept, size_t allowed, struct vb_kept_block *out);
+bool vb_memory_kept_expel(struct vb_kept *kept, size_t allowed, struct vb_kept_block *out);
 /* False if no slot is free. */
-bool vb_kept_push(struct vb_kept *kept, const struct vb_kept_block *block);
+bool vb_memory_kept_push(struct vb_kept *kept, const struct vb_kept_block *block);
 /* The youngest of this order. */
-bool vb_kept_take(struct vb_kept *kept, unsigned order, struct vb_kept_block *out);
+bool vb_memory_kept_take(struct vb_kept *kept, unsigned order, struct vb_kept_block *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Where the number ends; NULL: there is none, or it is too large. */
-static const char *vb_number_digits(const char *text, uint64_t *number)
+static const char *number_digits(const char *text, uint64_t *number)
 {
     const char *at = text;
     uint64_t value = 0;
@@ -20,10 +20,10 @@ static const char *vb_number_digits(const char *text, uint64_t *number)
     return at == text ? NULL : at;
 }
 
-bool vb_number_parse(const char *text, uint64_t *number)
+bool vb_memory_number_parse(const char *text, uint64_t *number)
 {
     uint64_t value;
-    const char *end = vb_number_digits(text, &value);
+    const char *end = number_digits(text, &value);
 
     if (!end || *end)
         return false;
@@ -31,11 +31,11 @@ bool vb_number_parse(const char *text, uint64_t *number)
     return true;
 }
 
-bool vb_number_parse_size(const char *text, uint64_t *number)
+bool vb_memory_number_parse_size(const char *text, uint64_t *number)
 {
     static const char units[] = "KkMmGg";
     uint64_t value;
-    const char *end = vb_number_digits(text, &value);
+    const char *end = number_digits(text, &value);
     const char *unit = end && *end ? strchr(units, *end) : NULL;
     unsigned shift = unit ? 10 * (unsigned)((unit - units) / 2 + 1) : 0;
 
@@ -45,14 +45,14 @@ bool vb_number_parse_size(const char *text, uint64_t *number)
     return true;
 }
 
-size_t vb_number_size_of_variable(const char *variable)
+size_t vb_memory_number_size_of_variable(const char *variable)
 {
     const char *text = getenv(variable);
     uint64_t size = 0;
     char line[256];
     int length;
 
-    if (!text || !*text || (vb_number_parse_size(text, &size) && size && size <= SIZE_MAX))
+    if (!text || !*text || (vb_memory_number_parse_size(text, &size) && size && size <= SIZE_MAX))
         return (size_t)size;
     length = snprintf(line, sizeof(line),
                       "verbena: %s=%.64s is not a size and ignored: write a number of bytes, or of "

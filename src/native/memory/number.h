@@ -13,12 +13,12 @@
 
 /* Decimal digits and nothing else; false: the text is something else, or the number is too large.
  */
-bool vb_number_parse(const char *text, uint64_t *number);
+bool vb_memory_number_parse(const char *text, uint64_t *number);
 /* The same, or with K, M or G behind it (KiB, MiB, GiB). */
-bool vb_number_parse_size(const char *text, uint64_t *number);
+bool vb_memory_number_parse_size(const char *text, uint64_t *number);
 
 /* The variable's size in bytes; 0: it is not set, or is not understood, of which a line on stderr
  * tells. Allocates nothing, so that an allocator may call it. */
-size_t vb_number_size_of_variable(const char *variable);
+size_t vb_memory_number_size_of_variable(const char *variable);
 
 #endif

@@ -4,7 +4,7 @@
 #define VB_MEMORY_PREFETCH_H
 
 /* The line will be written: asks for it alone, which takes as long as the work before the store. */
-static inline void vb_prefetch_to_write(const void *line)
+static inline void vb_memory_prefetch_to_write(const void *line)
 {
 #if defined(__x86_64__)
     /* The builtin needs -mprfchw; where a processor lacks the instruction it does nothing. */
@@ -14,7 +14,7 @@ static inline void vb_prefetch_to_write(const void *line)
 #endif
 }
 
-static inline void vb_prefetch_to_read(const void *line)
+static inline void vb_memory_prefetch_to_read(const void *line)
 {
     __builtin_prefetch(line, 0);
 }

@@ -21,7 +21,7 @@ static void process_heap_say(const char *text)
 
 static void process_heap_before_fork(void)
 {
-    if (vb_heap_fork_prepare(process_heap) == -ENOMEM)
+    if (vb_memory_heap_fork_prepare(process_heap) == -ENOMEM)
         process_heap_say(
             "verbena: not enough memory to copy the shared heap for a forked child: the child "
             "shares it with its parent (use posix_spawn or vfork, or free memory first)\n");
@@ -29,21 +29,21 @@ static void process_heap_before_fork(void)
 
 static void process_heap_after_fork_in_parent(void)
 {
-    vb_heap_fork_parent(process_heap);
+    vb_memory_heap_fork_parent(process_heap);
 }
 
 static void process_heap_after_fork_in_child(void)
 {
-    vb_heap_fork_child(process_heap);
+    vb_memory_heap_fork_child(process_heap);
 }
 
 static void create(void)
 {
-    size_t asked = vb_number_size_of_variable("VERBENA_HEAP_SIZE"); /* 0: nothing */
+    size_t asked = vb_memory_number_size_of_variable("VERBENA_HEAP_SIZE"); /* 0: nothing */
     struct vb_heap *heap = NULL;
 
-    wanted = vb_heap_wanted(asked);
-    creation_error = -vb_heap_create(asked, &heap);
+    wanted = vb_memory_heap_wanted(asked);
+    creation_error = -vb_memory_heap_create(asked, &heap);
     if (creation_error)
         return;
     __atomic_store_n(&process_heap, heap, __ATOMIC_RELEASE);
@@ -51,7 +51,7 @@ static void create(void)
                    process_heap_after_fork_in_child);
 }
 
-struct vb_heap *vb_process_heap(void)
+struct vb_heap *vb_memory_process_heap(void)
 {
     pthread_once(&once, create);
     if (!process_heap)
@@ -59,13 +59,13 @@ struct vb_heap *vb_process_heap(void)
     return process_heap;
 }
 
-struct vb_heap *vb_process_heap_if_any(void)
+struct vb_heap *vb_memory_process_heap_if_any(void)
 {
     return __atomic_load_n(&process_heap, __ATOMIC_ACQUIRE);
 }
 
-size_t vb_process_heap_wanted(void)
+size_t vb_memory_process_heap_wanted(void)
 {
-    vb_process_heap();
+    vb_memory_process_heap();
     return wanted;
 }

@@ -9,10 +9,10 @@
  * because those calls name none. Made at the first call, of VERBENA_HEAP_SIZE bytes if that is
  * set, and kept right over fork(). NULL and errno if it cannot be made.
  */
-struct vb_heap *vb_process_heap(void);
+struct vb_heap *vb_memory_process_heap(void);
 /* The same, but NULL if it was not needed yet. */
-struct vb_heap *vb_process_heap_if_any(void);
+struct vb_heap *vb_memory_process_heap_if_any(void);
 /* The size that it has where no limit makes it smaller. */
-size_t vb_process_heap_wanted(void);
+size_t vb_memory_process_heap_wanted(void);
 
 #endif

@@ -63,12 +63,12 @@ static struct vb_range *ranges_join(struct vb_range *before, struct vb_range *af
     return top;
 }
 
-void vb_ranges_add(struct vb_range **root, struct vb_range *range)
+void vb_memory_ranges_add(struct vb_range **root, struct vb_range *range)
 {
     struct vb_range *node = *root;
 
     if (node && priority(node) > priority(range)) {
-        vb_ranges_add(ranges_is_before(node, range) ? &node->right : &node->left, range);
+        vb_memory_ranges_add(ranges_is_before(node, range) ? &node->right : &node->left, range);
         update(node);
         return;
     }
@@ -77,7 +77,7 @@ void vb_ranges_add(struct vb_range **root, struct vb_range *range)
     *root = range;
 }
 
-void vb_ranges_remove(struct vb_range **root, struct vb_range *range)
+void vb_memory_ranges_remove(struct vb_range **root, struct vb_range *range)
 {
     struct vb_range *node = *root;
 
@@ -85,19 +85,19 @@ void vb_ranges_remove(struct vb_range **root, struct vb_range *range)
         *root = ranges_join(node->left, node->right);
         return;
     }
-    vb_ranges_remove(ranges_is_before(node, range) ? &node->right : &node->left, range);
+    vb_memory_ranges_remove(ranges_is_before(node, range) ? &node->right : &node->left, range);
     update(node);
 }
 
-void vb_ranges_visit(struct vb_range *root, uintptr_t low, uintptr_t high, vb_range_visitor *each,
-                     void *with)
+void vb_memory_ranges_visit(struct vb_range *root, uintptr_t low, uintptr_t high,
+                            vb_range_visitor *each, void *with)
 {
     if (!root || root->highest <= low)
         return;
-    vb_ranges_visit(root->left, low, high, each, with);
+    vb_memory_ranges_visit(root->left, low, high, each, with);
     if (root->low >= high)
         return;
     if (root->high > low)
         each(root, with);
-    vb_ranges_visit(root->right, low, high, each, with);
+    vb_memory_ranges_visit(root->right, low, high, each, with);
 }

@@ -15,13 +15,13 @@ struct vb_range {
     struct vb_range *left, *right;
 };
 
-void vb_ranges_add(struct vb_range **root, struct vb_range *range);
+void vb_memory_ranges_add(struct vb_range **root, struct vb_range *range);
 /* The range must be in the tree. */
-void vb_ranges_remove(struct vb_range **root, struct vb_range *range);
+void vb_memory_ranges_remove(struct vb_range **root, struct vb_range *range);
 
 /* Calls `each` for every range that overlaps [low, high); it must not change the tree. */
 typedef void vb_range_visitor(struct vb_range *range, void *with);
-void vb_ranges_visit(struct vb_range *root, uintptr_t low, uintptr_t high, vb_range_visitor *each,
-                     void *with);
+void vb_memory_ranges_visit(struct vb_range *root, uintptr_t low, uintptr_t high,
+                            vb_range_visitor *each, void *with);
 
 #endif

@@ -12,17 +12,17 @@ static struct vb_watcher *watchers;
 static _Atomic uintptr_t lowest = UINTPTR_MAX, highest; /* the hull of the ranges */
 static struct vb_watch_map map;
 
-void vb_watch_begin(void)
+void vb_memory_watch_begin(void)
 {
     is_on = true;
 }
 
-bool vb_watch_is_on(void)
+bool vb_memory_watch_is_on(void)
 {
     return is_on;
 }
 
-void vb_watch_add(struct vb_watcher *watcher)
+void vb_memory_watch_add(struct vb_watcher *watcher)
 {
     pthread_rwlock_wrlock(&watching);
     watcher->next = watchers;
@@ -30,7 +30,7 @@ void vb_watch_add(struct vb_watcher *watcher)
     pthread_rwlock_unlock(&watching);
 }
 
-void vb_watch_remove(struct vb_watcher *watcher)
+void vb_memory_watch_remove(struct vb_watcher *watcher)
 {
     pthread_rwlock_wrlock(&watching);
     for (struct vb_watcher **at = &watchers; *at; at = &(*at)->next)
@@ -41,7 +41,7 @@ void vb_watch_remove(struct vb_watcher *watcher)
     pthread_rwlock_unlock(&watching);
 }
 
-void vb_watch_forget(void)
+void vb_memory_watch_forget(void)
 {
     pthread_rwlock_init(&watching, NULL); /* a thread of the parent's may have had it */
     watchers = NULL;
@@ -50,7 +50,7 @@ void vb_watch_forget(void)
 static void watch_set_bits(_Atomic uint64_t *words, uintptr_t first, uintptr_t last)
 {
     for (uintptr_t word = first / VB_WATCH_WORD; word <= last / VB_WATCH_WORD; ++word)
-        atomic_fetch_or(&words[word % VB_WATCH_WORDS], vb_watch_bits(first, last, word));
+        atomic_fetch_or(&words[word % VB_WATCH_WORDS], vb_memory_watch_bits(first, last, word));
 }
 
 /* Where the page of `at` begins and ends, of what lies in [low, high]. */
@@ -77,16 +77,18 @@ static void put_in_map(uintptr_t low, uintptr_t high)
 }
 
 /* Pages that lie wholly between a block's first and last are the block's own. */
-bool vb_watch_may_meet_there(const struct vb_watch_map *of, uintptr_t low, uintptr_t high)
+bool vb_memory_watch_may_meet_there(const struct vb_watch_map *of, uintptr_t low, uintptr_t high)
 {
     uintptr_t first = low / VB_WATCH_PAGE, last = high / VB_WATCH_PAGE;
 
-    return (last - first > 1 && vb_watch_any(of->pages, first + 1, last - 1)) ||
-           vb_watch_any(of->units, low / VB_WATCH_UNIT, page_high(low, high) / VB_WATCH_UNIT) ||
-           vb_watch_any(of->units, page_low(high, low) / VB_WATCH_UNIT, high / VB_WATCH_UNIT);
+    return (last - first > 1 && vb_memory_watch_any(of->pages, first + 1, last - 1)) ||
+           vb_memory_watch_any(of->units, low / VB_WATCH_UNIT,
+                               page_high(low, high) / VB_WATCH_UNIT) ||
+           vb_memory_watch_any(of->units, page_low(high, low) / VB_WATCH_UNIT,
+                               high / VB_WATCH_UNIT);
 }
 
-void vb_watch_range(uintptr_t at, size_t n)
+void vb_memory_watch_range(uintptr_t at, size_t n)
 {
     uintptr_t low = atomic_load(&lowest), high = atomic_load(&highest);
 
@@ -98,12 +100,12 @@ void vb_watch_range(uintptr_t at, size_t n)
         put_in_map(at, at + (n < VB_WATCH_LONGEST ? n : VB_WATCH_LONGEST) - 1);
 }
 
-const struct vb_watch_map *vb_watch_map(void)
+const struct vb_watch_map *vb_memory_watch_map(void)
 {
     return &map;
 }
 
-bool vb_watch_change(uintptr_t at, size_t n, enum vb_mapping change)
+bool vb_memory_watch_change(uintptr_t at, size_t n, enum vb_mapping change)
 {
     int saved = errno;
     bool concerned = false;

@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 /* Called by the watching library, before there are other threads. */
-void vb_watch_begin(void);
-bool vb_watch_is_on(void);
+void vb_memory_watch_begin(void);
+bool vb_memory_watch_is_on(void);
 
 /* What happens to a mapping. */
 enum vb_mapping {
@@ -34,13 +34,13 @@ struct vb_watcher {
     bool (*told)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
 };
 
-void vb_watch_add(struct vb_watcher *watcher);
+void vb_memory_watch_add(struct vb_watcher *watcher);
 /* It is not called any more when this returns. */
-void vb_watch_remove(struct vb_watcher *watcher);
+void vb_memory_watch_remove(struct vb_watcher *watcher);
 /* In a forked child, whose memory is nobody's yet. */
-void vb_watch_forget(void);
+void vb_memory_watch_forget(void);
 /* Changes here concern somebody; never taken back. */
-void vb_watch_range(uintptr_t at, size_t n);
+void vb_memory_watch_range(uintptr_t at, size_t n);
 
 /*
  * Where the ranges are, as two maps of bits: the pages that they touch, and units of 16 bytes,
@@ -63,10 +63,10 @@ struct vb_watch_map {
     _Atomic uint64_t units[VB_WATCH_WORDS];
 };
 
-const struct vb_watch_map *vb_watch_map(void);
+const struct vb_watch_map *vb_memory_watch_map(void);
 
 /* Of the bits first to last, those in the word. */
-static inline uint64_t vb_watch_bits(uintptr_t first, uintptr_t last, uintptr_t word)
+static inline uint64_t vb_memory_watch_bits(uintptr_t first, uintptr_t last, uintptr_t word)
 {
     uint64_t bits = UINT64_MAX;
 
@@ -78,20 +78,21 @@ static inline uint64_t vb_watch_bits(uintptr_t first, uintptr_t last, uintptr_t 
 }
 
 /* Is one of the bits first to last set? */
-static inline bool vb_watch_any(const _Atomic uint64_t *words, uintptr_t first, uintptr_t last)
+static inline bool vb_memory_watch_any(const _Atomic uint64_t *words, uintptr_t first,
+                                       uintptr_t last)
 {
     for (uintptr_t word = first / VB_WATCH_WORD; word <= last / VB_WATCH_WORD; ++word)
         if (atomic_load_explicit(&words[word % VB_WATCH_WORDS], memory_order_relaxed) &
-            vb_watch_bits(first, last, word))
+            vb_memory_watch_bits(first, last, word))
             return true;
     return false;
 }
 
 /* Some page of [low, high] is a range's. False: no range is there. */
-bool vb_watch_may_meet_there(const struct vb_watch_map *map, uintptr_t low, uintptr_t high);
+bool vb_memory_watch_may_meet_there(const struct vb_watch_map *map, uintptr_t low, uintptr_t high);
 
 /* False: no range is in [at, +n), which is not empty. */
-static inline bool vb_watch_may_meet(const struct vb_watch_map *map, uintptr_t at, size_t n)
+static inline bool vb_memory_watch_may_meet(const struct vb_watch_map *map, uintptr_t at, size_t n)
 {
     uintptr_t low = at / VB_WATCH_PAGE, high = (at + n - 1) / VB_WATCH_PAGE;
     uintptr_t word = low / VB_WATCH_WORD;
@@ -100,18 +101,18 @@ static inline bool vb_watch_may_meet(const struct vb_watch_map *map, uintptr_t a
         return false;
     if (word == high / VB_WATCH_WORD &&
         !(atomic_load_explicit(&map->pages[word % VB_WATCH_WORDS], memory_order_relaxed) &
-          vb_watch_bits(low, high, word)))
+          vb_memory_watch_bits(low, high, word)))
         return false;
-    return n > VB_WATCH_LONGEST || vb_watch_may_meet_there(map, at, at + n - 1);
+    return n > VB_WATCH_LONGEST || vb_memory_watch_may_meet_there(map, at, at + n - 1);
 }
 
 /* Called by the watching library, of [at, +n). True: somebody is concerned; of a mapping that goes
  * it has to be said then what became of that. */
-bool vb_watch_change(uintptr_t at, size_t n, enum vb_mapping change);
+bool vb_memory_watch_change(uintptr_t at, size_t n, enum vb_mapping change);
 
-static inline void vb_watch_mapping(uintptr_t at, size_t n)
+static inline void vb_memory_watch_mapping(uintptr_t at, size_t n)
 {
-    vb_watch_change(at, n, VB_MAPPING_PROTECTED);
+    vb_memory_watch_change(at, n, VB_MAPPING_PROTECTED);
 }
 
 #endif

@@ -36,7 +36,7 @@ struct vb_addresses {
 /* The longest headers around a payload: IPv6, UDP, BTH, RETH-sized and atomic headers, ICRC. */
 enum { LONGEST_HEADERS = 96, SMALLEST_MTU = 256, LARGEST_MTU = 4096 };
 
-uint16_t vb_path_mtu(uint32_t interface_mtu)
+uint16_t vb_port_path_mtu(uint32_t interface_mtu)
 {
     for (uint32_t mtu = LARGEST_MTU; mtu >= SMALLEST_MTU; mtu /= 2)
         if (mtu + LONGEST_HEADERS <= interface_mtu)
@@ -129,11 +129,11 @@ static uint32_t interface_mtu(int fd, const struct vb_gid *gid)
 
 static void read_mtus(struct vb_addresses *addresses)
 {
-    int fd = vb_descriptor_raise(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    int fd = vb_memory_descriptor_raise(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 
     for (int i = 0; i < addresses->count && fd >= 0; ++i)
         if (addresses->used[i])
-            addresses->mtus[i] = vb_path_mtu(interface_mtu(fd, &addresses->gids[i]));
+            addresses->mtus[i] = vb_port_path_mtu(interface_mtu(fd, &addresses->gids[i]));
     if (fd >= 0)
         close(fd);
 }
@@ -141,8 +141,9 @@ static void read_mtus(struct vb_addresses *addresses)
 static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
-    int count =
-        fresh ? vb_gid_table_of(addresses->netdev, addresses->number, fresh, VB_GID_MAX) : -ENOMEM;
+    int count = fresh
+                    ? vb_port_gid_table_of(addresses->netdev, addresses->number, fresh, VB_GID_MAX)
+                    : -ENOMEM;
     bool active = vb_port_is_active(addresses->netdev);
 
     *changes = 0;
@@ -167,7 +168,7 @@ static int open_netlink(void)
     struct sockaddr_nl address = {.nl_family = AF_NETLINK,
                                   .nl_groups =
                                       RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-    int fd = vb_descriptor_raise(
+    int fd = vb_memory_descriptor_raise(
         socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
 
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address))) {
@@ -191,7 +192,7 @@ static bool address_drain(int fd)
     return any;
 }
 
-unsigned vb_addresses_update(struct vb_addresses *addresses)
+unsigned vb_port_addresses_update(struct vb_addresses *addresses)
 {
     unsigned changes = 0;
 
@@ -202,12 +203,13 @@ unsigned vb_addresses_update(struct vb_addresses *addresses)
 
 /* ---- open and close ---- */
 
-int vb_addresses_open(const char *netdev, struct vb_addresses **addresses)
+int vb_port_addresses_open(const char *netdev, struct vb_addresses **addresses)
 {
-    return vb_addresses_open_port(netdev, 1, addresses);
+    return vb_port_addresses_open_port(netdev, 1, addresses);
 }
 
-int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addresses **addresses)
+int vb_port_addresses_open_port(const char *netdev, unsigned number,
+                                struct vb_addresses **addresses)
 {
     struct vb_addresses *made = calloc(1, sizeof(*made));
     unsigned changes;
@@ -222,15 +224,15 @@ int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addres
     made->netlink_fd = open_netlink();
     error = read_host(made, &changes);
     if (error) {
-        vb_addresses_close(made);
+        vb_port_addresses_close(made);
         return error;
     }
     *addresses = made;
     return 0;
 }
 
-int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
-                       struct vb_addresses **addresses)
+int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
+                            struct vb_addresses **addresses)
 {
     struct vb_addresses *made = calloc(1, sizeof(*made));
 
@@ -249,27 +251,27 @@ int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
     return 0;
 }
 
-void vb_addresses_abandon(struct vb_addresses *addresses)
+void vb_port_addresses_abandon(struct vb_addresses *addresses)
 {
     if (addresses->netlink_fd >= 0)
         close(addresses->netlink_fd);
 }
 
-void vb_addresses_close(struct vb_addresses *addresses)
+void vb_port_addresses_close(struct vb_addresses *addresses)
 {
-    vb_addresses_abandon(addresses);
+    vb_port_addresses_abandon(addresses);
     pthread_mutex_destroy(&addresses->mutex);
     free(addresses);
 }
 
-int vb_addresses_fd(const struct vb_addresses *addresses)
+int vb_port_addresses_fd(const struct vb_addresses *addresses)
 {
     return addresses->netlink_fd;
 }
 
 /* ---- questions ---- */
 
-int vb_addresses_count(struct vb_addresses *addresses)
+int vb_port_addresses_count(struct vb_addresses *addresses)
 {
     int count;
 
@@ -279,7 +281,7 @@ int vb_addresses_count(struct vb_addresses *addresses)
     return count;
 }
 
-bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid)
+bool vb_port_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid)
 {
     bool found;
 
@@ -291,7 +293,7 @@ bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *
     return found;
 }
 
-int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16])
+int vb_port_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16])
 {
     int found = -1;
 
@@ -303,7 +305,7 @@ int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16])
     return found;
 }
 
-bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16])
+bool vb_port_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16])
 {
     bool found = false;
 
@@ -314,19 +316,19 @@ bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16])
     return found;
 }
 
-bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16])
+bool vb_port_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16])
 {
     for (int i = 0; i < adapter->port_count; ++i)
-        if (vb_addresses_has(adapter->ports[i].addresses, gid))
+        if (vb_port_addresses_has(adapter->ports[i].addresses, gid))
             return true;
     return false;
 }
 
-bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
-                           const uint8_t gid[16])
+bool vb_port_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
+                                const uint8_t gid[16])
 {
-    return port_num ? vb_addresses_has(adapter->ports[port_num - 1].addresses, gid)
-                    : vb_addresses_any_has(adapter, gid);
+    return port_num ? vb_port_addresses_has(adapter->ports[port_num - 1].addresses, gid)
+                    : vb_port_addresses_any_has(adapter, gid);
 }
 
 static bool leads_to(struct vb_addresses *addresses, const uint8_t gid[16], bool has_number,
@@ -340,13 +342,13 @@ static bool leads_to(struct vb_addresses *addresses, const uint8_t gid[16], bool
     else
         for (int i = 0; i < addresses->count && !found; ++i)
             found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
-                    (!*netdev || vb_is_netdev(netdev, addresses->gids[i].ndev));
+                    (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
     pthread_mutex_unlock(&addresses->mutex);
     return found;
 }
 
-bool vb_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16], unsigned number,
-                          const char *netdev)
+bool vb_port_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16],
+                               unsigned number, const char *netdev)
 {
     for (int i = 0; i < adapter->port_count; ++i)
         if (leads_to(adapter->ports[i].addresses, gid, adapter->ports[i].number == number, netdev))
@@ -354,7 +356,7 @@ bool vb_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16
     return false;
 }
 
-bool vb_addresses_active(struct vb_addresses *addresses)
+bool vb_port_addresses_active(struct vb_addresses *addresses)
 {
     bool active;
 
@@ -364,7 +366,7 @@ bool vb_addresses_active(struct vb_addresses *addresses)
     return active;
 }
 
-uint16_t vb_addresses_mtu(struct vb_addresses *addresses, int index)
+uint16_t vb_port_addresses_mtu(struct vb_addresses *addresses, int index)
 {
     uint16_t mtu = 0;
 
@@ -380,7 +382,7 @@ static bool is_loopback(const struct vb_gid *gid)
     return strcmp(gid->ndev, "lo") == 0;
 }
 
-uint16_t vb_addresses_port_mtu(struct vb_addresses *addresses)
+uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
 {
     uint16_t least = 0, loopback = 0;
 
@@ -409,7 +411,7 @@ static socklen_t port_address_of(const uint8_t gid[16], uint32_t interface,
                                  union socket_address *to)
 {
     memset(to, 0, sizeof(*to));
-    if (vb_gid_is_ipv4(gid)) {
+    if (vb_wire_gid_is_ipv4(gid)) {
         to->ipv4.sin_family = AF_INET;
         memcpy(&to->ipv4.sin_addr, gid + 12, 4);
         return sizeof(to->ipv4);
@@ -442,19 +444,20 @@ static int route_mtu(int fd, bool ipv4, uint16_t *mtu)
 
     if (getsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &bytes, &size))
         return -errno;
-    *mtu = vb_path_mtu((uint32_t)bytes);
+    *mtu = vb_port_path_mtu((uint32_t)bytes);
     return *mtu ? 0 : -EMSGSIZE;
 }
 
-int vb_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
-             uint16_t *mtu)
+int vb_port_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
+                  uint16_t *mtu)
 {
-    bool ipv4 = vb_gid_is_ipv4(destination);
+    bool ipv4 = vb_wire_gid_is_ipv4(destination);
     int fd, error;
 
-    if (vb_gid_is_ipv4(source) != ipv4)
+    if (vb_wire_gid_is_ipv4(source) != ipv4)
         return -EAFNOSUPPORT;
-    fd = vb_descriptor_raise(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    fd =
+        vb_memory_descriptor_raise(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     error = connect_route(fd, source, destination, interface);

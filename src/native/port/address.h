@@ -17,64 +17,65 @@ struct vb_adapter;
 struct vb_addresses;
 
 /*
- * Begins as vb_gid_table has it; `netdev` stays the caller's. -ENOMEM, or what the system said. An
- * interface that does not exist is none: it may come later.
+ * Begins as vb_port_gid_table has it; `netdev` stays the caller's. -ENOMEM, or what the system
+ * said. An interface that does not exist is none: it may come later.
  */
-int vb_addresses_open(const char *netdev, struct vb_addresses **addresses);
+int vb_port_addresses_open(const char *netdev, struct vb_addresses **addresses);
 /* A table that no address of the host stands behind, and that stays as it is: `count` entries, of
  * which 0 is that of 2 and 1 is made from a GUID; for packets of this path MTU. The port is up.
  * -ENOMEM. */
-int vb_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
-                       struct vb_addresses **addresses);
-/* The table of the port with this number (vb_gid_table_of). */
-int vb_addresses_open_port(const char *netdev, unsigned number, struct vb_addresses **addresses);
-void vb_addresses_close(struct vb_addresses *addresses);
-void vb_addresses_abandon(struct vb_addresses *addresses);
+int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
+                            struct vb_addresses **addresses);
+/* The table of the port with this number (vb_port_gid_table_of). */
+int vb_port_addresses_open_port(const char *netdev, unsigned number,
+                                struct vb_addresses **addresses);
+void vb_port_addresses_close(struct vb_addresses *addresses);
+void vb_port_addresses_abandon(struct vb_addresses *addresses);
 
 /* Readable when addresses or interfaces changed. -1 without netlink: the table stays as it is. */
-int vb_addresses_fd(const struct vb_addresses *addresses);
+int vb_port_addresses_fd(const struct vb_addresses *addresses);
 
-/* What vb_addresses_update found. */
+/* What vb_port_addresses_update found. */
 enum vb_address_change {
     VB_GIDS_CHANGED = 1 << 0,   /* IBV_EVENT_GID_CHANGE */
     VB_PORT_CAME_UP = 1 << 1,   /* IBV_EVENT_PORT_ACTIVE */
     VB_PORT_WENT_DOWN = 1 << 2, /* IBV_EVENT_PORT_ERR */
 };
 
-unsigned vb_addresses_update(struct vb_addresses *addresses);
+unsigned vb_port_addresses_update(struct vb_addresses *addresses);
 
 /* One more than the last index in use. */
-int vb_addresses_count(struct vb_addresses *addresses);
+int vb_port_addresses_count(struct vb_addresses *addresses);
 /* False where the entry is empty, or beyond the table. */
-bool vb_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid);
+bool vb_port_addresses_get(struct vb_addresses *addresses, int index, struct vb_gid *gid);
 /* Is the GID in the table, by an address or made from the GUID? */
-bool vb_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
+bool vb_port_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]);
 /* The same of the tables of all ports. */
-bool vb_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16]);
+bool vb_port_addresses_any_has(const struct vb_adapter *adapter, const uint8_t gid[16]);
 /* The same of one port's; 0 stands for all of them (vb_is_own_fn). */
-bool vb_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
-                           const uint8_t gid[16]);
+bool vb_port_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
+                                const uint8_t gid[16]);
 /* Does a GID of the adapter's lead to the port with this number of any process of the host? One
  * that is made from a GUID leads to the port whose GUID it is, and an address to each port that
  * stands for an interface with this address; `netdev` "": it stands for all of them. */
-bool vb_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16], unsigned number,
-                          const char *netdev);
+bool vb_port_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16],
+                               unsigned number, const char *netdev);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
-int vb_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
+int vb_port_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 
 /* As vb_port_is_active said when the table was last read. */
-bool vb_addresses_active(struct vb_addresses *addresses);
+bool vb_port_addresses_active(struct vb_addresses *addresses);
 /* The path MTU, 256 to 4096, that the interface behind a GID allows; 0: none, or it is gone. */
-uint16_t vb_addresses_mtu(struct vb_addresses *addresses, int index);
+uint16_t vb_port_addresses_mtu(struct vb_addresses *addresses, int index);
 /* The port's: the least of all interfaces that have an address and are no loopback; of the loopback
  * where it is alone. */
-uint16_t vb_addresses_port_mtu(struct vb_addresses *addresses);
+uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses);
 
 /*
  * The largest path MTU (256 to 4096) whose packets fit an interface's MTU, which counts the IP
  * header: room for every extended header is left, as Linux does. 0: none fits.
  */
-uint16_t vb_path_mtu(uint32_t interface_mtu);
+uint16_t vb_port_path_mtu(uint32_t interface_mtu);
 
 /*
  * Can packets go from one GID to another, and with which path MTU at most? `interface`: of the
@@ -82,7 +83,7 @@ uint16_t vb_path_mtu(uint32_t interface_mtu);
  * -ENETUNREACH, -EHOSTUNREACH: no route; -EAFNOSUPPORT: IPv4 to IPv6; -EMSGSIZE: the route's MTU is
  * too small. Whether the next hop answers (ARP, neighbour discovery) shows only when packets go.
  */
-int vb_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
-             uint16_t *mtu);
+int vb_port_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
+                  uint16_t *mtu);
 
 #endif

@@ -17,7 +17,7 @@
 
 static ssize_t gid_read_text(const char *path, char *text, size_t size)
 {
-    int fd = vb_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
+    int fd = vb_memory_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return -errno;
     ssize_t length = read(fd, text, size - 1);
@@ -57,7 +57,7 @@ static uint64_t hash(const char *salt, const char *text)
     return h ^ h >> 33;
 }
 
-uint64_t vb_device_guid(void)
+uint64_t vb_port_device_guid(void)
 {
     char identity[64];
     host_identity(identity, sizeof identity);
@@ -97,7 +97,7 @@ static bool gid_from_address(const struct sockaddr *from, uint8_t raw[16])
     return !IN6_IS_ADDR_LOOPBACK(ipv6) && !IN6_IS_ADDR_UNSPECIFIED(ipv6);
 }
 
-bool vb_is_netdev(const char *netdev, const char *name)
+bool vb_port_is_netdev(const char *netdev, const char *name)
 {
     size_t length = strcspn(name, ":"); /* without the label of a second address */
     return !netdev || (strlen(netdev) == length && memcmp(netdev, name, length) == 0);
@@ -106,7 +106,7 @@ bool vb_is_netdev(const char *netdev, const char *name)
 static bool gid_convert(const char *netdev, const struct ifaddrs *from, struct address *to)
 {
     memset(to, 0, sizeof *to);
-    if (!vb_is_netdev(netdev, from->ifa_name))
+    if (!vb_port_is_netdev(netdev, from->ifa_name))
         return false;
     if (!(from->ifa_flags & IFF_UP) || !gid_from_address(from->ifa_addr, to->gid.raw))
         return false;
@@ -151,7 +151,7 @@ static int host_addresses(const char *netdev, struct address **found)
 static struct vb_gid link_local(enum vb_gid_type type, const struct address *first)
 {
     struct vb_gid gid = {.raw = {0xfe, 0x80}, .type = type};
-    uint64_t guid = vb_device_guid();
+    uint64_t guid = vb_port_device_guid();
     for (int i = 0; i < 8; i++)
         gid.raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
     if (first) {
@@ -164,12 +164,12 @@ static struct vb_gid link_local(enum vb_gid_type type, const struct address *fir
 /* From the node's GUID to the port's. */
 static void give_number(struct vb_gid *gid, unsigned number)
 {
-    uint64_t guid = vb_device_guid() + number - 1;
+    uint64_t guid = vb_port_device_guid() + number - 1;
     for (int i = 0; i < 8; i++)
         gid->raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
 }
 
-struct vb_gid vb_gid_infiniband(unsigned number)
+struct vb_gid vb_port_gid_infiniband(unsigned number)
 {
     struct vb_gid gid = link_local(VB_GID_ROCE_V1, NULL);
     give_number(&gid, number);
@@ -197,7 +197,7 @@ static struct vb_gid choose_first(const struct address *addresses, int count)
     return count ? best->gid : link_local(VB_GID_ROCE_V2, NULL);
 }
 
-int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
+int vb_port_gid_table(const char *netdev, struct vb_gid *table, int capacity)
 {
     struct address *addresses = NULL;
     int found = host_addresses(netdev, &addresses);
@@ -214,9 +214,9 @@ int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity)
     return count;
 }
 
-int vb_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity)
+int vb_port_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity)
 {
-    int count = vb_gid_table(netdev, table, capacity);
+    int count = vb_port_gid_table(netdev, table, capacity);
     if (count < 2)
         return count;
     if (memcmp(table[0].raw, table[1].raw, sizeof table[0].raw) == 0) /* there is no address */
@@ -240,7 +240,7 @@ bool vb_port_is_active(const char *netdev)
     if (getifaddrs(&list))
         return true;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (!has_address(i) || !vb_is_netdev(netdev, i->ifa_name))
+        if (!has_address(i) || !vb_port_is_netdev(netdev, i->ifa_name))
             continue;
         if (i->ifa_flags & IFF_LOOPBACK) {
             loopback |= (i->ifa_flags & IFF_UP) != 0;

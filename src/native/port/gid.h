@@ -51,16 +51,16 @@ struct vb_gid {
  * The same interfaces and addresses give the same table in every process. With `netdev` only that
  * interface counts; NULL: all do.
  */
-int vb_gid_table(const char *netdev, struct vb_gid *table, int capacity);
+int vb_port_gid_table(const char *netdev, struct vb_gid *table, int capacity);
 
 /* The same of a port with another number: its own GUID is the node's and the number - 1. */
-int vb_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity);
+int vb_port_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity);
 
 /* What an InfiniBand port without a subnet manager's doing has: fe80::/64 and the GUID. */
-struct vb_gid vb_gid_infiniband(unsigned number);
+struct vb_gid vb_port_gid_infiniband(unsigned number);
 
 /* Is this interface, which may be named with the label of an address, the one? NULL: each is. */
-bool vb_is_netdev(const char *netdev, const char *name);
+bool vb_port_is_netdev(const char *netdev, const char *name);
 
 /*
  * The port is up while an interface that has an address and is no loopback has its carrier; where
@@ -69,6 +69,6 @@ bool vb_is_netdev(const char *netdev, const char *name);
 bool vb_port_is_active(const char *netdev);
 
 /* The node's EUI-64, in host order: one for all processes of a host, locally administered. */
-uint64_t vb_device_guid(void);
+uint64_t vb_port_device_guid(void);
 
 #endif

@@ -11,14 +11,14 @@
 
 /* From BTH to pad; the length, or -EFAULT: the payload's memory has gone since the engine looked.
  */
-static inline int vb_packet_write(const struct vb_packet *packet, uint8_t *bytes)
+static inline int vb_port_packet_write(const struct vb_packet *packet, uint8_t *bytes)
 {
     uint8_t *to = bytes;
 
     memcpy(to, packet->header, packet->header_length);
     to += packet->header_length;
     for (uint32_t i = 0; i < packet->piece_count; ++i) {
-        if (vb_guarded_read(to, packet->piece[i].bytes, packet->piece[i].length))
+        if (vb_memory_guarded_read(to, packet->piece[i].bytes, packet->piece[i].length))
             return -EFAULT;
         to += packet->piece[i].length;
     }

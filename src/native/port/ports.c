@@ -23,7 +23,7 @@ static bool ports_take_number(const char *at, unsigned most, unsigned *value, co
     return *value <= most;
 }
 
-int vb_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS])
+int vb_port_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS])
 {
     uint16_t found[VB_MAX_PKEYS] = {VB_PKEY_DEFAULT};
     const char *at = text && *text ? text : NULL;
@@ -72,7 +72,7 @@ static bool take_netdev(const char *value, struct vb_port_setting *port)
 
 static bool take_pkeys(const char *value, struct vb_port_setting *port)
 {
-    return *value && !vb_pkeys_parse(value, '+', port->pkeys);
+    return *value && !vb_port_pkeys_parse(value, '+', port->pkeys);
 }
 
 static bool take_word(const char *word, struct vb_port_setting *port)
@@ -146,7 +146,7 @@ static bool take_ports(char *text, const struct vb_port_setting *usual,
     return true;
 }
 
-void vb_ports_usual(struct vb_port_settings *settings)
+void vb_port_ports_usual(struct vb_port_settings *settings)
 {
     *settings = (struct vb_port_settings){.count = 1, .port = {{.pkeys = {VB_PKEY_DEFAULT}}}};
 }
@@ -167,16 +167,16 @@ static void ports_read_netdev(struct vb_port_setting *port)
         strcpy(port->netdev, strlen(name) < sizeof(port->netdev) ? name : "/");
 }
 
-unsigned vb_ports_read(struct vb_port_settings *settings)
+unsigned vb_port_ports_read(struct vb_port_settings *settings)
 {
     const char *ports = variable("VERBENA_PORTS"), *layer = variable("VERBENA_LINK_LAYER");
     struct vb_port_setting *first = &settings->port[0];
     unsigned trouble = 0;
     char *copy;
 
-    vb_ports_usual(settings);
+    vb_port_ports_usual(settings);
     ports_read_netdev(first);
-    if (vb_pkeys_parse(variable("VERBENA_PKEYS"), ',', first->pkeys))
+    if (vb_port_pkeys_parse(variable("VERBENA_PKEYS"), ',', first->pkeys))
         trouble |= VB_BAD_PKEYS;
     if (layer && strcmp(layer, "infiniband") == 0) {
         first->infiniband = true;
@@ -193,7 +193,7 @@ unsigned vb_ports_read(struct vb_port_settings *settings)
     return trouble;
 }
 
-bool vb_ports_are_infiniband(const struct vb_port_settings *settings)
+bool vb_port_ports_are_infiniband(const struct vb_port_settings *settings)
 {
     for (int i = 0; i < settings->count; ++i)
         if (!settings->port[i].infiniband)

@@ -30,14 +30,14 @@ struct vb_port_settings {
 enum vb_port_trouble { VB_BAD_PORTS = 1 << 0, VB_BAD_PKEYS = 1 << 1 };
 
 /* One Ethernet port with every interface, in the default partition. */
-void vb_ports_usual(struct vb_port_settings *settings);
+void vb_port_ports_usual(struct vb_port_settings *settings);
 /* Of the environment; variables that are not understood are left out, and returned as bits. */
-unsigned vb_ports_read(struct vb_port_settings *settings);
+unsigned vb_port_ports_read(struct vb_port_settings *settings);
 /* No port sends packets. */
-bool vb_ports_are_infiniband(const struct vb_port_settings *settings);
+bool vb_port_ports_are_infiniband(const struct vb_port_settings *settings);
 
 /* Numbers with `between` between them; fills all entries, those without a number with 0. -EINVAL:
  * nothing has changed. NULL and "" stand for the default partition alone. */
-int vb_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS]);
+int vb_port_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS]);
 
 #endif

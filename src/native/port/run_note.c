@@ -32,14 +32,14 @@ static int run_note_open_file(int pid, const struct note_file *file)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, file->fd);
-    int fd = vb_descriptor_raise(open(path, O_RDWR | O_CLOEXEC));
+    int fd = vb_memory_descriptor_raise(open(path, O_RDWR | O_CLOEXEC));
     if (fd < 0 || is_file(fd, file))
         return fd;
     close(fd);
     return -1;
 }
 
-void vb_run_note_set(enum vb_run_note note)
+void vb_port_run_note_set(enum vb_run_note note)
 {
     struct note_file file;
     int error = errno;
@@ -55,16 +55,16 @@ void vb_run_note_set(enum vb_run_note note)
     errno = error;
 }
 
-bool vb_run_note_is_first(void)
+bool vb_port_run_note_is_first(void)
 {
     struct note_file file;
     return read_name(&file) && file.pid == getpid() && is_file(file.fd, &file);
 }
 
-bool vb_run_note_is_set(enum vb_run_note note)
+bool vb_port_run_note_is_set(enum vb_run_note note)
 {
     struct note_file file;
     char byte = 0;
-    return vb_run_note_is_first() && read_name(&file) && pread(file.fd, &byte, 1, note) == 1 &&
+    return vb_port_run_note_is_first() && read_name(&file) && pread(file.fd, &byte, 1, note) == 1 &&
            byte;
 }

@@ -15,10 +15,10 @@
 enum vb_run_note { VB_NOTE_DEVICE, VB_NOTE_NETWORK, VB_NOTES };
 
 /* Once in a process is enough. errno stays. */
-void vb_run_note_set(enum vb_run_note note);
+void vb_port_run_note_set(enum vb_run_note note);
 /* Is this the first process, and was `note` set by any? False also where the file is gone. */
-bool vb_run_note_is_set(enum vb_run_note note);
+bool vb_port_run_note_is_set(enum vb_run_note note);
 /* Is this the process that `verbena run` has become, with its file? */
-bool vb_run_note_is_first(void);
+bool vb_port_run_note_is_first(void);
 
 #endif

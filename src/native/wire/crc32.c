@@ -79,10 +79,10 @@ static const struct vb_crc32_way table_way = {"table", table_sum, table_copy};
 
 /* ---- the way of this CPU -------------------------------------------------------------------- */
 
-const struct vb_crc32_way *vb_crc32_way(size_t number)
+const struct vb_crc32_way *vb_wire_crc32_way(size_t number)
 {
     const struct vb_crc32_way *ways[VB_CRC32_CPU_WAYS + 1];
-    size_t count = vb_crc32_cpu_ways(ways);
+    size_t count = vb_wire_crc32_cpu_ways(ways);
 
     pthread_once(&tables_made, crc32_make_tables);
     ways[count++] = &table_way;
@@ -94,7 +94,7 @@ static _Atomic(const struct vb_crc32_way *) way_in_use;
 
 static const struct vb_crc32_way *crc32_find_way(void)
 {
-    const struct vb_crc32_way *way = vb_crc32_way(0);
+    const struct vb_crc32_way *way = vb_wire_crc32_way(0);
 
     atomic_store_explicit(&way_in_use, way, memory_order_release);
     return way;
@@ -107,12 +107,12 @@ static inline const struct vb_crc32_way *crc32_way(void)
     return __builtin_expect(found != NULL, 1) ? found : crc32_find_way();
 }
 
-uint32_t vb_crc32(uint32_t crc, const void *bytes, size_t n)
+uint32_t vb_wire_crc32(uint32_t crc, const void *bytes, size_t n)
 {
     return crc32_way()->sum(crc, bytes, n);
 }
 
-uint32_t vb_crc32_copy(uint32_t crc, void *to, const void *from, size_t n)
+uint32_t vb_wire_crc32_copy(uint32_t crc, void *to, const void *from, size_t n)
 {
     return crc32_way()->copy(crc, to, from, n);
 }

@@ -17,13 +17,13 @@
 #define VB_CRC32_START      0xffffffffu
 #define VB_CRC32_POLYNOMIAL 0xedb88320u /* x^31 in bit 0; x^32 is implied */
 
-uint32_t vb_crc32(uint32_t crc, const void *bytes, size_t n);
+uint32_t vb_wire_crc32(uint32_t crc, const void *bytes, size_t n);
 
 /*
  * Copies and sums in one pass. The sum is that of the bytes stored, even if somebody writes to
  * `from` meanwhile. `to` and `from` must not overlap; the order of the stores is not promised.
  */
-uint32_t vb_crc32_copy(uint32_t crc, void *to, const void *from, size_t n);
+uint32_t vb_wire_crc32_copy(uint32_t crc, void *to, const void *from, size_t n);
 
 /* A way to do it. Ways are what tests and measurements compare; others call the above. */
 struct vb_crc32_way {
@@ -33,6 +33,6 @@ struct vb_crc32_way {
 };
 
 /* The ways that this CPU knows: number 0 is the one in use, the last is "table"; NULL after it. */
-const struct vb_crc32_way *vb_crc32_way(size_t number);
+const struct vb_crc32_way *vb_wire_crc32_way(size_t number);
 
 #endif

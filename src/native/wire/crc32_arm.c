@@ -60,7 +60,7 @@ static uint32_t arm_copy(uint32_t crc, void *to, const void *from, size_t n)
 
 static const struct vb_crc32_way arm_way = {"arm", arm_sum, arm_copy};
 
-size_t vb_crc32_cpu_ways(const struct vb_crc32_way *ways[])
+size_t vb_wire_crc32_cpu_ways(const struct vb_crc32_way *ways[])
 {
     if (!(getauxval(AT_HWCAP) & HAS_CRC32))
         return 0;

@@ -11,9 +11,9 @@ enum { VB_CRC32_CPU_WAYS = 4 };
 
 #if defined(__x86_64__) || defined(__aarch64__)
 /* Those that this CPU knows, the fastest first; returns their number. */
-size_t vb_crc32_cpu_ways(const struct vb_crc32_way *ways[]);
+size_t vb_wire_crc32_cpu_ways(const struct vb_crc32_way *ways[]);
 #else
-static inline size_t vb_crc32_cpu_ways(const struct vb_crc32_way *ways[])
+static inline size_t vb_wire_crc32_cpu_ways(const struct vb_crc32_way *ways[])
 {
     (void)ways;
     return 0;

@@ -374,7 +374,7 @@ static bool has_avx512(void)
            __builtin_cpu_supports("bmi2");
 }
 
-size_t vb_crc32_cpu_ways(const struct vb_crc32_way *ways[])
+size_t vb_wire_crc32_cpu_ways(const struct vb_crc32_way *ways[])
 {
     size_t count = 0;
 

@@ -45,25 +45,25 @@ static struct vb_span dissect_span(struct reader *reader, uint32_t n)
 static void read_extended(struct vb_dissection *packet, uint32_t flags, const uint8_t *at)
 {
     if (flags & VB_OPCODE_RDETH)
-        at = vb_read_rdeth(packet, at);
+        at = vb_wire_read_rdeth(packet, at);
     if (flags & VB_OPCODE_DETH)
-        at = vb_read_deth(packet, at);
+        at = vb_wire_read_deth(packet, at);
     if (flags & VB_OPCODE_XRCETH)
-        at = vb_read_xrceth(packet, at);
+        at = vb_wire_read_xrceth(packet, at);
     if (flags & VB_OPCODE_FETH)
-        at = vb_read_feth(packet, at);
+        at = vb_wire_read_feth(packet, at);
     if (flags & VB_OPCODE_RETH)
-        at = vb_read_reth(packet, at);
+        at = vb_wire_read_reth(packet, at);
     if (flags & VB_OPCODE_ATOMICETH)
-        at = vb_read_atomiceth(packet, at);
+        at = vb_wire_read_atomiceth(packet, at);
     if (flags & VB_OPCODE_AETH)
-        at = vb_read_aeth(packet, at);
+        at = vb_wire_read_aeth(packet, at);
     if (flags & VB_OPCODE_ATOMICACKETH)
-        at = vb_read_atomicacketh(packet, at);
+        at = vb_wire_read_atomicacketh(packet, at);
     if (flags & VB_OPCODE_IMM)
-        at = vb_read_imm(packet, at);
+        at = vb_wire_read_imm(packet, at);
     if (flags & VB_OPCODE_IETH)
-        vb_read_ieth(packet, at);
+        vb_wire_read_ieth(packet, at);
 }
 
 /* From the BTH to the ICRC, which ends at reader->end. */
@@ -75,7 +75,7 @@ static enum vb_dissect_error read_transport(struct reader *reader)
     if (!bth)
         return dissect_fail(reader, VB_DISSECT_BTH_SHORT, reader->at);
     packet->bth_offset = reader->at - VB_BTH;
-    vb_read_bth(packet, bth);
+    vb_wire_read_bth(packet, bth);
     const struct vb_opcode *opcode = &vb_opcodes[packet->bth.opcode];
     if (!opcode->name)
         return dissect_fail(reader, VB_DISSECT_BTH_OPCODE, packet->bth_offset);
@@ -104,7 +104,7 @@ static enum vb_dissect_error read_udp(struct reader *reader)
 
     if (!udp)
         return dissect_fail(reader, VB_DISSECT_UDP_SHORT, begin);
-    vb_read_udp(&reader->packet->udp, udp);
+    vb_wire_read_udp(&reader->packet->udp, udp);
     if (reader->packet->udp.target_port != VB_ROCE_PORT)
         return dissect_fail(reader, VB_DISSECT_UDP_PORT, begin + 2);
     if (reader->packet->udp.length != length)
@@ -141,7 +141,7 @@ static enum vb_dissect_error read_ipv4(struct reader *reader)
     ipv4->options = dissect_span(reader, header - VB_IPV4);
     if (!ipv4->options.bytes)
         return dissect_fail(reader, VB_DISSECT_IPV4_SHORT, begin);
-    vb_read_ipv4(ipv4, ip);
+    vb_wire_read_ipv4(ipv4, ip);
     TRY(check_ipv4(reader, begin, header));
     reader->packet->stack = VB_STACK_ROCE2_IPV4;
     reader->end = begin + ipv4->length;
@@ -156,7 +156,7 @@ static enum vb_dissect_error read_ipv6(struct reader *reader)
 
     if (!ip)
         return dissect_fail(reader, VB_DISSECT_IPV6_SHORT, begin);
-    vb_read_grh(ipv6, ip);
+    vb_wire_read_grh(ipv6, ip);
     if (ipv6->version != 6)
         return dissect_fail(reader, VB_DISSECT_IPV6_VERSION, begin);
     if (ipv6->length > reader->end - reader->at)
@@ -175,7 +175,7 @@ static enum vb_dissect_error read_grh(struct reader *reader)
 
     if (!grh)
         return dissect_fail(reader, VB_DISSECT_GRH_SHORT, begin);
-    vb_read_grh(&reader->packet->grh, grh);
+    vb_wire_read_grh(&reader->packet->grh, grh);
     if (reader->packet->grh.version != 6)
         return dissect_fail(reader, VB_DISSECT_GRH_VERSION, begin);
     return VB_DISSECT_OK;
@@ -206,8 +206,8 @@ static enum vb_dissect_error read_vlans(struct reader *reader, uint16_t *type)
             return dissect_fail(reader, VB_DISSECT_ETHERNET_SHORT, reader->at);
         if (ethernet->vlans == VB_VLANS)
             return dissect_fail(reader, VB_DISSECT_ETHERNET_VLANS, reader->at - VB_VLAN);
-        ethernet->vlan[ethernet->vlans++] = (struct vb_vlan){*type, vb_get16(tag)};
-        *type = vb_get16(tag + 2);
+        ethernet->vlan[ethernet->vlans++] = (struct vb_vlan){*type, vb_wire_get16(tag)};
+        *type = vb_wire_get16(tag + 2);
     }
     return VB_DISSECT_OK;
 }
@@ -221,7 +221,7 @@ static enum vb_dissect_error read_ethernet(struct reader *reader)
         return dissect_fail(reader, VB_DISSECT_ETHERNET_SHORT, 0);
     memcpy(ethernet->target, header, 6);
     memcpy(ethernet->source, header + 6, 6);
-    ethernet->type = vb_get16(header + 12);
+    ethernet->type = vb_wire_get16(header + 12);
     TRY(read_vlans(reader, &ethernet->type));
     switch (ethernet->type) {
     case VB_TYPE_IPV4:
@@ -250,7 +250,7 @@ static enum vb_dissect_error read_infiniband(struct reader *reader)
 
     if (!lrh)
         return dissect_fail(reader, VB_DISSECT_LRH_SHORT, 0);
-    vb_read_lrh(&packet->lrh, lrh);
+    vb_wire_read_lrh(&packet->lrh, lrh);
     if (packet->lrh.next != VB_LRH_BTH_IS_NEXT && packet->lrh.next != VB_LRH_GRH_IS_NEXT)
         return dissect_fail(reader, VB_DISSECT_LRH_NEXT, 1);
     if (packet->lrh.length * 4u + VB_VCRC != reader->end)
@@ -266,8 +266,8 @@ static enum vb_dissect_error read_infiniband(struct reader *reader)
     return VB_DISSECT_OK;
 }
 
-enum vb_dissect_error vb_dissect(struct vb_dissection *packet, enum vb_layer layer,
-                                 const uint8_t *bytes, uint32_t length)
+enum vb_dissect_error vb_wire_dissect(struct vb_dissection *packet, enum vb_layer layer,
+                                      const uint8_t *bytes, uint32_t length)
 {
     struct reader reader = {packet, bytes, 0, length};
 
@@ -284,24 +284,24 @@ static uint32_t start_register(const struct vb_dissection *packet, const uint8_t
 
     switch (packet->stack) {
     case VB_STACK_ROCE2_IPV4:
-        return vb_icrc_start_ipv4(udp - ip_length, ip_length, udp);
+        return vb_wire_icrc_start_ipv4(udp - ip_length, ip_length, udp);
     case VB_STACK_ROCE2_IPV6:
-        return vb_icrc_start_ipv6(udp - VB_GRH, udp);
+        return vb_wire_icrc_start_ipv6(udp - VB_GRH, udp);
     case VB_STACK_IB_LOCAL:
-        return vb_icrc_start_lrh(bytes, NULL);
+        return vb_wire_icrc_start_lrh(bytes, NULL);
     case VB_STACK_IB_GLOBAL:
     case VB_STACK_ROCE1:
         break;
     }
-    return vb_icrc_start_grh(bth - VB_GRH);
+    return vb_wire_icrc_start_grh(bth - VB_GRH);
 }
 
-void vb_dissect_icrc(const struct vb_dissection *packet, const uint8_t *bytes, uint8_t icrc[4])
+void vb_wire_dissect_icrc(const struct vb_dissection *packet, const uint8_t *bytes, uint8_t icrc[4])
 {
     const uint32_t start = start_register(packet, bytes);
     const uint32_t length = packet->icrc_offset - packet->bth_offset;
 
-    vb_icrc_write(icrc, vb_icrc_transport(start, bytes + packet->bth_offset, length));
+    vb_wire_icrc_write(icrc, vb_wire_icrc_transport(start, bytes + packet->bth_offset, length));
 }
 
 #define NAME(name, text) #name,
@@ -311,12 +311,12 @@ static const char *const names[] = {VB_DISSECT_ERRORS(NAME)};
 static const char *const texts[] = {VB_DISSECT_ERRORS(TEXT)};
 #undef TEXT
 
-const char *vb_dissect_error_name(enum vb_dissect_error error)
+const char *vb_wire_dissect_error_name(enum vb_dissect_error error)
 {
     return error < VB_DISSECT_ERROR_COUNT ? names[error] : "UNKNOWN";
 }
 
-const char *vb_dissect_error_text(enum vb_dissect_error error)
+const char *vb_wire_dissect_error_text(enum vb_dissect_error error)
 {
     return error < VB_DISSECT_ERROR_COUNT ? texts[error] : "unknown error";
 }

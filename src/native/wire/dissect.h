@@ -62,8 +62,8 @@ enum vb_stack {
 enum vb_dissect_error { VB_DISSECT_ERRORS(VB_DISSECT_NAME) VB_DISSECT_ERROR_COUNT };
 #undef VB_DISSECT_NAME
 
-const char *vb_dissect_error_name(enum vb_dissect_error error); /* "IPV4_SHORT" */
-const char *vb_dissect_error_text(enum vb_dissect_error error);
+const char *vb_wire_dissect_error_name(enum vb_dissect_error error); /* "IPV4_SHORT" */
+const char *vb_wire_dissect_error_text(enum vb_dissect_error error);
 
 struct vb_span {
     const uint8_t *bytes;
@@ -145,22 +145,24 @@ struct vb_dissection {
     uint8_t icrc[4], vcrc[2]; /* as on the wire */
     struct vb_span trailer;   /* of an Ethernet frame, behind the packet */
 
-    uint32_t bth_offset, icrc_offset; /* of vb_dissect; vb_dissect_write does not look at them */
-    uint32_t error_offset;            /* the byte at which a check failed */
+    uint32_t bth_offset,
+        icrc_offset;       /* of vb_wire_dissect; vb_wire_dissect_write does not look at them */
+    uint32_t error_offset; /* the byte at which a check failed */
 };
 
 /* The spans point into `bytes`. On an error only `error_offset` means something. */
-enum vb_dissect_error vb_dissect(struct vb_dissection *packet, enum vb_layer layer,
-                                 const uint8_t *bytes, uint32_t length);
+enum vb_dissect_error vb_wire_dissect(struct vb_dissection *packet, enum vb_layer layer,
+                                      const uint8_t *bytes, uint32_t length);
 
-/* The ICRC, as on the wire, that a packet should have: one that vb_dissect accepted. */
-void vb_dissect_icrc(const struct vb_dissection *packet, const uint8_t *bytes, uint8_t icrc[4]);
+/* The ICRC, as on the wire, that a packet should have: one that vb_wire_dissect accepted. */
+void vb_wire_dissect_icrc(const struct vb_dissection *packet, const uint8_t *bytes,
+                          uint8_t icrc[4]);
 
 /*
  * The packet's bytes: its fields as they are, lengths and sums too. Returns their number; -ENOSPC:
  * more than `size`; -EINVAL: no such stack or opcode, more VLANs or options than there may be, pad
  * bytes that are not as many as the BTH says.
  */
-int vb_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t size);
+int vb_wire_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t size);
 
 #endif

@@ -34,7 +34,7 @@ enum { VB_LRH_BTH_IS_NEXT = 2, VB_LRH_GRH_IS_NEXT = 3 };
 
 /* ---- addresses and lengths ------------------------------------------------------------------ */
 
-static inline void vb_read_lrh(struct vb_lrh *lrh, const uint8_t *at)
+static inline void vb_wire_read_lrh(struct vb_lrh *lrh, const uint8_t *at)
 {
     *lrh = (struct vb_lrh){
         .vl = at[0] >> 4,
@@ -42,31 +42,31 @@ static inline void vb_read_lrh(struct vb_lrh *lrh, const uint8_t *at)
         .sl = at[1] >> 4,
         .reserved = at[1] >> 2 & 3,
         .next = at[1] & 3,
-        .dlid = vb_get16(at + 2),
+        .dlid = vb_wire_get16(at + 2),
         .reserved5 = at[4] >> 3,
-        .length = vb_get16(at + 4) & 0x7ff,
-        .slid = vb_get16(at + 6),
+        .length = vb_wire_get16(at + 4) & 0x7ff,
+        .slid = vb_wire_get16(at + 6),
     };
 }
 
-static inline void vb_write_lrh(uint8_t *at, const struct vb_lrh *lrh)
+static inline void vb_wire_write_lrh(uint8_t *at, const struct vb_lrh *lrh)
 {
     at[0] = (uint8_t)(lrh->vl << 4 | lrh->version);
     at[1] = (uint8_t)(lrh->sl << 4 | lrh->reserved << 2 | lrh->next);
-    vb_put16(at + 2, lrh->dlid);
-    vb_put16(at + 4, (uint16_t)(lrh->reserved5 << 11 | lrh->length));
-    vb_put16(at + 6, lrh->slid);
+    vb_wire_put16(at + 2, lrh->dlid);
+    vb_wire_put16(at + 4, (uint16_t)(lrh->reserved5 << 11 | lrh->length));
+    vb_wire_put16(at + 6, lrh->slid);
 }
 
-static inline void vb_read_grh(struct vb_grh *grh, const uint8_t *at)
+static inline void vb_wire_read_grh(struct vb_grh *grh, const uint8_t *at)
 {
-    const uint32_t first = vb_get32(at);
+    const uint32_t first = vb_wire_get32(at);
 
     *grh = (struct vb_grh){
         .version = (uint8_t)(first >> 28),
         .traffic_class = (uint8_t)(first >> 20),
         .flow_label = first & 0xfffff,
-        .length = vb_get16(at + 4),
+        .length = vb_wire_get16(at + 4),
         .next_header = at[6],
         .hop_limit = at[7],
     };
@@ -74,11 +74,11 @@ static inline void vb_read_grh(struct vb_grh *grh, const uint8_t *at)
     memcpy(grh->target, at + 24, 16);
 }
 
-static inline void vb_write_grh(uint8_t *at, const struct vb_grh *grh)
+static inline void vb_wire_write_grh(uint8_t *at, const struct vb_grh *grh)
 {
-    vb_put32(at,
-             (uint32_t)grh->version << 28 | (uint32_t)grh->traffic_class << 20 | grh->flow_label);
-    vb_put16(at + 4, grh->length);
+    vb_wire_put32(at, (uint32_t)grh->version << 28 | (uint32_t)grh->traffic_class << 20 |
+                          grh->flow_label);
+    vb_wire_put16(at + 4, grh->length);
     at[6] = grh->next_header;
     at[7] = grh->hop_limit;
     memcpy(at + 8, grh->source, 16);
@@ -86,187 +86,189 @@ static inline void vb_write_grh(uint8_t *at, const struct vb_grh *grh)
 }
 
 /* All but the options. */
-static inline void vb_read_ipv4(struct vb_ipv4 *ipv4, const uint8_t *at)
+static inline void vb_wire_read_ipv4(struct vb_ipv4 *ipv4, const uint8_t *at)
 {
     ipv4->tos = at[1];
-    ipv4->length = vb_get16(at + 2);
-    ipv4->id = vb_get16(at + 4);
-    ipv4->fragment = vb_get16(at + 6);
+    ipv4->length = vb_wire_get16(at + 2);
+    ipv4->id = vb_wire_get16(at + 4);
+    ipv4->fragment = vb_wire_get16(at + 6);
     ipv4->ttl = at[8];
     ipv4->protocol = at[9];
-    ipv4->checksum = vb_get16(at + 10);
+    ipv4->checksum = vb_wire_get16(at + 10);
     memcpy(ipv4->source, at + 12, 4);
     memcpy(ipv4->target, at + 16, 4);
 }
 
-static inline void vb_write_ipv4(uint8_t *at, const struct vb_ipv4 *ipv4)
+static inline void vb_wire_write_ipv4(uint8_t *at, const struct vb_ipv4 *ipv4)
 {
     at[0] = (uint8_t)(0x45 + ipv4->options.length / 4);
     at[1] = ipv4->tos;
-    vb_put16(at + 2, ipv4->length);
-    vb_put16(at + 4, ipv4->id);
-    vb_put16(at + 6, ipv4->fragment);
+    vb_wire_put16(at + 2, ipv4->length);
+    vb_wire_put16(at + 4, ipv4->id);
+    vb_wire_put16(at + 6, ipv4->fragment);
     at[8] = ipv4->ttl;
     at[9] = ipv4->protocol;
-    vb_put16(at + 10, ipv4->checksum);
+    vb_wire_put16(at + 10, ipv4->checksum);
     memcpy(at + 12, ipv4->source, 4);
     memcpy(at + 16, ipv4->target, 4);
 }
 
-static inline void vb_read_udp(struct vb_udp *udp, const uint8_t *at)
+static inline void vb_wire_read_udp(struct vb_udp *udp, const uint8_t *at)
 {
-    *udp = (struct vb_udp){vb_get16(at), vb_get16(at + 2), vb_get16(at + 4), vb_get16(at + 6)};
+    *udp = (struct vb_udp){vb_wire_get16(at), vb_wire_get16(at + 2), vb_wire_get16(at + 4),
+                           vb_wire_get16(at + 6)};
 }
 
-static inline void vb_write_udp(uint8_t *at, const struct vb_udp *udp)
+static inline void vb_wire_write_udp(uint8_t *at, const struct vb_udp *udp)
 {
-    vb_put16(at, udp->source_port);
-    vb_put16(at + 2, udp->target_port);
-    vb_put16(at + 4, udp->length);
-    vb_put16(at + 6, udp->checksum);
+    vb_wire_put16(at, udp->source_port);
+    vb_wire_put16(at + 2, udp->target_port);
+    vb_wire_put16(at + 4, udp->length);
+    vb_wire_put16(at + 6, udp->checksum);
 }
 
 /* ---- the transport -------------------------------------------------------------------------- */
 
-static inline const uint8_t *vb_read_bth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_bth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->bth = vb_bth_read(at);
+    packet->bth = vb_wire_bth_read(at);
     packet->reserved.bth_4 = at[4] & 0x3f;
     packet->reserved.bth_8 = at[8] & 0x7f;
     return at + VB_BTH;
 }
 
-static inline uint8_t *vb_write_bth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_bth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_bth_write(at, &packet->bth);
+    vb_wire_bth_write(at, &packet->bth);
     at[4] |= packet->reserved.bth_4;
     at[8] |= packet->reserved.bth_8;
     return at + VB_BTH;
 }
 
-static inline const uint8_t *vb_read_rdeth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_rdeth(struct vb_dissection *packet, const uint8_t *at)
 {
     packet->reserved.rdeth = at[0];
-    packet->ee_context = vb_get24(at + 1);
+    packet->ee_context = vb_wire_get24(at + 1);
     return at + VB_RDETH;
 }
 
-static inline uint8_t *vb_write_rdeth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_rdeth(uint8_t *at, const struct vb_dissection *packet)
 {
     at[0] = packet->reserved.rdeth;
-    vb_put24(at + 1, packet->ee_context);
+    vb_wire_put24(at + 1, packet->ee_context);
     return at + VB_RDETH;
 }
 
-static inline const uint8_t *vb_read_deth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_deth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->deth = vb_deth_read(at);
+    packet->deth = vb_wire_deth_read(at);
     packet->reserved.deth = at[4];
     return at + VB_DETH;
 }
 
-static inline uint8_t *vb_write_deth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_deth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_deth_write(at, &packet->deth);
+    vb_wire_deth_write(at, &packet->deth);
     at[4] = packet->reserved.deth;
     return at + VB_DETH;
 }
 
-static inline const uint8_t *vb_read_xrceth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_xrceth(struct vb_dissection *packet, const uint8_t *at)
 {
     packet->reserved.xrceth = at[0];
-    packet->xrc_srq = vb_get24(at + 1);
+    packet->xrc_srq = vb_wire_get24(at + 1);
     return at + VB_XRCETH;
 }
 
-static inline uint8_t *vb_write_xrceth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_xrceth(uint8_t *at, const struct vb_dissection *packet)
 {
     at[0] = packet->reserved.xrceth;
-    vb_put24(at + 1, packet->xrc_srq);
+    vb_wire_put24(at + 1, packet->xrc_srq);
     return at + VB_XRCETH;
 }
 
-static inline const uint8_t *vb_read_feth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_feth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->flush = vb_get32(at);
+    packet->flush = vb_wire_get32(at);
     return at + VB_FETH;
 }
 
-static inline uint8_t *vb_write_feth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_feth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_put32(at, packet->flush);
+    vb_wire_put32(at, packet->flush);
     return at + VB_FETH;
 }
 
-static inline const uint8_t *vb_read_reth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_reth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->reth = vb_reth_read(at);
+    packet->reth = vb_wire_reth_read(at);
     return at + VB_RETH;
 }
 
-static inline uint8_t *vb_write_reth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_reth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_reth_write(at, &packet->reth);
+    vb_wire_reth_write(at, &packet->reth);
     return at + VB_RETH;
 }
 
-static inline const uint8_t *vb_read_atomiceth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_atomiceth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->atomic = vb_atomiceth_read(at);
+    packet->atomic = vb_wire_atomiceth_read(at);
     return at + VB_ATOMICETH;
 }
 
-static inline uint8_t *vb_write_atomiceth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_atomiceth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_atomiceth_write(at, &packet->atomic);
+    vb_wire_atomiceth_write(at, &packet->atomic);
     return at + VB_ATOMICETH;
 }
 
-static inline const uint8_t *vb_read_aeth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_aeth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->aeth = vb_aeth_read(at);
+    packet->aeth = vb_wire_aeth_read(at);
     return at + VB_AETH;
 }
 
-static inline uint8_t *vb_write_aeth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_aeth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_aeth_write(at, &packet->aeth);
+    vb_wire_aeth_write(at, &packet->aeth);
     return at + VB_AETH;
 }
 
-static inline const uint8_t *vb_read_atomicacketh(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_atomicacketh(struct vb_dissection *packet,
+                                                       const uint8_t *at)
 {
-    packet->atomic_ack = vb_get64(at);
+    packet->atomic_ack = vb_wire_get64(at);
     return at + VB_ATOMICACKETH;
 }
 
-static inline uint8_t *vb_write_atomicacketh(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_atomicacketh(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_put64(at, packet->atomic_ack);
+    vb_wire_put64(at, packet->atomic_ack);
     return at + VB_ATOMICACKETH;
 }
 
-static inline const uint8_t *vb_read_imm(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_imm(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->immediate = vb_get32(at);
+    packet->immediate = vb_wire_get32(at);
     return at + VB_IMM;
 }
 
-static inline uint8_t *vb_write_imm(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_imm(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_put32(at, packet->immediate);
+    vb_wire_put32(at, packet->immediate);
     return at + VB_IMM;
 }
 
-static inline const uint8_t *vb_read_ieth(struct vb_dissection *packet, const uint8_t *at)
+static inline const uint8_t *vb_wire_read_ieth(struct vb_dissection *packet, const uint8_t *at)
 {
-    packet->invalidate_rkey = vb_get32(at);
+    packet->invalidate_rkey = vb_wire_get32(at);
     return at + VB_IETH;
 }
 
-static inline uint8_t *vb_write_ieth(uint8_t *at, const struct vb_dissection *packet)
+static inline uint8_t *vb_wire_write_ieth(uint8_t *at, const struct vb_dissection *packet)
 {
-    vb_put32(at, packet->invalidate_rkey);
+    vb_wire_put32(at, packet->invalidate_rkey);
     return at + VB_IETH;
 }
 

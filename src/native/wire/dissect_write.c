@@ -17,27 +17,27 @@ static uint8_t *write_transport(uint8_t *at, const struct vb_dissection *packet)
 {
     const uint32_t flags = vb_opcodes[packet->bth.opcode].flags;
 
-    at = vb_write_bth(at, packet);
+    at = vb_wire_write_bth(at, packet);
     if (flags & VB_OPCODE_RDETH)
-        at = vb_write_rdeth(at, packet);
+        at = vb_wire_write_rdeth(at, packet);
     if (flags & VB_OPCODE_DETH)
-        at = vb_write_deth(at, packet);
+        at = vb_wire_write_deth(at, packet);
     if (flags & VB_OPCODE_XRCETH)
-        at = vb_write_xrceth(at, packet);
+        at = vb_wire_write_xrceth(at, packet);
     if (flags & VB_OPCODE_FETH)
-        at = vb_write_feth(at, packet);
+        at = vb_wire_write_feth(at, packet);
     if (flags & VB_OPCODE_RETH)
-        at = vb_write_reth(at, packet);
+        at = vb_wire_write_reth(at, packet);
     if (flags & VB_OPCODE_ATOMICETH)
-        at = vb_write_atomiceth(at, packet);
+        at = vb_wire_write_atomiceth(at, packet);
     if (flags & VB_OPCODE_AETH)
-        at = vb_write_aeth(at, packet);
+        at = vb_wire_write_aeth(at, packet);
     if (flags & VB_OPCODE_ATOMICACKETH)
-        at = vb_write_atomicacketh(at, packet);
+        at = vb_wire_write_atomicacketh(at, packet);
     if (flags & VB_OPCODE_IMM)
-        at = vb_write_imm(at, packet);
+        at = vb_wire_write_imm(at, packet);
     if (flags & VB_OPCODE_IETH)
-        at = vb_write_ieth(at, packet);
+        at = vb_wire_write_ieth(at, packet);
     at = write_span(write_span(at, packet->payload), packet->pad);
     memcpy(at, packet->icrc, VB_ICRC);
     return at + VB_ICRC;
@@ -49,22 +49,22 @@ static uint8_t *write_ethernet(uint8_t *at, const struct vb_ethernet *ethernet)
     memcpy(at + 6, ethernet->source, 6);
     at += 12;
     for (uint32_t i = 0; i < ethernet->vlans; i++, at += VB_VLAN) {
-        vb_put16(at, ethernet->vlan[i].type);
-        vb_put16(at + 2, ethernet->vlan[i].tag);
+        vb_wire_put16(at, ethernet->vlan[i].type);
+        vb_wire_put16(at + 2, ethernet->vlan[i].tag);
     }
-    vb_put16(at, ethernet->type);
+    vb_wire_put16(at, ethernet->type);
     return at + 2;
 }
 
 static uint8_t *dissect_write_write_ipv4(uint8_t *at, const struct vb_ipv4 *ipv4)
 {
-    vb_write_ipv4(at, ipv4);
+    vb_wire_write_ipv4(at, ipv4);
     return write_span(at + VB_IPV4, ipv4->options);
 }
 
 static uint8_t *dissect_write_write_grh(uint8_t *at, const struct vb_grh *grh)
 {
-    vb_write_grh(at, grh);
+    vb_wire_write_grh(at, grh);
     return at + VB_GRH;
 }
 
@@ -73,7 +73,7 @@ static uint8_t *write_carriers(uint8_t *at, const struct vb_dissection *packet)
     const enum vb_stack stack = packet->stack;
 
     if (stack == VB_STACK_IB_LOCAL || stack == VB_STACK_IB_GLOBAL) {
-        vb_write_lrh(at, &packet->lrh);
+        vb_wire_write_lrh(at, &packet->lrh);
         at += VB_LRH;
     } else {
         at = write_ethernet(at, &packet->ethernet);
@@ -83,7 +83,7 @@ static uint8_t *write_carriers(uint8_t *at, const struct vb_dissection *packet)
     else if (stack != VB_STACK_IB_LOCAL)
         at = dissect_write_write_grh(at, &packet->grh);
     if (stack == VB_STACK_ROCE2_IPV4 || stack == VB_STACK_ROCE2_IPV6) {
-        vb_write_udp(at, &packet->udp);
+        vb_wire_write_udp(at, &packet->udp);
         at += VB_UDP;
     }
     return at;
@@ -117,7 +117,7 @@ static int dissect_write_check(const struct vb_dissection *packet)
     return 0;
 }
 
-int vb_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t size)
+int vb_wire_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t size)
 {
     const bool infiniband =
         packet->stack == VB_STACK_IB_LOCAL || packet->stack == VB_STACK_IB_GLOBAL;

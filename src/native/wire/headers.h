@@ -29,7 +29,7 @@ enum {
 enum { VB_PSN_MASK = 0xffffff, VB_QPN_MASK = 0xffffff, VB_MULTICAST_QPN = 0xffffff };
 
 /* Byte 4 of the BTH behind FECN and BECN: reserved, ignored on receipt, and not in the ICRC. The
- * RoCE port puts a packet's place in its batch there (port/roce/ids.h). */
+ * RoCE port puts a packet's place in its batch there (roce/ids.h). */
 enum { VB_BTH_PLACE_AT = 4, VB_BTH_PLACE = 0x3f };
 
 struct vb_bth {
@@ -45,18 +45,18 @@ struct vb_bth {
     uint32_t psn;
 };
 
-static inline void vb_bth_write(uint8_t *at, const struct vb_bth *bth)
+static inline void vb_wire_bth_write(uint8_t *at, const struct vb_bth *bth)
 {
     at[0] = bth->opcode;
     at[1] = (uint8_t)(bth->solicited << 7 | bth->migrated << 6 | bth->pad << 4 | bth->version);
-    vb_put16(at + 2, bth->pkey);
+    vb_wire_put16(at + 2, bth->pkey);
     at[4] = (uint8_t)(bth->fecn << 7 | bth->becn << 6);
-    vb_put24(at + 5, bth->dest_qp);
+    vb_wire_put24(at + 5, bth->dest_qp);
     at[8] = (uint8_t)(bth->ack_request << 7);
-    vb_put24(at + 9, bth->psn);
+    vb_wire_put24(at + 9, bth->psn);
 }
 
-static inline struct vb_bth vb_bth_read(const uint8_t *at)
+static inline struct vb_bth vb_wire_bth_read(const uint8_t *at)
 {
     return (struct vb_bth){
         .opcode = at[0],
@@ -64,12 +64,12 @@ static inline struct vb_bth vb_bth_read(const uint8_t *at)
         .migrated = at[1] >> 6 & 1,
         .pad = at[1] >> 4 & 3,
         .version = at[1] & 0xf,
-        .pkey = vb_get16(at + 2),
+        .pkey = vb_wire_get16(at + 2),
         .fecn = at[4] >> 7,
         .becn = at[4] >> 6 & 1,
-        .dest_qp = vb_get24(at + 5),
+        .dest_qp = vb_wire_get24(at + 5),
         .ack_request = at[8] >> 7,
-        .psn = vb_get24(at + 9),
+        .psn = vb_wire_get24(at + 9),
     };
 }
 
@@ -79,16 +79,16 @@ struct vb_reth {
     uint32_t length;
 };
 
-static inline void vb_reth_write(uint8_t *at, const struct vb_reth *reth)
+static inline void vb_wire_reth_write(uint8_t *at, const struct vb_reth *reth)
 {
-    vb_put64(at, reth->addr);
-    vb_put32(at + 8, reth->rkey);
-    vb_put32(at + 12, reth->length);
+    vb_wire_put64(at, reth->addr);
+    vb_wire_put32(at + 8, reth->rkey);
+    vb_wire_put32(at + 12, reth->length);
 }
 
-static inline struct vb_reth vb_reth_read(const uint8_t *at)
+static inline struct vb_reth vb_wire_reth_read(const uint8_t *at)
 {
-    return (struct vb_reth){vb_get64(at), vb_get32(at + 8), vb_get32(at + 12)};
+    return (struct vb_reth){vb_wire_get64(at), vb_wire_get32(at + 8), vb_wire_get32(at + 12)};
 }
 
 /* FETH: what a FLUSH promises, and of what (IBA 1.5, annex A19). libibverbs has the same numbers.
@@ -98,12 +98,12 @@ struct vb_feth {
     uint8_t selectivity; /* two bits: 0 the range, 1 the whole region */
 };
 
-static inline void vb_feth_write(uint8_t *at, const struct vb_feth *feth)
+static inline void vb_wire_feth_write(uint8_t *at, const struct vb_feth *feth)
 {
-    vb_put32(at, (uint32_t)(feth->selectivity << 4 | feth->placement));
+    vb_wire_put32(at, (uint32_t)(feth->selectivity << 4 | feth->placement));
 }
 
-static inline struct vb_feth vb_feth_read(const uint8_t *at)
+static inline struct vb_feth vb_wire_feth_read(const uint8_t *at)
 {
     return (struct vb_feth){at[3] & 0xf, at[3] >> 4 & 3};
 }
@@ -115,18 +115,18 @@ struct vb_atomiceth {
     uint64_t compare;
 };
 
-static inline void vb_atomiceth_write(uint8_t *at, const struct vb_atomiceth *atomic)
+static inline void vb_wire_atomiceth_write(uint8_t *at, const struct vb_atomiceth *atomic)
 {
-    vb_put64(at, atomic->addr);
-    vb_put32(at + 8, atomic->rkey);
-    vb_put64(at + 12, atomic->swap_add);
-    vb_put64(at + 20, atomic->compare);
+    vb_wire_put64(at, atomic->addr);
+    vb_wire_put32(at + 8, atomic->rkey);
+    vb_wire_put64(at + 12, atomic->swap_add);
+    vb_wire_put64(at + 20, atomic->compare);
 }
 
-static inline struct vb_atomiceth vb_atomiceth_read(const uint8_t *at)
+static inline struct vb_atomiceth vb_wire_atomiceth_read(const uint8_t *at)
 {
-    return (struct vb_atomiceth){vb_get64(at), vb_get32(at + 8), vb_get64(at + 12),
-                                 vb_get64(at + 20)};
+    return (struct vb_atomiceth){vb_wire_get64(at), vb_wire_get32(at + 8), vb_wire_get64(at + 12),
+                                 vb_wire_get64(at + 20)};
 }
 
 /* Bits 7:5 of the syndrome; the other five are its value (IBA 9.7.5.2.1). */
@@ -148,15 +148,15 @@ struct vb_aeth {
     uint32_t msn;
 };
 
-static inline void vb_aeth_write(uint8_t *at, const struct vb_aeth *aeth)
+static inline void vb_wire_aeth_write(uint8_t *at, const struct vb_aeth *aeth)
 {
     at[0] = (uint8_t)(aeth->kind << 5 | aeth->value);
-    vb_put24(at + 1, aeth->msn);
+    vb_wire_put24(at + 1, aeth->msn);
 }
 
-static inline struct vb_aeth vb_aeth_read(const uint8_t *at)
+static inline struct vb_aeth vb_wire_aeth_read(const uint8_t *at)
 {
-    return (struct vb_aeth){at[0] >> 5, at[0] & 0x1f, vb_get24(at + 1)};
+    return (struct vb_aeth){at[0] >> 5, at[0] & 0x1f, vb_wire_get24(at + 1)};
 }
 
 struct vb_deth {
@@ -164,32 +164,32 @@ struct vb_deth {
     uint32_t source_qp;
 };
 
-static inline void vb_deth_write(uint8_t *at, const struct vb_deth *deth)
+static inline void vb_wire_deth_write(uint8_t *at, const struct vb_deth *deth)
 {
-    vb_put32(at, deth->qkey);
+    vb_wire_put32(at, deth->qkey);
     at[4] = 0;
-    vb_put24(at + 5, deth->source_qp);
+    vb_wire_put24(at + 5, deth->source_qp);
 }
 
-static inline struct vb_deth vb_deth_read(const uint8_t *at)
+static inline struct vb_deth vb_wire_deth_read(const uint8_t *at)
 {
-    return (struct vb_deth){vb_get32(at), vb_get24(at + 5)};
+    return (struct vb_deth){vb_wire_get32(at), vb_wire_get24(at + 5)};
 }
 
 /* XRCETH: the number of the SRQ that an XRC request is for. */
-static inline void vb_xrceth_write(uint8_t *at, uint32_t srq_num)
+static inline void vb_wire_xrceth_write(uint8_t *at, uint32_t srq_num)
 {
     at[0] = 0;
-    vb_put24(at + 1, srq_num);
+    vb_wire_put24(at + 1, srq_num);
 }
 
-static inline uint32_t vb_xrceth_read(const uint8_t *at)
+static inline uint32_t vb_wire_xrceth_read(const uint8_t *at)
 {
-    return vb_get24(at + 1);
+    return vb_wire_get24(at + 1);
 }
 
 /* Is it an IPv4 address, ::ffff:a.b.c.d (annex A17)? */
-static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
+static inline bool vb_wire_gid_is_ipv4(const uint8_t gid[16])
 {
     static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -197,13 +197,13 @@ static inline bool vb_gid_is_ipv4(const uint8_t gid[16])
 }
 
 /* Is it a group's: ff00::/8, or an IPv4 multicast address (annex A17)? */
-static inline bool vb_gid_is_multicast(const uint8_t gid[16])
+static inline bool vb_wire_gid_is_multicast(const uint8_t gid[16])
 {
-    return gid[0] == 0xff || (vb_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0);
+    return gid[0] == 0xff || (vb_wire_gid_is_ipv4(gid) && (gid[12] & 0xf0) == 0xe0);
 }
 
 /* a - b of sequence numbers, signed (IBA 9.7.2). */
-static inline int32_t vb_psn_diff(uint32_t a, uint32_t b)
+static inline int32_t vb_wire_psn_diff(uint32_t a, uint32_t b)
 {
     return (int32_t)((a - b) << 8) >> 8;
 }

@@ -19,7 +19,7 @@ enum { DONT_FRAGMENT = 0x4000 };
 
 static uint32_t icrc_start(const uint8_t *bytes, uint32_t length)
 {
-    return vb_crc32(AFTER_ONES, bytes, length) ^ ONES_AT_BTH_4;
+    return vb_wire_crc32(AFTER_ONES, bytes, length) ^ ONES_AT_BTH_4;
 }
 
 static void mask_ipv4(uint8_t *ip)
@@ -44,9 +44,9 @@ static void mask_udp(uint8_t *udp)
 
 static void write_udp(uint8_t *at, const struct vb_icrc_flow *flow, uint32_t udp_length)
 {
-    vb_put16(at, flow->source_port);
-    vb_put16(at + 2, flow->target_port);
-    vb_put16(at + 4, (uint16_t)udp_length);
+    vb_wire_put16(at, flow->source_port);
+    vb_wire_put16(at + 2, flow->target_port);
+    vb_wire_put16(at + 4, (uint16_t)udp_length);
     mask_udp(at);
 }
 
@@ -54,7 +54,7 @@ static uint32_t start_udp_ipv4(const struct vb_icrc_flow *flow, uint32_t udp_len
 {
     uint8_t ip[IPV4 + UDP] = {0x45};
 
-    vb_put16(ip + 2, (uint16_t)(IPV4 + udp_length));
+    vb_wire_put16(ip + 2, (uint16_t)(IPV4 + udp_length));
     ip[9] = UDP_PROTOCOL;
     memcpy(ip + 12, flow->source + 12, 4);
     memcpy(ip + 16, flow->target + 12, 4);
@@ -68,7 +68,7 @@ static uint32_t start_udp_ipv6(const struct vb_icrc_flow *flow, uint32_t udp_len
     uint8_t ip[IPV6 + UDP];
 
     ip[0] = 0x60;
-    vb_put16(ip + 4, (uint16_t)udp_length);
+    vb_wire_put16(ip + 4, (uint16_t)udp_length);
     ip[6] = UDP_PROTOCOL;
     memcpy(ip + 8, flow->source, 16);
     memcpy(ip + 24, flow->target, 16);
@@ -77,22 +77,22 @@ static uint32_t start_udp_ipv6(const struct vb_icrc_flow *flow, uint32_t udp_len
     return icrc_start(ip, sizeof(ip));
 }
 
-bool vb_icrc_is_ipv4(const struct vb_icrc_flow *flow)
+bool vb_wire_icrc_is_ipv4(const struct vb_icrc_flow *flow)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
     return memcmp(flow->target, mapped, sizeof(mapped)) == 0;
 }
 
-uint32_t vb_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length)
+uint32_t vb_wire_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length)
 {
     const uint32_t udp_length = UDP + length + VB_ICRC;
 
-    return vb_icrc_is_ipv4(flow) ? start_udp_ipv4(flow, udp_length)
-                                 : start_udp_ipv6(flow, udp_length);
+    return vb_wire_icrc_is_ipv4(flow) ? start_udp_ipv4(flow, udp_length)
+                                      : start_udp_ipv6(flow, udp_length);
 }
 
-uint32_t vb_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp)
+uint32_t vb_wire_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp)
 {
     uint8_t bytes[IPV4_MAX + UDP];
 
@@ -103,7 +103,7 @@ uint32_t vb_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t
     return icrc_start(bytes, ip_length + UDP);
 }
 
-uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp)
+uint32_t vb_wire_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp)
 {
     uint8_t bytes[IPV6 + UDP];
 
@@ -114,7 +114,7 @@ uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp)
     return icrc_start(bytes, sizeof(bytes));
 }
 
-uint32_t vb_icrc_start_grh(const uint8_t *grh)
+uint32_t vb_wire_icrc_start_grh(const uint8_t *grh)
 {
     uint8_t bytes[VB_GRH];
 
@@ -123,15 +123,15 @@ uint32_t vb_icrc_start_grh(const uint8_t *grh)
     return icrc_start(bytes, sizeof(bytes));
 }
 
-uint32_t vb_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh)
+uint32_t vb_wire_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh)
 {
     uint8_t bytes[VB_LRH];
 
     if (grh) /* routers make a new LRH: it counts as ones */
-        return vb_icrc_start_grh(grh);
+        return vb_wire_icrc_start_grh(grh);
     memcpy(bytes, lrh, sizeof(bytes));
     bytes[0] |= 0xf0; /* the virtual lane */
-    return vb_crc32(VB_CRC32_START, bytes, sizeof(bytes)) ^ ONES_AT_BTH_4;
+    return vb_wire_crc32(VB_CRC32_START, bytes, sizeof(bytes)) ^ ONES_AT_BTH_4;
 }
 
 /* ---- polynomials modulo the CRC's, x^0 in bit 31 as in the register ------------------------- */
@@ -151,7 +151,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 
     for (int bit = 0; bit < 32; bit++)
         product ^= ((uint64_t)b << bit) & -(uint64_t)(a >> bit & 1);
-    return (uint32_t)(product >> 31) ^ vb_crc32((uint32_t)product << 1, zeros, sizeof(zeros));
+    return (uint32_t)(product >> 31) ^ vb_wire_crc32((uint32_t)product << 1, zeros, sizeof(zeros));
 }
 
 /* back[0][n] is x^(-8n), back[1][n] x^(-8 * 256 * n): the register so many bytes earlier. */
@@ -185,13 +185,13 @@ static void icrc_make_tables(void)
     for (int at = 0; at < 3; at++, bytes[at - 1] = 0)
         for (int value = 0; value < 256; value++) {
             bytes[at] = (uint8_t)value;
-            unseen_byte[at][value] = vb_crc32(0, bytes, sizeof(bytes));
+            unseen_byte[at][value] = vb_wire_crc32(0, bytes, sizeof(bytes));
         }
     for (uint32_t value = 0; value < 256; value++)
         bth_byte_4[value] = multiply(value, X_TO_MINUS_32);
 }
 
-uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4)
+uint32_t vb_wire_icrc_mask(uint32_t start, uint8_t byte_4)
 {
     pthread_once(&tables_made, icrc_make_tables);
     return start ^ bth_byte_4[byte_4];
@@ -199,7 +199,7 @@ uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4)
 
 /* ---- the identification --------------------------------------------------------------------- */
 
-uint32_t vb_icrc_with(uint32_t start, struct vb_icrc_unseen unseen)
+uint32_t vb_wire_icrc_with(uint32_t start, struct vb_icrc_unseen unseen)
 {
     pthread_once(&tables_made, icrc_make_tables);
     return start ^ unseen_byte[0][unseen.id >> 8] ^ unseen_byte[1][unseen.id & 0xff] ^
@@ -210,8 +210,8 @@ uint32_t vb_icrc_with(uint32_t start, struct vb_icrc_unseen unseen)
  * The sum is linear: changing the four bytes of identification, flags and offset by `change` moves
  * the register at the packet's end by change * x^(8n), with n bytes from the first of the four on.
  */
-int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
-                    struct vb_icrc_unseen *unseen)
+int vb_wire_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
+                         struct vb_icrc_unseen *unseen)
 {
     enum { FROM_ID_TO_BTH = IPV4 - 4 + UDP, COULD_CHANGE = 0x0040ffff };
     const uint32_t bytes = FROM_ID_TO_BTH + length;
@@ -230,10 +230,11 @@ int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
     return 0;
 }
 
-int vb_icrc_check_ipv4(uint32_t start, const uint8_t *bth, uint32_t length,
-                       struct vb_icrc_unseen *unseen)
+int vb_wire_icrc_check_ipv4(uint32_t start, const uint8_t *bth, uint32_t length,
+                            struct vb_icrc_unseen *unseen)
 {
-    const uint32_t computed = vb_icrc_transport(vb_icrc_with(start, *unseen), bth, length);
+    const uint32_t computed =
+        vb_wire_icrc_transport(vb_wire_icrc_with(start, *unseen), bth, length);
 
-    return vb_icrc_explain(computed, vb_icrc_read(bth + length), length, unseen);
+    return vb_wire_icrc_explain(computed, vb_wire_icrc_read(bth + length), length, unseen);
 }

@@ -4,8 +4,9 @@
  * ones in its place, to the last pad byte. Fields that a switch may change count as ones.
  *
  * The vb_icrc_start_… functions give the running register of crc32.h before the BTH. It depends on
- * the path and the packet's length alone, so a sender may keep it. From there on vb_icrc_transport,
- * or vb_crc32 over header, payload and pad piece by piece; then vb_icrc_write.
+ * the path and the packet's length alone, so a sender may keep it. From there on
+ * vb_wire_icrc_transport, or vb_wire_crc32 over header, payload and pad piece by piece; then
+ * vb_wire_icrc_write.
  */
 #ifndef VB_WIRE_ICRC_H
 #define VB_WIRE_ICRC_H
@@ -25,13 +26,13 @@ struct vb_icrc_flow {
 };
 
 /* Whether it is one of IPv4: its target address says so. */
-bool vb_icrc_is_ipv4(const struct vb_icrc_flow *flow);
+bool vb_wire_icrc_is_ipv4(const struct vb_icrc_flow *flow);
 
 /*
  * `length`: bytes from the BTH to the last pad byte, at most 65495, and so in all of this file. For
- * IPv4 the identification is 0 and fragmenting allowed; vb_icrc_with makes it another.
+ * IPv4 the identification is 0 and fragmenting allowed; vb_wire_icrc_with makes it another.
  */
-uint32_t vb_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length);
+uint32_t vb_wire_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length);
 
 /* Of IPv4's header, what a socket does not show its reader. */
 struct vb_icrc_unseen {
@@ -39,39 +40,39 @@ struct vb_icrc_unseen {
     bool dont_fragment;
 };
 
-/* What vb_icrc_start_udp gave for IPv4, now with these. Costs a few table look-ups. */
-uint32_t vb_icrc_with(uint32_t start, struct vb_icrc_unseen unseen);
+/* What vb_wire_icrc_start_udp gave for IPv4, now with these. Costs a few table look-ups. */
+uint32_t vb_wire_icrc_with(uint32_t start, struct vb_icrc_unseen unseen);
 
 /* All of it from a packet's own headers; `ip_length`: with options. */
-uint32_t vb_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp);
-uint32_t vb_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp);
+uint32_t vb_wire_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp);
+uint32_t vb_wire_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp);
 /* RoCE v1. */
-uint32_t vb_icrc_start_grh(const uint8_t *grh);
+uint32_t vb_wire_icrc_start_grh(const uint8_t *grh);
 /* InfiniBand; no `grh`: a packet within the subnet. */
-uint32_t vb_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh);
+uint32_t vb_wire_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh);
 
 /*
  * Byte 4 of the BTH, with FECN and BECN, counts as ones. A start register has that in it for a byte
  * that is zero; for another, the register to begin with is this one.
  */
-uint32_t vb_icrc_mask(uint32_t start, uint8_t byte_4);
+uint32_t vb_wire_icrc_mask(uint32_t start, uint8_t byte_4);
 
 /* The register after `length` bytes from the BTH on. */
-static inline uint32_t vb_icrc_transport(uint32_t start, const uint8_t *bth, uint32_t length)
+static inline uint32_t vb_wire_icrc_transport(uint32_t start, const uint8_t *bth, uint32_t length)
 {
-    return vb_crc32(bth[4] ? vb_icrc_mask(start, bth[4]) : start, bth, length);
+    return vb_wire_crc32(bth[4] ? vb_wire_icrc_mask(start, bth[4]) : start, bth, length);
 }
 
 /* On the wire the sum's lowest byte comes first, unlike all other fields. */
-static inline void vb_icrc_write(uint8_t *at, uint32_t crc)
+static inline void vb_wire_icrc_write(uint8_t *at, uint32_t crc)
 {
-    vb_put32(at, __builtin_bswap32(~crc));
+    vb_wire_put32(at, __builtin_bswap32(~crc));
 }
 
 /* The register that a packet's ICRC stands for. */
-static inline uint32_t vb_icrc_read(const uint8_t *at)
+static inline uint32_t vb_wire_icrc_read(const uint8_t *at)
 {
-    return ~__builtin_bswap32(vb_get32(at));
+    return ~__builtin_bswap32(vb_wire_get32(at));
 }
 
 /*
@@ -81,17 +82,17 @@ static inline uint32_t vb_icrc_read(const uint8_t *at)
  * -EBADMSG: none does, the packet is damaged.
  *
  * That alone is no check: some value explains one random difference in 2^15. The caller must know
- * which values the sender can have used (port/roce/ids.h).
+ * which values the sender can have used (roce/ids.h).
  */
-int vb_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
-                    struct vb_icrc_unseen *unseen);
+int vb_wire_icrc_explain(uint32_t computed, uint32_t received, uint32_t length,
+                         struct vb_icrc_unseen *unseen);
 
 /*
  * A packet of a UDP socket over IPv4: `length` bytes from the BTH to the pad, four of ICRC behind
- * them, and what vb_icrc_start_udp gives for its flow and length. 0, or -EBADMSG. `unseen` is what
- * is assumed, and on success what it is.
+ * them, and what vb_wire_icrc_start_udp gives for its flow and length. 0, or -EBADMSG. `unseen` is
+ * what is assumed, and on success what it is.
  */
-int vb_icrc_check_ipv4(uint32_t start, const uint8_t *bth, uint32_t length,
-                       struct vb_icrc_unseen *unseen);
+int vb_wire_icrc_check_ipv4(uint32_t start, const uint8_t *bth, uint32_t length,
+                            struct vb_icrc_unseen *unseen);
 
 #endif

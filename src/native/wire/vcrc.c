@@ -32,7 +32,7 @@ static unsigned eight(unsigned crc, const uint8_t *at)
            tables[0][at[7]];
 }
 
-uint16_t vb_vcrc(const void *bytes, size_t n)
+uint16_t vb_wire_vcrc(const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;
     unsigned crc = 0xffff;

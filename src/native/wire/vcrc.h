@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint16_t vb_vcrc(const void *bytes, size_t n);
+uint16_t vb_wire_vcrc(const void *bytes, size_t n);
 
 #endif

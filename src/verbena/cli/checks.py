@@ -29,7 +29,7 @@ PACKAGES = {
 
 PORT_ADVICE = (
     "Who has it: ss -ulnpe 'sport = :4791'; soft-RoCE: rdma link show, rdma link delete NAME.\n"
-    "Processes share the port if they belong to one user. It must not be VERBENA_PORT=direct."
+    "Processes share the port if they belong to one user. It must not be VERBENA_CARRIER=direct."
 )
 
 # Runs with the environment of `verbena run`.

@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena info",
         description="Describe Verbena's device as a program of this user sees it here, and try "
         "between two processes how they reach each other's memory.",
-        epilog="VERBENA_PORT=direct or roce forces a way to peers, VERBENA_COPY=shared, cma or "
+        epilog="VERBENA_CARRIER=direct or roce forces a way to peers, VERBENA_COPY=shared, cma or "
         "bounce one to their memory, for tests.",
     )
     made.add_argument("--json", action="store_true", help="print JSON")
@@ -79,7 +79,7 @@ def roce_text(found: dict[str, Any]) -> str:
         ]
     else:
         port = f"RoCE v2 packets, UDP port {found['udp_port']}"
-        by_packets = "packets too (VERBENA_PORT=roce)"
+        by_packets = "packets too (VERBENA_CARRIER=roce)"
         rows = [
             ["other hosts", port],
             ["this host", by_packets if found["local_peers"] else "direct, without packets"],

@@ -47,7 +47,7 @@ def probe() -> Reach:
 def start(end: socket.socket) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "verbena.cli.probe", str(end.fileno())],
-        env=os.environ | {"VERBENA_PORT": "direct"},  # packets would not look at memory
+        env=os.environ | {"VERBENA_CARRIER": "direct"},  # packets would not look at memory
         pass_fds=[end.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

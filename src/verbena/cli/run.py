@@ -43,8 +43,9 @@ def parser() -> argparse.ArgumentParser:
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
         "in turn. The program takes the place of this process: its exit status is the result.",
-        epilog="Peers on this host are reached directly, others by RoCE v2 packets; with the "
-        "variable VERBENA_PORT=roce all by packets, with VERBENA_PORT=direct only those here. "
+        epilog="Peers on this host are reached directly, others by RoCE v2 packets. With the "
+        "variable VERBENA_CARRIER=roce packets reach all of them, with VERBENA_CARRIER=direct "
+        "there are no packets. "
         "Exit status 127: there is no such program; 126: it cannot run over Verbena.",
     )
     add_options(made)

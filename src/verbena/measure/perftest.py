@@ -45,7 +45,7 @@ EXPECTED_PACKETS = (100e3, 4e9)
 EXPECTED_ON_ONE_CORE = {"write_lat": 50.0, "send_lat": 2e3}
 PACKETS_SECONDS = 1.0  # at least, as iperf3 does
 # One interface, because perftest does not use a larger path MTU than the port says.
-PACKETS_ONLY = {"VERBENA_PORT": "roce", "VERBENA_NETDEV": "lo"}
+PACKETS_ONLY = {"VERBENA_CARRIER": "roce", "VERBENA_NETDEV": "lo"}
 LATENCY_COLUMN, AVERAGE_COLUMN = 4, 5
 BANDWIDTH_COLUMN, RATE_COLUMN = 3, 4
 PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest"}

@@ -215,11 +215,11 @@ cdef class World:
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
                                  f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
                                  "credit, would wait for ever")
-        _check(vb_switch_create(&config, &sw), "a switch")
+        _check(vb_world_switch_create(&config, &sw), "a switch")
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
         if not config.fecn_to_hosts:
             for port in given.fecn_victims:
-                _check(vb_switch_set_victim(sw, port), "a switch")
+                _check(vb_world_switch_set_victim(sw, port), "a switch")
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
@@ -318,7 +318,7 @@ cdef class World:
         if error == -EBUSY:
             raise ValueError(f"the link at port {port} of node {node} is captured already")
         if error:
-            raise OSError(-error, vb_capture_problem(error).decode(), os.fsdecode(name))
+            raise OSError(-error, vb_wrap_capture_problem(error).decode(), os.fsdecode(name))
 
     @property
     def captures_lost(self):
@@ -356,7 +356,7 @@ cdef class World:
             raise ValueError(f"routes of switch {switch}: it has no port {table.max()}")
         table = np.maximum(table, -1) if table.dtype.kind == "i" else table
         rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
-        _check(vb_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
+        _check(vb_world_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
 
     def set_lanes(self, switch, lanes, by="level"):
         """SL to VL: uint8 of shape (ports in, ports out, 16 levels).
@@ -374,7 +374,7 @@ cdef class World:
             raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
         cells = np.ascontiguousarray(table, dtype=np.uint8)
         by_lane = _choice(LANES_BY, "by", by)
-        if vb_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
+        if vb_world_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
             raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
                              f"and no lane {table.max()}")
 
@@ -427,7 +427,7 @@ cdef class World:
 
     cdef int _set_group(self, object node, uint32_t group, list row) except -1:
         cdef uint16_t[::1] ports = np.array(row or [0], dtype=np.uint16)
-        return _check(vb_switch_set_group(self._switch_of(node), group, &ports[0], len(row)),
+        return _check(vb_world_switch_set_group(self._switch_of(node), group, &ports[0], len(row)),
                       "a group")
 
     def pause_storm(self, host, start=None, end=None, *, lane=0):

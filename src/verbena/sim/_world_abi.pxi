@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What _world.pyx uses of port/sim/sim.h and what that includes.
+# What _world.pyx uses of sim/sim.h and what that includes.
 
 cdef extern from "<errno.h>" nogil:
     enum:
@@ -25,7 +25,7 @@ cdef extern from "event/sample.h" nogil:
         uint64_t *at
         vb_sim_sample *sample
 
-cdef extern from "port/sim/sim.h" nogil:
+cdef extern from "sim/sim.h" nogil:
     enum:
         VB_SIM_LANES
         VB_SIM_BARE
@@ -176,13 +176,13 @@ cdef extern from "port/sim/sim.h" nogil:
         double bit_error_rate
         uint64_t pause_response
 
-    int vb_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
-    int vb_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
-                             uint32_t width)
-    int vb_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
-    int vb_switch_set_victim(vb_sim_switch *sw, uint32_t port)
-    int vb_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
-                            uint32_t count)
+    int vb_world_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
+    int vb_world_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+                                   uint32_t width)
+    int vb_world_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
+    int vb_world_switch_set_victim(vb_sim_switch *sw, uint32_t port)
+    int vb_world_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
+                                  uint32_t count)
     int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                          uint32_t b_port, const vb_sim_link *link)
@@ -299,9 +299,9 @@ cdef extern from "port/sim/sim.h" nogil:
         const char *name
 
     vb_sim_config vb_sim_defaults()
-    vb_dcqcn_config vb_dcqcn_paper()
-    vb_dcqcn_config vb_dcqcn_adapter()
-    vb_hpcc_config vb_hpcc_paper()
+    vb_dcqcn_config vb_sim_dcqcn_paper()
+    vb_dcqcn_config vb_sim_dcqcn_adapter()
+    vb_hpcc_config vb_sim_hpcc_paper()
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
@@ -321,7 +321,7 @@ cdef extern from "port/sim/sim.h" nogil:
 cdef extern from "event/sample.h" nogil:
     int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
                         uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
-    void vb_sampler_stop(vb_sim_sampler *sampler)
+    void vb_world_sampler_stop(vb_sim_sampler *sampler)
 
 cdef extern from "event/watchdog.h" nogil:
     int vb_world_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
@@ -330,13 +330,13 @@ cdef extern from "event/watchdog.h" nogil:
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names
 
-cdef extern from "port/sim/capture.h" nogil:
+cdef extern from "sim/capture.h" nogil:
     int vb_sim_capture(vb_sim *sim, uint32_t node, uint32_t port, const char *path,
                        uint32_t bytes)
     uint64_t vb_sim_captures_lost(const vb_sim *sim)
 
-cdef extern from "port/wrap/capture.h" nogil:
+cdef extern from "wrap/capture.h" nogil:
     enum:
         VB_CAPTURE_BYTES_LEAST
         VB_CAPTURE_BYTES_MOST
-    const char *vb_capture_problem(int error)
+    const char *vb_wrap_capture_problem(int error)

@@ -15,14 +15,14 @@ cdef int _fill_congestion(vb_congestion *to, object given) except -1:
     to.notice_interval = given.notice_interval
     if kind == "Dcqcn":
         to.kind = VB_CONGESTION_DCQCN
-        to.dcqcn = vb_dcqcn_paper() if given.set == "paper" else vb_dcqcn_adapter()
+        to.dcqcn = vb_sim_dcqcn_paper() if given.set == "paper" else vb_sim_dcqcn_adapter()
         to.dcqcn = _changed(to.dcqcn, given)
     elif kind == "Cct":
         to.kind = VB_CONGESTION_CCT
         _fill_cct(&to.cct, given)
     else:
         to.kind = VB_CONGESTION_HPCC
-        to.hpcc = _changed(vb_hpcc_paper(), given)
+        to.hpcc = _changed(vb_sim_hpcc_paper(), given)
     return 0
 
 

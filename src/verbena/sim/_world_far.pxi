@@ -18,7 +18,7 @@ cdef object _connect_far(World world, object a, object a_port, object b, object 
     _fill_extender(world, &config, a, b)
     config.line = _count("extender", extender, world._blocks(), 2**32 - 1)
     for i in range(2):
-        _check(vb_switch_create(&config, &sw), "an extender")
+        _check(vb_world_switch_create(&config, &sw), "an extender")
         _check(vb_world_add_switch(world._world, sw, &box[i]), "an extender")
     world._connect(a, a_port, box[0], 0, rate, 0, 0.0, 0)
     world._connect(box[0], 1, box[1], 1, rate, delay, bit_error_rate, 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Where programs meet the world: what their adapters are plugged into, and how time passes for them.
 
-cdef extern from "port/sim/jack.h" nogil:
+cdef extern from "sim/jack.h" nogil:
     struct vb_jack:
         pass
 

@@ -64,4 +64,4 @@ cdef class Samples:
 
     def stop(self):
         self._world._idle()
-        vb_sampler_stop(self._sampler())
+        vb_world_sampler_stop(self._sampler())

@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 cdef int _raised(int fd) except -1:
     """The same file above the standard streams, which a program may have closed.
 
-    As vb_descriptor_raise of the core: what the program prints must not reach it.
+    As vb_memory_descriptor_raise of the core: what the program prints must not reach it.
     """
     if fd > STDERR_FILENO:
         return fd

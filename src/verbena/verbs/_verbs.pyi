@@ -216,7 +216,7 @@ class Context:
         The parts are ``direct`` (requests that went to peers of this host without packets),
         ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and ``steer``; the
         last three are 0 where the device sends no packets. What each means is in
-        ``src/native/port/direct/counters.h`` and ``src/native/hca/counters.h``. None over another
+        ``src/native/direct/counters.h`` and ``src/native/hca/counters.h``. None over another
         library.
         """
     def cancel_wait(self) -> None:

@@ -259,8 +259,9 @@ def without_packets(call: str, reason: str) -> VerbsError:
         why = "only Verbena's library has fault rules: open_device(library='packaged')"
     else:
         why = (
-            f"the device sends no packets that rules could meet ({reason}). With VERBENA_PORT=roce,"
-            " set on both sides before the device is opened, all goes by packets"
+            f"the device sends no packets that rules could meet ({reason}). With "
+            "VERBENA_CARRIER=roce, set on both sides before the device is opened, all goes by "
+            "packets"
         )
     return failed(call, errno.EOPNOTSUPP, why=why)
 

@@ -160,11 +160,11 @@ cdef uint32_t _dissect(vb_dissection *packet, bytes data, int layer) except 0xff
     if len(data) > 0x7fffffff:
         raise PacketError("too long for a packet", "LENGTH", 0)
     length = len(data)
-    error = vb_dissect(packet, <vb_layer>layer, at, length)
+    error = vb_wire_dissect(packet, <vb_layer>layer, at, length)
     if error != VB_DISSECT_OK:
         raise PacketError(
-            vb_dissect_error_text(error).decode(),
-            vb_dissect_error_name(error).decode(),
+            vb_wire_dissect_error_text(error).decode(),
+            vb_wire_dissect_error_name(error).decode(),
             packet.error_offset,
         )
     return length
@@ -316,7 +316,7 @@ def assemble(int stack, dict bth, dict headers, dict rest):
     size = 256 + packet.payload.length + packet.trailer.length
     buffer = bytearray(size)
     cdef uint8_t[::1] view = buffer
-    length = vb_dissect_write(&packet, &view[0], size)
+    length = vb_wire_dissect_write(&packet, &view[0], size)
     assert length >= 0 and length != -ENOSPC, length
     return bytes(buffer[:length])
 
@@ -328,18 +328,18 @@ def icrc(bytes data, int layer):
     cdef vb_dissection packet
     cdef uint8_t wire[4]
     _dissect(&packet, data, layer)
-    vb_dissect_icrc(&packet, data, wire)
+    vb_wire_dissect_icrc(&packet, data, wire)
     return _bytes(wire, 4)
 
 
 def vcrc(bytes data):
     """The two bytes of VCRC over ``data``: from the LRH to the ICRC, or to a raw packet's end."""
-    return vb_vcrc(<const char *>data, len(data)).to_bytes(2, "little")
+    return vb_wire_vcrc(<const char *>data, len(data)).to_bytes(2, "little")
 
 
 def crc32(bytes data, uint32_t register):
     """The running register after ``data``, by the way that this CPU uses."""
-    return vb_crc32(register, <const char *>data, len(data))
+    return vb_wire_crc32(register, <const char *>data, len(data))
 
 
 def unseen(bytes source, bytes target, uint16_t source_port, bytes transport, guess):
@@ -355,6 +355,6 @@ def unseen(bytes source, bytes target, uint16_t source_port, bytes transport, gu
     flow.source_port, flow.target_port = source_port, VB_ROCE_PORT
     found.id, found.dont_fragment = guess
     length = <uint32_t>len(transport) - 4
-    if vb_icrc_check_ipv4(vb_icrc_start_udp(&flow, length), at, length, &found):
+    if vb_wire_icrc_check_ipv4(vb_wire_icrc_start_udp(&flow, length), at, length, &found):
         raise UnseenError("no IPv4 identification explains the ICRC", len(transport) - 4)
     return found.id, found.dont_fragment

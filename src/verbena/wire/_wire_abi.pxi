@@ -92,17 +92,17 @@ cdef extern from "wire/dissect.h" nogil:
         vb_span payload, pad, trailer
         uint8_t icrc[4]
         uint8_t vcrc[2]
-    vb_dissect_error vb_dissect(vb_dissection *, vb_layer, const uint8_t *, uint32_t)
-    void vb_dissect_icrc(const vb_dissection *, const uint8_t *, uint8_t *)
-    int vb_dissect_write(const vb_dissection *, uint8_t *, uint32_t)
-    const char *vb_dissect_error_name(vb_dissect_error)
-    const char *vb_dissect_error_text(vb_dissect_error)
+    vb_dissect_error vb_wire_dissect(vb_dissection *, vb_layer, const uint8_t *, uint32_t)
+    void vb_wire_dissect_icrc(const vb_dissection *, const uint8_t *, uint8_t *)
+    int vb_wire_dissect_write(const vb_dissection *, uint8_t *, uint32_t)
+    const char *vb_wire_dissect_error_name(vb_dissect_error)
+    const char *vb_wire_dissect_error_text(vb_dissect_error)
 
 cdef extern from "wire/crc32.h" nogil:
-    uint32_t vb_crc32(uint32_t, const void *, size_t)
+    uint32_t vb_wire_crc32(uint32_t, const void *, size_t)
 
 cdef extern from "wire/vcrc.h" nogil:
-    uint16_t vb_vcrc(const void *, size_t)
+    uint16_t vb_wire_vcrc(const void *, size_t)
 
 cdef extern from "wire/icrc.h" nogil:
     uint16_t VB_ROCE_PORT
@@ -113,5 +113,5 @@ cdef extern from "wire/icrc.h" nogil:
     struct vb_icrc_unseen:
         uint16_t id
         c_bool dont_fragment
-    uint32_t vb_icrc_start_udp(const vb_icrc_flow *, uint32_t)
-    int vb_icrc_check_ipv4(uint32_t, const uint8_t *, uint32_t, vb_icrc_unseen *)
+    uint32_t vb_wire_icrc_start_udp(const vb_icrc_flow *, uint32_t)
+    int vb_wire_icrc_check_ipv4(uint32_t, const uint8_t *, uint32_t, vb_icrc_unseen *)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * GB/s of one copying core, hot (the same two buffers again) and cold (walking through them), for
- * libc's memcpy, vb_copy and every plan that this CPU runs with its non-temporal stores forced.
- * Not a part of the test-suite; takes about half a minute and 2 GiB.
+ * libc's memcpy, vb_memory_copy and every plan that this CPU runs with its non-temporal stores
+ * forced. Not a part of the test-suite; takes about half a minute and 2 GiB.
  *
  *     cc -O3 -D_GNU_SOURCE -Isrc/native -o build/bench_copy tests/native/bench/bench_copy.c \
  *         src/native/memory/copy.c -pthread && taskset -c 1 build/bench_copy
@@ -52,9 +52,9 @@ static void copy_once(const struct way *way, char *to, const char *from, size_t 
     if (way->kind == LIBC)
         memcpy(to, from, n);
     else if (way->kind == AS_CHOSEN)
-        vb_copy(to, from, n);
+        vb_memory_copy(to, from, n);
     else
-        vb_copy_by_plan(&way->plan, to, from, n);
+        vb_memory_copy_by_plan(&way->plan, to, from, n);
 }
 
 static double rate(const struct way *way, char *to, const char *from, size_t n, size_t range)
@@ -102,10 +102,10 @@ static int find_ways(struct way *ways)
     int found = 2;
 
     ways[0] = (struct way){.name = "memcpy", .kind = LIBC};
-    ways[1] = (struct way){.name = "vb_copy", .kind = AS_CHOSEN};
+    ways[1] = (struct way){.name = "vb_memory_copy", .kind = AS_CHOSEN};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct way *way = &ways[found];
-        if (!vb_copy_plan_named(names[i], &way->plan))
+        if (!vb_memory_copy_plan_named(names[i], &way->plan))
             continue;
         way->name = names[i];
         way->kind = FORCED;
@@ -121,7 +121,7 @@ int main(void)
     const int count = find_ways(ways);
     char *to = pages(1), *from = pages(2);
 
-    printf("this CPU's plan: %s\n", vb_copy_plan_of_cpu().name);
+    printf("this CPU's plan: %s\n", vb_memory_copy_plan_of_cpu().name);
     for (int cold = 0; cold < 2; cold++) {
         printf("%-13s", cold ? "cold, GB/s" : "hot, GB/s");
         for (int i = 0; i < SIZES; i++)

@@ -67,9 +67,9 @@ int main(void)
         printf(" %8zu", sizes[i]);
     printf("\n");
     memset(from, 7, sizeof from);
-    for (size_t i = 0; vb_crc32_way(i); i++) {
-        print_kind(vb_crc32_way(i), false);
-        print_kind(vb_crc32_way(i), true);
+    for (size_t i = 0; vb_wire_crc32_way(i); i++) {
+        print_kind(vb_wire_crc32_way(i), false);
+        print_kind(vb_wire_crc32_way(i), true);
     }
     return 0;
 }

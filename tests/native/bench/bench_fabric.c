@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "port/sim/sim.h"
+#include "sim/sim.h"
 
 struct tree {
     uint32_t k, half, hosts, edges, aggregations, cores;
@@ -45,7 +45,7 @@ static struct vb_sim_switch *new_switch(uint32_t ports)
         }
         config.tables.low_count = 2;
     }
-    CHECK_EQ(vb_switch_create(&config, &sw), 0);
+    CHECK_EQ(vb_world_switch_create(&config, &sw), 0);
     return sw;
 }
 
@@ -75,7 +75,7 @@ static void open_world(void)
 
 static void set_routes(uint32_t node, const int32_t *ports, uint32_t hosts)
 {
-    CHECK_EQ(vb_switch_set_routes(world->node[node].sw, ports, hosts, 1), 0);
+    CHECK_EQ(vb_world_switch_set_routes(world->node[node].sw, ports, hosts, 1), 0);
 }
 
 static void one_switch(uint32_t hosts)

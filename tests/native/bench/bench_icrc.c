@@ -19,31 +19,31 @@ static uint8_t packet[LENGTH + 4];
 static uint32_t start_of_a_flow(uint32_t before)
 {
     flow.source_port = (uint16_t)before;
-    return vb_icrc_start_udp(&flow, LENGTH);
+    return vb_wire_icrc_start_udp(&flow, LENGTH);
 }
 
 static uint32_t another_identification(uint32_t before)
 {
-    return vb_icrc_with(before, (struct vb_icrc_unseen){(uint16_t)before, true});
+    return vb_wire_icrc_with(before, (struct vb_icrc_unseen){(uint16_t)before, true});
 }
 
 static uint32_t acknowledgement(uint32_t before)
 {
     packet[4] = 0;
-    return vb_icrc_transport(before, packet, 16);
+    return vb_wire_icrc_transport(before, packet, 16);
 }
 
 static uint32_t acknowledgement_with_fecn(uint32_t before)
 {
     packet[4] = 0x80;
-    return vb_icrc_transport(before, packet, 16);
+    return vb_wire_icrc_transport(before, packet, 16);
 }
 
 static uint32_t explain(uint32_t before)
 {
     struct vb_icrc_unseen unseen = {0, true};
 
-    return before + (uint32_t)vb_icrc_explain(before, ~before, LENGTH, &unseen) + unseen.id;
+    return before + (uint32_t)vb_wire_icrc_explain(before, ~before, LENGTH, &unseen) + unseen.id;
 }
 
 static uint32_t check_of_1_kib(uint32_t before)
@@ -51,7 +51,7 @@ static uint32_t check_of_1_kib(uint32_t before)
     struct vb_icrc_unseen unseen = {(uint16_t)before, true};
 
     packet[4] = 0;
-    return before + (uint32_t)vb_icrc_check_ipv4(before, packet, LENGTH, &unseen);
+    return before + (uint32_t)vb_wire_icrc_check_ipv4(before, packet, LENGTH, &unseen);
 }
 
 static double seconds(void)
@@ -64,7 +64,7 @@ static double seconds(void)
 
 static void measure(const char *name, uint32_t (*step)(uint32_t))
 {
-    uint32_t value = vb_icrc_with(0, (struct vb_icrc_unseen){1, true}); /* tables are made */
+    uint32_t value = vb_wire_icrc_with(0, (struct vb_icrc_unseen){1, true}); /* tables are made */
     double start = seconds();
 
     for (int i = 0; i < CALLS; i++)

@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "port/roce/steer.h"
-#include "port/roce/udp.h"
+#include "roce/steer.h"
+#include "roce/udp.h"
 
 enum { MIB = 1 << 20, WINDOW = 1 * MIB, ACK_BYTES = 64 << 10, PINGS = 200000, ROUNDS = 5 };
 
@@ -55,29 +55,29 @@ static void nothing(void *argument, const struct vb_arrival *arrival, uint64_t n
 
 static void open_side(unsigned without)
 {
-    struct vb_udp_config config = {.without = without, .prepare = vb_steer_prepare};
+    struct vb_udp_config config = {.without = without, .prepare = vb_roce_steer_prepare};
     struct vb_steer_config steering = {.instance = (uint64_t)getpid(), .deliver = nothing};
     struct vb_steer *steer;
     struct vb_arrival arrival;
     double end;
 
-    if (vb_udp_open(&config, &udp))
+    if (vb_roce_udp_open(&config, &udp))
         exit(1);
-    steering.group = vb_udp_fd(udp);
-    if (vb_steer_open(&steering, &steer) || vb_steer_add_slot(steer, slots[me], 1))
+    steering.group = vb_roce_udp_fd(udp);
+    if (vb_roce_steer_open(&steering, &steer) || vb_roce_steer_add_slot(steer, slots[me], 1))
         exit(1);
     memset(path.sgid + 10, 0xff, 2);
     path.sgid[12] = 127;
     path.sgid[15] = 1;
     memcpy(path.dgid, path.sgid, 16);
-    path.source_port = vb_udp_source_port(udp, me ? 0xc111 : 0xc222);
+    path.source_port = vb_roce_udp_source_port(udp, me ? 0xc111 : 0xc222);
     path.hop_limit = 64;
     /* Until both are steered. */
     for (end = seconds() + 0.5; seconds() < end; usleep(1000)) {
-        while (vb_udp_receive(udp))
-            while (vb_udp_next(udp, &arrival))
-                vb_steer_takes(steer, &arrival, (uint64_t)(seconds() * 1e9));
-        vb_steer_serve(steer, (uint64_t)(seconds() * 1e9));
+        while (vb_roce_udp_receive(udp))
+            while (vb_roce_udp_next(udp, &arrival))
+                vb_roce_steer_takes(steer, &arrival, (uint64_t)(seconds() * 1e9));
+        vb_roce_steer_serve(steer, (uint64_t)(seconds() * 1e9));
     }
 }
 
@@ -92,13 +92,13 @@ static void stage(const uint8_t *from, uint32_t length, uint32_t psn, bool first
     struct vb_bth bth = {
         .opcode = 7, .pkey = 0xffff, .dest_qp = slots[1 - me] << 12 | 1, .psn = psn & 0xffffff};
 
-    vb_bth_write(packet.header, &bth);
-    vb_udp_stage(udp, &packet);
+    vb_wire_bth_write(packet.header, &bth);
+    vb_roce_udp_stage(udp, &packet);
 }
 
 static void flush(void)
 {
-    while (vb_udp_flush(udp))
+    while (vb_roce_udp_flush(udp))
         ;
 }
 
@@ -110,10 +110,10 @@ static void receive_all(uint64_t total, size_t span)
     struct vb_arrival arrival;
 
     while (got < total) {
-        if (!vb_udp_receive(udp))
+        if (!vb_roce_udp_receive(udp))
             continue;
-        while (vb_udp_next(udp, &arrival)) {
-            uint32_t headers = vb_bth_read(arrival.bytes).psn & 1 ? VB_BTH + VB_RETH : VB_BTH;
+        while (vb_roce_udp_next(udp, &arrival)) {
+            uint32_t headers = vb_wire_bth_read(arrival.bytes).psn & 1 ? VB_BTH + VB_RETH : VB_BTH;
             uint32_t length = arrival.length - headers;
 
             memcpy(region + got % span, arrival.bytes + headers, length);
@@ -131,10 +131,10 @@ static uint64_t read_acks(uint64_t acked)
 {
     struct vb_arrival arrival;
 
-    if (!vb_udp_receive(udp))
+    if (!vb_roce_udp_receive(udp))
         return acked;
-    while (vb_udp_next(udp, &arrival)) {
-        uint64_t low = vb_bth_read(arrival.bytes).psn;
+    while (vb_roce_udp_next(udp, &arrival)) {
+        uint64_t low = vb_wire_bth_read(arrival.bytes).psn;
         uint64_t full = (acked >> 10 & ~0xffffffull) | low;
 
         if (full < acked >> 10)
@@ -149,7 +149,7 @@ static void send_all(uint64_t total, size_t span, uint32_t mtu)
     uint64_t sent = 0, acked = 0;
 
     while (acked < total) {
-        while (sent < total && sent - acked + mtu <= WINDOW && vb_udp_has_room(udp)) {
+        while (sent < total && sent - acked + mtu <= WINDOW && vb_roce_udp_has_room(udp)) {
             bool first = sent % MIB == 0;
 
             stage(region + sent % span, mtu, first, first);
@@ -194,9 +194,9 @@ static void await_one(void)
     struct vb_arrival arrival;
 
     for (;;) {
-        while (!vb_udp_receive(udp))
+        while (!vb_roce_udp_receive(udp))
             ;
-        if (vb_udp_next(udp, &arrival))
+        if (vb_roce_udp_next(udp, &arrival))
             return;
     }
 }
@@ -251,7 +251,8 @@ int main(int argc, char **argv)
     if (!me) {
         waitpid(child, NULL, 0);
         for (int i = 0; i < VB_UDP_COUNTS; ++i)
-            printf("%s %llu\n", vb_udp_counter_name(i), (unsigned long long)vb_udp_counter(udp, i));
+            printf("%s %llu\n", vb_roce_udp_counter_name(i),
+                   (unsigned long long)vb_roce_udp_counter(udp, i));
     }
     return 0;
 }

@@ -77,7 +77,7 @@ static inline struct ibv_send_wr pair_write(struct pair *pair, struct ibv_sge *s
 
 static inline bool pair_is_by_packets(void)
 {
-    const char *port = getenv("VERBENA_PORT");
+    const char *port = getenv("VERBENA_CARRIER");
 
     return port && strcmp(port, "roce") == 0;
 }

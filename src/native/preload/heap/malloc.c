@@ -36,40 +36,40 @@ static size_t shared_size(void *block)
 
 EXPORT void *malloc(size_t size)
 {
-    if (vb_shared_wants(size)) {
-        void *block = vb_shared_alloc(size, 1);
+    if (vb_preload_shared_wants(size)) {
+        void *block = vb_preload_shared_alloc(size, 1);
         if (block)
             return block;
     }
-    const struct vb_next *next = vb_next();
-    return next ? next->malloc(size) : vb_early_alloc(size, 1);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->malloc(size) : vb_preload_early_alloc(size, 1);
 }
 
 EXPORT void *calloc(size_t count, size_t size)
 {
     size_t bytes;
 
-    if (!__builtin_mul_overflow(count, size, &bytes) && vb_shared_wants(bytes)) {
-        void *block = vb_shared_alloc_zeroed(bytes);
+    if (!__builtin_mul_overflow(count, size, &bytes) && vb_preload_shared_wants(bytes)) {
+        void *block = vb_preload_shared_alloc_zeroed(bytes);
         if (block)
             return block;
     }
-    const struct vb_next *next = vb_next();
-    return next ? next->calloc(count, size) : vb_early_alloc(count * size, 1);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->calloc(count, size) : vb_preload_early_alloc(count * size, 1);
 }
 
 EXPORT void free(void *block)
 {
-    if (__builtin_expect(vb_shared_contains(block), 0)) {
+    if (__builtin_expect(vb_preload_shared_contains(block), 0)) {
         int error = errno; /* free() leaves it alone */
         shared_size(block);
         verbena_heap_free(block);
         errno = error;
         return;
     }
-    if (vb_early_contains(block))
+    if (vb_preload_early_contains(block))
         return;
-    const struct vb_next *next = vb_next();
+    const struct vb_next *next = vb_preload_next();
     if (next)
         next->free(block);
 }
@@ -78,12 +78,12 @@ EXPORT void free(void *block)
  * library, and where free() sends one that is not. */
 EXPORT int verbena_heap_has(const void *block)
 {
-    return vb_shared_contains(block) || vb_early_contains(block);
+    return vb_preload_shared_contains(block) || vb_preload_early_contains(block);
 }
 
 EXPORT void *verbena_heap_next_free(void)
 {
-    const struct vb_next *next = vb_next();
+    const struct vb_next *next = vb_preload_next();
 
     return next ? (void *)(uintptr_t)next->free : NULL;
 }
@@ -109,7 +109,7 @@ static void *realloc_shared(void *block, size_t size)
         free(block);
         return NULL;
     }
-    if (vb_shared_wants(size) && vb_shared_resize(block, size))
+    if (vb_preload_shared_wants(size) && vb_preload_shared_resize(block, size))
         return block;
     return malloc_move(block, before, size);
 }
@@ -118,13 +118,13 @@ EXPORT void *realloc(void *block, size_t size)
 {
     if (!block)
         return malloc(size);
-    if (vb_shared_contains(block))
+    if (vb_preload_shared_contains(block))
         return realloc_shared(block, size);
-    if (vb_early_contains(block))
-        return malloc_move(block, vb_early_usable(block), size);
-    const struct vb_next *next = vb_next();
-    if (vb_shared_wants(size)) {
-        void *moved = vb_shared_alloc(size, 1);
+    if (vb_preload_early_contains(block))
+        return malloc_move(block, vb_preload_early_usable(block), size);
+    const struct vb_next *next = vb_preload_next();
+    if (vb_preload_shared_wants(size)) {
+        void *moved = vb_preload_shared_alloc(size, 1);
         if (moved) {
             size_t before = next->malloc_usable_size(block);
             memcpy(moved, block, before < size ? before : size);
@@ -150,7 +150,8 @@ EXPORT void *reallocarray(void *block, size_t count, size_t size)
 
 static void *shared_aligned(size_t align, size_t size)
 {
-    return vb_shared_wants_aligned(align, size) ? vb_shared_alloc(size, align) : NULL;
+    return vb_preload_shared_wants_aligned(align, size) ? vb_preload_shared_alloc(size, align)
+                                                        : NULL;
 }
 
 EXPORT void *memalign(size_t align, size_t size)
@@ -158,8 +159,8 @@ EXPORT void *memalign(size_t align, size_t size)
     void *block = shared_aligned(align, size);
     if (block)
         return block;
-    const struct vb_next *next = vb_next();
-    return next ? next->memalign(align, size) : vb_early_alloc(size, align);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->memalign(align, size) : vb_preload_early_alloc(size, align);
 }
 
 EXPORT void *aligned_alloc(size_t align, size_t size)
@@ -167,21 +168,21 @@ EXPORT void *aligned_alloc(size_t align, size_t size)
     void *block = shared_aligned(align, size);
     if (block)
         return block;
-    const struct vb_next *next = vb_next();
-    return next ? next->aligned_alloc(align, size) : vb_early_alloc(size, align);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->aligned_alloc(align, size) : vb_preload_early_alloc(size, align);
 }
 
 EXPORT int posix_memalign(void **out, size_t align, size_t size)
 {
     int error = errno; /* posix_memalign() returns its error and leaves errno alone */
     void *block = align % sizeof(void *) == 0 ? shared_aligned(align, size) : NULL;
-    const struct vb_next *next = block ? NULL : vb_next();
+    const struct vb_next *next = block ? NULL : vb_preload_next();
 
     errno = error;
     if (next)
         return next->posix_memalign(out, align, size);
     if (!block)
-        block = vb_early_alloc(size, align);
+        block = vb_preload_early_alloc(size, align);
     if (block)
         *out = block;
     return block ? 0 : ENOMEM;
@@ -192,8 +193,8 @@ EXPORT void *valloc(size_t size)
     void *block = shared_aligned(VB_SHARED_PAGE, size);
     if (block)
         return block;
-    const struct vb_next *next = vb_next();
-    return next ? next->valloc(size) : vb_early_alloc(size, VB_SHARED_PAGE);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->valloc(size) : vb_preload_early_alloc(size, VB_SHARED_PAGE);
 }
 
 EXPORT void *pvalloc(size_t size)
@@ -201,16 +202,16 @@ EXPORT void *pvalloc(size_t size)
     void *block = shared_aligned(VB_SHARED_PAGE, size);
     if (block)
         return block;
-    const struct vb_next *next = vb_next();
-    return next ? next->pvalloc(size) : vb_early_alloc(size, VB_SHARED_PAGE);
+    const struct vb_next *next = vb_preload_next();
+    return next ? next->pvalloc(size) : vb_preload_early_alloc(size, VB_SHARED_PAGE);
 }
 
 EXPORT size_t malloc_usable_size(void *block)
 {
-    if (vb_shared_contains(block))
+    if (vb_preload_shared_contains(block))
         return shared_size(block);
-    if (vb_early_contains(block))
-        return vb_early_usable(block);
-    const struct vb_next *next = vb_next();
+    if (vb_preload_early_contains(block))
+        return vb_preload_early_usable(block);
+    const struct vb_next *next = vb_preload_next();
     return next ? next->malloc_usable_size(block) : 0;
 }

@@ -39,7 +39,7 @@ static void look_all_up(void)
 }
 
 /* The first call comes from the loader or from a library's start, before there are threads. */
-const struct vb_next *vb_next(void)
+const struct vb_next *vb_preload_next(void)
 {
     if (__builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == FOUND, 1))
         return &next;
@@ -52,7 +52,7 @@ const struct vb_next *vb_next(void)
 }
 
 /* A block is preceded by its size. */
-void *vb_early_alloc(size_t size, size_t align)
+void *vb_preload_early_alloc(size_t size, size_t align)
 {
     size_t unit = align > 16 ? align : 16;
     size_t start = (early_used + 16 + unit - 1) / unit * unit;
@@ -66,12 +66,12 @@ void *vb_early_alloc(size_t size, size_t align)
     return early + start;
 }
 
-bool vb_early_contains(const void *at)
+bool vb_preload_early_contains(const void *at)
 {
     return (uintptr_t)at - (uintptr_t)early < sizeof early;
 }
 
-size_t vb_early_usable(const void *at)
+size_t vb_preload_early_usable(const void *at)
 {
     size_t size;
     memcpy(&size, (const unsigned char *)at - sizeof size, sizeof size);

@@ -20,11 +20,11 @@ struct vb_next {
 };
 
 /* NULL while the first call is still looking it up: dlsym itself may allocate. */
-const struct vb_next *vb_next(void);
+const struct vb_next *vb_preload_next(void);
 
 /* Memory for that while: zeroed, aligned, never given back. */
-void *vb_early_alloc(size_t size, size_t align);
-bool vb_early_contains(const void *at);
-size_t vb_early_usable(const void *at);
+void *vb_preload_early_alloc(size_t size, size_t align);
+bool vb_preload_early_contains(const void *at);
+size_t vb_preload_early_usable(const void *at);
 
 #endif

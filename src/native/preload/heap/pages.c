@@ -23,7 +23,7 @@ static int advice_for_shared(int advice)
 
 EXPORT int madvise(void *at, size_t length, int advice)
 {
-    if (vb_shared_contains(at))
+    if (vb_preload_shared_contains(at))
         advice = advice_for_shared(advice);
     return (int)syscall(SYS_madvise, at, length, advice);
 }

@@ -17,21 +17,21 @@ static uintptr_t lowest = UINTPTR_MAX, end;
 
 __attribute__((constructor)) static void start(void)
 {
-    size_t wanted = vb_number_size_of_variable("VERBENA_SHARED_HEAP_MIN");
+    size_t wanted = vb_memory_number_size_of_variable("VERBENA_SHARED_HEAP_MIN");
 
     if (wanted && wanted < VB_SHARED_PAGE)
         wanted = VB_SHARED_PAGE;
     minimum = wanted ? wanted : default_minimum;
 }
 
-bool vb_shared_wants(size_t size)
+bool vb_preload_shared_wants(size_t size)
 {
     return size >= minimum;
 }
 
-bool vb_shared_wants_aligned(size_t align, size_t size)
+bool vb_preload_shared_wants_aligned(size_t align, size_t size)
 {
-    return vb_shared_wants(size) ||
+    return vb_preload_shared_wants(size) ||
            (minimum != SIZE_MAX && align >= VB_SHARED_PAGE && size >= VB_SHARED_PAGE);
 }
 
@@ -71,18 +71,18 @@ static void *alloc_by(void *(*alloc)(size_t, size_t), size_t size, size_t align)
     return block;
 }
 
-void *vb_shared_alloc(size_t size, size_t align)
+void *vb_preload_shared_alloc(size_t size, size_t align)
 {
     return alloc_by(verbena_heap_alloc_unzeroed ? verbena_heap_alloc_unzeroed : verbena_heap_alloc,
                     size, align);
 }
 
-void *vb_shared_alloc_zeroed(size_t size)
+void *vb_preload_shared_alloc_zeroed(size_t size)
 {
     return alloc_by(verbena_heap_alloc, size, 1);
 }
 
-bool vb_shared_resize(void *block, size_t size)
+bool vb_preload_shared_resize(void *block, size_t size)
 {
     int error = errno;
     bool done = verbena_heap_resize && verbena_heap_resize(block, size) == 0;
@@ -93,7 +93,7 @@ bool vb_shared_resize(void *block, size_t size)
     return done;
 }
 
-bool vb_shared_contains(const void *at)
+bool vb_preload_shared_contains(const void *at)
 {
     return (uintptr_t)at >= __atomic_load_n(&lowest, __ATOMIC_ACQUIRE) &&
            (uintptr_t)at < __atomic_load_n(&end, __ATOMIC_ACQUIRE);

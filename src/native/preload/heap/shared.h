@@ -16,14 +16,14 @@ enum { VB_SHARED_PAGE = 4096 };
 
 /* Whether a request is for the shared heap: large, or, as RDMA programs allocate their buffers, a
  * page or more, aligned to a page. */
-bool vb_shared_wants(size_t size);
-bool vb_shared_wants_aligned(size_t align, size_t size);
+bool vb_preload_shared_wants(size_t size);
+bool vb_preload_shared_wants_aligned(size_t align, size_t size);
 /* NULL if the heap cannot: then the program's own allocator has to. */
-void *vb_shared_alloc(size_t size, size_t align);
-void *vb_shared_alloc_zeroed(size_t size);
+void *vb_preload_shared_alloc(size_t size, size_t align);
+void *vb_preload_shared_alloc_zeroed(size_t size);
 /* False if the block would have to move. */
-bool vb_shared_resize(void *block, size_t size);
+bool vb_preload_shared_resize(void *block, size_t size);
 /* By address alone: between the lowest and the highest byte that the heap ever gave out. */
-bool vb_shared_contains(const void *at);
+bool vb_preload_shared_contains(const void *at);
 
 #endif

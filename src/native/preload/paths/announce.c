@@ -33,7 +33,8 @@ static void say_manager(int status, void *unused)
 static void say_unused(int status, void *unused)
 {
     (void)unused;
-    if (status == 0 && vb_run_note_is_set(VB_NOTE_NETWORK) && !vb_run_note_is_set(VB_NOTE_DEVICE))
+    if (status == 0 && vb_port_run_note_is_set(VB_NOTE_NETWORK) &&
+        !vb_port_run_note_is_set(VB_NOTE_DEVICE))
         dprintf(STDERR_FILENO,
                 "verbena: %s used TCP and never looked for " VB_DEVICE_NAME
                 ": programs that can use both may have to be told (docs/running.md)\n",
@@ -50,12 +51,12 @@ __attribute__((constructor)) static void announce(void)
                 "/dev/infiniband\n",
                 (int)getpid(), program_invocation_short_name);
 #ifdef __GLIBC__
-    if (vb_run_note_is_first())
+    if (vb_port_run_note_is_first())
         on_exit(say_unused, NULL);
 #endif
 }
 
-void vb_announce_missing(const char *path)
+void vb_preload_announce_missing(const char *path)
 {
     static atomic_bool noted;
     if (errno != ENOENT || strcmp(path, "/dev/infiniband/rdma_cm") != 0 ||
@@ -72,6 +73,6 @@ VB_EXPORT int socket(int domain, int type, int protocol)
     static atomic_bool noted;
     bool network = domain == AF_INET || domain == AF_INET6;
     if (network && (type & 0xf) == SOCK_STREAM && !atomic_exchange(&noted, true))
-        vb_run_note_set(VB_NOTE_NETWORK);
+        vb_port_run_note_set(VB_NOTE_NETWORK);
     return VB_NEXT(socket)(domain, type, protocol);
 }

@@ -4,6 +4,6 @@
 #define VB_PRELOAD_PATHS_ANNOUNCE_H
 
 /* A file could not be opened, with this errno, which stays: is it one that programs need? */
-void vb_announce_missing(const char *path);
+void vb_preload_announce_missing(const char *path);
 
 #endif

@@ -32,19 +32,19 @@ static atomic_bool directory_was_opened;
 /* The node that the process is in (cwd.c), or -1; so that others pay nothing for relative paths. */
 static atomic_int working_node = -1;
 
-void vb_claim_working_node(int node)
+void vb_preload_claim_working_node(int node)
 {
     atomic_store_explicit(&working_node, node, memory_order_relaxed);
 }
 
-int vb_working_node(void)
+int vb_preload_working_node(void)
 {
     return atomic_load_explicit(&working_node, memory_order_relaxed);
 }
 
 /* ---- the kernel's answer ----------------------------------------------------------------- */
 
-int vb_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags)
+int vb_preload_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags)
 {
     __typeof__(fstatat) *next = VB_NEXT(fstatat);
     if (next)
@@ -57,52 +57,53 @@ int vb_next_fstatat(int dirfd, const char *path, struct stat *stat, int flags)
 static bool claim_below(int dirfd, const char *path, bool follow, struct vb_place *place)
 {
     char absolute[PATH_MAX];
-    const struct vb_tree *tree = vb_tree();
-    int node = dirfd == AT_FDCWD ? vb_working_node() : vb_descriptor_node(dirfd);
-    if (node < 0 || !vb_tree_path(tree, node, absolute, sizeof absolute))
+    const struct vb_tree *tree = vb_preload_tree();
+    int node = dirfd == AT_FDCWD ? vb_preload_working_node() : vb_preload_descriptor_node(dirfd);
+    if (node < 0 || !vb_preload_tree_path(tree, node, absolute, sizeof absolute))
         return false;
     size_t length = strlen(absolute);
     int more = snprintf(absolute + length, sizeof absolute - length, "/%s", path);
     if ((size_t)more >= sizeof absolute - length)
         return false;
-    return vb_tree_walk(tree, absolute, follow, place);
+    return vb_preload_tree_walk(tree, absolute, follow, place);
 }
 
-bool vb_claim(int dirfd, const char *path, bool follow, struct vb_place *place)
+bool vb_preload_claim(int dirfd, const char *path, bool follow, struct vb_place *place)
 {
     place->outside = path;
     if (!path || !*path)
         return false;
     if (*path == '/')
-        return vb_may_be_ours(path) && vb_tree() && vb_tree_walk(vb_tree(), path, follow, place);
-    if (dirfd == AT_FDCWD ? vb_working_node() < 0
+        return vb_preload_may_be_ours(path) && vb_preload_tree() &&
+               vb_preload_tree_walk(vb_preload_tree(), path, follow, place);
+    if (dirfd == AT_FDCWD ? vb_preload_working_node() < 0
                           : !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
         return false;
     return claim_below(dirfd, path, follow, place);
 }
 
-bool vb_claim_path(const char *path, struct vb_place *place)
+bool vb_preload_claim_path(const char *path, struct vb_place *place)
 {
-    return vb_claim(AT_FDCWD, path, true, place);
+    return vb_preload_claim(AT_FDCWD, path, true, place);
 }
 
 /* ---- descriptors --------------------------------------------------------------------------- */
 
-int vb_stamped_node(const struct stat *stat)
+int vb_preload_stamped_node(const struct stat *stat)
 {
-    if (stat->st_nlink != 0 || stat->st_mtim.tv_sec != STAMP || !vb_tree())
+    if (stat->st_nlink != 0 || stat->st_mtim.tv_sec != STAMP || !vb_preload_tree())
         return -1;
-    return stat->st_mtim.tv_nsec < vb_tree()->count ? (int)stat->st_mtim.tv_nsec : -1;
+    return stat->st_mtim.tv_nsec < vb_preload_tree()->count ? (int)stat->st_mtim.tv_nsec : -1;
 }
 
-int vb_descriptor_node(int fd)
+int vb_preload_descriptor_node(int fd)
 {
     struct stat stat;
     if (fd < 0 || !atomic_load_explicit(&directory_was_opened, memory_order_relaxed))
         return -1;
-    if (vb_next_fstatat(fd, "", &stat, AT_EMPTY_PATH))
+    if (vb_preload_next_fstatat(fd, "", &stat, AT_EMPTY_PATH))
         return -1;
-    return vb_stamped_node(&stat);
+    return vb_preload_stamped_node(&stat);
 }
 
 static bool write_all(int fd, const char *text)
@@ -111,7 +112,7 @@ static bool write_all(int fd, const char *text)
     return write(fd, text ? text : "", length) == (ssize_t)length;
 }
 
-bool vb_stamp(int fd, int node)
+bool vb_preload_stamp(int fd, int node)
 {
     struct timespec times[2] = {{.tv_sec = STAMP, .tv_nsec = node},
                                 {.tv_sec = STAMP, .tv_nsec = node}};
@@ -121,7 +122,7 @@ bool vb_stamp(int fd, int node)
 /* Fills, protects and stamps a new memfd. */
 static bool furnish(int fd, int node, const char *text)
 {
-    return write_all(fd, text) && fchmod(fd, 0444) == 0 && vb_stamp(fd, node) &&
+    return write_all(fd, text) && fchmod(fd, 0444) == 0 && vb_preload_stamp(fd, node) &&
            fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
 }
 
@@ -168,19 +169,19 @@ static int refusal(const struct vb_node *node, int flags)
         return EEXIST;
     if (node->kind == VB_NODE_LINK && !(flags & O_PATH))
         return ELOOP;
-    if (vb_is_directory(node))
+    if (vb_preload_is_directory(node))
         return writes || flags & O_CREAT ? EISDIR : 0;
     if (flags & O_DIRECTORY)
         return ENOTDIR;
     return node->kind == VB_NODE_FILE && writes ? EACCES : 0;
 }
 
-int vb_open_node(const struct vb_place *place, int flags)
+int vb_preload_open_node(const struct vb_place *place, int flags)
 {
     int error = place->error;
     if (error == ENOENT && flags & O_CREAT)
         error = EACCES; /* nobody can create files in sysfs */
-    const struct vb_node *node = error ? NULL : &vb_tree()->nodes[place->node];
+    const struct vb_node *node = error ? NULL : &vb_preload_tree()->nodes[place->node];
     if (node)
         error = refusal(node, flags);
     if (error) {
@@ -189,7 +190,7 @@ int vb_open_node(const struct vb_place *place, int flags)
     }
     if (node->kind == VB_NODE_DEVICE)
         return VB_NEXT(open)("/dev/null", flags & ~(O_CREAT | O_TRUNC));
-    if (vb_is_directory(node))
+    if (vb_preload_is_directory(node))
         atomic_store_explicit(&directory_was_opened, true, memory_order_relaxed);
     return open_text(place->node, node, flags);
 }
@@ -198,7 +199,7 @@ int vb_open_node(const struct vb_place *place, int flags)
 
 static bool is_below_dev(int node)
 {
-    const struct vb_node *nodes = vb_tree()->nodes;
+    const struct vb_node *nodes = vb_preload_tree()->nodes;
     while (nodes[node].parent)
         node = nodes[node].parent;
     return strcmp(nodes[node].name, "dev") == 0;
@@ -206,10 +207,10 @@ static bool is_below_dev(int node)
 
 static nlink_t link_count(int node)
 {
-    const struct vb_tree *tree = vb_tree();
-    nlink_t links = vb_is_directory(&tree->nodes[node]) ? 2 : 1;
+    const struct vb_tree *tree = vb_preload_tree();
+    nlink_t links = vb_preload_is_directory(&tree->nodes[node]) ? 2 : 1;
     for (int i = 1; i < tree->count; i++)
-        links += tree->nodes[i].parent == node && vb_is_directory(&tree->nodes[i]);
+        links += tree->nodes[i].parent == node && vb_preload_is_directory(&tree->nodes[i]);
     return links;
 }
 
@@ -217,18 +218,18 @@ static nlink_t link_count(int node)
 static void stat_surroundings(int node, struct stat *stat)
 {
     struct stat above = {0};
-    vb_next_fstatat(AT_FDCWD, is_below_dev(node) ? "/dev" : "/sys", &above, 0);
+    vb_preload_next_fstatat(AT_FDCWD, is_below_dev(node) ? "/dev" : "/sys", &above, 0);
     stat->st_dev = above.st_dev;
     stat->st_atim = stat->st_mtim = stat->st_ctim = above.st_ctim;
 }
 
-void vb_stat_node(int index, struct stat *stat)
+void vb_preload_stat_node(int index, struct stat *stat)
 {
-    const struct vb_node *node = &vb_tree()->nodes[index];
+    const struct vb_node *node = &vb_preload_tree()->nodes[index];
     *stat = (struct stat){.st_ino = FIRST_INO + (ino_t)index, .st_blksize = 4096};
     stat_surroundings(index, stat);
     stat->st_nlink = link_count(index);
-    if (vb_is_directory(node)) {
+    if (vb_preload_is_directory(node)) {
         stat->st_mode = S_IFDIR | 0755;
     } else if (node->kind == VB_NODE_LINK) {
         stat->st_mode = S_IFLNK | 0777;

@@ -108,7 +108,7 @@ __attribute__((format(printf, 3, 4))) static bool add_file(struct vb_tree *tree,
     va_end(arguments);
     if (length < 0)
         return false;
-    bool added = vb_tree_add(tree, path, VB_NODE_FILE, text);
+    bool added = vb_preload_tree_add(tree, path, VB_NODE_FILE, text);
     free(text);
     return added;
 }
@@ -116,7 +116,7 @@ __attribute__((format(printf, 3, 4))) static bool add_file(struct vb_tree *tree,
 static bool add_constants(struct vb_tree *tree)
 {
     for (size_t i = 0; i < COUNT(constants); i++)
-        if (!vb_tree_add(tree, constants[i].path, constants[i].kind, constants[i].text))
+        if (!vb_preload_tree_add(tree, constants[i].path, constants[i].kind, constants[i].text))
             return false;
     return true;
 }
@@ -126,7 +126,7 @@ static bool add_of_port(struct vb_tree *tree, unsigned number, const char *name,
 {
     char path[128];
     snprintf(path, sizeof path, PORT "%s", number, name);
-    return vb_tree_add(tree, path, VB_NODE_FILE, text);
+    return vb_preload_tree_add(tree, path, VB_NODE_FILE, text);
 }
 
 static bool add_port_constants(struct vb_tree *tree, unsigned number)
@@ -142,7 +142,7 @@ static bool add_port_constants(struct vb_tree *tree, unsigned number)
 
 static bool add_guid(struct vb_tree *tree, const char *path)
 {
-    uint64_t guid = vb_device_guid();
+    uint64_t guid = vb_port_device_guid();
     return add_file(tree, path, "%04x:%04x:%04x:%04x\n", (unsigned)(guid >> 48),
                     (unsigned)(guid >> 32 & 0xffff), (unsigned)(guid >> 16 & 0xffff),
                     (unsigned)(guid & 0xffff));
@@ -159,7 +159,7 @@ static bool add_identity(struct vb_tree *tree)
 static bool add_cpus(struct vb_tree *tree)
 {
     struct vb_cpus cpus;
-    if (vb_online_cpus(&cpus))
+    if (vb_preload_online_cpus(&cpus))
         return true; /* a host without /sys/devices/system/cpu: programs live without the files */
     return add_file(tree, DEVICE "device/local_cpulist", "%s\n", cpus.list) &&
            add_file(tree, DEVICE "device/local_cpus", "%s\n", cpus.mask);
@@ -170,7 +170,7 @@ static bool add_gid_value(struct vb_tree *tree, const char *path, const uint8_t 
     char text[8 * 5 + 1];
     for (int i = 0; i < 8; i++)
         snprintf(text + 5 * i, 6, "%02x%02x%c", raw[2 * i], raw[2 * i + 1], i < 7 ? ':' : '\n');
-    return vb_tree_add(tree, path, VB_NODE_FILE, text);
+    return vb_preload_tree_add(tree, path, VB_NODE_FILE, text);
 }
 
 static bool add_gid(struct vb_tree *tree, unsigned number, int index, const struct vb_gid *gid)
@@ -181,7 +181,7 @@ static bool add_gid(struct vb_tree *tree, unsigned number, int index, const stru
         return false;
     snprintf(path, sizeof path, PORT "gid_attrs/types/%d", number, index);
     const char *type = gid->type == VB_GID_ROCE_V1 ? "IB/RoCE v1\n" : "RoCE v2\n";
-    if (!vb_tree_add(tree, path, VB_NODE_FILE, type))
+    if (!vb_preload_tree_add(tree, path, VB_NODE_FILE, type))
         return false;
     snprintf(path, sizeof path, PORT "gid_attrs/ndevs/%d", number, index);
     return gid->ndev_ifindex == 0 || add_file(tree, path, "%s\n", gid->ndev);
@@ -195,7 +195,7 @@ static bool add_ndev(struct vb_tree *tree, const struct vb_gid *gid)
         return true;
     snprintf(path, sizeof path, DEVICE "device/net/%s", gid->ndev);
     snprintf(target, sizeof target, "/sys/class/net/%s", gid->ndev);
-    return vb_tree_add(tree, path, VB_NODE_LINK, target);
+    return vb_preload_tree_add(tree, path, VB_NODE_LINK, target);
 }
 
 static const char *netdev_of(const struct vb_port_setting *port)
@@ -238,11 +238,11 @@ static bool add_gids(struct vb_tree *tree, unsigned number, const struct vb_port
 {
     struct vb_gid only;
     if (port->infiniband) {
-        only = vb_gid_infiniband(number);
+        only = vb_port_gid_infiniband(number);
         return add_gid(tree, number, 0, &only);
     }
     struct vb_gid *table = calloc(VB_GID_MAX, sizeof *table);
-    int count = table ? vb_gid_table_of(netdev_of(port), number, table, VB_GID_MAX) : -1;
+    int count = table ? vb_port_gid_table_of(netdev_of(port), number, table, VB_GID_MAX) : -1;
     bool added = count > 0 && add_ndev(tree, &table[0]);
     for (int i = 0; added && i < count; i++)
         added = add_gid(tree, number, i, &table[i]);
@@ -255,7 +255,7 @@ static bool add_ports(struct vb_tree *tree)
 {
     struct vb_port_settings settings;
     bool added = true;
-    vb_ports_read(&settings);
+    vb_port_ports_read(&settings);
     for (unsigned number = 1; added && number <= settings.count; number++) {
         const struct vb_port_setting *port = &settings.port[number - 1];
         added = add_port_constants(tree, number) && add_state(tree, number, port) &&
@@ -265,7 +265,7 @@ static bool add_ports(struct vb_tree *tree)
     return added;
 }
 
-bool vb_contents_add(struct vb_tree *tree)
+bool vb_preload_contents_add(struct vb_tree *tree)
 {
     return add_constants(tree) && add_identity(tree) && add_cpus(tree) && add_ports(tree);
 }

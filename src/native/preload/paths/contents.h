@@ -8,6 +8,6 @@
 struct vb_tree;
 
 /* False when out of memory. */
-bool vb_contents_add(struct vb_tree *tree);
+bool vb_preload_contents_add(struct vb_tree *tree);
 
 #endif

@@ -30,7 +30,7 @@ static void print_mask(const uint32_t *words, int highest, char *mask, size_t si
         at += (size_t)snprintf(mask + at, size - at, "%08x%s", words[i], i ? "," : "");
 }
 
-int vb_cpu_mask(const char *list, char *mask, size_t size)
+int vb_preload_cpu_mask(const char *list, char *mask, size_t size)
 {
     uint32_t words[VB_CPUS_MAX / 32] = {0};
     unsigned long first, last = 0;
@@ -45,7 +45,7 @@ int vb_cpu_mask(const char *list, char *mask, size_t size)
     return 0;
 }
 
-int vb_online_cpus(struct vb_cpus *cpus)
+int vb_preload_online_cpus(struct vb_cpus *cpus)
 {
     FILE *file = fopen("/sys/devices/system/cpu/online", "re");
     if (!file)
@@ -55,5 +55,5 @@ int vb_online_cpus(struct vb_cpus *cpus)
     if (!line)
         return -EIO;
     cpus->list[strcspn(cpus->list, "\n")] = '\0';
-    return vb_cpu_mask(cpus->list, cpus->mask, sizeof cpus->mask);
+    return vb_preload_cpu_mask(cpus->list, cpus->mask, sizeof cpus->mask);
 }

@@ -13,9 +13,9 @@ struct vb_cpus {
 };
 
 /* Returns 0 or -errno. */
-int vb_online_cpus(struct vb_cpus *cpus);
+int vb_preload_online_cpus(struct vb_cpus *cpus);
 
 /* The mask of a list; -EINVAL when it is none. */
-int vb_cpu_mask(const char *list, char *mask, size_t size);
+int vb_preload_cpu_mask(const char *list, char *mask, size_t size);
 
 #endif

@@ -17,8 +17,8 @@
 __attribute__((constructor)) static void begin(void)
 {
     struct stat here;
-    if (vb_next_fstatat(AT_FDCWD, ".", &here, 0) == 0)
-        vb_claim_working_node(vb_stamped_node(&here));
+    if (vb_preload_next_fstatat(AT_FDCWD, ".", &here, 0) == 0)
+        vb_preload_claim_working_node(vb_preload_stamped_node(&here));
 }
 
 /* ---- chdir ------------------------------------------------------------------------------------
@@ -39,15 +39,16 @@ static int removed_directory(const char *folder)
 static bool enter_stamped(int fd, int node)
 {
     struct stat stat;
-    return vb_stamp(fd, node) && vb_next_fstatat(fd, "", &stat, AT_EMPTY_PATH) == 0 &&
-           vb_stamped_node(&stat) == node && VB_NEXT(fchdir)(fd) == 0;
+    return vb_preload_stamp(fd, node) &&
+           vb_preload_next_fstatat(fd, "", &stat, AT_EMPTY_PATH) == 0 &&
+           vb_preload_stamped_node(&stat) == node && VB_NEXT(fchdir)(fd) == 0;
 }
 
 static int enter_node(int node)
 {
     const char *const folders[] = {getenv("TMPDIR"), "/dev/shm", "/tmp", "/run"};
     bool entered = false;
-    if (!vb_is_directory(&vb_tree()->nodes[node])) {
+    if (!vb_preload_is_directory(&vb_preload_tree()->nodes[node])) {
         errno = ENOTDIR;
         return -1;
     }
@@ -59,7 +60,7 @@ static int enter_node(int node)
     }
     if (!entered)
         return -1;
-    vb_claim_working_node(node);
+    vb_preload_claim_working_node(node);
     return 0;
 }
 
@@ -74,21 +75,21 @@ static int cwd_enter(const struct vb_place *place)
 static int entered_other(int result)
 {
     if (result == 0)
-        vb_claim_working_node(-1);
+        vb_preload_claim_working_node(-1);
     return result;
 }
 
 VB_EXPORT int chdir(const char *path)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return cwd_enter(&place);
     return entered_other(VB_NEXT(chdir)(place.outside));
 }
 
 VB_EXPORT int fchdir(int fd)
 {
-    int node = vb_descriptor_node(fd);
+    int node = vb_preload_descriptor_node(fd);
     return node >= 0 ? enter_node(node) : entered_other(VB_NEXT(fchdir)(fd));
 }
 
@@ -103,7 +104,8 @@ static char *cwd_name_of(int node, char *buffer, size_t size)
         errno = EINVAL;
         return NULL;
     }
-    if (!vb_tree_path(vb_tree(), node, path, sizeof path) || (size && strlen(path) >= size)) {
+    if (!vb_preload_tree_path(vb_preload_tree(), node, path, sizeof path) ||
+        (size && strlen(path) >= size)) {
         errno = ERANGE;
         return NULL;
     }
@@ -114,13 +116,13 @@ static char *cwd_name_of(int node, char *buffer, size_t size)
 
 VB_EXPORT char *getcwd(char *buffer, size_t size)
 {
-    int node = vb_working_node();
+    int node = vb_preload_working_node();
     return node >= 0 ? cwd_name_of(node, buffer, size) : VB_NEXT(getcwd)(buffer, size);
 }
 
 VB_EXPORT char *get_current_dir_name(void)
 {
-    int node = vb_working_node();
+    int node = vb_preload_working_node();
     return node >= 0 ? cwd_name_of(node, NULL, 0) : VB_NEXT(get_current_dir_name)();
 }
 
@@ -129,7 +131,7 @@ typedef char *getcwd_chk(char *buffer, size_t size, size_t room);
 
 VB_EXPORT char *__getcwd_chk(char *buffer, size_t size, size_t room)
 {
-    int node = vb_working_node();
+    int node = vb_preload_working_node();
     if (node >= 0 && size <= room)
         return cwd_name_of(node, buffer, size);
     return VB_NEXT_AS(getcwd_chk, __getcwd_chk)(buffer, size, room);

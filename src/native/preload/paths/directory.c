@@ -31,7 +31,7 @@ static struct vb_directory *ours(DIR *stream)
 
 static unsigned char entry_type(const struct vb_node *node)
 {
-    if (vb_is_directory(node))
+    if (vb_preload_is_directory(node))
         return DT_DIR;
     if (node->kind == VB_NODE_LINK)
         return DT_LNK;
@@ -63,15 +63,16 @@ static bool directory_add_entry(struct vb_directory *directory, const struct dir
 static bool directory_add_node(struct vb_directory *directory, int node, const char *name)
 {
     struct stat stat;
-    vb_stat_node(node, &stat);
-    struct dirent entry = {.d_ino = stat.st_ino, .d_type = entry_type(&vb_tree()->nodes[node])};
+    vb_preload_stat_node(node, &stat);
+    struct dirent entry = {.d_ino = stat.st_ino,
+                           .d_type = entry_type(&vb_preload_tree()->nodes[node])};
     strncpy(entry.d_name, name, sizeof entry.d_name - 1);
     return directory_add_entry(directory, &entry);
 }
 
 static bool add_nodes(struct vb_directory *directory, int parent)
 {
-    const struct vb_tree *tree = vb_tree();
+    const struct vb_tree *tree = vb_preload_tree();
     if (!directory_add_node(directory, parent, ".") ||
         !directory_add_node(directory, tree->nodes[parent].parent, ".."))
         return false;
@@ -86,7 +87,9 @@ static bool add_nodes(struct vb_directory *directory, int parent)
 static bool add_host_entries(struct vb_directory *directory, int node)
 {
     char path[PATH_MAX];
-    DIR *host = vb_tree_path(vb_tree(), node, path, sizeof path) ? VB_NEXT(opendir)(path) : NULL;
+    DIR *host = vb_preload_tree_path(vb_preload_tree(), node, path, sizeof path)
+                    ? VB_NEXT(opendir)(path)
+                    : NULL;
     bool added = true;
     const struct dirent *entry;
     while (host && added && (entry = VB_NEXT(readdir)(host)))
@@ -101,7 +104,8 @@ static bool directory_fill(struct vb_directory *directory, int node)
 {
     if (!add_nodes(directory, node))
         return false;
-    return vb_tree()->nodes[node].kind != VB_NODE_SHARED || add_host_entries(directory, node);
+    return vb_preload_tree()->nodes[node].kind != VB_NODE_SHARED ||
+           add_host_entries(directory, node);
 }
 
 static void directory_discard(struct vb_directory *directory)
@@ -125,9 +129,9 @@ static DIR *directory_open_stream(int fd, int node)
     return NULL;
 }
 
-DIR *vb_directory_open(const struct vb_place *place)
+DIR *vb_preload_directory_open(const struct vb_place *place)
 {
-    int fd = vb_open_node(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = vb_preload_open_node(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
     DIR *stream = directory_open_stream(fd, place->node);
@@ -141,17 +145,17 @@ DIR *vb_directory_open(const struct vb_place *place)
 VB_EXPORT DIR *opendir(const char *path)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
-        return vb_directory_open(&place);
+    if (vb_preload_claim_path(path, &place))
+        return vb_preload_directory_open(&place);
     return VB_NEXT(opendir)(place.outside);
 }
 
 VB_EXPORT DIR *fdopendir(int fd)
 {
-    int node = vb_descriptor_node(fd);
+    int node = vb_preload_descriptor_node(fd);
     if (node < 0)
         return VB_NEXT(fdopendir)(fd);
-    if (vb_is_directory(&vb_tree()->nodes[node]))
+    if (vb_preload_is_directory(&vb_preload_tree()->nodes[node]))
         return directory_open_stream(fd, node);
     errno = ENOTDIR;
     return NULL;

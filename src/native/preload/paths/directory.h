@@ -11,6 +11,6 @@ struct vb_place;
  * A stream over a claimed directory, with what the host has there too where the directory is
  * shared. NULL with errno.
  */
-DIR *vb_directory_open(const struct vb_place *place);
+DIR *vb_preload_directory_open(const struct vb_place *place);
 
 #endif

@@ -23,7 +23,7 @@ static int links_check_access(const struct vb_place *place, int mode)
     if (place->error)
         return links_failed(place->error);
     struct stat stat;
-    vb_stat_node(place->node, &stat);
+    vb_preload_stat_node(place->node, &stat);
     mode_t others = stat.st_mode & 07;
     if (S_ISDIR(stat.st_mode) && mode & W_OK)
         return links_failed(EACCES);
@@ -33,7 +33,7 @@ static int links_check_access(const struct vb_place *place, int mode)
 VB_EXPORT int access(const char *path, int mode)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return links_check_access(&place, mode);
     return VB_NEXT(access)(place.outside, mode);
 }
@@ -41,7 +41,7 @@ VB_EXPORT int access(const char *path, int mode)
 VB_EXPORT int euidaccess(const char *path, int mode)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return links_check_access(&place, mode);
     return VB_NEXT(euidaccess)(place.outside, mode);
 }
@@ -51,7 +51,7 @@ VB_ALIAS(eaccess, euidaccess);
 VB_EXPORT int faccessat(int dirfd, const char *path, int mode, int flags)
 {
     struct vb_place place;
-    if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
+    if (vb_preload_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
         return links_check_access(&place, mode);
     return VB_NEXT(faccessat)(dirfd, place.outside, mode, flags);
 }
@@ -62,7 +62,7 @@ static ssize_t links_read_link(const struct vb_place *place, char *buffer, size_
 {
     if (place->error)
         return links_failed(place->error);
-    const struct vb_node *node = &vb_tree()->nodes[place->node];
+    const struct vb_node *node = &vb_preload_tree()->nodes[place->node];
     if (node->kind != VB_NODE_LINK || size == 0)
         return links_failed(EINVAL);
     size_t length = strlen(node->text);
@@ -74,7 +74,7 @@ static ssize_t links_read_link(const struct vb_place *place, char *buffer, size_
 VB_EXPORT ssize_t readlink(const char *restrict path, char *restrict buffer, size_t size)
 {
     struct vb_place place;
-    if (vb_claim(AT_FDCWD, path, false, &place))
+    if (vb_preload_claim(AT_FDCWD, path, false, &place))
         return links_read_link(&place, buffer, size);
     return VB_NEXT(readlink)(place.outside, buffer, size);
 }
@@ -83,7 +83,7 @@ VB_EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restric
                              size_t size)
 {
     struct vb_place place;
-    if (vb_claim(dirfd, path, false, &place))
+    if (vb_preload_claim(dirfd, path, false, &place))
         return links_read_link(&place, buffer, size);
     return VB_NEXT(readlinkat)(dirfd, place.outside, buffer, size);
 }
@@ -93,7 +93,7 @@ static char *real_path(const struct vb_place *place, char *resolved)
     char *path = resolved ? resolved : malloc(PATH_MAX);
     if (place->error)
         errno = place->error;
-    else if (path && vb_tree_path(vb_tree(), place->node, path, PATH_MAX))
+    else if (path && vb_preload_tree_path(vb_preload_tree(), place->node, path, PATH_MAX))
         return path;
     if (!resolved)
         free(path);
@@ -103,7 +103,7 @@ static char *real_path(const struct vb_place *place, char *resolved)
 VB_EXPORT char *realpath(const char *restrict path, char *restrict resolved)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return real_path(&place, resolved);
     return VB_NEXT(realpath)(place.outside, resolved);
 }
@@ -119,7 +119,7 @@ typedef char *realpath_chk(const char *path, char *resolved, size_t size);
 VB_EXPORT char *__realpath_chk(const char *path, char *resolved, size_t size)
 {
     struct vb_place place = {.outside = path};
-    if (size >= PATH_MAX && vb_claim_path(path, &place))
+    if (size >= PATH_MAX && vb_preload_claim_path(path, &place))
         return real_path(&place, resolved);
     return VB_NEXT_AS(realpath_chk, __realpath_chk)(place.outside, resolved, size);
 }
@@ -134,7 +134,7 @@ static ssize_t no_attribute(const struct vb_place *place)
 VB_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return no_attribute(&place);
     return VB_NEXT(getxattr)(place.outside, name, value, size);
 }
@@ -142,7 +142,7 @@ VB_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size
 VB_EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
 {
     struct vb_place place;
-    if (vb_claim(AT_FDCWD, path, false, &place))
+    if (vb_preload_claim(AT_FDCWD, path, false, &place))
         return no_attribute(&place);
     return VB_NEXT(lgetxattr)(place.outside, name, value, size);
 }
@@ -150,7 +150,7 @@ VB_EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, siz
 VB_EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return no_attribute(&place);
     return VB_NEXT(listxattr)(place.outside, list, size);
 }
@@ -158,7 +158,7 @@ VB_EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
 VB_EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 {
     struct vb_place place;
-    if (vb_claim(AT_FDCWD, path, false, &place))
+    if (vb_preload_claim(AT_FDCWD, path, false, &place))
         return no_attribute(&place);
     return VB_NEXT(llistxattr)(place.outside, list, size);
 }

@@ -71,7 +71,7 @@ static int list_directory(DIR *stream, struct dirent ***list, select_entry *sele
 static int scan(const struct vb_place *place, struct dirent ***list, select_entry *select,
                 compare_entries *compare)
 {
-    DIR *stream = vb_directory_open(place);
+    DIR *stream = vb_preload_directory_open(place);
     return stream ? list_directory(stream, list, select, compare) : -1;
 }
 
@@ -79,7 +79,7 @@ VB_EXPORT int scandir(const char *restrict path, struct dirent ***restrict list,
                       select_entry *select, compare_entries *compare)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return scan(&place, list, select, compare);
     return VB_NEXT(scandir)(place.outside, list, select, compare);
 }
@@ -88,7 +88,7 @@ VB_EXPORT int scandirat(int dirfd, const char *restrict path, struct dirent ***r
                         select_entry *select, compare_entries *compare)
 {
     struct vb_place place;
-    if (vb_claim(dirfd, path, true, &place))
+    if (vb_preload_claim(dirfd, path, true, &place))
         return scan(&place, list, select, compare);
     return VB_NEXT(scandirat)(dirfd, place.outside, list, select, compare);
 }
@@ -128,7 +128,7 @@ VB_EXPORT int glob(const char *restrict pattern, int flags, glob_error *on_error
                    glob_t *restrict result)
 {
     if (pattern && result && !(flags & GLOB_ALTDIRFUNC) &&
-        (vb_may_be_ours(pattern) || vb_working_node() >= 0)) {
+        (vb_preload_may_be_ours(pattern) || vb_preload_working_node() >= 0)) {
         use_our_directories(result);
         flags |= GLOB_ALTDIRFUNC;
     }

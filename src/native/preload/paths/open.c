@@ -25,11 +25,11 @@ VB_EXPORT int open(const char *path, int flags, ...)
 {
     struct vb_place place;
     MODE_ARGUMENT(flags, mode)
-    if (vb_claim(AT_FDCWD, path, !(flags & O_NOFOLLOW), &place))
-        return vb_open_node(&place, flags);
+    if (vb_preload_claim(AT_FDCWD, path, !(flags & O_NOFOLLOW), &place))
+        return vb_preload_open_node(&place, flags);
     int fd = VB_NEXT(open)(place.outside, flags, mode);
     if (fd < 0)
-        vb_announce_missing(place.outside);
+        vb_preload_announce_missing(place.outside);
     return fd;
 }
 
@@ -37,8 +37,8 @@ VB_EXPORT int openat(int dirfd, const char *path, int flags, ...)
 {
     struct vb_place place;
     MODE_ARGUMENT(flags, mode)
-    if (vb_claim(dirfd, path, !(flags & O_NOFOLLOW), &place))
-        return vb_open_node(&place, flags);
+    if (vb_preload_claim(dirfd, path, !(flags & O_NOFOLLOW), &place))
+        return vb_preload_open_node(&place, flags);
     return VB_NEXT(openat)(dirfd, place.outside, flags, mode);
 }
 
@@ -79,7 +79,7 @@ static FILE *paths_open_stream(const struct vb_place *place, const char *mode)
         errno = EINVAL;
         return NULL;
     }
-    int fd = vb_open_node(place, flags);
+    int fd = vb_preload_open_node(place, flags);
     if (fd < 0)
         return NULL;
     FILE *stream = fdopen(fd, mode);
@@ -91,7 +91,7 @@ static FILE *paths_open_stream(const struct vb_place *place, const char *mode)
 VB_EXPORT FILE *fopen(const char *path, const char *mode)
 {
     struct vb_place place;
-    if (vb_claim_path(path, &place))
+    if (vb_preload_claim_path(path, &place))
         return paths_open_stream(&place, mode);
     return VB_NEXT(fopen)(place.outside, mode);
 }

@@ -17,25 +17,25 @@ static int answer(const struct vb_place *place, struct stat *stat)
         errno = place->error;
         return -1;
     }
-    vb_stat_node(place->node, stat);
+    vb_preload_stat_node(place->node, stat);
     return 0;
 }
 
 /* Descriptors of ours are memfds to the kernel; it says so, and we correct it. */
 static int correct(int result, struct stat *stat)
 {
-    int node = result ? -1 : vb_stamped_node(stat);
+    int node = result ? -1 : vb_preload_stamped_node(stat);
     if (node >= 0)
-        vb_stat_node(node, stat);
+        vb_preload_stat_node(node, stat);
     return result;
 }
 
 VB_EXPORT int fstatat(int dirfd, const char *restrict path, struct stat *restrict stat, int flags)
 {
     struct vb_place place;
-    if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
+    if (vb_preload_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
         return answer(&place, stat);
-    int result = vb_next_fstatat(dirfd, place.outside, stat, flags);
+    int result = vb_preload_next_fstatat(dirfd, place.outside, stat, flags);
     return flags & AT_EMPTY_PATH ? correct(result, stat) : result;
 }
 
@@ -132,9 +132,9 @@ VB_EXPORT int statx(int dirfd, const char *restrict path, int flags, unsigned ma
                     struct statx *restrict result)
 {
     struct vb_place place;
-    if (vb_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
+    if (vb_preload_claim(dirfd, path, !(flags & AT_SYMLINK_NOFOLLOW), &place))
         return statx_place(&place, result);
-    int node = flags & AT_EMPTY_PATH ? vb_descriptor_node(dirfd) : -1;
+    int node = flags & AT_EMPTY_PATH ? vb_preload_descriptor_node(dirfd) : -1;
     if (node >= 0)
         return statx_place(&(struct vb_place){.node = node}, result);
     return VB_NEXT(statx)(dirfd, place.outside, flags, mask, result);

@@ -35,7 +35,8 @@ static int tree_append(struct vb_tree *tree, int parent, const char *name, size_
     return node->name ? tree->count++ : -1;
 }
 
-bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind, const char *text)
+bool vb_preload_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
+                         const char *text)
 {
     int node = 0;
     while (*path == '/') {
@@ -53,7 +54,7 @@ bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
     return !text || tree->nodes[node].text;
 }
 
-bool vb_tree_create(struct vb_tree *tree)
+bool vb_preload_tree_create(struct vb_tree *tree)
 {
     *tree = (struct vb_tree){0};
     if (tree_append(tree, 0, "", 0) != 0)
@@ -68,10 +69,11 @@ static bool shared_tree_complete;
 
 static void create_shared_tree(void)
 {
-    shared_tree_complete = vb_tree_create(&shared_tree) && vb_contents_add(&shared_tree);
+    shared_tree_complete =
+        vb_preload_tree_create(&shared_tree) && vb_preload_contents_add(&shared_tree);
 }
 
-const struct vb_tree *vb_tree(void)
+const struct vb_tree *vb_preload_tree(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, create_shared_tree);
@@ -101,7 +103,7 @@ static bool tree_leave(const struct vb_tree *tree, int node, const char *rest,
                        struct vb_place *place)
 {
     char head[PATH_MAX];
-    if (!vb_tree_path(tree, node, head, sizeof head) || replace(place, head, rest))
+    if (!vb_preload_tree_path(tree, node, head, sizeof head) || replace(place, head, rest))
         return tree_fail(place, ENAMETOOLONG);
     place->outside = place->rewritten;
     return false;
@@ -134,14 +136,15 @@ static int tree_step(const struct vb_tree *tree, int node, const char *name, siz
     return child_of(tree, node, name, length);
 }
 
-bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow, struct vb_place *place)
+bool vb_preload_tree_walk(const struct vb_tree *tree, const char *path, bool follow,
+                          struct vb_place *place)
 {
     *place = (struct vb_place){.node = -1};
     int node = 0, links = 0;
     for (;;) {
         const char *name = path + strspn(path, "/");
         size_t length = strcspn(name, "/");
-        if (name > path && !vb_is_directory(&tree->nodes[node]))
+        if (name > path && !vb_preload_is_directory(&tree->nodes[node]))
             return tree_fail(place, ENOTDIR);
         if (length == 0)
             return tree_arrive(tree, node, place);
@@ -163,7 +166,7 @@ bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow, str
     }
 }
 
-bool vb_tree_path(const struct vb_tree *tree, int node, char *path, size_t size)
+bool vb_preload_tree_path(const struct vb_tree *tree, int node, char *path, size_t size)
 {
     char *start = path + size;
     if (size == 0)

@@ -32,12 +32,13 @@ struct vb_tree {
 };
 
 /* The process's tree, built when first asked for; NULL when there is no memory for it. */
-const struct vb_tree *vb_tree(void);
+const struct vb_tree *vb_preload_tree(void);
 
-bool vb_tree_create(struct vb_tree *tree);
+bool vb_preload_tree_create(struct vb_tree *tree);
 
 /* Adds a node at an absolute path and the directories above it. False when out of memory. */
-bool vb_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind, const char *text);
+bool vb_preload_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
+                         const char *text);
 
 /* Where a path leads. */
 struct vb_place {
@@ -51,19 +52,19 @@ struct vb_place {
  * Follows an absolute path as the kernel would, and the last link too if `follow`. Returns whether
  * it stays with us (a node or an error), rather than outside.
  */
-bool vb_tree_walk(const struct vb_tree *tree, const char *path, bool follow,
-                  struct vb_place *place);
+bool vb_preload_tree_walk(const struct vb_tree *tree, const char *path, bool follow,
+                          struct vb_place *place);
 
 /* Writes the node's absolute path, for at most `size` bytes with its end. False if too long. */
-bool vb_tree_path(const struct vb_tree *tree, int node, char *path, size_t size);
+bool vb_preload_tree_path(const struct vb_tree *tree, int node, char *path, size_t size);
 
-static inline bool vb_is_directory(const struct vb_node *node)
+static inline bool vb_preload_is_directory(const struct vb_node *node)
 {
     return node->kind <= VB_NODE_DIR;
 }
 
 /* The check that every path of every program passes: most fail at their second character. */
-static inline bool vb_may_be_ours(const char *path)
+static inline bool vb_preload_may_be_ours(const char *path)
 {
     return path[0] == '/' &&
            (strncmp(path + 1, "sys/", 4) == 0 || strncmp(path + 1, "dev/", 4) == 0) &&

@@ -50,17 +50,19 @@ long verbena_syscall(long number, long a, long b, long c, long d, long e, long f
 {
     switch (number) {
     case SYS_munmap:
-        return vb_watched_munmap(bare_munmap, bare_at(a), (size_t)b);
+        return vb_preload_watched_munmap(bare_munmap, bare_at(a), (size_t)b);
     case SYS_mmap:
-        return (long)vb_watched_mmap(bare_mmap, bare_at(a), (size_t)b, (int)c, (int)d, (int)e, f);
+        return (long)vb_preload_watched_mmap(bare_mmap, bare_at(a), (size_t)b, (int)c, (int)d,
+                                             (int)e, f);
     case SYS_mremap:
-        return (long)vb_watched_mremap(bare_mremap, bare_at(a), (size_t)b, (size_t)c, (int)d,
-                                       bare_at(e));
+        return (long)vb_preload_watched_mremap(bare_mremap, bare_at(a), (size_t)b, (size_t)c,
+                                               (int)d, bare_at(e));
     case SYS_shmdt:
-        return vb_watched_shmdt(bare_shmdt, bare_at(a));
+        return vb_preload_watched_shmdt(bare_shmdt, bare_at(a));
     case SYS_mprotect:
     case SYS_pkey_mprotect:
-        vb_watched_mprotect(bare_at(a), (size_t)b, number == SYS_mprotect ? (int)c : PROT_NONE);
+        vb_preload_watched_mprotect(bare_at(a), (size_t)b,
+                                    number == SYS_mprotect ? (int)c : PROT_NONE);
         break;
     }
     return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);

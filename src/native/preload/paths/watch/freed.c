@@ -163,7 +163,7 @@ static inline bool may_meet(const struct vb_watch_map *map, const void *block)
     size_t word = word_before(block);
 
     return is_loose || (word & IS_MAPPED) ||
-           vb_watch_may_meet(map, (uintptr_t)block, (word & ~(size_t)BITS) - sizeof(size_t));
+           vb_memory_watch_may_meet(map, (uintptr_t)block, (word & ~(size_t)BITS) - sizeof(size_t));
 }
 
 __attribute__((noinline)) static bool may_concern_mixed(const void *block)
@@ -200,7 +200,7 @@ static void tell_freed(struct block *block)
     const struct vb_watch_map *map = watched_map ? watched_map : mixed_map;
 
     block->high += sizeof(size_t); /* a block's last word is in the next one's header */
-    block->is_told = vb_watch_may_meet(map, block->low, block->high - block->low) &&
+    block->is_told = vb_memory_watch_may_meet(map, block->low, block->high - block->low) &&
                      verbena_mapping_freed((const void *)block->low, block->high - block->low);
     if (block->is_told)
         __atomic_store_n(&is_loose, true, __ATOMIC_RELAXED);

@@ -43,7 +43,7 @@ static void mappings_went(bool told, const void *at, size_t n, bool really)
         verbena_mapping_went(at, n, really);
 }
 
-int vb_watched_munmap(munmap_call *next, void *at, size_t length)
+int vb_preload_watched_munmap(munmap_call *next, void *at, size_t length)
 {
     bool told = goes(at, length);
     int result = next(at, length);
@@ -54,10 +54,10 @@ int vb_watched_munmap(munmap_call *next, void *at, size_t length)
 
 VB_EXPORT int munmap(void *at, size_t length)
 {
-    return vb_watched_munmap(VB_NEXT(munmap), at, length);
+    return vb_preload_watched_munmap(VB_NEXT(munmap), at, length);
 }
 
-void vb_watched_mprotect(const void *at, size_t length, int protection)
+void vb_preload_watched_mprotect(const void *at, size_t length, int protection)
 {
     if (!(protection & PROT_WRITE))
         mappings_tell(at, length);
@@ -65,7 +65,7 @@ void vb_watched_mprotect(const void *at, size_t length, int protection)
 
 VB_EXPORT int mprotect(void *at, size_t length, int protection)
 {
-    vb_watched_mprotect(at, length, protection);
+    vb_preload_watched_mprotect(at, length, protection);
     return VB_NEXT(mprotect)(at, length, protection);
 }
 
@@ -75,8 +75,8 @@ VB_EXPORT int pkey_mprotect(void *at, size_t length, int protection, int key)
     return VB_NEXT(pkey_mprotect)(at, length, protection, key);
 }
 
-void *vb_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags, int fd,
-                      off_t offset)
+void *vb_preload_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags,
+                              int fd, off_t offset)
 {
     bool told = (flags & MAP_FIXED) && goes(at, length);
     void *result = next(at, length, protection, flags, fd, offset);
@@ -87,7 +87,7 @@ void *vb_watched_mmap(mmap_call *next, void *at, size_t length, int protection, 
 
 VB_EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    return vb_watched_mmap(VB_NEXT(mmap), at, length, protection, flags, fd, offset);
+    return vb_preload_watched_mmap(VB_NEXT(mmap), at, length, protection, flags, fd, offset);
 }
 
 VB_EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t offset)
@@ -136,8 +136,8 @@ static void *mappings_shrink(mremap_call *next, void *at, size_t length, size_t 
 #define MREMAP_DONTUNMAP 4
 #endif
 
-void *vb_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
-                        void *target)
+void *vb_preload_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted,
+                                int flags, void *target)
 {
     void *grown;
 
@@ -168,7 +168,7 @@ VB_EXPORT void *mremap(void *at, size_t length, size_t wanted, int flags, ...)
     if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
         target = va_arg(more, void *);
     va_end(more);
-    return vb_watched_mremap(next_mremap, at, length, wanted, flags, target);
+    return vb_preload_watched_mremap(next_mremap, at, length, wanted, flags, target);
 }
 
 /* ---- shmdt ---- */
@@ -206,7 +206,7 @@ static uintptr_t end_of_segment(uintptr_t at)
     return end;
 }
 
-int vb_watched_shmdt(shmdt_call *next, const void *at)
+int vb_preload_watched_shmdt(shmdt_call *next, const void *at)
 {
     uintptr_t end = verbena_mapping_goes ? end_of_segment((uintptr_t)at) : (uintptr_t)at;
     bool told = goes(at, end - (uintptr_t)at);
@@ -218,5 +218,5 @@ int vb_watched_shmdt(shmdt_call *next, const void *at)
 
 VB_EXPORT int shmdt(const void *at)
 {
-    return vb_watched_shmdt(VB_NEXT(shmdt), at);
+    return vb_preload_watched_shmdt(VB_NEXT(shmdt), at);
 }

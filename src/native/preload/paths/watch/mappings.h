@@ -15,13 +15,13 @@ typedef int shmdt_call(const void *at);
 typedef void *mmap_call(void *at, size_t length, int protection, int flags, int fd, off_t offset);
 typedef void *mremap_call(void *at, size_t length, size_t wanted, int flags, void *target);
 
-int vb_watched_munmap(munmap_call *next, void *at, size_t length);
-int vb_watched_shmdt(shmdt_call *next, const void *at);
-void *vb_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags, int fd,
-                      off_t offset);
-void *vb_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
-                        void *target);
+int vb_preload_watched_munmap(munmap_call *next, void *at, size_t length);
+int vb_preload_watched_shmdt(shmdt_call *next, const void *at);
+void *vb_preload_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags,
+                              int fd, off_t offset);
+void *vb_preload_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted,
+                                int flags, void *target);
 /* Before the protection changes. */
-void vb_watched_mprotect(const void *at, size_t length, int protection);
+void vb_preload_watched_mprotect(const void *at, size_t length, int protection);
 
 #endif

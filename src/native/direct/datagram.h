@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VB_DIRECT_DATAGRAM_H
+#define VB_DIRECT_DATAGRAM_H
+
+struct vb_qp;
+
+/* A UD QP is being reset or destroyed: forgets whom it has sent to. */
+void vb_direct_destinations_free(struct vb_qp *qp);
+
+#endif

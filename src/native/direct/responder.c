@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "direct/responder.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "direct/message.h"
+#include "direct/notice.h"
+#include "hca/channel.h"
+#include "hca/refusal.h"
+
+static int responder_take_from_rq(struct vb_connection *to, struct vb_taken *taken)
+{
+    struct vb_qp_shared *remote = to->remote;
+    uint32_t position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
+
+    if (position == to->rq_seen) {
+        to->rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
+        if (position == to->rq_seen)
+            return -EAGAIN;
+    }
+    taken->position = position;
+    taken->wqe = vb_rq_wqe(&to->peer->view, remote, position);
+    return 0;
+}
+
+/* Under the SRQ's lock: was this the take that fell below the limit? */
+static bool responder_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+{
+    uint32_t limit = atomic_load(&srq->limit);
+
+    if (!limit || left >= limit)
+        return false;
+    atomic_store(&srq->notices, 1); /* first: who dies in between leaves no event too few */
+    atomic_store(&srq->limit, 0);
+    return true;
+}
+
+static void take_index(const struct vb_connection *to, const struct vb_srq_shared *srq,
+                       uint32_t index, struct vb_taken *taken)
+{
+    taken->position = index;
+    taken->wqe = vb_srq_wqe(&to->peer->view, srq, index);
+}
+
+static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *taken)
+{
+    uint32_t number = to->remote->srq - 1;
+    struct vb_srq_shared *srq = vb_view_srq(&to->peer->view, number);
+    uint64_t in_hand = atomic_load(&to->remote->srq_inflight);
+    uint32_t position, posted;
+    bool crossed;
+
+    if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
+        take_index(to, srq, vb_srq_in_hand_index(in_hand), taken);
+        return 0;
+    }
+    if (!vb_lock_unless(&srq->lock, to->qp->context->adapter->instance, &to->peer->gone))
+        return -EPIPE;
+    position = atomic_load(&srq->taken);
+    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
+    if (position == posted) {
+        vb_unlock(&srq->lock);
+        return -EAGAIN;
+    }
+    take_index(to, srq, *vb_srq_order_at(&to->peer->view, srq, position), taken);
+    /* From here until its completion is in, the request is this QP's (recovery looks here). */
+    atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
+    atomic_store(&srq->taken, position + 1);
+    crossed = responder_crosses_limit(srq, posted - position - 1);
+    vb_unlock(&srq->lock);
+    if (VB_UNLIKELY(crossed))
+        vb_direct_notice_send(vb_direct_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
+    return 0;
+}
+
+int vb_direct_take_recv(struct vb_connection *to, struct vb_taken *taken)
+{
+    return to->remote->srq ? responder_take_from_srq(to, taken) : responder_take_from_rq(to, taken);
+}
+
+/* Wakes the peer's channel itself if it may, or asks the peer to. */
+static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq)
+{
+    struct vb_cq_shared *shared = vb_view_cq(&peer->view, cq);
+    struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
+    bool woken = false;
+
+    pthread_mutex_lock(&peer->mutex);
+    for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
+        if (peer->channels[i].serial == shared->channel) {
+            vb_cq_wake(&peer->view, shared, cq, peer->channels[i].write_fd);
+            woken = true;
+        }
+    pthread_mutex_unlock(&peer->mutex);
+    if (woken)
+        return;
+    atomic_fetch_or(&shared->notices, VB_PUSH_EVENT);
+    vb_direct_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
+    vb_direct_message_send(peer->socket, &wanted, NULL, 0, false);
+}
+
+void vb_direct_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
+                                 unsigned pushed)
+{
+    if ((pushed & VB_PUSH_EVENT) && peer->self)
+        atomic_fetch_or(&vb_view_cq(&peer->view, cq)->notices, VB_PUSH_EVENT);
+    else if (pushed & VB_PUSH_EVENT)
+        wake_channel(direct, peer, cq);
+    if ((pushed & VB_PUSH_OVERRUN) || peer->self)
+        vb_direct_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
+}
+
+void vb_direct_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                             struct vb_qp_shared *remote, enum ibv_event_type event)
+{
+    atomic_fetch_or(&remote->notices, 1u << event);
+    vb_direct_notice_send(direct, peer, VB_MSG_QP_NOTICE, vb_direct_peer_qp_index(peer, remote));
+}
+
+/* The notice first: if this process dies in between, the owner still learns why. */
+void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event)
+{
+    uint32_t state;
+
+    to = to->target; /* not the SRQ's door, but whom it was for */
+    state = atomic_load(&to->remote->state);
+    while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
+        atomic_fetch_or(&to->remote->notices, 1u << event);
+        if (atomic_compare_exchange_weak(&to->remote->state, &state, IBV_QPS_ERR)) {
+            vb_direct_notice_send(vb_direct_connection_direct(to), to->peer, VB_MSG_QP_NOTICE,
+                                  vb_direct_peer_qp_index(to->peer, to->remote));
+            return;
+        }
+        atomic_fetch_and(&to->remote->notices, ~(1u << event));
+    }
+}
+
+VB_COLD enum ibv_wc_status vb_direct_delivered(struct vb_connection *to, unsigned pushed)
+{
+    vb_direct_after_remote_push(vb_direct_connection_direct(to), to->peer, to->remote->recv_cq,
+                                pushed);
+    if (!(pushed & VB_PUSH_REFUSED))
+        return IBV_WC_SUCCESS;
+    vb_direct_fail_remote(to, IBV_EVENT_QP_FATAL);
+    return IBV_WC_REM_OP_ERR;
+}
+
+enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *taken,
+                                     const struct vb_cqe *entry, bool solicited)
+{
+    unsigned refused;
+    struct vb_cqe *slot = vb_direct_deliver_begin(to, taken, &refused);
+
+    if (!slot)
+        return vb_direct_delivered(to, refused);
+    slot->byte_len = entry->byte_len;
+    slot->imm = entry->imm;
+    slot->extra = entry->extra;
+    slot->status = entry->status;
+    slot->opcode = entry->opcode;
+    slot->flags = entry->flags;
+    slot->kind = entry->kind;
+    memcpy(slot->data, entry->data, sizeof(slot->data));
+    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
+        vb_cqe_name_xrc(slot, to->remote->srq - 1, to->target->remote->qp_num);
+    return vb_direct_deliver_end(to, taken, slot, solicited);
+}
+
+/*
+ * May the memory go before the payload of a SEND is put there by poll? A process that is watched
+ * hears of it in time. One that is not has to be written to at once, by its service thread where
+ * nothing else reaches its memory: 6 to 11 times as long, so unreliable services, whose senders are
+ * promised nothing, leave that to poll.
+ */
+static inline bool may_vanish(const struct vb_peer *peer, const struct vb_qp_shared *remote,
+                              const struct vb_mr_shared *mr)
+{
+    if (mr->in_heap)
+        return false; /* its file stays */
+    if (VB_LIKELY(peer->view.header->watched))
+        return mr->access & (IBV_ACCESS_ON_DEMAND | VB_ACCESS_MOVED);
+    return peer->self || peer->cma || vb_qp_reliable_type(remote->type);
+}
+
+/* Its elements have less room than its length says: the request is not as its owner wrote it. */
+static VB_COLD enum vb_check responder_note_short(const struct vb_recv_wqe *wqe, uint64_t length,
+                                                  struct vb_evidence *evidence)
+{
+    *evidence = (struct vb_evidence){
+        .check = VB_CHECK_RECV_TOO_SHORT, .length = length, .mr_length = wqe->length};
+    return VB_CHECK_RECV_TOO_SHORT;
+}
+
+enum vb_check vb_direct_recv_spans(const struct vb_peer *peer, const struct vb_qp_shared *remote,
+                                   const struct vb_recv_wqe *wqe, uint64_t length,
+                                   struct vb_spans *spans, struct vb_evidence *evidence)
+{
+    uint32_t pd = vb_recv_pd(&peer->view, remote), count = vb_recv_elements(&peer->view, wqe);
+
+    spans->count = 0;
+    spans->total = 0;
+    spans->at_once = false;
+    for (uint32_t i = 0; i < count && length; ++i) {
+        const struct vb_recv_sge sge = vb_recv_sge(wqe, i);
+        uint64_t part = sge.length < length ? sge.length : length, addr = sge.addr;
+        const struct vb_mr_shared *mr;
+        enum vb_check check =
+            vb_mr_check(&peer->view, pd, sge.lkey, addr, part, IBV_ACCESS_LOCAL_WRITE, &mr);
+
+        if (VB_UNLIKELY(check == VB_CHECK_PD) && vb_mr_is_null(mr, pd)) {
+            vb_direct_spans_add(spans, peer->self ? (uint8_t *)(uintptr_t)mr->addr : NULL, mr->addr,
+                                part);
+            length -= part;
+            continue;
+        }
+        if (VB_UNLIKELY(check && part))
+            return vb_note_key(evidence, check | VB_CHECK_RECV, pd, sge.lkey, addr, part,
+                               IBV_ACCESS_LOCAL_WRITE, mr);
+        vb_direct_spans_add(spans, vb_direct_peer_pointer(peer, mr, addr, part),
+                            mr->addr + (addr - mr->iova), part);
+        spans->at_once |= may_vanish(peer, remote, mr);
+        length -= part;
+    }
+    return VB_LIKELY(!length) ? VB_CHECK_OK
+                              : responder_note_short(wqe, spans->total + length, evidence);
+}
+
+VB_COLD enum vb_check vb_direct_note_refusal(struct vb_connection *to, enum vb_check check,
+                                             uint32_t rkey, uint64_t addr, uint64_t length,
+                                             uint32_t need, const struct vb_mr_shared *mr,
+                                             struct vb_evidence *evidence)
+{
+    vb_note_key(evidence, check, to->remote->pd, rkey, addr, length, need, mr);
+    if (check == VB_CHECK_QP_ACCESS)
+        evidence->access = to->remote->access;
+    return check;
+}

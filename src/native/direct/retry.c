@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "direct/retry.h"
+
+#include <time.h>
+
+#include "direct/connection.h"
+#include "direct/recover.h"
+#include "hca/qp.h"
+#include "hca/vigil.h"
+#include "memory/guard.h"
+
+void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    if (atomic_exchange(&qp->attended, true))
+        return;
+    pthread_mutex_lock(&retry->mutex);
+    qp->attend_next = retry->first;
+    retry->first = qp;
+    if (retry->idle)
+        pthread_cond_signal(&retry->work);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
+{
+    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->attend_next)
+        if (*at == qp) {
+            *at = qp->attend_next;
+            return;
+        }
+}
+
+void vb_direct_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    while (retry->current == qp)
+        pthread_cond_wait(&retry->left, &retry->mutex);
+    unlink_qp(retry, qp);
+    atomic_store(&qp->attended, false);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq,
+                                 struct vb_qp **qps, unsigned room)
+{
+    struct vb_retry *retry = &direct->retry;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&retry->mutex);
+    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->attend_next)
+        if (qp->send_cq == cq)
+            qps[count++] = qp;
+    pthread_mutex_unlock(&retry->mutex);
+    return count;
+}
+
+/* The program polls, and each poll tries what waits: this thread would only be in its way. */
+static bool retry_is_polled(struct vb_qp *qp)
+{
+    uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
+    bool moved = rounds != qp->rounds_seen;
+    const struct vb_peer *peer = vb_direct_connection_peer(qp);
+
+    qp->rounds_seen = rounds;
+    return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(peer && atomic_load(&peer->gone));
+}
+
+/* True when the QP needs to be looked at again. */
+static bool retry_serve(struct vb_direct *direct, struct vb_qp *qp)
+{
+    if (!vb_direct_connection_adopt(qp) || retry_is_polled(qp))
+        return true;
+    if (!vb_direct_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
+        return true;
+    return qp->counted_waiting;
+}
+
+/* Serves the first `count` QPs of the list; those that need it again stay, at the end. */
+static void serve_round(struct vb_direct *direct, unsigned count)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    while (count-- && retry->first) {
+        struct vb_qp *qp = retry->first, **end;
+        bool again;
+
+        retry->first = qp->attend_next;
+        retry->current = qp;
+        atomic_store(&qp->attended, false);
+        pthread_mutex_unlock(&retry->mutex);
+        again = retry_serve(direct, qp);
+        pthread_mutex_lock(&retry->mutex);
+        retry->current = NULL;
+        if (again && !atomic_exchange(&qp->attended, true)) {
+            for (end = &retry->first; *end; end = &(*end)->attend_next)
+                ;
+            qp->attend_next = NULL;
+            *end = qp;
+        }
+        pthread_cond_broadcast(&retry->left);
+    }
+}
+
+static unsigned length(const struct vb_retry *retry)
+{
+    unsigned n = 0;
+
+    for (const struct vb_qp *qp = retry->first; qp; qp = qp->attend_next)
+        ++n;
+    return n;
+}
+
+enum { FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 16, LOOK_MS = 500 };
+
+static void pause_ms(struct vb_retry *retry, long ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ms * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        ++until.tv_sec;
+    }
+    pthread_cond_timedwait(&retry->work, &retry->mutex, &until);
+}
+
+void vb_direct_retry_look(struct vb_adapter *adapter)
+{
+    struct vb_retry *retry = &vb_direct_of(adapter)->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    retry->looks = true;
+    if (retry->idle)
+        pthread_cond_signal(&retry->work);
+    pthread_mutex_unlock(&retry->mutex);
+}
+
+/* Under the mutex, which is free meanwhile. */
+static void retry_look(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+    bool again;
+
+    if (!retry->looks)
+        return;
+    retry->looks = false;
+    pthread_mutex_unlock(&retry->mutex);
+    again = vb_vigils_look(direct->adapter, vb_direct_now());
+    pthread_mutex_lock(&retry->mutex);
+    retry->looks |= again;
+}
+
+/* Nothing waits in a queue; a call of the program's may, and is looked after now and then. */
+static void be_idle(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    retry_look(direct);
+    if (retry->first || retry->stopping) /* came meanwhile */
+        return;
+    retry->idle = true;
+    if (retry->looks)
+        pause_ms(retry, LOOK_MS);
+    else
+        pthread_cond_wait(&retry->work, &retry->mutex);
+    retry->idle = false;
+}
+
+static void *retry_run(void *argument)
+{
+    struct vb_direct *direct = argument;
+    struct vb_retry *retry = &direct->retry;
+    long pause = FIRST_PAUSE_MS;
+
+    pthread_mutex_lock(&retry->mutex);
+    while (!retry->stopping) {
+        struct vb_qp *newest = retry->first;
+
+        if (!newest) {
+            pause = FIRST_PAUSE_MS;
+            be_idle(direct);
+            continue;
+        }
+        serve_round(direct, length(retry));
+        if (!retry->first || retry->stopping)
+            continue;
+        /* What waits for long is looked at less and less often. */
+        retry_look(direct);
+        newest = retry->first;
+        pause_ms(retry, pause);
+        if (retry->first != newest)
+            pause = FIRST_PAUSE_MS;
+        else if (pause < LONGEST_PAUSE_MS)
+            pause *= 2;
+    }
+    pthread_mutex_unlock(&retry->mutex);
+    return NULL;
+}
+
+int vb_direct_retry_start(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&retry->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&retry->work, &monotonic);
+    pthread_cond_init(&retry->left, NULL);
+    pthread_condattr_destroy(&monotonic);
+    return vb_memory_guarded_thread(&retry->thread, retry_run, direct);
+}
+
+void vb_direct_retry_stop(struct vb_direct *direct)
+{
+    struct vb_retry *retry = &direct->retry;
+
+    pthread_mutex_lock(&retry->mutex);
+    retry->stopping = true;
+    pthread_cond_signal(&retry->work);
+    pthread_mutex_unlock(&retry->mutex);
+    pthread_join(retry->thread, NULL);
+    pthread_cond_destroy(&retry->work);
+    pthread_cond_destroy(&retry->left);
+    pthread_mutex_destroy(&retry->mutex);
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Processes of this host that use another build of Verbena, whose segments have another layout.
+ * They cannot be reached directly; what they said of themselves in the handshake is kept, so that a
+ * QP that is connected to one fails at once and names both builds, and what UD and UC lose is told.
+ */
+#ifndef VB_DIRECT_STRANGER_H
+#define VB_DIRECT_STRANGER_H
+
+#include "direct/message.h"
+#include "hca/qp.h"
+#include "hca/text.h"
+
+struct vb_direct;
+
+enum { VB_STRANGERS = 16 }; /* the last so many */
+
+struct vb_stranger {
+    uint32_t slots[VB_MAX_SLOTS]; /* all 0: the entry is free */
+    uint32_t layout;
+    uint64_t package; /* as vb_message.package; 0: a build that did not say */
+    bool told;        /* that what UD and UC send there is lost */
+};
+
+/* Takes direct->peers_mutex, as the others. */
+void vb_direct_stranger_note(struct vb_direct *direct, const struct vb_message *hello);
+/* The slot's process is another one, or none. */
+void vb_direct_stranger_forget(struct vb_direct *direct, uint32_t slot);
+bool vb_direct_stranger_find(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found);
+
+/* -EPROTONOSUPPORT with the reason, for modify_qp; 0 if the peer is none that is known. */
+int vb_direct_stranger_check(struct vb_qp *qp);
+/* A request to such a peer ends with it; false: the peer is none. */
+bool vb_direct_stranger_refuse(struct vb_qp *qp, const struct ibv_send_wr *wr,
+                               struct vb_outcome *outcome);
+
+/* UD or UC sends to `dest` and reaches no process: if one of another build has it, that is told, in
+ * one line for each such process. */
+void vb_direct_stranger_tell(const struct vb_qp *qp, uint32_t dest) __attribute__((cold, noinline));
+/* A member `"other_builds":[...]` of a JSON object, with those that are known. */
+void vb_direct_stranger_describe(struct vb_direct *direct, struct vb_text *text);
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How queue pairs and processes leave the port without loss: what they posted is sent first, and
+ * what their socket holds for other processes is passed on.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "roce/state.h"
+#include "transport/transport.h"
+
+enum {
+    FLUSH_NS = 1000000000,
+    FLUSH_NAP_NS = 100000, /* where another thread has the lock… */
+    FLUSH_TRIES = 500,
+    LOOPBACK_NS = 2000000, /* what was sent may reach a socket of this host as late as that */
+};
+
+static void sleep_until(uint64_t at)
+{
+    struct timespec when = {(time_t)(at / 1000000000), (long)(at % 1000000000)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
+        ;
+}
+
+static void ending_send_due(struct vb_roce *roce)
+{
+    if (!vb_roce_try_enter(roce))
+        return;
+    vb_roce_transmit(roce, vb_roce_now());
+    vb_roce_leave(roce);
+}
+
+/* A network delivers what a process sent before it ended. What becomes due meanwhile is newer. */
+void vb_roce_flush(struct vb_roce *roce)
+{
+    uint64_t last = vb_wrap_last_out(&roce->wrap), now = vb_roce_now(), until = now + FLUSH_NS;
+
+    if (!last)
+        return;
+    if (last < until)
+        until = last;
+    for (; now < until; now = vb_roce_now()) {
+        uint64_t due = vb_wrap_deadline(&roce->wrap);
+
+        if (due <= now)
+            due = now + FLUSH_NAP_NS;
+        sleep_until(due < until ? due : until);
+        ending_send_due(roce);
+    }
+    vb_wrap_release(&roce->wrap);
+    ending_send_due(roce);
+    for (int i = 0; i < FLUSH_TRIES && vb_wrap_last_out(&roce->wrap); ++i) {
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+        ending_send_due(roce);
+    }
+    sleep_until(vb_roce_now() + LOOPBACK_NS);
+}
+
+/* Packets of this QP could leave, if the system or the next turn took them. */
+static bool ending_is_behind(const struct vb_roce *roce, const struct vb_qp *qp)
+{
+    return qp->type == IBV_QPT_UC && qp->endpoint &&
+           (vb_engine_ready_has(&qp->endpoint->requesting) || !vb_roce_udp_has_room(roce->udp));
+}
+
+void vb_roce_send_posted(struct vb_roce *roce, struct vb_qp *qp)
+{
+    vb_roce_enter(roce);
+    vb_engine_attend(roce->engine, qp, vb_roce_now());
+    vb_roce_transmit(roce, vb_roce_now());
+    for (int i = 0; i < FLUSH_TRIES && ending_is_behind(roce, qp); ++i) {
+        vb_roce_leave(roce);
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+        vb_roce_enter(roce);
+        vb_roce_transmit(roce, vb_roce_now());
+    }
+    vb_roce_leave(roce);
+}
+
+/* Of all QPs. False: nothing waits for the port any more, or it waits for a peer. */
+static bool sends_on(struct vb_roce *roce)
+{
+    bool more = true;
+
+    if (!vb_roce_try_enter(roce))
+        return more;
+    vb_roce_transmit(roce, vb_roce_now());
+    more = roce->again != UINT64_MAX || atomic_load(&roce->kicked);
+    vb_roce_leave(roce);
+    return more;
+}
+
+enum {
+    LAST_BATCHES = 1 << 16, /* more than its socket holds, of the smallest packets one by one */
+    LAST_LOOK_NS =
+        500000, /* a packet for which the kernel had chosen the socket is in it by then */
+    LAST_PUSH_NS = 1000000000, /* to owners that take no more */
+};
+
+/* What waits for another process would be lost with the socket; for this one it is too late. */
+static void forward_the_rest(struct vb_roce *roce)
+{
+    uint64_t now = vb_roce_now();
+    struct vb_arrival arrival;
+
+    for (int i = 0; i < LAST_BATCHES && vb_roce_udp_receive(roce->udp); ++i)
+        while (vb_roce_udp_next(roce->udp, &arrival))
+            vb_roce_steer_takes(roce->steer, &arrival, now);
+}
+
+static void push_the_rest(struct vb_roce *roce)
+{
+    uint64_t until = vb_roce_now() + LAST_PUSH_NS;
+
+    while (vb_roce_steer_push(roce->steer, vb_roce_now()) && vb_roce_now() < until)
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+}
+
+/* A socket that is closed while packets can still reach it takes them with it. */
+void vb_roce_withdraw(struct vb_roce *roce)
+{
+    if (vb_roce_udp_leave_port(roce->udp) == 0)
+        sleep_until(vb_roce_now() + LAST_LOOK_NS);
+    forward_the_rest(roce);
+    push_the_rest(roce);
+}
+
+/* The lock is tried for as long as a thread that has it may be kept waiting. */
+void vb_roce_end(struct vb_roce *roce)
+{
+    bool entered = false;
+
+    for (int i = 0; i < FLUSH_TRIES && sends_on(roce); ++i)
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+    vb_roce_flush(roce);
+    for (int i = 0; i < FLUSH_TRIES && !(entered = vb_roce_try_enter(roce)); ++i)
+        sleep_until(vb_roce_now() + FLUSH_NAP_NS);
+    if (!entered)
+        return;
+    vb_roce_withdraw(roce);
+    vb_roce_leave(roce);
+}

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "roce/forward.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "direct/handshake.h"
+#include "memory/descriptor.h"
+#include "roce/outlet.h"
+
+enum {
+    OUTGOING = 256,         /* owners that are remembered */
+    LARGEST = 8192,         /* a packet with any headers */
+    MESSAGES_AT_ONCE = 64,  /* from one link, before another's turn */
+    BUFFER_BYTES = 4 << 20, /* of a connection, where the system allows so many */
+    KEPT_FOR_ONE = 16 << 20,
+    KEPT_FOR_ALL = 64 << 20,
+    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again: doubled… */
+    LONGEST_NS = 64000000,
+};
+
+static const uint64_t never = UINT64_MAX;
+
+/* Where packets come in: a listening socket, or one that was accepted. */
+struct entrance {
+    struct entrance *next;
+    int fd;
+    bool listens;
+};
+
+struct vb_forward {
+    uint16_t port;
+    vb_forwarded_fn *deliver;
+    void *argument;
+    int epoll_fd;
+    int spare_fd; /* given up to refuse a connection when there are no descriptors */
+    struct entrance *entrances;
+    struct vb_outlet outlets[OUTGOING];
+    uint16_t places[VB_SLOTS]; /* of the slot's outlet, counted from 1; 0: it has none */
+    int next_fd;               /* for the next connection, also without descriptors; or -1 */
+    uint64_t sends;
+    uint64_t retry_at; /* for letters that wait without a connection; `never`: none does */
+    uint64_t pause;
+    uint8_t buffer[sizeof(struct vb_letter) + LARGEST];
+};
+
+static socklen_t forward_name_of(uint16_t port, uint32_t slot, struct sockaddr_un *address)
+{
+    int length;
+
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "verbena/roce/%u/%03x",
+                      port, slot);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static int forward_new_socket(void)
+{
+    int fd = vb_memory_descriptor_raise(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+    return fd < 0 ? -errno : fd;
+}
+
+/* ---- in ---- */
+
+static int add_entrance(struct vb_forward *forward, int fd, bool listens)
+{
+    struct entrance *made = calloc(1, sizeof(*made));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = made};
+
+    if (!made)
+        return -ENOMEM;
+    made->fd = fd;
+    made->listens = listens;
+    if (epoll_ctl(forward->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+        int error = -errno;
+        free(made);
+        return error;
+    }
+    made->next = forward->entrances;
+    forward->entrances = made;
+    return 0;
+}
+
+static void end_entrance(struct vb_forward *forward, struct entrance *ended)
+{
+    struct entrance **at = &forward->entrances;
+
+    while (*at && *at != ended)
+        at = &(*at)->next;
+    if (*at)
+        *at = ended->next;
+    epoll_ctl(forward->epoll_fd, EPOLL_CTL_DEL, ended->fd, NULL);
+    close(ended->fd);
+    free(ended);
+}
+
+int vb_roce_forward_accept(struct vb_forward *forward, uint32_t slot)
+{
+    struct sockaddr_un address;
+    socklen_t length = forward_name_of(forward->port, slot, &address);
+    int fd = forward_new_socket(), error = 0;
+
+    if (fd < 0)
+        return fd;
+    if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, 128))
+        error = -errno;
+    if (!error)
+        error = add_entrance(forward, fd, true);
+    if (error)
+        close(fd);
+    return error;
+}
+
+static int forward_open_spare(void)
+{
+    return vb_memory_descriptor_raise(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+static void forward_deliver(struct vb_forward *forward, size_t length, uint64_t now)
+{
+    struct vb_letter letter;
+    struct vb_arrival arrival = {.bytes = forward->buffer + sizeof(letter)};
+
+    memcpy(&letter, forward->buffer, sizeof(letter));
+    memcpy(arrival.sgid, letter.sgid, sizeof(letter.sgid));
+    memcpy(arrival.dgid, letter.dgid, sizeof(letter.dgid));
+    arrival.flow_label = letter.flow_label;
+    arrival.traffic_class = letter.traffic_class;
+    arrival.hop_limit = letter.hop_limit;
+    arrival.length = (uint32_t)(length - sizeof(letter));
+    forward->deliver(forward->argument, &arrival, now);
+}
+
+static void take_messages(struct vb_forward *forward, struct entrance *link, uint64_t now)
+{
+    for (int i = 0; i < MESSAGES_AT_ONCE; ++i) {
+        ssize_t length = recv(link->fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT);
+
+        if (length < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (length <= 0) {
+            end_entrance(forward, link);
+            return;
+        }
+        if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
+            forward_deliver(forward, (size_t)length, now);
+    }
+}
+
+/* The sender connects anew for what comes later; what it has sent already is taken. */
+static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
+{
+    ssize_t length;
+
+    if (vb_direct_check_user(fd) == 0 && shutdown(fd, SHUT_RD) == 0)
+        while ((length = recv(fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT)) > 0)
+            if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
+                forward_deliver(forward, (size_t)length, now);
+    close(fd);
+}
+
+/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
+static void admit_for_a_moment(struct vb_forward *forward, const struct entrance *listener,
+                               uint64_t now)
+{
+    int fd;
+
+    if (forward->spare_fd >= 0)
+        close(forward->spare_fd);
+    fd =
+        vb_memory_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd >= 0)
+        take_and_close(forward, fd, now);
+    forward->spare_fd = forward_open_spare();
+}
+
+/* Another user's process could give packets any source. */
+static void admit(struct vb_forward *forward, const struct entrance *listener, uint64_t now)
+{
+    int fd =
+        vb_memory_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        admit_for_a_moment(forward, listener, now);
+    if (fd >= 0 && (vb_direct_check_user(fd) || add_entrance(forward, fd, false)))
+        take_and_close(forward, fd, now);
+}
+
+/* ---- out: connections ---- */
+
+static int open_next(struct vb_forward *forward)
+{
+    int bytes = BUFFER_BYTES;
+
+    if (forward->next_fd < 0)
+        forward->next_fd = forward_new_socket();
+    if (forward->next_fd < 0)
+        return forward->next_fd;
+    setsockopt(forward->next_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    return 0;
+}
+
+/* Letters that wait say when they can leave. The owner's end is said without being asked for. */
+static int watch_outlet(const struct vb_forward *forward, struct vb_outlet *outlet, int operation)
+{
+    struct epoll_event event = {.events = vb_roce_outlet_waits(outlet) ? EPOLLOUT : 0,
+                                .data.ptr = outlet};
+
+    return epoll_ctl(forward->epoll_fd, operation, outlet->fd, &event) ? -errno : 0;
+}
+
+static void forward_disconnect(const struct vb_forward *forward, struct vb_outlet *outlet)
+{
+    if (outlet->fd < 0)
+        return;
+    epoll_ctl(forward->epoll_fd, EPOLL_CTL_DEL, outlet->fd, NULL);
+    close(outlet->fd);
+    outlet->fd = -1;
+}
+
+/* For another slot, or for none. */
+static void vacate(struct vb_forward *forward, struct vb_outlet *outlet)
+{
+    forward_disconnect(forward, outlet);
+    vb_roce_outlet_clear(outlet);
+    if (outlet->slot)
+        forward->places[outlet->slot] = 0;
+    outlet->slot = 0;
+}
+
+static bool is_taken(const struct vb_outlet *outlet)
+{
+    return outlet->slot != 0;
+}
+
+static bool is_older(const struct vb_outlet *outlet, const struct vb_outlet *than)
+{
+    return !than || !is_taken(outlet) || (is_taken(than) && outlet->used < than->used);
+}
+
+/* One for which nothing waits: a free one, or that which was needed longest ago. */
+static struct vb_outlet *find_idle(struct vb_forward *forward)
+{
+    struct vb_outlet *idle = NULL;
+
+    for (int i = 0; i < OUTGOING; ++i)
+        if (!vb_roce_outlet_waits(&forward->outlets[i]) && is_older(&forward->outlets[i], idle))
+            idle = &forward->outlets[i];
+    return idle;
+}
+
+/* Ends the connection that was needed longest ago, of those for which nothing waits. */
+static bool free_descriptor(struct vb_forward *forward)
+{
+    struct vb_outlet *oldest = NULL;
+
+    for (int i = 0; i < OUTGOING; ++i) {
+        struct vb_outlet *each = &forward->outlets[i];
+
+        if (each->fd >= 0 && !vb_roce_outlet_waits(each) && is_older(each, oldest))
+            oldest = each;
+    }
+    if (oldest)
+        vacate(forward, oldest);
+    return oldest != NULL;
+}
+
+/*
+ * A socket that finds nobody stays for the next attempt. So a packet for a slot that no process has
+ * costs half of what its reception does (0.46 and 0.9 us), and need not be refused unasked: a
+ * process may have come by now.
+ */
+static int connect_next(struct vb_forward *forward, uint32_t slot)
+{
+    struct sockaddr_un address;
+    socklen_t length = forward_name_of(forward->port, slot, &address);
+
+    if (connect(forward->next_fd, (struct sockaddr *)&address, length))
+        return errno == ECONNREFUSED ? -ENOENT : -EAGAIN;
+    return 0;
+}
+
+/* 0, -ENOENT (no process has the slot), -EAGAIN (not now), -EACCES. */
+static int connect_outlet(struct vb_forward *forward, struct vb_outlet *outlet)
+{
+    int error = open_next(forward);
+
+    if ((error == -EMFILE || error == -ENFILE) && free_descriptor(forward))
+        error = open_next(forward);
+    if (error)
+        return -EAGAIN;
+    error = connect_next(forward, outlet->slot);
+    if (error)
+        return error;
+    outlet->fd = forward->next_fd;
+    forward->next_fd = -1;
+    if (vb_direct_check_user(outlet->fd))
+        error = -EACCES;
+    else if (watch_outlet(forward, outlet, EPOLL_CTL_ADD))
+        error = -EAGAIN;
+    if (error)
+        forward_disconnect(forward, outlet);
+    return error;
+}
+
+/* ---- out: letters ---- */
+
+static void retry_later(struct vb_forward *forward, uint64_t now)
+{
+    if (forward->retry_at == never)
+        forward->retry_at = now + forward->pause;
+}
+
+/* NULL: letters wait for too many other owners. */
+static struct vb_outlet *outlet_for(struct vb_forward *forward, uint32_t slot)
+{
+    struct vb_outlet *outlet;
+
+    if (forward->places[slot])
+        return &forward->outlets[forward->places[slot] - 1];
+    outlet = find_idle(forward);
+    if (!outlet)
+        return NULL;
+    vacate(forward, outlet);
+    outlet->slot = slot;
+    forward->places[slot] = (uint16_t)(outlet - forward->outlets + 1);
+    return outlet;
+}
+
+static uint64_t kept_for_all(const struct vb_forward *forward)
+{
+    uint64_t kept = 0;
+
+    for (int i = 0; i < OUTGOING; ++i)
+        kept += forward->outlets[i].kept;
+    return kept;
+}
+
+static int forward_keep(struct vb_forward *forward, struct vb_outlet *outlet,
+                        const struct vb_arrival *arrival, uint64_t now)
+{
+    bool waited = vb_roce_outlet_waits(outlet);
+
+    if (outlet->kept > KEPT_FOR_ONE || kept_for_all(forward) > KEPT_FOR_ALL ||
+        vb_roce_outlet_keep(outlet, arrival))
+        return -EAGAIN;
+    if (!waited && outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD))
+        forward_disconnect(forward, outlet);
+    if (outlet->fd < 0)
+        retry_later(forward, now);
+    return 0;
+}
+
+/* An owner may have gone and another process may have its slot by now: so twice. */
+static int forward_send_now(struct vb_forward *forward, struct vb_outlet *outlet,
+                            const struct vb_arrival *arrival)
+{
+    int error = -EAGAIN;
+
+    for (int i = 0; i < 2; ++i) {
+        error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+        if (!error)
+            error = vb_roce_outlet_send(outlet, arrival);
+        if (error != -EPIPE)
+            return error;
+        forward_disconnect(forward, outlet);
+    }
+    return -EAGAIN;
+}
+
+int vb_roce_forward_send(struct vb_forward *forward, uint32_t slot,
+                         const struct vb_arrival *arrival, uint64_t now)
+{
+    struct vb_outlet *outlet;
+    int error = -EAGAIN;
+
+    if (arrival->length > LARGEST)
+        return -ENOENT;
+    outlet = outlet_for(forward, slot);
+    if (!outlet)
+        return -EAGAIN;
+    outlet->used = ++forward->sends;
+    if (!vb_roce_outlet_waits(outlet))
+        error = forward_send_now(forward, outlet, arrival);
+    if (error == -EAGAIN)
+        return forward_keep(forward, outlet, arrival, now);
+    if (error)
+        vacate(forward, outlet);
+    return error;
+}
+
+/* What waits for this owner leaves, if it can. */
+static void forward_drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+{
+    int error;
+
+    if (!vb_roce_outlet_waits(outlet))
+        return;
+    error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+
+    if (error == -ENOENT || error == -EACCES) {
+        vacate(forward, outlet);
+        return;
+    }
+    if (!error)
+        error = vb_roce_outlet_drain(outlet);
+    if (error == -EPIPE || (outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD)))
+        forward_disconnect(forward, outlet);
+    if (outlet->fd < 0 && vb_roce_outlet_waits(outlet))
+        retry_later(forward, now);
+}
+
+/* The connection has ended: the owner has, or it had no descriptor for it. */
+static void forward_lose(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+{
+    forward_disconnect(forward, outlet);
+    if (vb_roce_outlet_waits(outlet))
+        retry_later(forward, now);
+    else
+        vacate(forward, outlet);
+}
+
+static void retry(struct vb_forward *forward, uint64_t now)
+{
+    if (now < forward->retry_at)
+        return;
+    forward->retry_at = never;
+    if (forward->pause < LONGEST_NS)
+        forward->pause *= 2;
+    for (int i = 0; i < OUTGOING; ++i)
+        if (forward->outlets[i].fd < 0 && vb_roce_outlet_waits(&forward->outlets[i]))
+            forward_drain(forward, &forward->outlets[i], now);
+    if (forward->retry_at == never)
+        forward->pause = RETRY_NS;
+}
+
+bool vb_roce_forward_push(struct vb_forward *forward, uint64_t now)
+{
+    bool waits = false;
+
+    for (int i = 0; i < OUTGOING; ++i) {
+        struct vb_outlet *outlet = &forward->outlets[i];
+
+        if (vb_roce_outlet_waits(outlet))
+            forward_drain(forward, outlet, now);
+        waits = waits || vb_roce_outlet_waits(outlet);
+    }
+    return waits;
+}
+
+uint64_t vb_roce_forward_deadline(const struct vb_forward *forward)
+{
+    return forward->retry_at;
+}
+
+/* ---- both ---- */
+
+static bool is_outlet(const struct vb_forward *forward, const void *pointer)
+{
+    return (const struct vb_outlet *)pointer >= forward->outlets &&
+           (const struct vb_outlet *)pointer < forward->outlets + OUTGOING;
+}
+
+void vb_roce_forward_serve(struct vb_forward *forward, uint64_t now)
+{
+    struct epoll_event events[16];
+    int count = epoll_wait(forward->epoll_fd, events, 16, 0);
+
+    for (int i = 0; i < count; ++i) {
+        void *end = events[i].data.ptr;
+
+        if (is_outlet(forward, end) && events[i].events & (EPOLLHUP | EPOLLERR))
+            forward_lose(forward, end, now);
+        else if (is_outlet(forward, end))
+            forward_drain(forward, end, now);
+        else if (((struct entrance *)end)->listens)
+            admit(forward, end, now);
+        else
+            take_messages(forward, end, now);
+    }
+    retry(forward, now);
+}
+
+/* ---- open and close ---- */
+
+static void close_some(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void vb_roce_forward_close(struct vb_forward *forward)
+{
+    while (forward->entrances)
+        end_entrance(forward, forward->entrances);
+    for (int i = 0; i < OUTGOING; ++i)
+        vacate(forward, &forward->outlets[i]);
+    close_some(forward->next_fd);
+    close_some(forward->epoll_fd);
+    close_some(forward->spare_fd);
+    free(forward);
+}
+
+void vb_roce_forward_abandon(struct vb_forward *forward)
+{
+    for (struct entrance *each = forward->entrances; each; each = each->next)
+        close(each->fd);
+    for (int i = 0; i < OUTGOING; ++i)
+        close_some(forward->outlets[i].fd);
+    close_some(forward->next_fd);
+    close_some(forward->epoll_fd);
+    close_some(forward->spare_fd);
+}
+
+int vb_roce_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument,
+                         struct vb_forward **forward)
+{
+    struct vb_forward *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    made->port = port;
+    made->deliver = deliver;
+    made->argument = argument;
+    for (int i = 0; i < OUTGOING; ++i)
+        made->outlets[i].fd = -1;
+    made->next_fd = -1;
+    made->retry_at = never;
+    made->pause = RETRY_NS;
+    made->epoll_fd = vb_memory_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
+    made->spare_fd = forward_open_spare();
+    if (made->epoll_fd < 0 || made->spare_fd < 0 || open_next(made)) {
+        int error = -errno;
+        vb_roce_forward_close(made);
+        return error;
+    }
+    *forward = made;
+    return 0;
+}
+
+int vb_roce_forward_fd(const struct vb_forward *forward)
+{
+    return forward->epoll_fd;
+}

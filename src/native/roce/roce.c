@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "roce/roce.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hca/ah.h"
+#include "hca/lost.h"
+#include "roce/path.h"
+#include "roce/state.h"
+#include "wire/opcode.h"
+
+uint64_t vb_roce_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- work, under the lock ---- */
+
+enum {
+    BURSTS = 32,       /* sent in one turn: 4 MB, then what came in must be looked at */
+    AGAIN_NS = 100000, /* after the system took no more */
+};
+
+/* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
+ * to their own host. */
+static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
+{
+    struct vb_qp *qp;
+
+    if ((arrival->bytes[0] & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD)
+        return;
+    qp = vb_engine_find(roce->engine, vb_wire_bth_read(arrival->bytes).dest_qp);
+    if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
+        vb_qp_count_poller(qp, true);
+}
+
+static struct vb_wrap_frame roce_frame_of(struct vb_udp_seen seen)
+{
+    return (struct vb_wrap_frame){.source_port = seen.source_port, .ip_id = seen.ip_id};
+}
+
+static void hand_over(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
+{
+    greet(roce, arrival);
+    vb_engine_receive(roce->engine, arrival, now);
+}
+
+enum { WHY = 160 };
+
+static void hand_over_wrapped(struct vb_roce *roce, const struct vb_wrap_in *in, uint64_t now)
+{
+    const struct vb_counters before = *vb_engine_counters(roce->engine);
+    char words[WHY];
+
+    hand_over(roce, in->arrival, now);
+    vb_wrap_received(&roce->wrap, in,
+                     vb_roce_why(roce, &before, in->arrival->bytes[0], words, sizeof(words)), now);
+}
+
+static void roce_take(struct vb_roce *roce, const struct vb_arrival *arrival,
+                      const struct vb_wrap_frame *frame, uint64_t now)
+{
+    struct vb_wrap_in in;
+
+    if (vb_wrap_incoming(&roce->wrap, arrival, frame, now, &in))
+        hand_over_wrapped(roce, &in, now);
+}
+
+static void roce_take_due(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_wrap_in in;
+
+    while (vb_wrap_due_in(&roce->wrap, now, &in))
+        hand_over_wrapped(roce, &in, now);
+}
+
+static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *arrival,
+                                 uint64_t now)
+{
+    struct vb_wrap_frame frame = roce_frame_of(vb_roce_udp_last(roce->udp));
+
+    roce_take(roce, arrival, &frame, now);
+    roce_take_due(roce, now);
+}
+
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_arrival arrival;
+
+    if (!vb_roce_udp_receive(roce->udp))
+        return false;
+    while (vb_roce_udp_next(roce->udp, &arrival)) {
+        if (VB_UNLIKELY(!vb_roce_steer_takes(roce->steer, &arrival, now)))
+            continue;
+        if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
+            hand_over(roce, &arrival, now);
+        else
+            take_wrapped(roce, &arrival, now);
+    }
+    return true;
+}
+
+/* A port's part of vb_udp_config: a datagram with a wrong ICRC. */
+static void roce_refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
+{
+    struct vb_roce *roce = argument;
+    struct vb_wrap_frame frame = roce_frame_of(seen);
+
+    frame.icrc = arrival->bytes + arrival->length;
+    vb_wrap_refused(&roce->wrap, arrival, &frame, "dropped: the ICRC is wrong", vb_roce_now());
+    if (arrival->doubted)
+        vb_engine_receive(roce->engine, arrival, vb_roce_now());
+}
+
+/* A packet that the wrapper holds goes at once: its bytes are the wrapper's again. */
+static void stage(struct vb_roce *roce, const struct vb_wrap_out *out, uint64_t now)
+{
+    struct vb_udp_seen seen = vb_roce_udp_stage(roce->udp, out->packet);
+
+    if (out->icrc_flip)
+        vb_roce_udp_spoil(roce->udp, out->icrc_flip);
+    if (out->held)
+        vb_roce_udp_flush(roce->udp);
+    vb_wrap_sent(&roce->wrap, out, seen.source_port, seen.ip_id, now);
+}
+
+static void stage_due(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_wrap_out out;
+
+    while (vb_roce_udp_has_room(roce->udp) && vb_wrap_due_out(&roce->wrap, now, &out))
+        stage(roce, &out, now);
+}
+
+/* True: there may be more. */
+static bool send_burst(struct vb_roce *roce, uint64_t now)
+{
+    struct vb_packet packet;
+    struct vb_wrap_out out;
+    bool any = !vb_roce_udp_has_room(roce->udp); /* what was kept goes first, and more may wait */
+
+    stage_due(roce, now);
+    while (vb_roce_udp_has_room(roce->udp) && vb_engine_next(roce->engine, &packet, now)) {
+        if (vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
+            stage(roce, &out, now);
+        stage_due(roce, now);
+        any = true;
+    }
+    if (vb_roce_udp_flush(roce->udp) == 0)
+        return any;
+    roce->again = now + AGAIN_NS;
+    return false;
+}
+
+void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
+{
+    bool more = true;
+
+    roce_take_due(roce, now);
+    vb_roce_udp_expire(roce->udp, now);
+    roce->again = UINT64_MAX;
+    for (int i = 0; i < BURSTS && more; ++i) {
+        if (vb_engine_deadline(roce->engine) <= now)
+            vb_engine_expire(roce->engine, now);
+        more = send_burst(roce, now);
+    }
+    /* UC's requests end when their packets have left, and are due at once. */
+    if (vb_engine_deadline(roce->engine) <= now)
+        vb_engine_expire(roce->engine, now);
+    if (more)
+        roce->again = now;
+}
+
+static void roce_deliver(void *argument, const struct vb_arrival *arrival, uint64_t now)
+{
+    struct vb_roce *roce = argument;
+
+    roce_take(roce, arrival, &(struct vb_wrap_frame){.source_port = VB_ROCE_PORT}, now);
+}
+
+/* ---- the lock ---- */
+
+static void serve_kicked(struct vb_roce *roce)
+{
+    uint64_t now = vb_roce_now();
+
+    atomic_store(&roce->kicked, false);
+    for (uint32_t word = 0; word < VB_KICK_WORDS; ++word) {
+        uint64_t bits = atomic_load_explicit(&roce->kicks[word], memory_order_relaxed);
+
+        if (!bits)
+            continue;
+        for (bits = atomic_exchange(&roce->kicks[word], 0); bits; bits &= bits - 1) {
+            uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct vb_qp *qp = roce->config.adapter->qps[index];
+
+            if (qp && qp->endpoint)
+                vb_engine_attend(roce->engine, qp, now);
+        }
+    }
+    vb_roce_transmit(roce, now);
+}
+
+void vb_roce_enter(struct vb_roce *roce)
+{
+    atomic_fetch_add(&roce->queued, 1);
+    pthread_mutex_lock(&roce->lock);
+    atomic_fetch_sub(&roce->queued, 1);
+}
+
+bool vb_roce_try_enter(struct vb_roce *roce)
+{
+    return pthread_mutex_trylock(&roce->lock) == 0;
+}
+
+static uint64_t roce_earliest(struct vb_roce *roce)
+{
+    uint64_t at = vb_engine_deadline(roce->engine), steer = vb_roce_steer_deadline(roce->steer);
+
+    uint64_t held = vb_wrap_deadline(&roce->wrap), parked = vb_roce_udp_deadline(roce->udp);
+
+    if (parked < at)
+        at = parked;
+    if (steer < at)
+        at = steer;
+    if (held < at)
+        at = held;
+    return roce->again < at ? roce->again : at;
+}
+
+void vb_roce_leave(struct vb_roce *roce)
+{
+    do {
+        if (atomic_load(&roce->kicked))
+            serve_kicked(roce);
+        vb_roce_thread_wake_at(roce, roce_earliest(roce));
+        pthread_mutex_unlock(&roce->lock);
+        /* Who found the lock taken has left its mark before we look. */
+        atomic_thread_fence(memory_order_seq_cst);
+    } while (atomic_load(&roce->kicked) && vb_roce_try_enter(roce));
+}
+
+/* ---- a port's calls ---- */
+
+enum {
+    DEFER_ABOVE = 8,    /* requests under way: who posts so many will post more, or poll */
+    DEFER_AT_MOST = 32, /* requests of which none was sent */
+    DEFER_NS = 100000,  /* if neither happens */
+};
+
+/* May the new request wait for others, to leave with them in one system call? */
+static bool may_defer(const struct vb_qp *qp)
+{
+    uint32_t under_way = qp->sq_posted - __atomic_load_n(&qp->sq_next, __ATOMIC_RELAXED);
+
+    return under_way > DEFER_ABOVE && qp->sq_posted % DEFER_AT_MOST != 0;
+}
+
+/* A request was posted; what a poll has held back joins it. */
+static void transmit_answer(struct vb_roce *roce, uint64_t now)
+{
+    if (roce->held_back)
+        vb_engine_answer_first(roce->engine);
+    roce->held_back = false;
+    vb_roce_transmit(roce, now);
+}
+
+void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
+{
+    if (vb_roce_try_enter(roce)) {
+        uint64_t now = vb_roce_now();
+
+        vb_engine_attend(roce->engine, qp, now);
+        if (!may_defer(qp))
+            transmit_answer(roce, now);
+        else if (roce->again > now + DEFER_NS)
+            roce->again = now + DEFER_NS;
+        vb_roce_leave(roce);
+        return;
+    }
+    atomic_fetch_or(&roce->kicks[qp->index / 64], 1ull << qp->index % 64);
+    atomic_store(&roce->kicked, true);
+    if (vb_roce_try_enter(roce))
+        vb_roce_leave(roce);
+}
+
+void vb_roce_progress(struct vb_roce *roce)
+{
+    uint64_t now;
+
+    atomic_store_explicit(&roce->polls,
+                          atomic_load_explicit(&roce->polls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
+        return;
+    now = vb_roce_now();
+    /*
+     * A program that has just received will answer, and the acknowledgement leaves with the answer
+     * in one system call; or it polls again. If it does neither, the thread finds that out, but for
+     * one that waits for datagrams: these will not wake it any more.
+     */
+    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back &&
+                      atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
+    if (!roce->held_back)
+        vb_roce_transmit(roce, now);
+    vb_roce_leave(roce);
+}
+
+void vb_roce_let_go(struct vb_roce *roce)
+{
+    if (!vb_roce_try_enter(roce)) {
+        atomic_store(&roce->kicked, true); /* who has the lock transmits before it leaves it */
+        if (!vb_roce_try_enter(roce))
+            return;
+    } else if (roce->held_back || roce->again != UINT64_MAX) {
+        vb_roce_transmit(roce, vb_roce_now());
+    }
+    roce->held_back = false;
+    roce->away_until = 0;
+    vb_roce_leave(roce);
+}
+
+void vb_roce_armed(struct vb_roce *roce)
+{
+    atomic_store(&roce->armed_at, atomic_load(&roce->polls));
+    if (atomic_load(&roce->unwatched))
+        vb_roce_thread_watch(roce);
+    vb_roce_let_go(roce); /* it polls no more */
+}
+
+void vb_roce_settle(struct vb_roce *roce)
+{
+    vb_roce_enter(roce);
+    vb_roce_leave(roce);
+}
+
+bool vb_roce_quiet(struct vb_roce *roce)
+{
+    if (!vb_roce_try_enter(roce))
+        return false;
+    vb_roce_leave(roce);
+    return true;
+}
+
+static VB_COLD int roce_decline_way(struct vb_qp *qp, int error)
+{
+    unsigned index = qp->attr.ah_attr.grh.sgid_index;
+    const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
+    uint64_t high = be64toh(peer->global.subnet_prefix), low = be64toh(peer->global.interface_id);
+
+    if (error == -EINVAL)
+        return vb_decline(
+            qp->context, error,
+            "GID index {0} names no RoCE v2 GID of this host: `verbena devices` lists "
+            "them",
+            index);
+    if (!high && !low)
+        return vb_decline(qp->context, error,
+                          "the peer's GID is ::, which is no address: the peer chose a GID index "
+                          "that is empty there, or told none; `verbena devices` on its host lists "
+                          "those in use");
+    if (error == -EMFILE || error == -ENFILE)
+        return vb_decline(
+            qp->context, error,
+            "the way to the peer's GID {0g} cannot be looked up: this process, or the "
+            "system, has too many open files; raise `ulimit -n`, or fs.file-max",
+            high, low);
+    if (!vb_port_addresses_active(vb_qp_port(qp)->addresses))
+        return vb_decline(qp->context, error,
+                          "no route leads from GID index {0} to the peer's GID {1g}: no interface "
+                          "of this host is up, so it has no address; ip link set lo up, or that of "
+                          "an adapter",
+                          index, high, low);
+    return vb_decline(qp->context, error,
+                      "no route leads from GID index {0} to the peer's GID {1g}: 0, 2 and up are "
+                      "addresses of this host's interfaces; choose one that reaches the peer",
+                      index, high, low);
+}
+
+static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
+{
+    uint32_t interface;
+    uint16_t route_mtu = 0; /* gcc 12 does not see that vb_port_route() writes it */
+    int error =
+        vb_roce_path_make(roce, qp, &qp->attr.ah_attr, qp->shared->dest_qp_num, path, &interface);
+
+    if (!error)
+        error = vb_port_route(path->sgid, path->dgid, interface, &route_mtu);
+    if (error)
+        return roce_decline_way(qp, error);
+    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    if (path->mtu > route_mtu)
+        return vb_decline(
+            qp->context, -EMSGSIZE,
+            "path_mtu is {0} bytes and the interface towards the peer carries {1}: "
+            "set a smaller one (query_port: active_mtu), or raise the interface's MTU",
+            path->mtu, route_mtu);
+    return 0;
+}
+
+enum { ECN_FIELD = 3, ECT_0 = 2 };
+
+/* The network may mark what reacts to marks (RFC 3168). UC does not. */
+static void allow_marks(const struct vb_qp *qp, struct vb_path *path)
+{
+    if (qp->type != IBV_QPT_UC && !(path->traffic_class & ECN_FIELD))
+        path->traffic_class |= ECT_0;
+}
+
+int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
+{
+    struct vb_path path;
+    int error;
+
+    if (!vb_qp_connected_type(qp->type))
+        return 0; /* see greet */
+    error = way_to(roce, qp, &path);
+    if (error)
+        return error;
+    allow_marks(qp, &path);
+    vb_roce_enter(roce);
+    error = vb_engine_connect(roce->engine, qp, &path);
+    vb_roce_leave(roce);
+    if (!error)
+        vb_qp_count_poller(qp, true);
+    return error;
+}
+
+void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
+{
+    vb_roce_enter(roce);
+    vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
+    vb_engine_disconnect(roce->engine, qp);
+    vb_roce_udp_forget(roce->udp, qp->number);
+    atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
+    vb_roce_leave(roce);
+    vb_qp_count_poller(qp, false);
+}
+
+/* ---- datagrams ---- */
+
+enum { SEND_TRIES = 10, SEND_WAIT_MS = 1 };
+
+/* The network is at fault if it goes nowhere, but the sender's own queue is only full. */
+static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
+{
+    int error = vb_roce_udp_send(roce->udp, packet);
+
+    for (int i = 0; i < SEND_TRIES && error == -EAGAIN; ++i) {
+        poll(NULL, 0, SEND_WAIT_MS);
+        error = vb_roce_udp_send(roce->udp, packet);
+    }
+    return error;
+}
+
+/* Under an sq_lock: the port's lock must not be taken, so its thread sees to what is held. */
+static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
+{
+    uint64_t now = vb_wrap_is_active(&roce->wrap) ? vb_roce_now() : 0;
+    struct vb_wrap_out out;
+    int error = 0;
+
+    if (vb_wrap_outgoing(&roce->wrap, packet, now, &out)) {
+        error = out.icrc_flip ? 0 : send_datagram(roce, out.packet);
+        vb_wrap_sent(&roce->wrap, &out, out.packet->path->source_port, 0, now);
+    }
+    if (vb_wrap_deadline(&roce->wrap) != UINT64_MAX)
+        vb_roce_wrapped(roce);
+    return error;
+}
+
+/* To a group it still goes within the host, unless this host's members too get it by the packet. */
+static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
+                                 const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
+{
+    if (roce->config.loop || !vb_wire_gid_is_multicast(ah->grh.dgid.raw))
+        vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
+                                           .from = qp->number,
+                                           .to = wr->wr.ud.remote_qpn,
+                                           .value = ah->grh.sgid_index});
+}
+
+int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
+                     struct vb_outcome *outcome)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    struct vb_packet packet;
+    struct vb_path path;
+    uint32_t interface;
+
+    if (vb_roce_path_make(roce, qp, &ah->attr, wr->wr.ud.remote_qpn, &path, &interface)) {
+        goes_nowhere(roce, qp, wr, &ah->attr);
+        return 0;
+    }
+    vb_qp_count_poller(qp, true);
+    path.mtu = vb_port_addresses_mtu(vb_qp_port(qp)->addresses, path.sgid_index);
+    vb_engine_datagram(qp, wr, &path, &packet, outcome);
+    if (packet.header_length && pass_datagram(roce, &packet) == -EFAULT)
+        outcome->status = IBV_WC_LOC_PROT_ERR;
+    return 0;
+}
+
+struct vb_wrap *vb_roce_wrap(struct vb_roce *roce)
+{
+    return &roce->wrap;
+}
+
+/* The thread takes a turn, which sets its timer. */
+void vb_roce_wrapped(struct vb_roce *roce)
+{
+    atomic_store(&roce->unwatched, true);
+    if (write(roce->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+        return;
+}
+
+/* ---- open and close ---- */
+
+static uint32_t roce_interface_of(void *argument, const struct vb_path *path)
+{
+    const struct vb_roce *roce = argument;
+    const struct vb_adapter_port *port = vb_adapter_port(roce->config.adapter, path->port);
+    struct vb_gid gid;
+
+    return port && vb_port_addresses_get(port->addresses, path->sgid_index, &gid) ? gid.ndev_ifindex
+                                                                                  : 0;
+}
+
+static int open_udp(struct vb_roce *roce)
+{
+    struct vb_udp_config config = {.port = roce->config.port,
+                                   .without = roce->config.without,
+                                   .loop = roce->config.loop,
+                                   .prepare = vb_roce_steer_prepare,
+                                   .clock = vb_roce_now,
+                                   .refused = roce_refused,
+                                   .interface = roce_interface_of,
+                                   .argument = roce};
+
+    return vb_roce_udp_open(&config, &roce->udp);
+}
+
+static int open_steer(struct vb_roce *roce)
+{
+    struct vb_steer_config config = {
+        .group = -1, .port = roce->config.port, .deliver = roce_deliver, .argument = roce};
+
+    if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
+        return -EIO;
+    return vb_roce_steer_open(&config, &roce->steer);
+}
+
+static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
+{
+    const struct vb_roce *roce = argument;
+
+    return vb_port_addresses_port_has(roce->config.adapter, port_num, gid);
+}
+
+/* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
+static int roce_open_parts(struct vb_roce *roce)
+{
+    int error;
+
+    roce->config.engine.adapts = true; /* nobody knows how fast the network is */
+    error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
+
+    if (!error)
+        vb_engine_set_own(roce->engine, roce_is_own, roce);
+    if (!error && roce->config.fault)
+        error = vb_wrap_set_fault(&roce->wrap, roce->config.fault, NULL, 0);
+    if (!error && roce->config.capture)
+        error = vb_wrap_set_capture(&roce->wrap, roce->config.capture);
+    if (!error)
+        error = open_steer(roce);
+    if (!error)
+        error = open_udp(roce);
+    if (error)
+        return error;
+    vb_roce_steer_set_group(roce->steer, vb_roce_udp_fd(roce->udp));
+    return vb_roce_thread_start(roce);
+}
+
+/* The socket leaves its group before the others are told. */
+static void roce_close_parts(struct vb_roce *roce)
+{
+    if (roce->udp)
+        vb_roce_udp_close(roce->udp);
+    if (roce->steer)
+        vb_roce_steer_close(roce->steer);
+    if (roce->engine)
+        vb_engine_destroy(roce->engine);
+    pthread_mutex_destroy(&roce->lock);
+    vb_wrap_fini(&roce->wrap);
+    free(roce);
+}
+
+int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
+{
+    struct vb_roce *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    made->config = *config;
+    made->timer = made->again = UINT64_MAX;
+    pthread_mutex_init(&made->lock, NULL);
+    vb_wrap_init(&made->wrap);
+    error = roce_open_parts(made);
+    if (error) {
+        if (made->udp)
+            vb_roce_withdraw(made);
+        roce_close_parts(made);
+        return error;
+    }
+    *roce = made;
+    return 0;
+}
+
+void vb_roce_close(struct vb_roce *roce)
+{
+    vb_roce_flush(roce);
+    vb_roce_thread_stop(roce);
+    vb_roce_log_refusals(roce, UINT64_MAX); /* the last ones */
+    vb_roce_withdraw(roce);
+    roce_close_parts(roce);
+}
+
+void vb_roce_abandon(struct vb_roce *roce)
+{
+    vb_roce_thread_abandon(roce);
+    vb_roce_udp_abandon(roce->udp);
+    vb_roce_steer_abandon(roce->steer);
+}
+
+int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
+{
+    int error;
+
+    vb_roce_enter(roce);
+    error = vb_roce_steer_add_slot(roce->steer, slot, vb_roce_now());
+    vb_roce_leave(roce);
+    return error;
+}
+
+struct vb_engine *vb_roce_engine(struct vb_roce *roce)
+{
+    return roce->engine;
+}
+
+struct vb_udp *vb_roce_udp(struct vb_roce *roce)
+{
+    return roce->udp;
+}
+
+struct vb_steer *vb_roce_steer(struct vb_roce *roce)
+{
+    return roce->steer;
+}
+
+uint64_t vb_roce_wakeups(const struct vb_roce *roce)
+{
+    return atomic_load_explicit(&roce->wakeups, memory_order_relaxed);
+}

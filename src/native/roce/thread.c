@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The port's own thread. */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "memory/descriptor.h"
+
+#include "memory/guard.h"
+#include "roce/state.h"
+
+enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
+
+enum {
+    FIRST_PAUSE_NS = 50000,     /* until the next look at whether somebody polls… */
+    LONGEST_PAUSE_NS = 1000000, /* …and as long as somebody does */
+    DOUBT_NS = 1000000,         /* from when a datagram was found that nobody had received */
+    POLLS_AFTER_ARMING = 64,    /* a program that polls on has not gone to sleep after all */
+    BATCHES = 64,               /* in one turn with the lock */
+    BULK = 8,                   /* packets in one turn: more will follow… */
+    LINGER_NS = 50000,          /* …sooner than a thread wakes up */
+};
+
+static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u32 = source};
+
+    return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+/* One event, then none until this is called again. After it, vb_roce_let_go. */
+void vb_roce_thread_watch(struct vb_roce *roce)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
+
+    atomic_store(&roce->unwatched, false);
+    epoll_ctl(roce->epoll_fd, EPOLL_CTL_MOD, vb_roce_udp_fd(roce->udp), &event);
+}
+
+void vb_roce_thread_wake_at(struct vb_roce *roce, uint64_t at)
+{
+    struct itimerspec when = {0};
+
+    if (at < roce->away_until)
+        at = roce->away_until;
+    if (at >= roce->timer)
+        return;
+    roce->timer = at;
+    if (at == 0)
+        at = 1; /* 0 would stop the timer */
+    when.it_value.tv_sec = (time_t)(at / 1000000000);
+    when.it_value.tv_nsec = (long)(at % 1000000000);
+    timerfd_settime(roce->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* ---- turns ---- */
+
+static void thread_drain(int fd)
+{
+    uint64_t count;
+
+    if (read(fd, &count, sizeof(count)) < 0)
+        return;
+}
+
+static void report(struct vb_roce *roce, uint8_t port_num, unsigned changes)
+{
+    static const struct {
+        unsigned change;
+        enum ibv_event_type type;
+    } events[] = {
+        {VB_PORT_WENT_DOWN, IBV_EVENT_PORT_ERR},
+        {VB_GIDS_CHANGED, IBV_EVENT_GID_CHANGE},
+        {VB_PORT_CAME_UP, IBV_EVENT_PORT_ACTIVE},
+    };
+
+    for (size_t i = 0; i < sizeof(events) / sizeof(*events) && roce->config.event; ++i)
+        if (changes & events[i].change)
+            roce->config.event(roce->config.argument, port_num, events[i].type);
+}
+
+enum turn { NOTHING_CAME, SINGLES_CAME, BULK_CAME, MORE_WAITS };
+
+static enum turn thread_serve(struct vb_roce *roce)
+{
+    uint64_t before = vb_roce_udp_counter(roce->udp, VB_UDP_RECEIVED), came;
+    bool more = true;
+
+    vb_roce_enter(roce);
+    for (int i = 0; i < BATCHES && more; ++i) {
+        uint64_t now = vb_roce_now();
+
+        vb_roce_steer_serve(roce->steer, now);
+        more = vb_roce_receive(roce, now);
+        vb_roce_transmit(roce, now);
+        vb_roce_log_refusals(roce, now);
+    }
+    vb_roce_leave(roce);
+    came = vb_roce_udp_counter(roce->udp, VB_UDP_RECEIVED) - before;
+    if (more)
+        return MORE_WAITS;
+    return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
+}
+
+/* A thread that comes late finds answers beside the timers that ended while it was kept: these
+ * count first, so that nothing is sent again for which the answer is here. */
+static void take_what_waits(struct vb_roce *roce, uint64_t now)
+{
+    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
+        ;
+}
+
+static void serve_steer(struct vb_roce *roce)
+{
+    uint64_t now;
+
+    vb_roce_enter(roce);
+    now = vb_roce_now();
+    vb_roce_steer_serve(roce->steer, now);
+    take_what_waits(roce, now);
+    vb_roce_transmit(roce, now);
+    vb_roce_leave(roce);
+}
+
+/* What this thread last saw of those who poll. */
+struct looks {
+    uint32_t polls;
+    uint64_t received;
+    bool polled;
+    uint64_t pause; /* ns, from one look to the next */
+    uint64_t valid_until;
+    uint64_t doubted_until; /* those who poll do not receive */
+};
+
+static bool has_datagram(const struct vb_roce *roce)
+{
+    struct pollfd udp = {.fd = vb_roce_udp_fd(roce->udp), .events = POLLIN};
+
+    return poll(&udp, 1, 0) > 0;
+}
+
+/* A program that polls its memory for what a WRITE brings also polls its CQ, now and then: then a
+ * datagram waits from one look to the next. */
+static bool is_left_lying(const struct vb_roce *roce, const struct looks *looks, uint64_t received)
+{
+    return looks->polled && received == looks->received && has_datagram(roce);
+}
+
+/* On one processor nobody polls between two wake-ups of this thread, so one look holds for a while:
+ * a program that polls would be interrupted for what it does itself. */
+static bool thread_is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
+{
+    uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
+    uint32_t since_armed = polls - atomic_load(&roce->armed_at);
+    uint64_t received = vb_roce_udp_counter(roce->udp, VB_UDP_RECEIVED);
+
+    if (since_armed > POLLS_AFTER_ARMING && looks->polled && now < looks->valid_until)
+        return true;
+    if (is_left_lying(roce, looks, received))
+        looks->doubted_until = now + DOUBT_NS;
+    looks->polled =
+        since_armed > POLLS_AFTER_ARMING && now >= looks->doubted_until && polls != looks->polls;
+    looks->pause = !looks->polled                        ? FIRST_PAUSE_NS
+                   : looks->pause * 2 < LONGEST_PAUSE_NS ? looks->pause * 2
+                                                         : LONGEST_PAUSE_NS;
+    looks->polls = polls;
+    looks->received = received;
+    looks->valid_until = now + looks->pause;
+    return looks->polled;
+}
+
+static void serve_timer(struct vb_roce *roce, struct looks *looks)
+{
+    uint64_t now;
+
+    thread_drain(roce->timer_fd);
+    vb_roce_enter(roce);
+    now = vb_roce_now();
+    roce->timer = UINT64_MAX;
+    if (vb_roce_steer_deadline(roce->steer) <= now) /* who polls does not do that */
+        vb_roce_steer_serve(roce->steer, now);
+    if (thread_is_polled(roce, looks, now)) {
+        roce->away_until = looks->valid_until;
+    } else {
+        take_what_waits(roce, now);
+        vb_roce_transmit(roce, now);
+    }
+    vb_roce_leave(roce);
+}
+
+/* What a program that polls has refused. Only where somebody wants to know. */
+static void thread_log_refusals(struct vb_roce *roce)
+{
+    if (!roce->config.log || !vb_roce_try_enter(roce))
+        return;
+    vb_roce_log_refusals(roce, vb_roce_now());
+    vb_roce_leave(roce);
+}
+
+/* With datagrams at hand, or nobody watching for them. */
+static void thread_attend(struct vb_roce *roce, struct looks *looks)
+{
+    uint64_t until = 0;
+    enum turn turn;
+
+    if (thread_is_polled(roce, looks, vb_roce_now())) {
+        thread_log_refusals(roce);
+        return;
+    }
+    do {
+        turn = thread_serve(roce);
+        if (turn >= BULK_CAME)
+            until = vb_roce_now() + LINGER_NS;
+        else if (until)
+            sched_yield(); /* to who may have been woken on this processor */
+    } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
+    vb_roce_thread_watch(roce);
+    vb_roce_let_go(roce);
+}
+
+static void serve_addresses(struct vb_roce *roce)
+{
+    const struct vb_adapter *adapter = roce->config.adapter;
+
+    for (int i = 0; i < adapter->port_count; ++i) {
+        unsigned changes = vb_port_addresses_update(adapter->ports[i].addresses);
+
+        if (changes & VB_GIDS_CHANGED)
+            vb_roce_join_again(roce);
+        report(roce, adapter->ports[i].number, changes);
+    }
+}
+
+static void thread_handle(struct vb_roce *roce, enum source source, struct looks *looks)
+{
+    switch (source) {
+    case FROM_UDP:
+        atomic_store(&roce->unwatched, true);
+        break;
+    case FROM_STEER:
+        serve_steer(roce);
+        break;
+    case FROM_ADDRESSES:
+        serve_addresses(roce);
+        break;
+    case FROM_TIMER:
+        serve_timer(roce, looks);
+        break;
+    case FROM_WAKE:
+        thread_drain(roce->wake_fd);
+        break;
+    }
+}
+
+/* As epoll_wait, but while nobody watches for datagrams only until the next look. */
+static int wait_for_events(struct vb_roce *roce, const struct looks *looks,
+                           struct epoll_event *events, int room)
+{
+    struct pollfd any = {.fd = roce->epoll_fd, .events = POLLIN};
+    struct timespec pause = {.tv_nsec = (long)looks->pause};
+
+    if (!atomic_load(&roce->unwatched))
+        return epoll_wait(roce->epoll_fd, events, room, -1);
+    ppoll(&any, 1, &pause, NULL);
+    return epoll_wait(roce->epoll_fd, events, room, 0);
+}
+
+static void *thread_run(void *argument)
+{
+    struct vb_roce *roce = argument;
+    struct looks looks = {.pause = FIRST_PAUSE_NS};
+    struct epoll_event events[8];
+
+    while (!atomic_load(&roce->stopping)) {
+        int count = wait_for_events(roce, &looks, events, 8);
+
+        atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
+        for (int i = 0; i < count; ++i)
+            thread_handle(roce, events[i].data.u32, &looks);
+        if (atomic_load(&roce->unwatched))
+            thread_attend(roce, &looks);
+    }
+    return NULL;
+}
+
+/* ---- start and stop ---- */
+
+static int watch_addresses(struct vb_roce *roce)
+{
+    const struct vb_adapter *adapter = roce->config.adapter;
+    int error = 0;
+
+    for (int i = 0; i < adapter->port_count && !error; ++i)
+        error = thread_watch(roce, vb_port_addresses_fd(adapter->ports[i].addresses),
+                             FROM_ADDRESSES, EPOLLIN);
+    return error;
+}
+
+static int thread_open_descriptors(struct vb_roce *roce)
+{
+    int error;
+
+    roce->epoll_fd = vb_memory_descriptor_raise(epoll_create1(EPOLL_CLOEXEC));
+    roce->timer_fd =
+        vb_memory_descriptor_raise(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    roce->wake_fd = vb_memory_descriptor_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (roce->epoll_fd < 0 || roce->timer_fd < 0 || roce->wake_fd < 0)
+        return -errno;
+    error = thread_watch(roce, roce->wake_fd, FROM_WAKE, EPOLLIN);
+    if (!error)
+        error = thread_watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
+    if (!error)
+        error = thread_watch(roce, vb_roce_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
+    if (!error)
+        error = watch_addresses(roce);
+    if (!error)
+        error = thread_watch(roce, vb_roce_udp_fd(roce->udp), FROM_UDP, EPOLLIN | EPOLLONESHOT);
+    return error;
+}
+
+static void thread_close_descriptors(struct vb_roce *roce)
+{
+    int fds[] = {roce->epoll_fd, roce->timer_fd, roce->wake_fd};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); ++i)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+int vb_roce_thread_start(struct vb_roce *roce)
+{
+    int error = thread_open_descriptors(roce);
+
+    if (!error)
+        error = vb_memory_guarded_thread(&roce->thread, thread_run, roce);
+    if (error)
+        thread_close_descriptors(roce);
+    return error;
+}
+
+void vb_roce_thread_stop(struct vb_roce *roce)
+{
+    uint64_t one = 1;
+
+    atomic_store(&roce->stopping, true);
+    if (write(roce->wake_fd, &one, sizeof(one)) == sizeof(one))
+        pthread_join(roce->thread, NULL);
+    thread_close_descriptors(roce);
+}
+
+void vb_roce_thread_abandon(struct vb_roce *roce)
+{
+    thread_close_descriptors(roce);
+}

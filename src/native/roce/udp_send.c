@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sending. Packets of one flow that follow each other and are equal in size make a train, which is
+ * one message with UDP_SEGMENT; the last one may be shorter. The ICRC is computed when a packet
+ * joins its train, because over IPv4 it covers the place in it; the receiver reads the place in the
+ * packet (ids.h).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/adapter.h"
+#include "port/gid.h"
+#include "port/packet.h"
+#include "roce/ids.h"
+#include "roce/start.h"
+#include "roce/udp_state.h"
+
+/* Staged at once, so that what was copied is still in the cache: two full trains of path MTU 1024
+ * to 4096, since the system's work for a third, short one is that for a full one. */
+enum { BURST_BYTES = 120 << 10 };
+
+enum {
+    PACKETS = 256,
+    TRAINS = 128,
+    TRAIN_PACKETS = 64,  /* UDP_MAX_SEGMENTS of the oldest kernels, and what VB_BTH_PLACE holds */
+    TRAIN_BYTES = 65507, /* a datagram's length field, less the headers */
+    CONTROL_BYTES = 160,
+    LARGEST_PACKET = VB_HEADERS_MAX + 4096 + VB_ICRC,
+};
+
+/* A packet in `bytes`, one behind the other: BTH to pad, then the ICRC. */
+struct staged {
+    uint32_t at;
+    uint32_t qp_num;
+    uint16_t length; /* without the ICRC */
+};
+
+struct train {
+    struct vb_path path;
+    struct vb_icrc_flow flow;
+    uint16_t first, count; /* packets */
+    uint16_t size;         /* of each datagram but the last */
+    uint32_t bytes;
+    bool closed;  /* its last packet was shorter */
+    bool single;  /* its packets go one by one, each with identification 0… */
+    bool refused; /* …because the system refused the whole as invalid: the batch, or the address */
+};
+
+union control {
+    struct cmsghdr align;
+    char room[CONTROL_BYTES];
+};
+
+struct vb_udp_out {
+    uint32_t packets, used; /* of `bytes` */
+    uint32_t next_train, trains;
+    bool blocked;
+    uint8_t *icrc; /* of the packet that was staged last; NULL: it could not be */
+    struct vb_start start;
+    struct staged packet[PACKETS];
+    struct train train[TRAINS];
+    struct iovec vector[TRAINS];
+    struct mmsghdr message[TRAINS];
+    union vb_socket_address to[TRAINS];
+    union control control[TRAINS];
+    uint8_t bytes[BURST_BYTES + LARGEST_PACKET];
+};
+
+int vb_roce_udp_out_open(struct vb_udp *udp)
+{
+    udp->out = calloc(1, sizeof(*udp->out));
+    return udp->out ? 0 : -ENOMEM;
+}
+
+void vb_roce_udp_out_close(struct vb_udp *udp)
+{
+    free(udp->out);
+}
+
+/* ---- addresses ---- */
+
+static bool is_scoped(const uint8_t gid[16])
+{
+    return vb_wire_gid_is_multicast(gid) || (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80);
+}
+
+static uint32_t udp_send_interface_of(const struct vb_udp *udp, const struct vb_path *path)
+{
+    if (!is_scoped(path->dgid) || !udp->config.interface)
+        return 0;
+    return udp->config.interface(udp->config.argument, path);
+}
+
+/* False: no datagram can go there from here. */
+static bool write_address(const struct vb_udp *udp, const struct vb_path *path,
+                          union vb_socket_address *to, socklen_t *size)
+{
+    memset(to, 0, sizeof(*to));
+    if (vb_wire_gid_is_ipv4(path->sgid) != vb_wire_gid_is_ipv4(path->dgid))
+        return false;
+    to->ipv4.sin_port = htons(udp->port);
+    if (udp->ipv6) {
+        to->any.sa_family = AF_INET6;
+        memcpy(&to->ipv6.sin6_addr, path->dgid, 16);
+        to->ipv6.sin6_scope_id = udp_send_interface_of(udp, path);
+        if (!vb_wire_gid_is_ipv4(path->dgid))
+            to->ipv6.sin6_flowinfo = htonl(path->flow_label);
+        *size = sizeof(to->ipv6);
+        return true;
+    }
+    to->any.sa_family = AF_INET;
+    memcpy(&to->ipv4.sin_addr, path->dgid + 12, 4);
+    *size = sizeof(to->ipv4);
+    return vb_wire_gid_is_ipv4(path->dgid);
+}
+
+static void add_field(struct msghdr *header, int level, int type, const void *value, size_t size)
+{
+    struct cmsghdr *field =
+        (struct cmsghdr *)((char *)header->msg_control + header->msg_controllen);
+
+    field->cmsg_level = level;
+    field->cmsg_type = type;
+    field->cmsg_len = CMSG_LEN(size);
+    memcpy(CMSG_DATA(field), value, size);
+    header->msg_controllen += CMSG_SPACE(size);
+}
+
+static void add_ipv4_fields(struct msghdr *header, const struct vb_path *path, uint32_t interface)
+{
+    struct in_pktinfo source = {.ipi_ifindex = (int)interface};
+    int tos = path->traffic_class, ttl = path->hop_limit;
+
+    memcpy(&source.ipi_spec_dst, path->sgid + 12, 4);
+    add_field(header, IPPROTO_IP, IP_PKTINFO, &source, sizeof(source));
+    add_field(header, IPPROTO_IP, IP_TOS, &tos, sizeof(tos));
+    if (ttl)
+        add_field(header, IPPROTO_IP, IP_TTL, &ttl, sizeof(ttl));
+}
+
+static void add_ipv6_fields(struct msghdr *header, const struct vb_path *path, uint32_t interface)
+{
+    struct in6_pktinfo source = {.ipi6_ifindex = interface};
+    int tclass = path->traffic_class, hops = path->hop_limit;
+
+    memcpy(&source.ipi6_addr, path->sgid, 16);
+    add_field(header, IPPROTO_IPV6, IPV6_PKTINFO, &source, sizeof(source));
+    add_field(header, IPPROTO_IPV6, IPV6_TCLASS, &tclass, sizeof(tclass));
+    if (hops)
+        add_field(header, IPPROTO_IPV6, IPV6_HOPLIMIT, &hops, sizeof(hops));
+}
+
+/* The message's address and fields; `segment` 0: one datagram. */
+static bool address_message(const struct vb_udp *udp, const struct vb_path *path, uint16_t segment,
+                            union vb_socket_address *to, union control *control,
+                            struct msghdr *header)
+{
+    uint32_t interface = udp_send_interface_of(udp, path);
+
+    memset(header, 0, sizeof(*header));
+    header->msg_control = control->room;
+    header->msg_name = to;
+    if (!write_address(udp, path, to, &header->msg_namelen))
+        return false;
+    if (vb_wire_gid_is_ipv4(path->dgid))
+        add_ipv4_fields(header, path, interface);
+    else
+        add_ipv6_fields(header, path, interface);
+    if (segment)
+        add_field(header, VB_SOL_UDP, VB_UDP_SEGMENT, &segment, sizeof(segment));
+    return true;
+}
+
+/* ---- packets ---- */
+
+static struct vb_icrc_flow udp_send_flow_of(const struct vb_udp *udp, const struct vb_path *path)
+{
+    struct vb_icrc_flow flow = {.source_port = vb_roce_udp_sender(udp, path->source_port).port,
+                                .target_port = udp->port};
+
+    memcpy(flow.source, path->sgid, 16);
+    memcpy(flow.target, path->dgid, 16);
+    return flow;
+}
+
+static void report_fault(struct vb_udp *udp, const struct vb_packet *packet)
+{
+    vb_roce_udp_count(udp, VB_UDP_DROP_FAULT, 1);
+    if (udp->config.fault)
+        udp->config.fault(udp->config.argument, packet->qp_num,
+                          vb_wire_bth_read(packet->header).psn);
+}
+
+static uint32_t destination_qp(const uint8_t *header)
+{
+    return vb_wire_bth_read(header).dest_qp;
+}
+
+/*
+ * One train has one sender and one receiver: a host delivers a train that was not cut as a whole,
+ * to the process that its first packet is for.
+ */
+static bool may_join(const struct vb_udp_out *out, const struct train *train,
+                     const struct vb_packet *packet, uint32_t size)
+{
+    const struct staged *first = &out->packet[train->first];
+
+    return !train->closed && !train->single && train->count < TRAIN_PACKETS &&
+           size <= train->size && train->bytes + size <= TRAIN_BYTES &&
+           first->qp_num == packet->qp_num &&
+           destination_qp(out->bytes + first->at) == destination_qp(packet->header) &&
+           memcmp(&train->path, packet->path, sizeof(train->path)) == 0;
+}
+
+static struct train *train_for(struct vb_udp *udp, const struct vb_packet *packet, uint32_t size)
+{
+    struct vb_udp_out *out = udp->out;
+    struct train *train = out->trains > out->next_train ? &out->train[out->trains - 1] : NULL;
+
+    if (train && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_SEGMENTATION) &&
+        may_join(out, train, packet, size))
+        return train;
+    train = &out->train[out->trains++];
+    memset(train, 0, sizeof(*train));
+    train->path = *packet->path;
+    train->flow = udp_send_flow_of(udp, packet->path);
+    train->first = (uint16_t)out->packets;
+    train->size = (uint16_t)size;
+    return train;
+}
+
+bool vb_roce_udp_has_room(const struct vb_udp *udp)
+{
+    const struct vb_udp_out *out = udp->out;
+
+    return !out->blocked && out->used < BURST_BYTES && out->packets < PACKETS &&
+           out->trains < TRAINS;
+}
+
+_Static_assert(TRAIN_PACKETS <= VB_BTH_PLACE + 1, "every place can be written");
+
+/* Changed, not set, as a fault may have flipped these bits. */
+static void change_place(struct vb_udp_out *out, const struct staged *packet, uint16_t by)
+{
+    if (packet->length >= VB_BTH)
+        out->bytes[packet->at + VB_BTH_PLACE_AT] ^= (uint8_t)by;
+}
+
+/* The place in its train, which is the identification over IPv4. */
+static uint16_t udp_send_place_of(const struct train *train, uint16_t index)
+{
+    return train->single || !vb_wire_gid_is_ipv4(train->flow.target) ? 0 : index;
+}
+
+static void add_icrc(struct vb_udp_out *out, const struct train *train, uint16_t id,
+                     const struct staged *packet)
+{
+    uint8_t *bytes = out->bytes + packet->at;
+    uint32_t start = vb_roce_start_udp(&out->start, &train->flow, id, packet->length);
+
+    vb_wire_icrc_write(bytes + packet->length,
+                       vb_wire_icrc_transport(start, bytes, packet->length));
+}
+
+struct vb_udp_seen vb_roce_udp_stage(struct vb_udp *udp, const struct vb_packet *packet)
+{
+    struct vb_udp_out *out = udp->out;
+    struct staged *to = &out->packet[out->packets];
+    /*
+     * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so
+     * that the system is given a train in one piece: many small ones cost it more than the copy.
+     */
+    int length = vb_port_packet_write(packet, out->bytes + out->used);
+    struct train *train;
+    uint16_t place;
+    uint32_t size;
+
+    out->icrc = NULL;
+    if (VB_UNLIKELY(length < 0)) {
+        report_fault(udp, packet);
+        return (struct vb_udp_seen){packet->path->source_port, 0};
+    }
+    size = (uint32_t)length + VB_ICRC;
+    train = train_for(udp, packet, size);
+    *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
+    place = udp_send_place_of(train, train->count);
+    change_place(out, to, place);
+    add_icrc(out, train, place, to);
+    out->icrc = out->bytes + to->at + to->length;
+    ++out->packets;
+    out->used += size;
+    ++train->count;
+    train->bytes += size;
+    train->closed = size < train->size;
+    return (struct vb_udp_seen){train->flow.source_port, place};
+}
+
+void vb_roce_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
+{
+    uint8_t *icrc = udp->out->icrc;
+
+    if (icrc)
+        vb_wire_icrc_write(icrc, vb_wire_icrc_read(icrc) ^ icrc_flip);
+}
+
+/* ---- flushing ---- */
+
+/* What an error means for the packets that it met. */
+static enum vb_udp_count udp_send_name_of(int error)
+{
+    switch (error) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+    case ENODEV:
+    case ENXIO:
+    case EINVAL: /* what Linux says of a source address that is not the host's */
+        return VB_UDP_DROP_NO_ROUTE;
+    case EPERM:
+    case EACCES:
+        return VB_UDP_DROP_FORBIDDEN;
+    case EMSGSIZE:
+        return VB_UDP_DROP_TOO_LONG;
+    case EAFNOSUPPORT:
+        return VB_UDP_DROP_ADDRESS;
+    default:
+        return VB_UDP_DROP_OTHER;
+    }
+}
+
+static bool is_passing(int error)
+{
+    return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+}
+
+/* From now on its packets go one by one. */
+static void udp_send_split(struct vb_udp *udp, struct train *train)
+{
+    vb_roce_udp_count(udp, VB_UDP_SPLIT, 1);
+    for (uint16_t i = 1; i < train->count; ++i) {
+        const struct staged *packet = &udp->out->packet[train->first + i];
+
+        change_place(udp->out, packet, udp_send_place_of(train, i));
+        add_icrc(udp->out, train, 0, packet);
+    }
+    train->single = true;
+}
+
+/* A train's head, which is all of it but where it was split. */
+static bool write_message(struct vb_udp *udp, uint32_t index)
+{
+    struct vb_udp_out *out = udp->out;
+    const struct train *train = &out->train[index];
+    struct msghdr *header = &out->message[index].msg_hdr;
+    const struct staged *first = &out->packet[train->first];
+    bool is_batch = train->count > 1 && !train->single;
+
+    if (!address_message(udp, &train->path, is_batch ? train->size : 0, &out->to[index],
+                         &out->control[index], header))
+        return false;
+    out->vector[index].iov_base = out->bytes + first->at;
+    out->vector[index].iov_len = is_batch ? train->bytes : (size_t)first->length + VB_ICRC;
+    header->msg_iov = &out->vector[index];
+    header->msg_iovlen = 1;
+    return true;
+}
+
+static int send_messages(struct vb_udp *udp, int fd, uint32_t first, uint32_t count)
+{
+    struct mmsghdr *message = &udp->out->message[first];
+    int sent;
+
+    vb_roce_udp_count(udp, VB_UDP_SENT_CALLS, 1);
+    if (count > 1 && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_BATCHES)) {
+        sent = sendmmsg(fd, message, count, MSG_DONTWAIT);
+        if (sent >= 0 || errno != ENOSYS)
+            return sent < 0 ? -errno : sent;
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_BATCHES);
+    }
+    return sendmsg(fd, &message->msg_hdr, MSG_DONTWAIT) < 0 ? -errno : 1;
+}
+
+/* The messages from `first` on that one call can send. */
+static uint32_t run_of(struct vb_udp *udp, uint32_t first, int fd)
+{
+    const struct vb_udp_out *out = udp->out;
+    uint32_t count = 0;
+
+    while (first + count < out->trains && !out->train[first + count].single &&
+           vb_roce_udp_sender(udp, out->train[first + count].path.source_port).fd == fd &&
+           write_message(udp, first + count))
+        ++count;
+    return count;
+}
+
+/* The head of the train has gone, or is dropped. */
+static void udp_send_advance(struct vb_udp_out *out, struct train *train)
+{
+    if (train->single && train->count > 1) {
+        ++train->first;
+        --train->count;
+    } else {
+        ++out->next_train;
+    }
+}
+
+/* The head of train `index` met an error. 0: it was dealt with. */
+static int udp_send_fail(struct vb_udp *udp, uint32_t index, int error)
+{
+    struct vb_udp_out *out = udp->out;
+    struct train *train = &out->train[index];
+
+    if (is_passing(error)) {
+        vb_roce_udp_count(udp, VB_UDP_POSTPONED, 1);
+        return -EAGAIN;
+    }
+    if (train->count > 1 && !train->single) {
+        /* Older kernels cut no batches for an interface without checksum offload. */
+        train->refused = error == EIO || error == EINVAL || error == EOPNOTSUPP;
+        udp_send_split(udp, train);
+        return 0;
+    }
+    vb_roce_udp_count(udp, udp_send_name_of(error), 1);
+    udp_send_advance(out, train);
+    return 0;
+}
+
+static void udp_send_count_sent(struct vb_udp *udp, uint32_t first, int messages)
+{
+    struct vb_udp_out *out = udp->out;
+    uint64_t packets = 0;
+
+    for (int i = 0; i < messages; ++i) {
+        struct train *train = &out->train[first + (uint32_t)i];
+
+        packets += train->single ? 1 : train->count;
+        if (train->refused)
+            atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
+        udp_send_advance(out, train);
+    }
+    vb_roce_udp_count(udp, VB_UDP_SENT, packets);
+}
+
+static int udp_send_send_next(struct vb_udp *udp)
+{
+    struct vb_udp_out *out = udp->out;
+    uint32_t first = out->next_train;
+    int fd = vb_roce_udp_sender(udp, out->train[first].path.source_port).fd;
+    uint32_t count;
+    int sent;
+
+    if (out->train[first].single)
+        count = write_message(udp, first) ? 1 : 0;
+    else
+        count = run_of(udp, first, fd);
+    if (count == 0)
+        return udp_send_fail(udp, first, EAFNOSUPPORT);
+    do
+        sent = send_messages(udp, fd, first, count);
+    while (sent == -EINTR);
+    if (sent < 0)
+        return udp_send_fail(udp, first, -sent);
+    udp_send_count_sent(udp, first, sent);
+    return 0;
+}
+
+static void reset(struct vb_udp_out *out)
+{
+    out->packets = out->used = 0;
+    out->trains = out->next_train = 0;
+}
+
+int vb_roce_udp_flush(struct vb_udp *udp)
+{
+    struct vb_udp_out *out = udp->out;
+    int before = errno, error = 0;
+
+    while (!error && out->next_train < out->trains)
+        error = udp_send_send_next(udp);
+    errno = before; /* what is kept or dropped is no error of the call that leads here */
+    out->blocked = error != 0;
+    if (!error)
+        reset(out);
+    return error;
+}
+
+void vb_roce_udp_forget(struct vb_udp *udp, uint32_t qp_num)
+{
+    struct vb_udp_out *out = udp->out;
+    uint32_t kept = out->next_train;
+
+    for (uint32_t i = out->next_train; i < out->trains; ++i)
+        if (out->packet[out->train[i].first].qp_num != qp_num)
+            out->train[kept++] = out->train[i];
+    out->trains = kept;
+    if (out->next_train == out->trains) {
+        reset(out);
+        out->blocked = false;
+    }
+}
+
+/* ---- one packet, from any thread ---- */
+
+static int send_alone(struct vb_udp *udp, const struct vb_path *path, struct msghdr *header)
+{
+    int fd = vb_roce_udp_sender(udp, path->source_port).fd;
+    ssize_t sent;
+
+    do
+        sent = sendmsg(fd, header, MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+int vb_roce_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
+{
+    uint8_t bytes[LARGEST_PACKET];
+    struct iovec vector = {.iov_base = bytes};
+    struct vb_icrc_flow flow;
+    union vb_socket_address to;
+    union control control;
+    struct msghdr header;
+    int length = vb_port_packet_write(packet, bytes), error = EAFNOSUPPORT;
+    uint32_t start;
+
+    if (length < 0) {
+        report_fault(udp, packet);
+        return -EFAULT;
+    }
+    if (address_message(udp, packet->path, 0, &to, &control, &header)) {
+        flow = udp_send_flow_of(udp, packet->path);
+        start = vb_roce_start_udp(&(struct vb_start){0}, &flow, 0, (uint32_t)length);
+        vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(start, bytes, (uint32_t)length));
+        vector.iov_len = (size_t)length + VB_ICRC;
+        header.msg_iov = &vector;
+        header.msg_iovlen = 1;
+        error = send_alone(udp, packet->path, &header);
+    }
+    if (is_passing(error))
+        return -EAGAIN;
+    vb_roce_udp_count(udp, error ? udp_send_name_of(error) : VB_UDP_SENT, 1);
+    return 0;
+}

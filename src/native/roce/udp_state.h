@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the parts of udp.h share. */
+#ifndef VB_ROCE_UDP_STATE_H
+#define VB_ROCE_UDP_STATE_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "roce/udp.h"
+
+/* Headers that not every C library has. */
+enum {
+    VB_SOL_UDP = 17,
+    VB_UDP_NO_CHECK6_RX = 102,
+    VB_UDP_SEGMENT = 103,
+    VB_UDP_GRO = 104,
+    VB_IPV6_FLOWINFO = 11,
+    VB_IPV6_MULTICAST_ALL = 29,
+    VB_IPV6_FLOWINFO_SEND = 33,
+};
+
+struct vb_lane {
+    _Atomic int fd; /* -1: not opened */
+    uint16_t port;
+};
+
+union vb_socket_address {
+    struct sockaddr any;
+    struct sockaddr_in ipv4;
+    struct sockaddr_in6 ipv6;
+};
+
+struct vb_udp {
+    struct vb_udp_config config;
+    uint16_t port;
+    bool ipv6;                /* the sockets carry both versions */
+    _Atomic unsigned without; /* as configured, and as the system turned out */
+    int fd;
+    pthread_mutex_t lanes_mutex; /* opening */
+    struct vb_lane lanes[VB_UDP_LANES];
+    struct vb_udp_in *in;
+    struct vb_udp_out *out;
+    _Atomic uint64_t counts[VB_UDP_COUNTS];
+};
+
+int vb_roce_udp_in_open(struct vb_udp *udp);
+void vb_roce_udp_in_close(struct vb_udp *udp);
+int vb_roce_udp_out_open(struct vb_udp *udp);
+void vb_roce_udp_out_close(struct vb_udp *udp);
+
+/* The descriptor that sends from this source port, and the port that it really has. */
+struct vb_sender {
+    int fd;
+    uint16_t port;
+};
+
+static inline struct vb_sender vb_roce_udp_sender(const struct vb_udp *udp, uint16_t source_port)
+{
+    const struct vb_lane *lane = &udp->lanes[source_port % VB_UDP_LANES];
+    int fd = atomic_load_explicit(&lane->fd, memory_order_acquire);
+
+    if (fd >= 0 && lane->port == source_port)
+        return (struct vb_sender){fd, source_port};
+    return (struct vb_sender){udp->fd, udp->port};
+}
+
+static inline bool vb_roce_udp_lacks(const struct vb_udp *udp, unsigned what)
+{
+    return atomic_load_explicit(&udp->without, memory_order_relaxed) & what;
+}
+
+static inline void vb_roce_udp_count(struct vb_udp *udp, enum vb_udp_count which, uint64_t n)
+{
+    atomic_fetch_add_explicit(&udp->counts[which], n, memory_order_relaxed);
+}
+
+/* The same for what is counted under the caller's lock alone. */
+static inline void vb_roce_udp_tally(struct vb_udp *udp, enum vb_udp_count which)
+{
+    uint64_t count = atomic_load_explicit(&udp->counts[which], memory_order_relaxed);
+
+    atomic_store_explicit(&udp->counts[which], count + 1, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/capture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "event/tap.h"
+#include "sim/jack.h"
+#include "sim/state.h"
+#include "sim/tcp_frame.h"
+#include "wire/opcode.h"
+#include "wrap/capture.h"
+#include "wrap/capture_file.h"
+
+enum { MTU_MAX = 4096, PAD_MAX = 3, FLOW_PORTS = 0xc000, FIRST_KNOWN = 16 };
+
+/* A connection's packets may be on their way when it is gone. */
+struct known {
+    uint32_t generation, flow;
+};
+
+struct vb_sim_capture {
+    struct vb_sim_tap tap;
+    struct vb_sim *sim;
+    struct vb_capture *file;
+    struct vb_sim_capture *next;
+    uint32_t out;        /* port */
+    struct known *known; /* TCP connections, by slot */
+    uint32_t known_room;
+};
+
+static const uint8_t ZEROS[MTU_MAX + PAD_MAX];
+
+static const char *fate_text(enum vb_sim_drop fate)
+{
+    switch (fate) {
+    case VB_SIM_DROP_DAMAGED:
+        return "lost here: bit errors";
+    case VB_SIM_DROP_DOWN:
+        return "lost here: the link was down";
+    default:
+        return NULL;
+    }
+}
+
+static uint32_t header_length(const struct vb_sim_packet *packet)
+{
+    if ((packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP)
+        return VB_BTH + VB_CNP_RESERVED;
+    return vb_opcodes[packet->header[0]].header_length;
+}
+
+/* 239.0.0.1 for group 0, and so on, as an address of IPv4 (RFC 2365). */
+static void write_group(uint8_t gid[16], uint32_t group)
+{
+    memset(gid, 0, 16);
+    gid[10] = gid[11] = 0xff;
+    vb_wire_put32(gid + 12, 239u << 24 | (group + 1));
+}
+
+/*
+ * The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c).
+ * `header`: room for the packet's as it is on a wire, for as long as the frame lasts.
+ */
+static void capture_fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
+                         uint8_t header[VB_SIM_HEADER])
+{
+    uint32_t pad = vb_wire_bth_read(packet->header).pad;
+
+    memcpy(header, packet->header, VB_SIM_HEADER);
+    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED | VB_SIM_AROUND);
+    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
+
+    /* The level as a class selector (RFC 2474), then ECN. */
+    frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
+    frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(packet->header + 5) % (1 << 14));
+    vb_sim_jack_ipv4(packet->source, frame->sgid);
+    if (packet->level_marks & VB_SIM_TO_GROUP)
+        write_group(frame->dgid, packet->target);
+    else
+        vb_sim_jack_ipv4(packet->target, frame->dgid);
+    frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
+    vb_wrap_frame_add(frame, header, header_length(packet));
+    vb_wrap_frame_add(frame, ZEROS, packet->payload + pad);
+}
+
+/* A program's packet has all of its bytes. */
+static void fill_letter(struct vb_frame *frame, const struct vb_letter *letter)
+{
+    memcpy(frame->sgid, letter->sgid, sizeof(frame->sgid));
+    memcpy(frame->dgid, letter->dgid, sizeof(frame->dgid));
+    frame->flow_label = letter->flow_label;
+    frame->traffic_class = letter->traffic_class;
+    frame->hop_limit = letter->hop_limit;
+    frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(letter->bytes + 5) % (1 << 14));
+    vb_wrap_frame_add(frame, letter->bytes, letter->length);
+}
+
+/* ---- TCP ------------------------------------------------------------------------------------- */
+
+static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
+{
+    uint32_t room = capture->known_room ? capture->known_room : FIRST_KNOWN;
+    struct known *grown;
+
+    if (slot < capture->known_room)
+        return 0;
+    while (room <= slot)
+        room *= 2;
+    grown = realloc(capture->known, room * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    for (uint32_t i = capture->known_room; i < room; ++i)
+        grown[i] = (struct known){0, VB_SIM_NONE};
+    capture->known = grown;
+    capture->known_room = room;
+    return 0;
+}
+
+/* NULL: it was gone before any packet of it was seen here, and how long it was is not known. */
+static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
+                                                 const struct vb_sim_packet *packet)
+{
+    uint32_t slot = vb_sim_tcp_slot(packet), flow = vb_sim_tcp_flow(capture->sim, packet);
+    uint32_t generation = vb_sim_tcp_generation(packet);
+    struct known *known;
+
+    if (capture_make_room(capture, slot)) {
+        capture->sim->world->error = -ENOMEM;
+        return NULL;
+    }
+    known = &capture->known[slot];
+    if (flow != VB_SIM_NONE)
+        *known = (struct known){generation, flow};
+    else if (known->generation == generation)
+        flow = known->flow;
+    return flow == VB_SIM_NONE ? NULL : &capture->sim->flow[flow];
+}
+
+static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
+                    const struct vb_sim_packet *packet, enum vb_sim_drop fate)
+{
+    const struct vb_sim_flow *flow = capture_flow_of(capture, packet);
+    const struct vb_tcp_config *config = &capture->sim->config.tcp;
+    struct vb_sim_tcp_stream stream = {
+        .bytes = flow ? flow->bytes : UINT64_MAX,
+        .window = config->window,
+        .mss = config->mss,
+        .has_ecn = config->ecn || (flow && flow->opcode == VB_TCP_DCTCP),
+        .damage = fate == VB_SIM_DROP_DAMAGED,
+    };
+    uint8_t bytes[VB_SIM_TCP_FRONT + MTU_MAX] = {0};
+    struct vb_capture_bytes frame = {.bytes = bytes};
+
+    frame.length = vb_sim_tcp_write_front(bytes, &stream, packet) + packet->payload;
+    if (frame.length < VB_SIM_TCP_LEAST)
+        frame.length = VB_SIM_TCP_LEAST;
+    frame.count = frame.length;
+    vb_wrap_capture_bytes(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
+                          fate_text(fate), vb_sim_ns(capture->sim));
+}
+
+static void see(void *context, uint32_t port, const struct vb_sim_packet *packet,
+                enum vb_sim_drop fate)
+{
+    struct vb_sim_capture *capture = context;
+    const struct vb_sim *sim = capture->sim;
+    struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
+    uint8_t header[VB_SIM_HEADER];
+
+    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+        see_tcp(capture, port, packet, fate);
+        return;
+    }
+    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER)
+        fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
+    else
+        capture_fill(&frame, packet, header);
+    if (packet->level_marks & VB_SIM_CE)
+        frame.traffic_class |= 3;
+    vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
+                          fate_text(fate), vb_sim_ns(sim));
+}
+
+static int capture_open_file(const char *path, uint32_t bytes, struct vb_capture **file)
+{
+    const struct vb_capture_config config = {.path = path, .bytes = bytes};
+    int error = vb_wrap_capture_file_renew(path);
+
+    return error ? error : vb_wrap_capture_open(&config, file);
+}
+
+int vb_sim_capture(struct vb_sim *sim, uint32_t node, uint32_t port, const char *path,
+                   uint32_t bytes)
+{
+    struct vb_sim_capture *made = calloc(1, sizeof(*made));
+    int error;
+
+    if (!made)
+        return -ENOMEM;
+    made->sim = sim;
+    made->tap = (struct vb_sim_tap){see, made};
+    error = capture_open_file(path, bytes, &made->file);
+    if (!error)
+        error = vb_world_tap(sim->world, node, port, &made->tap);
+    if (error) {
+        vb_wrap_capture_close(made->file);
+        free(made);
+        return error;
+    }
+    made->out = sim->world->node[node].port[port];
+    made->next = sim->captures;
+    sim->captures = made;
+    return 0;
+}
+
+uint64_t vb_sim_captures_lost(const struct vb_sim *sim)
+{
+    uint64_t lost = 0;
+
+    for (const struct vb_sim_capture *at = sim->captures; at; at = at->next)
+        lost += vb_wrap_capture_lost(at->file);
+    return lost;
+}
+
+void vb_sim_captures_free(struct vb_sim *sim)
+{
+    while (sim->captures) {
+        struct vb_sim_capture *first = sim->captures;
+
+        sim->captures = first->next;
+        vb_wrap_capture_close(first->file);
+        free(first->known);
+        free(first);
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A sender's reaction to congestion, for each connection: which rate it may send at. */
+#ifndef VB_SIM_CONGESTION_H
+#define VB_SIM_CONGESTION_H
+
+#include "sim/cct.h"
+#include "sim/dcqcn.h"
+#include "sim/hpcc.h"
+#include "wire/headers.h"
+
+enum vb_congestion_kind {
+    VB_CONGESTION_NONE = 0,
+    VB_CONGESTION_DCQCN,
+    VB_CONGESTION_CCT,
+    VB_CONGESTION_HPCC,
+};
+
+struct vb_congestion {
+    enum vb_congestion_kind kind;
+    uint64_t notice_interval; /* ps between notifications of one connection; 0: one for each mark */
+    union {
+        struct vb_dcqcn_config dcqcn;
+        struct vb_cct_config cct;
+        struct vb_hpcc_config hpcc;
+    };
+};
+
+struct vb_rate {
+    union {
+        struct vb_dcqcn dcqcn;
+        struct vb_cct cct;
+        struct vb_hpcc *hpcc; /* NULL: unreliable, and without telemetry */
+    };
+};
+
+enum { VB_CNP = VB_BTH + VB_CNP_RESERVED };
+
+/*
+ * A packet of this service level was sent; the rate at which it counts, in bits/s. Not for
+ * VB_CONGESTION_NONE.
+ */
+double vb_sim_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate,
+                              uint32_t level, double line, uint32_t bytes, uint64_t now);
+/* A notification came. True: it is one that InfiniBand logs (struct vb_cct_level, trigger). */
+bool vb_sim_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate,
+                              uint32_t level, double line, uint64_t now);
+/* A marked packet of a connection came: is its sender told, or was it told just now? */
+bool vb_sim_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
+                             uint64_t now);
+void vb_sim_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp);
+/*
+ * What HPCC knows of a READ's data, which no packet acknowledges, comes back to who sent them with
+ * a CNP for each packet, which is no notification.
+ */
+void vb_sim_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
+                                       uint32_t psn);
+bool vb_sim_congestion_is_read_data(uint8_t opcode);
+/* Does it bring telemetry back: an acknowledgement, or such a CNP? */
+bool vb_sim_congestion_brings_telemetry(uint8_t opcode);
+
+#endif

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What UC and UD have of their own. Nobody acknowledges their packets, so those under way are
+ * counted, and a flow ends when none is. The packet engine makes a datagram when it is asked for
+ * one (vb_engine_datagram); a host's queue pairs that have any take turns.
+ */
+#include <errno.h>
+
+#include "sim/state.h"
+#include "wire/opcode.h"
+
+static const uint64_t BASE = 1 << 20; /* an address, for all datagrams */
+
+void vb_sim_datagrams_add(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
+
+    if (qp->has_turn || !qp->unposted)
+        return;
+    qp->has_turn = true;
+    qp->next = NULL;
+    if (host->datagrams)
+        host->last_datagrams->next = qp;
+    else
+        host->datagrams = qp;
+    host->last_datagrams = qp;
+}
+
+void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
+    struct vb_sim_qp *before = NULL;
+
+    if (!qp->has_turn)
+        return;
+    qp->has_turn = false;
+    for (struct vb_sim_qp *at = host->datagrams; at != qp; at = at->next)
+        before = at;
+    if (before)
+        before->next = qp->next;
+    else
+        host->datagrams = qp->next;
+    if (host->last_datagrams == qp)
+        host->last_datagrams = before;
+}
+
+/* False: the engine refuses it, which no flow that was taken gives it a reason for. */
+static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct ibv_sge sge = {BASE, length, vb_sim_key()};
+    struct ibv_send_wr wr = {
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .wr.ud = {.remote_qpn = qp->shared.dest_qp_num, .remote_qkey = vb_sim_qkey()}};
+    struct vb_outcome outcome;
+
+    sim->path = (struct vb_path){.mtu = sim->config.mtu, .sl = sim->flow[qp->flow].level};
+    vb_engine_datagram(&qp->qp, &wr, &sim->path, &sim->packet, &outcome);
+    ++qp->qp.sq_next; /* the PSN of the next one */
+    return outcome.status == IBV_WC_SUCCESS;
+}
+
+struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_qp *qp = host->datagrams;
+    uint64_t message, length;
+
+    if (!qp)
+        return NULL;
+    vb_sim_datagrams_remove(qp);
+    message = sim->flow[qp->flow].message;
+    length = message < qp->unposted ? message : qp->unposted;
+    if (!datagrams_make(qp, (uint32_t)length)) {
+        sim->world->error = -EINVAL;
+        return NULL;
+    }
+    qp->unposted -= length;
+    qp->sent = !qp->unposted;
+    vb_sim_datagrams_add(qp);
+    return qp;
+}
+
+/* ---- what is under way ----------------------------------------------------------------------- */
+
+static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_sim_packet *packet)
+{
+    struct vb_qp *found;
+
+    switch (packet->header[0] & VB_TRANSPORT_MASK) {
+    case VB_TRANSPORT_UD:
+        found = vb_engine_find(sim->host[packet->source]->engine,
+                               vb_wire_deth_read(packet->header + VB_BTH).source_qp);
+        return found ? vb_sim_qp_of(found) : NULL;
+    case VB_TRANSPORT_UC:
+        found =
+            vb_engine_find(sim->host[packet->target]->engine, vb_wire_get24(packet->header + 5));
+        return found ? vb_sim_qp_of(found)->other : NULL;
+    default:
+        return NULL; /* a congestion notification */
+    }
+}
+
+void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
+{
+    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
+
+    /* Not at once: whoever told of it may still have the queue pair in hand. */
+    if (qp->sent && !qp->in_flight)
+        vb_world_call(world, world->now, VB_SIM_CALL_END | qp->generation << VB_SIM_CALL_BITS,
+                      qp->slot);
+}
+
+/* A group's members lose a packet together, and a flooded one has copies that are for nobody: what
+ * of them is lost is known at the flow's end. */
+static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_sim_packet *packet,
+                           uint64_t bytes)
+{
+    if (!flow->to_group && !(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED))
+        flow->lost += bytes;
+}
+
+void vb_sim_unreliable_end(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_flow *flow = &sim->flow[qp->flow];
+    uint64_t all = flow->bytes;
+
+    if (flow->to_group)
+        all *= vb_sim_group_receivers(sim, flow->target, flow->source);
+    flow->lost = all > flow->done ? all - flow->done : 0;
+    vb_sim_flow_end(sim, flow, flow->lost ? VB_FLOW_INCOMPLETE : VB_FLOW_DONE);
+}
+
+void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
+                               uint64_t accepted)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_qp *qp = sender_of(sim, packet);
+    struct vb_sim_flow *flow;
+
+    if (!qp)
+        return;
+    flow = &sim->flow[qp->flow];
+    flow->done += accepted;
+    flow->finish = sim->world->now;
+    datagrams_lose(flow, packet, packet->payload - accepted);
+    --qp->in_flight;
+    vb_sim_unreliable_settle(qp);
+}
+
+void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet)
+{
+    struct vb_sim_qp *qp = sender_of(sim, packet);
+
+    if (qp)
+        ++qp->in_flight;
+}
+
+void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet)
+{
+    struct vb_sim_qp *qp = sender_of(sim, packet);
+
+    if (!qp)
+        return;
+    datagrams_lose(&sim->flow[qp->flow], packet, packet->payload);
+    --qp->in_flight;
+    vb_sim_unreliable_settle(qp);
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/dcqcn.h"
+
+static const uint64_t MICROSECOND = 1000000;
+
+struct vb_dcqcn_config vb_sim_dcqcn_paper(void)
+{
+    return (struct vb_dcqcn_config){
+        .gain = 1.0 / 256,
+        .alpha_interval = 55 * MICROSECOND,
+        .raise_interval = 55 * MICROSECOND,
+        .raise_bytes = 10000000,
+        .fast_steps = 5,
+        .add_rate = 40e6,
+        .fast_add_rate = 200e6,
+        .least_rate = 40e6,
+        .least_factor = 0.5,
+        .cut_interval = 0,
+        .target_clamped = true,
+    };
+}
+
+struct vb_dcqcn_config vb_sim_dcqcn_adapter(void)
+{
+    return (struct vb_dcqcn_config){
+        .gain = 5.0 / 1024, /* DCE_TCP_G 1019 of 1024 */
+        .alpha_interval = MICROSECOND,
+        .raise_interval = 300 * MICROSECOND,
+        .raise_bytes = 32767 * 64,
+        .fast_steps = 1,
+        .add_rate = 5e6,
+        .fast_add_rate = 50e6,
+        .least_rate = 1e6,
+        .least_factor = 0.5,
+        .cut_interval = 4 * MICROSECOND,
+        .target_clamped = false,
+    };
+}
+
+static uint32_t dcqcn_smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Fast recovery, then additive increase, then hyper increase; each halves the way to the target. */
+static void raise_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line)
+{
+    uint32_t both = dcqcn_smaller(state->time_steps, state->byte_steps);
+    uint32_t either = state->time_steps > state->byte_steps ? state->time_steps : state->byte_steps;
+
+    if (both >= config->fast_steps)
+        state->target += config->fast_add_rate * (both - config->fast_steps + 1);
+    else if (either >= config->fast_steps)
+        state->target += config->add_rate;
+    if (state->target > line)
+        state->target = line;
+    state->rate = (state->rate + state->target) / 2;
+    state->raised = true;
+    if (line - state->rate < config->least_rate / 1024)
+        state->rate = 0; /* the line's rate again: nothing is limited, nothing is counted */
+}
+
+/* What the timers did up to now, in the order of time. */
+static void dcqcn_catch_up(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
+                           double line, uint64_t now)
+{
+    while (state->alpha_at <= now && state->alpha > 1e-9) {
+        state->alpha *= 1 - config->gain;
+        state->alpha_at += config->alpha_interval;
+    }
+    if (state->alpha_at <= now)
+        state->alpha_at = now + config->alpha_interval;
+    while (state->rate > 0 && state->raise_at <= now) {
+        ++state->time_steps;
+        state->raise_at += config->raise_interval;
+        raise_rate(state, config, line);
+    }
+}
+
+static void dcqcn_restart(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
+                          uint64_t now)
+{
+    state->time_steps = state->byte_steps = 0;
+    state->bytes_left = config->raise_bytes;
+    state->raise_at = now + config->raise_interval;
+    state->alpha_at = now + config->alpha_interval;
+}
+
+static void dcqcn_cut(struct vb_dcqcn *state, const struct vb_dcqcn_config *config)
+{
+    double factor = 1 - state->alpha / 2;
+
+    if (factor < config->least_factor)
+        factor = config->least_factor;
+    if (state->raised || config->target_clamped)
+        state->target = state->rate;
+    state->raised = false;
+    state->rate *= factor;
+    if (state->rate < config->least_rate)
+        state->rate = config->least_rate;
+}
+
+void vb_sim_dcqcn_notice(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line,
+                         uint64_t now)
+{
+    if (!state->cut_at) {
+        state->alpha = 1;
+        state->alpha_at = now + config->alpha_interval;
+    }
+    if (state->cut_at && now < state->cut_at + config->cut_interval)
+        return;
+    dcqcn_catch_up(state, config, line, now);
+    if (state->rate <= 0) {
+        state->rate = line;
+        state->raised = true;
+    }
+    dcqcn_cut(state, config);
+    state->alpha = (1 - config->gain) * state->alpha + config->gain;
+    dcqcn_restart(state, config, now);
+    state->cut_at = now ? now : 1;
+}
+
+void vb_sim_dcqcn_sent(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line,
+                       uint32_t bytes, uint64_t now)
+{
+    if (state->rate <= 0)
+        return;
+    dcqcn_catch_up(state, config, line, now);
+    if (bytes < state->bytes_left) {
+        state->bytes_left -= bytes;
+        return;
+    }
+    state->bytes_left = config->raise_bytes;
+    ++state->byte_steps;
+    raise_rate(state, config, line);
+}
+
+double vb_sim_dcqcn_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line,
+                         uint64_t now)
+{
+    if (state->rate <= 0)
+        return line;
+    dcqcn_catch_up(state, config, line, now);
+    return state->rate > 0 ? state->rate : line;
+}

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Flows: each a connection that carries its requests and is gone when they have ended. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/state.h"
+#include "sim/tcp.h"
+
+enum { MESSAGE_MAX = 1 << 30, FIRST_FLOWS = 64 };
+
+static const uint64_t BASE = 1 << 20; /* an address, for all requests */
+
+/* ---- taking them in -------------------------------------------------------------------------- */
+
+static enum ibv_qp_type flows_type_of(const struct vb_sim_flow *flow)
+{
+    return flow->type ? flow->type : IBV_QPT_RC;
+}
+
+static bool has_opcode(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    if (flow->type == VB_SIM_FLOW_TCP)
+        return flow->opcode < VB_TCP_KINDS && sim->config.framing != VB_SIM_INFINIBAND;
+    switch (flows_type_of(flow)) {
+    case IBV_QPT_RC:
+        return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ ||
+               flow->opcode == IBV_WR_SEND;
+    case IBV_QPT_UC:
+        return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_SEND;
+    default:
+        return flows_type_of(flow) == IBV_QPT_UD && flow->opcode == IBV_WR_SEND;
+    }
+}
+
+static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    return flows_type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
+}
+
+static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    if (flow->to_group || flow->management)
+        if (flows_type_of(flow) != IBV_QPT_UD)
+            return false;
+    if (flow->to_group)
+        return flow->target < sim->groups;
+    return flow->target < sim->hosts && flow->source != flow->target;
+}
+
+/* There is one way, and it is the data's. */
+static bool may_reserve(const struct vb_sim_flow *flow)
+{
+    if (flow->type == VB_SIM_FLOW_TCP)
+        return !flow->reserve && !flow->buffer;
+    if (flow->buffer && flows_type_of(flow) != IBV_QPT_RC)
+        return false; /* when its packets have arrived is not known */
+    return (!flow->reserve && !flow->buffer) ||
+           (!flow->to_group && flow->opcode != IBV_WR_RDMA_READ);
+}
+
+/* Bytes of each of its messages, of which `depth` are never more than its buffer on any wire. */
+static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
+    uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
+                       vb_sim_wire_bytes(sim->config.framing, headers, mtu);
+    uint64_t most = packets * mtu;
+
+    return most < MESSAGE_MAX ? most : MESSAGE_MAX;
+}
+
+static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t most = message_in_buffer(sim, flow);
+
+    return !flow->buffer || (most && flow->message <= most);
+}
+
+static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    return flow->source < sim->hosts && has_target(sim, flow) && flow->bytes && flow->level < 16 &&
+           flow->back_level < 16 && may_reserve(flow) && flow->depth <= VB_SIM_FLOW_DEPTH_MAX &&
+           flow->message <= message_max(sim, flow) && has_opcode(sim, flow);
+}
+
+/* A packet that takes the flow's way, where there is one way. */
+static struct vb_sim_packet flow_like_packet(const struct vb_sim_flow *flow)
+{
+    return (struct vb_sim_packet){.source = (uint16_t)flow->source,
+                                  .target = (uint16_t)flow->target,
+                                  .level_marks = (uint8_t)(flow->level << 4)};
+}
+
+uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    struct vb_sim_packet like = flow_like_packet(flow);
+
+    return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
+}
+
+/* Is there one way, on which so much could be promised, even if it is not free now? */
+static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    struct vb_sim_packet like = flow_like_packet(flow);
+    struct vb_sim_way *way;
+    struct vb_sim_promise some = {.buffer = flow->buffer != 0};
+    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &way);
+
+    if (!error)
+        vb_world_release(sim->world, way, &some);
+    if (error && error != -EBUSY)
+        return error;
+    return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
+}
+
+/* There, and back for the acknowledgements. */
+static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint32_t from = sim->host[flow->source]->node;
+    int error;
+
+    if (flow->to_group)
+        return vb_world_group_reaches(sim->world, from, flow->target);
+    error = vb_world_reaches(sim->world, from, flow->target);
+    if (!error && (flow->reserve || flow->buffer))
+        error = check_promise(sim, flow);
+    return error ? error
+                 : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
+}
+
+static int flows_reserve(struct vb_sim *sim, uint64_t count)
+{
+    uint64_t room = sim->flow_room ? sim->flow_room : FIRST_FLOWS;
+    struct vb_sim_flow *grown;
+    uint32_t *order;
+
+    if (sim->flows + count > UINT32_MAX)
+        return -ENOMEM;
+    while (room < sim->flows + count)
+        room *= 2;
+    if (room == sim->flow_room)
+        return 0;
+    grown = realloc(sim->flow, room * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    sim->flow = grown;
+    order = realloc(sim->order, room * sizeof(*order));
+    if (!order)
+        return -ENOMEM;
+    sim->order = order;
+    sim->flow_room = room;
+    return 0;
+}
+
+static int by_start(const void *a, const void *b, void *context)
+{
+    const struct vb_sim_flow *flow = context;
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+
+    if (flow[left].start != flow[right].start)
+        return flow[left].start < flow[right].start ? -1 : 1;
+    return left < right ? -1 : left > right;
+}
+
+/* Flows mostly come in the order of their start. */
+static void sort(struct vb_sim *sim)
+{
+    for (uint64_t i = 1; i < sim->order_count; ++i)
+        if (sim->flow[sim->order[i - 1]].start > sim->flow[sim->order[i]].start) {
+            qsort_r(sim->order, sim->order_count, sizeof(*sim->order), by_start, sim->flow);
+            return;
+        }
+}
+
+/* One event for the next start, whichever flow's it is. */
+static void flows_plan(struct vb_sim *sim)
+{
+    uint64_t at;
+
+    if (sim->order_next == sim->order_count)
+        return;
+    at = sim->flow[sim->order[sim->order_next]].start;
+    if (sim->flows_at <= at)
+        return;
+    sim->flows_at = at;
+    vb_world_call(sim->world, at, VB_SIM_CALL_FLOWS, 0);
+}
+
+static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
+{
+    struct vb_sim_flow *flow = &sim->flow[sim->flows];
+
+    *flow = (struct vb_sim_flow){
+        .source = given->source,
+        .target = given->target,
+        .bytes = given->bytes,
+        .start = given->start,
+        .finish = VB_SIM_NEVER,
+        .reserve = given->reserve,
+        .buffer = given->buffer,
+        .message = given->message  ? given->message
+                   : given->buffer ? message_in_buffer(sim, given)
+                                   : message_max(sim, given),
+        .level = given->level,
+        .back_level = given->back_level,
+        .depth = given->depth ? given->depth : 1,
+        .opcode = given->opcode,
+        .type = (uint8_t)flows_type_of(given),
+        .to_group = given->to_group,
+        .management = given->management,
+        .edge = VB_SIM_NONE,
+    };
+    ++sim->flows;
+    ++sim->flows_left;
+}
+
+static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                       const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+{
+    for (*bad = 0; *bad < count; ++*bad) {
+        int error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
+
+        if (!error && !fits_its_buffer(sim, &flows[*bad]))
+            error = -EMSGSIZE;
+        if (error)
+            return error;
+    }
+    if (!vb_sim_after_is_good(after, afters, count))
+        return -EINVAL;
+    return afters ? vb_sim_after_check(after, afters, count, bad) : 0;
+}
+
+/* One that waits for no other has a start, which is not over; of the others it is a delay. */
+static int check_starts(const struct vb_sim *sim, uint64_t first, uint64_t *bad)
+{
+    for (uint64_t i = first; i < sim->flows; ++i)
+        if (!sim->flow[i].waits && sim->flow[i].start < sim->world->now) {
+            *bad = i - first;
+            return -EINVAL;
+        }
+    return 0;
+}
+
+static void take_back(struct vb_sim *sim, uint64_t flows, uint64_t edges)
+{
+    sim->flows_left -= sim->flows - flows;
+    sim->flows = flows;
+    sim->edges = edges;
+}
+
+/* Those that wait for no other have their time. */
+static void put_in_order(struct vb_sim *sim, uint64_t first)
+{
+    sim->order_count -= sim->order_next;
+    memmove(sim->order, sim->order + sim->order_next, sim->order_count * sizeof(*sim->order));
+    sim->order_next = 0;
+    for (uint64_t i = first; i < sim->flows; ++i)
+        if (!sim->flow[i].waits)
+            sim->order[sim->order_count++] = (uint32_t)i;
+    sort(sim);
+}
+
+int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                             const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+{
+    uint64_t first = sim->flows, edges = sim->edges;
+    int error = flows_check(sim, flows, count, after, afters, bad);
+
+    if (error)
+        return error;
+    if (flows_reserve(sim, count) || vb_sim_after_reserve(sim, afters))
+        return -ENOMEM;
+    for (uint64_t i = 0; i < count; ++i)
+        flows_take_in(sim, &flows[i]);
+    vb_sim_after_add(sim, after, afters, (uint32_t)first);
+    error = check_starts(sim, first, bad);
+    if (error) {
+        take_back(sim, first, edges);
+        return error;
+    }
+    if (count)
+        sim->world->is_quiet = false;
+    put_in_order(sim, first);
+    flows_plan(sim);
+    return sim->world->error;
+}
+
+int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                     uint64_t *bad)
+{
+    return vb_sim_add_waiting_flows(sim, flows, count, NULL, 0, bad);
+}
+
+/* ---- running them ---------------------------------------------------------------------------- */
+
+/* The last message of one that others wait for tells its receiver that it is there. */
+static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
+{
+    if (!last || flow->edge == VB_SIM_NONE)
+        return flow->opcode;
+    switch (flow->opcode) {
+    case IBV_WR_SEND:
+        return IBV_WR_SEND_WITH_IMM;
+    case IBV_WR_RDMA_WRITE:
+        return IBV_WR_RDMA_WRITE_WITH_IMM;
+    default:
+        return flow->opcode;
+    }
+}
+
+static void flows_post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
+{
+    const struct vb_sim_flow *flow = &sim->flow[number];
+    uint64_t length = flow->message < qp->unposted ? flow->message : qp->unposted;
+    struct ibv_sge sge = {BASE, (uint32_t)length, vb_sim_key()};
+    struct ibv_send_wr wr = {.wr_id = number,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = opcode_of(flow, length == qp->unposted),
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {BASE, vb_sim_key()}},
+                       *bad;
+
+    qp->unposted -= length;
+    if (vb_post_send(&qp->qp, &wr, &bad))
+        sim->world->error = -ENOMEM;
+}
+
+static void fail_to_start(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
+{
+    if (source)
+        vb_sim_qp_destroy(source);
+    if (target)
+        vb_sim_qp_destroy(target);
+    sim->world->error = -ENOMEM;
+}
+
+/* A place for each READ that the target is to answer, where there are any. */
+static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
+{
+    source->qp.terms.max_rd_atomic = sim->config.rd_atomic;
+    target->shared.max_dest_rd_atomic = sim->config.rd_atomic;
+}
+
+static uint8_t marks_of(const struct vb_sim_flow *flow)
+{
+    return (uint8_t)((flow->to_group ? VB_SIM_TO_GROUP : 0) |
+                     (flow->management ? VB_SIM_MANAGEMENT : 0));
+}
+
+/* -ENOMEM, with what was made in `*source` and `*target`. */
+static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
+                      struct vb_sim_qp **target)
+{
+    uint32_t depth = flow->type == IBV_QPT_UD ? 0 : flow->depth;
+
+    if (vb_sim_qp_create(sim->host[flow->source], flow->type, depth, source))
+        return -ENOMEM;
+    (*source)->marks = marks_of(flow);
+    if (flow->to_group) {
+        (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
+        (*source)->peer = (uint16_t)flow->target;
+        return 0;
+    }
+    if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))
+        return -ENOMEM;
+    if (flow->opcode == IBV_WR_RDMA_READ)
+        allow_reads(sim, *source, *target);
+    if (flow->opcode == IBV_WR_SEND || flow->edge != VB_SIM_NONE)
+        vb_sim_qp_receives(*target);
+    if (vb_sim_qp_connect(*source, *target, flow->level) ||
+        vb_sim_qp_connect(*target, *source, flow->back_level))
+        return -ENOMEM;
+    return 0;
+}
+
+static struct vb_sim_promise promise_of(const struct vb_sim_flow *flow)
+{
+    return (struct vb_sim_promise){.rate = flow->reserve, .buffer = flow->buffer};
+}
+
+/* False: it does not start. */
+static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
+{
+    struct vb_sim_packet like = flow_like_packet(flow);
+    struct vb_sim_promise promise = promise_of(flow);
+    int error;
+
+    vb_wire_put24(like.header + 5, qp->shared.dest_qp_num);
+    error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &promise, &qp->way);
+    qp->promised = flow->buffer != 0;
+    if (error == -ENOMEM)
+        sim->world->error = error;
+    else if (error) /* also, where the routes lead elsewhere than when it was added */
+        vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
+    return !error;
+}
+
+void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_sim_qp *source = NULL, *target = NULL;
+
+    if (VB_UNLIKELY(flow->type == VB_SIM_FLOW_TCP)) {
+        vb_sim_tcp_start(sim, number);
+        return;
+    }
+    if (flows_join(sim, flow, &source, &target)) {
+        fail_to_start(sim, source, target);
+        return;
+    }
+    source->flow = number;
+    if (target)
+        target->flow = number;
+    source->unposted = flow->bytes;
+    flow->slot = source->slot;
+    if ((flow->reserve || flow->buffer) && !reserve_way(sim, flow, source))
+        return;
+    flow->state = VB_FLOW_RUNNING;
+    if (flow->type == IBV_QPT_UD) {
+        vb_sim_ring(source);
+        return;
+    }
+    vb_engine_attend(vb_sim_qp_host(target)->engine, &target->qp, vb_sim_ns(sim));
+    for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
+        flows_post(sim, number, source);
+}
+
+void vb_sim_flows_start(struct vb_sim *sim)
+{
+    if (sim->flows_at != sim->world->now)
+        return; /* another one came before it */
+    sim->flows_at = VB_SIM_NEVER;
+    while (sim->order_next < sim->order_count && !sim->world->error) {
+        uint32_t number = sim->order[sim->order_next];
+
+        if (sim->flow[number].start > sim->world->now)
+            break;
+        ++sim->order_next;
+        vb_sim_flow_start(sim, number);
+    }
+    flows_plan(sim);
+}
+
+void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
+{
+    struct vb_sim_qp *qp = sim->qp[flow->slot];
+    struct vb_sim_promise promise = promise_of(flow);
+
+    flow->state = (uint8_t)state;
+    if (flow->finish == VB_SIM_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
+        flow->finish = sim->world->now;
+    if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
+        vb_sim_after_release(sim, flow);
+    sim->world->is_quiet = --sim->flows_left == 0;
+    if (qp->way)
+        vb_world_release(sim->world, qp->way, &promise);
+    qp->way = NULL;
+    if (qp->other)
+        vb_sim_qp_destroy(qp->other);
+    vb_sim_qp_destroy(qp);
+}
+
+/* RC: of its first message that has not ended what is acknowledged, or of a READ has come. */
+static uint64_t acknowledged(const struct vb_sim_qp *qp)
+{
+    const struct vb_endpoint *ep = qp->qp.endpoint;
+    const struct vb_sq_wqe *first;
+
+    if (!ep || (int32_t)(ep->requester.begun - qp->qp.sq_next) <= 0)
+        return 0; /* the first has no PSN yet, or all have ended */
+    first = &qp->qp.sq[qp->qp.sq_next & qp->qp.sq_mask];
+    return (uint64_t)vb_engine_psn_count(first->first_psn, ep->requester.una) * ep->path.mtu;
+}
+
+uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t part;
+
+    if (flow->state != VB_FLOW_RUNNING || flow->type != IBV_QPT_RC)
+        return flow->done;
+    part = acknowledged(sim->qp[flow->slot]);
+    return part < flow->bytes - flow->done ? flow->done + part : flow->bytes;
+}
+
+/* The last message of a flow that others wait for says so. */
+static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
+{
+    struct vb_qp *found = host->adapter.qps[entry->qp];
+    struct vb_sim_qp *qp;
+
+    if (!found)
+        return;
+    qp = vb_sim_qp_of(found);
+    vb_sim_qp_received(qp, entry);
+    if (!entry->status && (entry->flags & IBV_WC_WITH_IMM))
+        vb_sim_after_release(host->sim, &host->sim->flow[qp->flow]);
+}
+
+/* One of UC ends when its packets have arrived, or were lost. */
+static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+
+    if (vb_sim_is_unreliable(qp)) {
+        qp->sent = !qp->unposted && qp->qp.sq_next == qp->qp.sq_posted;
+        vb_sim_unreliable_settle(qp);
+    } else {
+        flow->done += flow->message;
+        if (flow->done >= flow->bytes) {
+            flow->done = flow->bytes;
+            vb_sim_flow_end(sim, flow, VB_FLOW_DONE);
+            return;
+        }
+    }
+    if (qp->unposted)
+        flows_post(sim, number, qp);
+}
+
+static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
+{
+    struct vb_sim *sim = host->sim;
+    uint32_t number = (uint32_t)entry->wr_id;
+    struct vb_sim_flow *flow;
+    struct vb_sim_qp *qp;
+
+    if (VB_UNLIKELY(entry->kind == VB_CQE_RECV)) {
+        received(host, entry);
+        return;
+    }
+    flow = &sim->flow[number];
+    if (flow->state != VB_FLOW_RUNNING)
+        return; /* flushed after the failure that ended it */
+    if (entry->status) {
+        flow->status = entry->status;
+        vb_sim_flow_end(sim, flow, VB_FLOW_FAILED);
+        return;
+    }
+    qp = sim->qp[flow->slot];
+    atomic_store_explicit(&qp->qp.sq_retired, entry->wqe + 1, memory_order_relaxed);
+    proceed(sim, number, qp);
+}
+
+void vb_sim_flows_complete(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+
+    while (sim->completions != sim->cq_shared->tail) {
+        struct vb_cqe entry = sim->cq->ring[sim->completions++ & sim->cq->mask];
+
+        atomic_store_explicit(&sim->cq_shared->head, sim->completions, memory_order_relaxed);
+        flows_complete(host, &entry);
+    }
+    if (VB_UNLIKELY(atomic_load_explicit(&sim->cq_shared->error, memory_order_relaxed)))
+        sim->world->error = -EOVERFLOW;
+}
+
+void vb_sim_flows_free(struct vb_sim *sim)
+{
+    for (uint32_t i = 0; i < sim->slots; ++i)
+        if (sim->qp[i]) {
+            free(sim->qp[i]->way);
+            vb_sim_qp_destroy(sim->qp[i]);
+        }
+    free(sim->flow);
+    free(sim->edge);
+    free(sim->order);
+}

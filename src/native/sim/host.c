@@ -1,0 +1,730 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A host between its engine and its port: packets go out at the line's rate, or at a lower one. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/state.h"
+#include "sim/tcp.h"
+#include "wire/opcode.h"
+
+enum {
+    ETHERNET_BYTES = 8 + 14 + 20 + 8 + 4 + 4 + 12, /* preamble to IPv4 and UDP, ICRC, FCS, gap */
+    ETHERNET_MIN = 64 + 8 + 12,
+    INFINIBAND_BYTES = 8 + 4 + 2, /* LRH, ICRC, VCRC */
+};
+
+/* Bytes that the packet takes on the wire. */
+static uint32_t host_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+{
+    uint32_t bytes;
+
+    switch (framing) {
+    case VB_SIM_ETHERNET:
+        bytes = ETHERNET_BYTES + headers + payload;
+        return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
+    case VB_SIM_INFINIBAND:
+        return INFINIBAND_BYTES + headers + payload;
+    default:
+        return payload ? payload : VB_SIM_BARE_BYTES;
+    }
+}
+
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+{
+    return host_wire_bytes(framing, headers, payload);
+}
+
+static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
+{
+    const struct vb_world *world = host->sim->world;
+    uint32_t number = world->node[host->node].port[0];
+
+    *port = number == VB_SIM_NONE ? NULL : &world->port[number];
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static bool sends_datagrams(const struct vb_sim_qp *qp)
+{
+    return qp->qp.type == IBV_QPT_UD;
+}
+
+static void host_hold(struct vb_sim_qp *qp)
+{
+    if (sends_datagrams(qp))
+        vb_sim_datagrams_remove(qp);
+    else
+        vb_engine_hold(&qp->qp, true);
+}
+
+static void host_release(struct vb_sim_qp *qp)
+{
+    if (qp->waits_for_lane || qp->waits_for_rate || qp->waits_for_bell)
+        return;
+    if (sends_datagrams(qp))
+        vb_sim_datagrams_add(qp);
+    else
+        vb_engine_hold(&qp->qp, false);
+}
+
+/* The packets that HPCC lets a connection have under way; READ's data are only paced. */
+static void host_set_window(struct vb_sim_qp *qp)
+{
+    const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
+    uint32_t frame = host_wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+
+    qp->qp.endpoint->window = vb_sim_hpcc_packets(qp->reaction->rate.hpcc, frame,
+                                                  config->engine.window_bytes / config->mtu);
+}
+
+/* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
+static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
+{
+    struct vb_world *world = host->sim->world;
+    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_sim_trail *trail = vb_world_trail_of(world, packet);
+    struct vb_hpcc *state = qp->reaction->rate.hpcc;
+    struct vb_sim_port *port;
+
+    if (!trail || vb_sim_is_unreliable(qp))
+        return;
+    at->bytes += VB_HPCC_BYTES;
+    if (!at->payload) {
+        *trail = state->received;
+        return;
+    }
+    trail->hops = 0;
+    trail->sent_at = world->now;
+    host_line(host, &port);
+    if (state->window > 0 || !port)
+        return;
+    vb_sim_hpcc_start(state, &host->sim->config.congestion.hpcc, (double)port->rate);
+    host_set_window(qp);
+}
+
+/* The service level of the connection's data. */
+static uint32_t host_level_of(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].level;
+}
+
+/* The connection's next packet may leave when this one would have been sent at its rate. */
+static void pace(struct vb_sim_qp *qp, uint32_t bytes)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    const struct vb_congestion *congestion = &sim->config.congestion;
+    struct vb_sim_port *port;
+    double line, rate, promised = (double)sim->flow[qp->flow].reserve;
+
+    host_line(vb_sim_qp_host(qp), &port);
+    if (!port)
+        return;
+    line = (double)port->rate;
+    rate = congestion->kind
+               ? vb_sim_congestion_sent(congestion, &qp->reaction->rate, host_level_of(sim, qp),
+                                        line, bytes, sim->world->now)
+               : line;
+    if (promised > 0 && promised < rate)
+        rate = promised;
+    if (rate >= line)
+        return;
+    qp->waits_for_rate = true;
+    host_hold(qp);
+    vb_world_call(sim->world, sim->world->now + (uint64_t)(bytes * 8e12 / rate),
+                  VB_SIM_CALL_RATE | qp->generation << VB_SIM_CALL_BITS, qp->slot);
+}
+
+/* A packet that could not leave at once keeps its connection from making more of them. */
+static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, uint32_t lane)
+{
+    if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
+        return;
+    host_hold(qp);
+    qp->waits_for_lane = true;
+    qp->lane = (uint8_t)lane;
+    qp->next = vb_sim_qp_host(qp)->held;
+    vb_sim_qp_host(qp)->held = qp;
+}
+
+static void host_release_held(struct vb_sim_host *host)
+{
+    struct vb_sim_port *port;
+    struct vb_sim_qp **at = &host->held;
+
+    host_line(host, &port);
+    while (*at) {
+        struct vb_sim_qp *qp = *at;
+
+        if (port && port->lanes->lane[qp->lane].packets) {
+            at = &qp->next;
+            continue;
+        }
+        *at = qp->next;
+        qp->waits_for_lane = false;
+        host_release(qp);
+    }
+}
+
+static void host_fill(struct vb_sim_host *host, struct vb_sim_packet *to,
+                      const struct vb_packet *from)
+{
+    uint32_t headers = from->header_length + from->pad;
+
+    memcpy(to->header, from->header, VB_SIM_HEADER);
+    to->header[VB_SIM_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
+    to->payload = (uint16_t)from->payload_length;
+    to->bytes = (uint16_t)host_wire_bytes(host->sim->config.framing, headers, from->payload_length);
+    to->source = (uint16_t)host->number;
+    to->level_marks = (uint8_t)(from->path->sl << 4);
+}
+
+static void use_bus(struct vb_sim_host *host, uint32_t bytes)
+{
+    uint64_t rate = host->sim->config.bus_rate, now = host->sim->world->now;
+
+    if (VB_LIKELY(!rate))
+        return;
+    host->bus_free_at = now + bytes * 8 * VB_SIM_SECOND / rate;
+}
+
+/* False: no memory. */
+static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
+{
+    struct vb_world *world = host->sim->world;
+    uint32_t packet = vb_world_sim_pool_take(&world->pool), bytes, lane;
+    struct vb_sim_packet *at;
+    struct vb_sim_port *port;
+
+    if (packet == VB_SIM_NONE) {
+        world->error = -ENOMEM;
+        return false;
+    }
+    at = vb_world_packet(world, packet);
+    host_fill(host, at, made);
+    at->target = qp->peer;
+    at->level_marks |= qp->marks;
+    if (VB_UNLIKELY(world->traces))
+        trace(host, qp, packet);
+    if (VB_UNLIKELY(qp->promised) && made->payload_length)
+        at->header[VB_SIM_FLAGS_AT] |= VB_SIM_PROMISED;
+    at->bytes += vb_sim_grh_bytes(host->sim, qp->marks);
+    bytes = at->bytes;
+    qp->in_flight += vb_sim_is_unreliable(qp);
+    if (made->reason != VB_PACKET_NEW)
+        ++host->sim->flow[qp->flow].resent;
+    vb_world_send(world, host->node, packet);
+    use_bus(host, made->payload_length);
+    host_line(host, &port);
+    if (port && port->lanes) {
+        lane = vb_world_lanes_of(port->lanes, (uint8_t)(made->path->sl << 4 | qp->marks));
+        wait_for_lane(qp, port, lane);
+    }
+    if ((host->sim->config.congestion.kind || qp->way) && made->payload_length)
+        pace(qp, bytes);
+    return true;
+}
+
+static bool host_has_more(const struct vb_sim_host *host)
+{
+    return vb_engine_ready_first(&host->engine->replying) ||
+           vb_engine_ready_first(&host->engine->requesting) || host->datagrams ||
+           vb_sim_tcp_has_more(host);
+}
+
+static void host_arm(struct vb_sim_host *host)
+{
+    uint64_t due = vb_engine_deadline(host->engine);
+
+    if (due >= host->timer_at / 1000)
+        return;
+    host->timer_at = due * 1000;
+    if (host->timer_at < host->sim->world->now) /* within this nanosecond */
+        host->timer_at = host->sim->world->now;
+    vb_world_call(host->sim->world, host->timer_at, VB_SIM_CALL_TIMER, host->number);
+}
+
+/* To be asked again when the port is free. */
+static void host_come_back(struct vb_sim_host *host)
+{
+    struct vb_world *world = host->sim->world;
+    struct vb_sim_port *port;
+
+    host_line(host, &port);
+    if (!port || (!host_has_more(host) && !host->held))
+        return;
+    if (VB_UNLIKELY(host->bus_free_at > world->now)) {
+        if (!host->bus_planned)
+            vb_world_call(world, host->bus_free_at, VB_SIM_CALL_BUS, host->number);
+        host->bus_planned = true;
+        return;
+    }
+    if (port->lanes) {
+        vb_world_lanes_want(world, world->node[host->node].port[0]);
+        return;
+    }
+    if (host->ready_planned)
+        return;
+    host->ready_planned = true;
+    vb_world_add(world, port->free_at, VB_SIM_READY, 0, world->node[host->node].port[0]);
+}
+
+static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
+{
+    struct vb_packet *packet = &host->sim->packet;
+
+    if (!vb_engine_next(host->engine, packet, vb_sim_ns(host->sim)))
+        return NULL;
+    return vb_sim_qp_of(((struct vb_endpoint *)((char *)(uintptr_t)packet->path -
+                                                offsetof(struct vb_endpoint, path)))
+                            ->qp);
+}
+
+/* Whose packet is next: what the engine has, and datagrams, in turns. */
+static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
+{
+    struct vb_sim_qp *qp;
+
+    if (VB_LIKELY(!host->datagrams))
+        return next_of_engine(host);
+    host->datagram_turn = !host->datagram_turn;
+    qp = host->datagram_turn ? NULL : next_of_engine(host);
+    return qp ? qp : vb_sim_datagrams_next(host);
+}
+
+static bool host_may_send(const struct vb_sim_host *host)
+{
+    const struct vb_world *world = host->sim->world;
+
+    return vb_world_may_send(world, host->node) && host->bus_free_at <= world->now;
+}
+
+/* As long as TCP has anything: a segment, a packet of the adapter. */
+static void send_in_turns(struct vb_sim_host *host)
+{
+    struct vb_sim_qp *qp;
+    uint32_t sent;
+
+    while (host_may_send(host)) {
+        host->tcp->was_last = !host->tcp->was_last;
+        if (!host->tcp->was_last && (qp = host_next_packet(host)) != NULL) {
+            if (!host_send(host, qp, &host->sim->packet))
+                return;
+            continue;
+        }
+        sent = vb_sim_tcp_send(host);
+        if (!sent)
+            return;
+        use_bus(host, sent);
+        host->tcp->was_last = true;
+    }
+}
+
+void vb_sim_host_pump(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_qp *qp;
+
+    if (host->held)
+        host_release_held(host);
+    if (VB_UNLIKELY(host->tcp != NULL))
+        send_in_turns(host);
+    while (host_may_send(host) && (qp = host_next_packet(host)) != NULL)
+        if (!host_send(host, qp, &sim->packet))
+            return;
+    host_come_back(host);
+    host_arm(host);
+}
+
+static void host_look(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
+
+    if (!sends_datagrams(qp))
+        vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host->sim));
+    else if (!qp->waits_for_bell)
+        vb_sim_datagrams_add(qp);
+    vb_sim_host_pump(host);
+}
+
+/* The adapter has begun no request that has not ended, so it does not look by itself. */
+static bool sleeps(const struct vb_sim_qp *qp)
+{
+    return sends_datagrams(qp) || qp->qp.endpoint->requester.begun == qp->qp.sq_next;
+}
+
+static void wait_for_bell(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+
+    if (qp->waits_for_bell || !sleeps(qp))
+        return;
+    host_hold(qp);
+    qp->waits_for_bell = true;
+    vb_world_call(sim->world, sim->world->now + sim->config.doorbell,
+                  VB_SIM_CALL_DOORBELL | qp->generation << VB_SIM_CALL_BITS, qp->slot);
+}
+
+void vb_sim_ring(struct vb_sim_qp *qp)
+{
+    if (VB_UNLIKELY(vb_sim_qp_host(qp)->sim->config.doorbell))
+        wait_for_bell(qp);
+    host_look(qp);
+}
+
+void vb_sim_kick(struct vb_qp *qp)
+{
+    vb_sim_ring(vb_sim_qp_of(qp));
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+/* A datagram's receiver is no connection, and knows its flow's. */
+static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *qp)
+{
+    if (sim->config.notice_level != VB_SIM_OWN_LEVEL)
+        return sim->config.notice_level;
+    return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
+}
+
+/* A CNP of this connection, but for its header; NULL: no memory. */
+static struct vb_sim_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_packet *at;
+
+    *packet = vb_world_sim_pool_take(&sim->world->pool);
+    if (*packet == VB_SIM_NONE) {
+        sim->world->error = -ENOMEM;
+        return NULL;
+    }
+    at = vb_world_packet(sim->world, *packet);
+    at->payload = 0;
+    at->bytes = (uint16_t)host_wire_bytes(sim->config.framing, VB_CNP, 0);
+    at->source = (uint16_t)vb_sim_qp_host(qp)->number;
+    at->target = qp->peer;
+    at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
+    return at;
+}
+
+static void send_cnp(struct vb_sim_qp *qp, struct vb_sim_packet *at, uint32_t packet)
+{
+    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
+
+    at->header[VB_SIM_HOPS_AT] |= (uint8_t)world->hop_limit;
+    vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
+}
+
+static void host_send_notice(struct vb_sim_qp *qp)
+{
+    uint32_t packet;
+    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
+
+    if (!at)
+        return;
+    vb_sim_congestion_write_notice(at->header, vb_engine_qp_pkey(&qp->qp), qp->shared.dest_qp_num);
+    send_cnp(qp, at, packet);
+}
+
+static void host_send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
+{
+    uint32_t packet;
+    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
+    struct vb_sim_trail *trail =
+        at ? vb_world_trail_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
+
+    if (!trail)
+        return;
+    *trail = qp->reaction->rate.hpcc->received;
+    at->bytes += VB_HPCC_BYTES;
+    vb_sim_congestion_write_telemetry(at->header, vb_engine_qp_pkey(&qp->qp),
+                                      qp->shared.dest_qp_num, psn);
+    send_cnp(qp, at, packet);
+}
+
+static bool host_is_marked(const struct vb_sim_packet *packet)
+{
+    return (packet->level_marks & VB_SIM_CE) || (packet->header[4] & 0x80);
+}
+
+/* A marked packet of a connection: its sender is told, but not too often. */
+static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+{
+    struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(packet->header + 5));
+    struct vb_sim_qp *qp;
+
+    if (!found)
+        return;
+    qp = vb_sim_qp_of(found);
+    ++host->sim->flow[qp->flow].marked;
+    if (packet->payload && qp->reaction &&
+        vb_sim_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
+                                host->sim->world->now))
+        host_send_notice(qp);
+}
+
+static bool is_notice(const struct vb_sim_packet *packet)
+{
+    return (packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
+}
+
+/* The last events are kept, as CongestionLog keeps them (IBA A10). */
+static void host_log_event(struct vb_sim_host *host, uint32_t flow)
+{
+    if (!host->log)
+        host->log = calloc(1, sizeof(*host->log));
+    if (!host->log) {
+        host->sim->world->error = -ENOMEM;
+        return;
+    }
+    host->log->event[host->log->events++ % VB_CCT_LOG] =
+        (struct vb_sim_cct_event){host->sim->world->now, flow};
+}
+
+static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+{
+    struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(packet->header + 5));
+    const struct vb_congestion *congestion = &host->sim->config.congestion;
+    struct vb_sim_port *port;
+    struct vb_sim_qp *qp;
+
+    host_line(host, &port);
+    if (!found || !port || congestion->kind == VB_CONGESTION_HPCC)
+        return;
+    qp = vb_sim_qp_of(found);
+    ++host->sim->flow[qp->flow].notices;
+    if (vb_sim_congestion_notice(congestion, &qp->reaction->rate, host_level_of(host->sim, qp),
+                                 (double)port->rate, host->sim->world->now))
+        host_log_event(host, qp->flow);
+}
+
+static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_port *port;
+
+    host_line(vb_sim_qp_host(qp), &port);
+    if (!port || qp->reaction->rate.hpcc->window <= 0)
+        return;
+    vb_sim_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc,
+                             (double)port->rate, trail, sim->world->now);
+    host_set_window(qp);
+}
+
+static void host_take_trail(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(at->header + 5));
+    const struct vb_sim_trail *trail = vb_world_trail_of(sim->world, packet);
+    struct vb_sim_qp *qp;
+
+    if (!found || !trail || found->type != IBV_QPT_RC)
+        return;
+    qp = vb_sim_qp_of(found);
+    if (!at->payload) {
+        if (vb_sim_congestion_brings_telemetry(at->header[0]))
+            follow_trail(qp, trail);
+        return;
+    }
+    qp->reaction->rate.hpcc->received = *trail;
+    if (vb_sim_congestion_is_read_data(at->header[0]))
+        host_send_telemetry(qp, vb_wire_get24(at->header + 9));
+}
+
+/* It was flooded, and is for another host. */
+static void ignore(struct vb_sim *sim, uint32_t packet)
+{
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+
+    if (at->header[0] & VB_TRANSPORT_MASK)
+        vb_sim_unreliable_dropped(sim, at);
+    vb_world_sim_pool_give(&sim->world->pool, packet);
+}
+
+static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
+{
+    struct vb_sim_host *host = sim->host[number];
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    struct vb_arrival arrival = {.bytes = at->header,
+                                 .length = VB_SIM_HEADER, /* what follows is not looked at */
+                                 .virtual_payload = at->payload,
+                                 .traffic_class = at->level_marks & VB_SIM_CE ? 3 : 2,
+                                 .hop_limit = 64};
+    uint64_t accepted;
+
+    if (__builtin_expect(
+            at->header[VB_SIM_FLAGS_AT] & (VB_SIM_LETTER | VB_SIM_FLOODED | VB_SIM_TCP), 0)) {
+        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER) {
+            vb_sim_jack_arrive(host, packet);
+            return;
+        }
+        if (at->target != number) {
+            ignore(sim, packet);
+            return;
+        }
+        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+            vb_sim_tcp_arrive(host, packet);
+            return;
+        }
+    }
+    vb_sim_write_gid(arrival.sgid, at->source);
+    if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0))
+        vb_sim_write_group(arrival.dgid, at->target);
+    else
+        vb_sim_write_gid(arrival.dgid, at->target);
+    accepted = vb_engine_counters(host->engine)->payload_received;
+    vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    if (VB_UNLIKELY(sim->world->traces)) {
+        host_take_trail(host, packet);
+        at = vb_world_packet(sim->world, packet); /* an answer may have moved the pool */
+    }
+    if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
+        vb_sim_unreliable_arrived(host, at,
+                                  vb_engine_counters(host->engine)->payload_received - accepted);
+    if (__builtin_expect(host_is_marked(at), 0))
+        notice_mark(host, at);
+    at = vb_world_packet(sim->world, packet); /* a notice may have moved the pool */
+    if (__builtin_expect(is_notice(at), 0))
+        take_notice(host, at);
+    vb_world_sim_pool_give(&sim->world->pool, packet);
+    vb_sim_flows_complete(host);
+    vb_sim_host_pump(host);
+}
+
+/* Until it is through, a packet is the host's, and counted as kept. */
+static void host_arrive(void *context, uint32_t number, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+
+    if (VB_LIKELY(!sim->config.receive_latency)) {
+        host_receive(sim, number, packet);
+        return;
+    }
+    ++sim->world->kept;
+    vb_world_call(sim->world, sim->world->now + sim->config.receive_latency,
+                  VB_SIM_CALL_RECEIVED | number << VB_SIM_CALL_BITS, packet);
+}
+
+static void host_ready(void *context, uint32_t number)
+{
+    struct vb_sim *sim = context;
+
+    sim->host[number]->ready_planned = false;
+    vb_sim_host_pump(sim->host[number]);
+    if (__builtin_expect(sim->host[number]->jack != NULL, 0))
+        vb_sim_jack_ready(sim->host[number]);
+}
+
+static void host_expire(struct vb_sim *sim, struct vb_sim_host *host)
+{
+    if (host->timer_at != sim->world->now)
+        return; /* an earlier one came in its place */
+    host->timer_at = VB_SIM_NEVER;
+    vb_engine_expire(host->engine, vb_sim_ns(sim));
+    vb_sim_flows_complete(host);
+    vb_sim_host_pump(host);
+}
+
+static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (!qp || qp->generation != generation)
+        return;
+    qp->waits_for_rate = false;
+    host_release(qp);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
+}
+
+static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (!qp || qp->generation != generation)
+        return;
+    qp->waits_for_bell = false;
+    host_release(qp);
+    vb_sim_host_pump(vb_sim_qp_host(qp));
+}
+
+static void use_free_bus(struct vb_sim_host *host)
+{
+    host->bus_planned = false;
+    vb_sim_host_pump(host);
+}
+
+static void end_unreliable(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_qp *qp = sim->qp[slot];
+
+    if (qp && qp->generation == generation)
+        vb_sim_unreliable_end(qp);
+}
+
+static void dropped(void *context, uint32_t packet)
+{
+    struct vb_sim *sim = context;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+
+    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->header[4] & VB_SIM_LETTER))
+        vb_sim_unreliable_dropped(sim, at);
+}
+
+static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
+{
+    struct vb_sim *sim = context;
+    const struct vb_sim_packet *at = vb_world_packet(sim->world, copy);
+
+    if (at->header[4] & VB_SIM_LETTER)
+        vb_sim_letter_copied(sim, packet, copy);
+    else if (another)
+        vb_sim_unreliable_copied(sim, at);
+}
+
+static void call(void *context, uint32_t what, uint32_t index)
+{
+    struct vb_sim *sim = context;
+
+    switch (what & ((1u << VB_SIM_CALL_BITS) - 1)) {
+    case VB_SIM_CALL_TIMER:
+        host_expire(sim, sim->host[index]);
+        break;
+    case VB_SIM_CALL_RATE:
+        release_rate(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_START:
+        vb_sim_flow_start(sim, index);
+        break;
+    case VB_SIM_CALL_DOORBELL:
+        see_doorbell(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_BUS:
+        use_free_bus(sim->host[index]);
+        break;
+    case VB_SIM_CALL_RECEIVED:
+        --sim->world->kept;
+        host_receive(sim, what >> VB_SIM_CALL_BITS, index);
+        break;
+    case VB_SIM_CALL_END:
+        end_unreliable(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_JACK:
+        vb_sim_jack_expire(sim->host[index]);
+        break;
+    case VB_SIM_CALL_LETTER:
+        vb_sim_letter_leaves(sim->host[what >> VB_SIM_CALL_BITS], index);
+        break;
+    case VB_SIM_CALL_TCP:
+        vb_sim_tcp_expire(sim, index, what >> VB_SIM_CALL_BITS);
+        break;
+    case VB_SIM_CALL_TCP_ACK:
+        --sim->world->kept;
+        vb_sim_tcp_take(sim->host[what >> VB_SIM_CALL_BITS], index);
+        break;
+    default:
+        vb_sim_flows_start(sim);
+    }
+}
+
+const struct vb_sim_hosts vb_sim_host_calls = {host_arrive, host_ready, call, dropped, copied};

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/hpcc.h"
+
+static const double BITS_PS = 8e12; /* bits in a byte, by picoseconds in a second */
+static const double LEAST = 1e-3;   /* of the line's rate */
+
+struct vb_hpcc_config vb_sim_hpcc_paper(void)
+{
+    return (struct vb_hpcc_config){.target = 0.95, .add = 80, .stages = 5};
+}
+
+static double full(const struct vb_hpcc_config *config, double line)
+{
+    return line * (double)config->base_rtt / BITS_PS;
+}
+
+void vb_sim_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line)
+{
+    state->window = state->reference = full(config, line);
+}
+
+static bool is_same_way(const struct vb_sim_trail *a, const struct vb_sim_trail *b)
+{
+    if (a->hops != b->hops)
+        return false;
+    for (uint32_t i = 0; i < a->hops; ++i)
+        if (a->hop[i].port != b->hop[i].port || a->hop[i].at <= b->hop[i].at)
+            return false;
+    return true;
+}
+
+/* MeasureInflight: of the busiest link, smoothed over a round trip. */
+static void hpcc_measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
+                         const struct vb_sim_trail *trail)
+{
+    double trip = (double)config->base_rtt, most = 0, since = trip;
+
+    for (uint32_t i = 0; i < trail->hops; ++i) {
+        const struct vb_sim_hop *now = &trail->hop[i], *then = &state->last.hop[i];
+        double rate = (double)now->rate, time = (double)(now->at - then->at);
+        double queue = now->queue < then->queue ? now->queue : then->queue;
+        double used = queue * BITS_PS / (rate * trip) +
+                      (double)(now->sent - then->sent) * BITS_PS / (time * rate);
+
+        if (used <= most)
+            continue;
+        most = used;
+        since = time;
+    }
+    if (since > trip)
+        since = trip;
+    state->used += since / trip * (most - state->used);
+}
+
+/* ComputeWind. */
+static void hpcc_follow(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
+                        bool newer)
+{
+    bool cuts = state->used >= config->target || state->stage >= config->stages;
+    double most = full(config, line), least = most * LEAST;
+
+    state->window =
+        config->add + (cuts ? state->reference * config->target / state->used : state->reference);
+    if (state->window > most)
+        state->window = most;
+    if (state->window < least)
+        state->window = least;
+    if (!newer)
+        return;
+    state->stage = cuts ? 0 : state->stage + 1;
+    state->reference = state->window;
+}
+
+void vb_sim_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config,
+                              double line, const struct vb_sim_trail *trail, uint64_t now)
+{
+    bool newer = trail->sent_at >= state->update_at;
+
+    if (is_same_way(trail, &state->last) && trail->hops) {
+        hpcc_measure(state, config, trail);
+        if (state->used > 0)
+            hpcc_follow(state, config, line, newer);
+    }
+    state->last = *trail;
+    if (newer)
+        state->update_at = now;
+}
+
+uint32_t vb_sim_hpcc_packets(const struct vb_hpcc *state, uint32_t bytes, uint32_t most)
+{
+    double packets = state->window / bytes + 1;
+
+    if (!most)
+        most = 1;
+    return packets < most ? (uint32_t)packets : most;
+}
+
+double vb_sim_hpcc_rate(const struct vb_hpcc *state, const struct vb_hpcc_config *config)
+{
+    return state->window * BITS_PS / (double)config->base_rtt;
+}

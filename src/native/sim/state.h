@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Private to sim: the simulated hosts and queue pairs. */
+#ifndef VB_SIM_STATE_H
+#define VB_SIM_STATE_H
+
+#include <string.h>
+
+#include "hca/cq.h"
+#include "hca/mr.h"
+#include "hca/qp.h"
+#include "sim/capture.h"
+#include "sim/jack.h"
+#include "sim/sim.h"
+#include "sim/store.h"
+#include "transport/transport.h"
+#include "wire/bytes.h"
+
+/* What vb_world_call brings back (its `what`, of which the upper bits are the user's). */
+enum vb_sim_call {
+    VB_SIM_CALL_TIMER,
+    VB_SIM_CALL_RATE,
+    VB_SIM_CALL_FLOWS,
+    VB_SIM_CALL_START,    /* a flow that has waited for others */
+    VB_SIM_CALL_DOORBELL, /* a queue pair's requests are seen */
+    VB_SIM_CALL_BUS,      /* a host's bus is free */
+    VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
+    VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
+    VB_SIM_CALL_JACK,
+    VB_SIM_CALL_LETTER,  /* a packet leaves that a program's adapter had held */
+    VB_SIM_CALL_TCP,     /* a timer of a connection */
+    VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
+    VB_SIM_CALL_BITS = 4
+};
+
+enum { VB_SIM_GENERATIONS = 1 << 20 };
+
+/* A sender's reaction to congestion, and what its receiver tells of it. */
+struct vb_sim_reaction {
+    struct vb_rate rate;
+    uint64_t noticed_at; /* the last notification sent */
+};
+
+/*
+ * A flow's end. Its shared part keeps to its cache lines, as the engine knows it, but is shared
+ * with nobody, and what those lines have to spare holds the rest. Followed by its part of the
+ * engine, by the send queue, and by the reaction (light.c).
+ */
+struct vb_sim_qp {
+    union {
+        struct vb_qp_shared shared;
+        struct {
+            uint8_t known_to_peers[offsetof(struct vb_qp_shared, sq_lock)];
+            struct vb_biased_lock sq_lock;
+            struct vb_sim_qp *next;  /* of those that wait for their lane, or have datagrams */
+            struct vb_sim_qp *other; /* the connection's other end */
+            struct vb_sim_way *way;  /* of a flow with a promise */
+            _Alignas(VB_LINE) uint8_t posted[16]; /* rq_posted, rq_polled, rq_stage */
+            struct vb_sim_reaction *reaction;     /* NULL: the world has none */
+            uint64_t unposted; /* bytes of the flow that are not in the queue yet */
+            uint32_t flow;
+            uint32_t slot;       /* in vb_sim.qp */
+            uint32_t generation; /* of the slot */
+            uint32_t in_flight;  /* unreliable: packets */
+            uint16_t peer;       /* host */
+            uint8_t lane;        /* that it waits for */
+            uint8_t marks;       /* enum vb_sim_mark, of its packets */
+            bool waits_for_lane, waits_for_rate, waits_for_bell;
+            bool has_turn; /* among those with datagrams */
+            bool sent;     /* unreliable: everything has left */
+            bool promised; /* its data have buffer of their own */
+        };
+    };
+    struct vb_qp qp; /* last, and a bare one */
+};
+
+_Static_assert(offsetof(struct vb_sim_qp, next) >=
+                       offsetof(struct vb_qp_shared, sq_lock) + sizeof(struct vb_biased_lock) &&
+                   offsetof(struct vb_sim_qp, posted) == offsetof(struct vb_qp_shared, rq_posted),
+               "between the lock and the receive queue");
+_Static_assert(offsetof(struct vb_sim_qp, reaction) >=
+                       offsetof(struct vb_qp_shared, rq_stage) + sizeof(uint64_t) &&
+                   offsetof(struct vb_sim_qp, promised) < offsetof(struct vb_qp_shared, rq_lock),
+               "between the receive queue's two sides");
+
+struct vb_sim_host {
+    struct vb_adapter adapter;
+    struct vb_context context;
+    struct vb_sim *sim;
+    struct vb_engine *engine;
+    struct vb_sim_qp *held;
+    struct vb_sim_qp *datagrams, *last_datagrams; /* UD queue pairs that have more to send */
+    bool datagram_turn;
+    uint64_t timer_at;    /* of the pending event; VB_SIM_NEVER */
+    uint64_t bus_free_at; /* while it is busy, nothing is sent */
+    void *groups;         /* the adapter's own tables of multicast groups, if it is in any */
+    uint32_t node, number;
+    uint32_t generation; /* upper bits of the last queue pair number */
+    bool ready_planned, bus_planned;
+    struct vb_jack *jack;        /* where a program's adapter is plugged in; NULL: none ever was */
+    struct vb_sim_tcp_host *tcp; /* tcp.h; NULL: it never sent by TCP */
+    struct vb_sim_cct_log *log;  /* NULL: no event was logged */
+};
+
+/* A flow that waits for another one, in the list of those that do. */
+struct vb_sim_edge {
+    uint32_t flow, next;
+};
+
+struct vb_sim {
+    struct vb_world *world;
+    struct vb_sim_config config;
+    struct vb_sim_host **host;
+    uint32_t hosts;
+    struct vb_packet packet; /* the one that is on its way out of an engine */
+    struct vb_path path;     /* of a datagram among these */
+    /* common to all adapters */
+    struct vb_segment_header *header;
+    struct vb_mr_shared *mr;
+    struct vb_recv_wqe *receive; /* the one receive request, posted again and again */
+    struct vb_evidence *evidence;
+    struct vb_pd pd;
+    struct vb_adapter cq_adapter;
+    struct vb_context cq_context;
+    struct vb_cq *cq;
+    struct vb_cq_shared *cq_shared;
+    uint32_t completions; /* read */
+    bool barriers;
+    /* queue pairs */
+    struct vb_store store;
+    struct vb_sim_qp **qp; /* by slot; NULL: free */
+    uint32_t *free_slot;
+    uint32_t slots, free_slots, slot_room;
+    uint32_t generation;
+    /* flows */
+    struct vb_sim_flow *flow;
+    uint64_t flows, flow_room, flows_left;
+    uint32_t *order; /* those that wait, by start */
+    uint64_t order_next, order_count;
+    uint64_t flows_at; /* of the pending event */
+    struct vb_sim_edge *edge;
+    uint64_t edges, edge_room;
+    uint32_t groups;
+    uint32_t group_size[VB_MAX_GROUPS]; /* members of each */
+    struct vb_sim_capture *captures;
+    /* TCP (tcp.c) */
+    struct vb_sim_connection **connection; /* by slot; NULL: free */
+    uint32_t *free_connection;
+    uint32_t connections, free_connections, connection_room;
+    /* programs (jack.c) */
+    struct vb_letter **letter; /* by packet */
+    uint32_t letters;
+    struct vb_sim_meeting *meeting; /* groups that programs are in (meeting.c) */
+    uint32_t meetings;
+    int *told_fd; /* descriptors that became readable */
+    uint32_t told, told_room;
+    uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
+};
+
+static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
+{
+    return (struct vb_sim_host *)((char *)(uintptr_t)adapter -
+                                  offsetof(struct vb_sim_host, adapter));
+}
+
+static inline struct vb_sim_qp *vb_sim_qp_of(const struct vb_qp *qp)
+{
+    return (struct vb_sim_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_sim_qp, qp));
+}
+
+static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
+{
+    return (struct vb_sim_host *)((char *)qp->qp.context - offsetof(struct vb_sim_host, context));
+}
+
+static inline uint64_t vb_sim_ns(const struct vb_sim *sim)
+{
+    return sim->world->now / 1000;
+}
+
+static inline void vb_sim_write_gid(uint8_t gid[16], uint32_t host)
+{
+    memset(gid, 0, 16);
+    gid[0] = 0xfd;
+    vb_wire_put32(gid + 12, host + 1);
+}
+
+static inline void vb_sim_write_group(uint8_t gid[16], uint32_t group)
+{
+    memset(gid, 0, 16);
+    gid[0] = 0xff; /* for ever, of this network (RFC 4291) */
+    gid[1] = 0x0e;
+    vb_wire_put32(gid + 12, group + 1);
+}
+
+/* groups.c */
+void vb_sim_groups_free(struct vb_sim_host *host);
+/* Hosts that get what this one sends to the group: its members, without itself. */
+uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source);
+/* A switch has made another packet of a sender's. */
+void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet);
+
+/* light.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
+int vb_sim_common_create(struct vb_sim *sim);
+void vb_sim_common_destroy(struct vb_sim *sim);
+int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
+void vb_sim_host_destroy(struct vb_sim_host *host);
+/* A queue pair in RTS, but for its connection; `depth` requests, 0: it only answers. */
+int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
+                     struct vb_sim_qp **qp);
+int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level);
+/* It takes what comes: as many receive requests as it used are there again. */
+void vb_sim_qp_receives(struct vb_sim_qp *qp);
+void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry);
+void vb_sim_qp_destroy(struct vb_sim_qp *qp);
+extern const struct vb_host_calls vb_sim_port_calls;
+/* The key of the one memory region. */
+uint32_t vb_sim_key(void);
+uint32_t vb_sim_qkey(void);
+
+/* host.c */
+extern const struct vb_sim_hosts vb_sim_host_calls;
+void vb_sim_host_pump(struct vb_sim_host *host);
+void vb_sim_kick(struct vb_qp *qp);
+/* There are new requests: looked at now, or when the doorbell has come. */
+void vb_sim_ring(struct vb_sim_qp *qp);
+
+/* datagrams.c: what UC and UD have of their own */
+static inline bool vb_sim_is_unreliable(const struct vb_sim_qp *qp)
+{
+    return qp->qp.type != IBV_QPT_RC;
+}
+/* The queue pair has datagrams to send, unless it waits. */
+void vb_sim_datagrams_add(struct vb_sim_qp *qp);
+void vb_sim_datagrams_remove(struct vb_sim_qp *qp);
+/* The next datagram of the host, in the world's one packet; NULL: there is none. */
+struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
+/* A packet of a flow that is not reliable came to its host, or was lost. */
+void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
+                               uint64_t accepted);
+void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet);
+/* Everything has left, or nothing is under way any more: has the flow ended? */
+void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
+/* It has: what has not arrived is lost. */
+void vb_sim_unreliable_end(struct vb_sim_qp *qp);
+
+/* flows.c, waiting.c */
+bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count);
+/* -EDEADLK with `*bad`, -ENOMEM. */
+int vb_sim_after_check(const struct vb_sim_after *after, uint64_t afters, uint64_t count,
+                       uint64_t *bad);
+/* The flows begin at number `base`. -ENOMEM. */
+int vb_sim_after_reserve(struct vb_sim *sim, uint64_t afters);
+void vb_sim_after_add(struct vb_sim *sim, const struct vb_sim_after *after, uint64_t afters,
+                      uint32_t base);
+/* The flow was received: those that waited for it alone start. */
+void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow);
+
+/* Bytes that a packet takes on the wire. */
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
+/* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
+static inline uint32_t vb_sim_grh_bytes(const struct vb_sim *sim, uint8_t marks)
+{
+    return sim->config.framing == VB_SIM_INFINIBAND && (marks & VB_SIM_TO_GROUP) ? VB_GRH : 0;
+}
+
+/* jack.c: what the world has for the host's program; its packets have VB_SIM_LETTER. */
+void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
+void vb_sim_jack_ready(struct vb_sim_host *host);
+void vb_sim_jack_expire(struct vb_sim_host *host);
+void vb_sim_jacks_free(struct vb_sim *sim);
+/* The time of a packet has come (vb_letter.leave_at). */
+void vb_sim_letter_leaves(struct vb_sim_host *host, uint32_t packet);
+void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
+
+/* meeting.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
+int vb_sim_meeting_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+void vb_sim_meeting_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+/* The group's number in the fabric, which is none of a switch's if nobody is in it. */
+uint16_t vb_sim_meeting_number(const struct vb_sim *sim, const uint8_t gid[16]);
+void vb_sim_meetings_free(struct vb_sim *sim);
+
+void vb_sim_flows_start(struct vb_sim *sim);
+void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);
+/* Completions that the last call of an engine, this host's, left. */
+void vb_sim_flows_complete(struct vb_sim_host *host);
+void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state);
+void vb_sim_flows_free(struct vb_sim *sim);
+
+#endif

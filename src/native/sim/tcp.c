@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    ETHERNET_BYTES = 8 + 14 + 20 + 20 + 4 + 12, /* preamble to IPv4 and TCP, FCS, gap */
+    ETHERNET_MIN = 64 + 8 + 12,
+    SACK_BYTES = 4, /* the option's head, with its padding */
+    BLOCK_BYTES = 8,
+    FIRST_SLOTS = 16,
+    BLOCKS = 16, /* place of the blocks in the headers */
+};
+
+enum { IS_ACK = 1, IS_LAST = 2, IS_REDUCED = 4, HAS_ECHO = 8, BLOCKS_SHIFT = 4 };
+
+enum { NUMBER_BITS = 48 };
+
+static const uint64_t NUMBER = (1ull << NUMBER_BITS) - 1;
+
+static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
+{
+    return &sim->config.tcp;
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static int tcp_take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    if (!sim->free_connections && sim->connections == sim->connection_room) {
+        uint32_t room = sim->connection_room ? 2 * sim->connection_room : FIRST_SLOTS;
+        struct vb_sim_connection **grown = realloc(sim->connection, room * sizeof(*grown));
+        uint32_t *numbers;
+
+        if (!grown)
+            return -ENOMEM;
+        sim->connection = grown;
+        numbers = realloc(sim->free_connection, room * sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        sim->free_connection = numbers;
+        sim->connection_room = room;
+    }
+    made->slot =
+        sim->free_connections ? sim->free_connection[--sim->free_connections] : sim->connections++;
+    made->generation = sim->generation++ % VB_SIM_GENERATIONS;
+    sim->connection[made->slot] = made;
+    return 0;
+}
+
+/* NULL: it is gone. */
+static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slot,
+                                          uint32_t generation)
+{
+    struct vb_sim_connection *found = slot < sim->connections ? sim->connection[slot] : NULL;
+
+    return found && found->generation == generation ? found : NULL;
+}
+
+static struct vb_sim_connection *find_of(const struct vb_sim *sim,
+                                         const struct vb_sim_packet *packet)
+{
+    return tcp_find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
+}
+
+uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet)
+{
+    const struct vb_sim_connection *found = find_of(sim, packet);
+
+    return found ? found->flow : VB_SIM_NONE;
+}
+
+static int open_host(struct vb_sim_host *host)
+{
+    if (!host->tcp)
+        host->tcp = calloc(1, sizeof(*host->tcp));
+    return host->tcp ? 0 : -ENOMEM;
+}
+
+static void close_connection(struct vb_sim_connection *connection)
+{
+    vb_tcp_sender_close(&connection->sender);
+    vb_tcp_receiver_close(&connection->receiver);
+    free(connection);
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void add_turn(struct vb_sim_host *host, struct vb_sim_connection *connection)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+    uint8_t level = connection->level;
+
+    if (connection->has_turn)
+        return;
+    connection->has_turn = true;
+    connection->next = NULL;
+    if (turns->ready & 1u << level)
+        turns->last[level]->next = connection;
+    else
+        turns->first[level] = connection;
+    turns->last[level] = connection;
+    turns->ready |= 1u << level;
+}
+
+static struct vb_sim_connection *take_first(struct vb_sim_tcp_host *turns, uint32_t level)
+{
+    struct vb_sim_connection *first = turns->first[level];
+
+    first->has_turn = false;
+    turns->first[level] = first->next;
+    if (!first->next)
+        turns->ready &= ~(1u << level);
+    return first;
+}
+
+static void remove_turn(struct vb_sim_host *host, const struct vb_sim_connection *connection)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+    struct vb_sim_connection *before = NULL;
+    uint8_t level = connection->level;
+
+    if (!connection->has_turn)
+        return;
+    for (struct vb_sim_connection *at = turns->first[level]; at != connection; at = at->next)
+        before = at;
+    if (!before) {
+        take_first(turns, level);
+        return;
+    }
+    before->next = connection->next;
+    if (turns->last[level] == connection)
+        turns->last[level] = before;
+}
+
+/* A packet that still waits in its lane keeps others from being made for it. */
+static bool is_open(const struct vb_sim_host *host, uint32_t level)
+{
+    const struct vb_world *world = host->sim->world;
+    uint32_t number = world->node[host->node].port[0];
+    const struct vb_sim_lanes *lanes = world->port[number].lanes;
+
+    return !lanes || !lanes->lane[vb_world_lanes_of(lanes, (uint8_t)(level << 4))].packets;
+}
+
+/* NULL: none may send. */
+static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
+{
+    struct vb_sim_tcp_host *turns = host->tcp;
+
+    for (uint32_t i = 1; turns->ready && i <= VB_SIM_LEVELS; ++i) {
+        uint32_t level = (turns->turn + i) % VB_SIM_LEVELS;
+
+        if ((turns->ready & 1u << level) && is_open(host, level)) {
+            turns->turn = level;
+            return take_first(turns, level);
+        }
+    }
+    return NULL;
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static uint32_t tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
+{
+    uint32_t bytes = ETHERNET_BYTES + options + payload;
+
+    if (framing == VB_SIM_BARE)
+        return payload ? payload : VB_SIM_BARE_BYTES;
+    return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
+}
+
+static struct vb_sim_packet *tcp_make(struct vb_sim *sim,
+                                      const struct vb_sim_connection *connection, uint64_t number,
+                                      uint32_t flags, uint32_t *packet)
+{
+    struct vb_sim_packet *made;
+
+    *packet = vb_world_sim_pool_take(&sim->world->pool);
+    if (*packet == VB_SIM_NONE) {
+        sim->world->error = -ENOMEM;
+        return NULL;
+    }
+    made = vb_world_packet(sim->world, *packet);
+    memset(made->header, 0, sizeof(made->header));
+    vb_wire_put24(made->header + 1, connection->generation);
+    made->header[VB_SIM_FLAGS_AT] = VB_SIM_TCP;
+    vb_wire_put24(made->header + 5, connection->slot);
+    vb_wire_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
+    made->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit; /* above the flags */
+    made->level_marks =
+        (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
+    return made;
+}
+
+static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *connection,
+                         const struct vb_tcp_segment *segment)
+{
+    uint32_t flags = (segment->last ? IS_LAST : 0) | (segment->reduced ? IS_REDUCED : 0), packet;
+    struct vb_sim_packet *made = tcp_make(sim, connection, segment->number, flags, &packet);
+
+    if (!made)
+        return;
+    made->source = connection->source;
+    made->target = connection->target;
+    made->payload = (uint16_t)segment->length;
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, 0, segment->length);
+    sim->flow[connection->flow].resent += segment->again;
+    vb_world_send(sim->world, sim->host[connection->source]->node, packet);
+}
+
+static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connection,
+                     const struct vb_tcp_ack *ack)
+{
+    uint32_t flags = IS_ACK | (ack->echo ? HAS_ECHO : 0) | (uint32_t)ack->blocks << BLOCKS_SHIFT;
+    uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
+    struct vb_sim_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
+
+    if (!made)
+        return;
+    for (uint32_t i = 0; i < ack->blocks; ++i) {
+        uint8_t *at = made->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+
+        vb_wire_put32(at, (uint32_t)(ack->block[i].begin - ack->next));
+        vb_wire_put32(at + 4, (uint32_t)(ack->block[i].end - ack->next));
+    }
+    made->source = connection->target;
+    made->target = connection->source;
+    made->payload = 0;
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, options, 0);
+    vb_world_send(sim->world, sim->host[connection->target]->node, packet);
+}
+
+/* One event for both ends; it may come too early, and never too late. */
+static void tcp_plan(struct vb_sim *sim, struct vb_sim_connection *connection)
+{
+    uint64_t due = connection->sender.deadline;
+
+    if (connection->receiver.deadline < due)
+        due = connection->receiver.deadline;
+    if (due >= connection->timer_at)
+        return;
+    connection->timer_at = due;
+    vb_world_call(sim->world, due, VB_SIM_CALL_TCP | connection->generation << VB_SIM_CALL_BITS,
+                  connection->slot);
+}
+
+uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_connection *connection;
+    struct vb_tcp_segment segment;
+
+    while ((connection = tcp_take_turn(host)) != NULL) {
+        struct vb_tcp_sender *sender = &connection->sender;
+
+        if (!vb_tcp_sender_has_more(sender, config_of(sim)))
+            continue;
+        if (vb_tcp_sender_next(sender, config_of(sim), sim->world->now, &segment)) {
+            sim->world->error = -ENOMEM;
+            return 0;
+        }
+        send_segment(sim, connection, &segment);
+        if (vb_tcp_sender_has_more(sender, config_of(sim)))
+            add_turn(host, connection);
+        tcp_plan(sim, connection);
+        return segment.length;
+    }
+    return 0;
+}
+
+/* ---- jitter ---------------------------------------------------------------------------------- */
+
+/*
+ * ns-2's overhead_: each acknowledgement waits for a random time of up to that of a packet at the
+ * bottleneck, as Floyd and Jacobson ask for (1992). That is not enough for windows of a hundred
+ * segments: of two flows the one whose round trip is longer by a part of a packet's time finds
+ * queues always shorter by as much, and gets several times the other's rate. So a flow that
+ * answers to losses alone also drifts, from one drawn aim to the next: of up to PACKETS such times,
+ * but only a PART of the round trip. In so many ACKs' time it drifts by one's, so that no burst
+ * comes of it.
+ */
+enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
+
+/* A full segment's time on the slowest link of the way, unless it is given; 0: no jitter. */
+static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint64_t bits = 8ull * tcp_wire_bytes(sim->config.framing, 0, config_of(sim)->mss), rate;
+
+    if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
+        return sim->config.tcp_jitter;
+    rate = vb_world_slowest(sim->world, sim->host[flow->source]->node, flow->target);
+    return rate ? bits * VB_SIM_SECOND / rate : 0;
+}
+
+/* Each flow has random numbers of its own, so that one more flow changes those of no other. */
+static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    const struct vb_sim_flow *flow = &sim->flow[made->flow];
+    uint64_t state = sim->config.seed ^ (uint64_t)made->flow << 32;
+
+    made->jitter.most = tcp_jitter_most(sim, flow);
+    made->jitter.drifts = sim->config.tcp_jitter == VB_SIM_JITTER_AUTO && !config_of(sim)->ecn &&
+                          flow->opcode != VB_TCP_DCTCP;
+    made->jitter.random = vb_world_splitmix(&state);
+}
+
+/* The upper half of the product, on targets without 128 bits, too: below `range`. */
+static uint64_t tcp_jitter_scale(uint64_t random, uint64_t range)
+{
+    uint64_t low = UINT32_MAX, first = (random >> 32) * (range & low);
+    uint64_t second = (random & low) * (range >> 32);
+    uint64_t carried = ((random & low) * (range & low) >> 32) + (first & low) + (second & low);
+
+    return (random >> 32) * (range >> 32) + (first >> 32) + (second >> 32) + (carried >> 32);
+}
+
+static uint64_t tcp_jitter_draw(struct vb_sim_jitter *jitter, uint64_t most)
+{
+    return tcp_jitter_scale(vb_world_splitmix(&jitter->random), most + 1);
+}
+
+static void tcp_jitter_drift(struct vb_sim_jitter *jitter, uint64_t round_trip, uint64_t now)
+{
+    uint64_t step = (now - jitter->came_at) / SLOWLY, most = PACKETS * jitter->most;
+
+    jitter->came_at = now;
+    if (jitter->aim > jitter->drift + step)
+        jitter->drift += step;
+    else if (jitter->drift > jitter->aim + step)
+        jitter->drift -= step;
+    else
+        jitter->aim = tcp_jitter_draw(jitter, round_trip / PART < most ? round_trip / PART : most);
+}
+
+/* When an acknowledgement that came now is looked at; they stay in order. */
+static uint64_t tcp_jitter_until(struct vb_sim_connection *connection, uint64_t now)
+{
+    struct vb_sim_jitter *jitter = &connection->jitter;
+    uint64_t at = now + tcp_jitter_draw(jitter, jitter->most);
+
+    if (jitter->drifts) {
+        tcp_jitter_drift(jitter, connection->sender.round_trip.smoothed, now);
+        at += jitter->drift;
+    }
+    if (at > jitter->until)
+        jitter->until = at;
+    return jitter->until;
+}
+
+/* ---- flows ----------------------------------------------------------------------------------- */
+
+/* Its timer, which then finds nothing but segments to send. */
+static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
+{
+    made->timer_at = sim->world->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
+    vb_world_call(sim->world, made->timer_at,
+                  VB_SIM_CALL_TCP | made->generation << VB_SIM_CALL_BITS, made->slot);
+}
+
+void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_sim_connection *made = calloc(1, sizeof(*made));
+
+    if (!made || open_host(sim->host[flow->source]) || tcp_take_slot(sim, made)) {
+        free(made);
+        sim->world->error = -ENOMEM;
+        return;
+    }
+    made->flow = number;
+    made->source = (uint16_t)flow->source;
+    made->target = (uint16_t)flow->target;
+    made->level = flow->level;
+    made->back_level = flow->back_level;
+    made->timer_at = VB_SIM_NEVER;
+    vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
+    vb_tcp_receiver_open(&made->receiver, flow->opcode);
+    flow->slot = made->slot;
+    flow->state = VB_FLOW_RUNNING;
+    tcp_jitter_set(sim, made);
+    if (made->jitter.most) {
+        tcp_begin_later(sim, made);
+        return;
+    }
+    add_turn(sim->host[flow->source], made);
+    vb_sim_host_pump(sim->host[flow->source]);
+}
+
+static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
+                    enum vb_flow_state state)
+{
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+
+    flow->state = (uint8_t)state;
+    flow->finish = sim->world->now;
+    sim->world->is_quiet = --sim->flows_left == 0;
+    remove_turn(sim->host[connection->source], connection);
+    sim->connection[connection->slot] = NULL;
+    sim->free_connection[sim->free_connections++] = connection->slot;
+    close_connection(connection);
+}
+
+void vb_sim_tcp_free(struct vb_sim *sim)
+{
+    for (uint32_t i = 0; i < sim->connections; ++i)
+        if (sim->connection[i])
+            close_connection(sim->connection[i]);
+    for (uint32_t i = 0; i < sim->hosts; ++i)
+        free(sim->host[i]->tcp);
+    free(sim->connection);
+    free(sim->free_connection);
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+bool vb_sim_tcp_is_ack(const struct vb_sim_packet *packet)
+{
+    return packet->header[9] & IS_ACK;
+}
+
+struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet)
+{
+    uint64_t word = vb_wire_get64(packet->header + 8);
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+
+    return (struct vb_tcp_segment){.number = word & NUMBER,
+                                   .length = packet->payload,
+                                   .last = flags & IS_LAST,
+                                   .reduced = flags & IS_REDUCED};
+}
+
+static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connection,
+                         const struct vb_sim_packet *packet)
+{
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+    struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
+    bool marked = packet->level_marks & VB_SIM_CE;
+    struct vb_tcp_ack ack[2];
+    int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
+                                    sim->world->now, ack);
+
+    if (acks < 0)
+        sim->world->error = acks;
+    flow->marked += marked;
+    if (connection->receiver.next == connection->sender.segments)
+        vb_sim_after_release(sim, flow);
+    for (int i = 0; i < acks; ++i)
+        send_ack(sim, connection, &ack[i]);
+    tcp_plan(sim, connection);
+}
+
+struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet)
+{
+    uint64_t word = vb_wire_get64(packet->header + 8);
+    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+    struct vb_tcp_ack ack = {
+        .next = word & NUMBER, .blocks = flags >> BLOCKS_SHIFT & 3, .echo = flags & HAS_ECHO};
+
+    for (uint32_t i = 0; i < ack.blocks; ++i) {
+        const uint8_t *at = packet->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+
+        ack.block[i].begin = ack.next + vb_wire_get32(at);
+        ack.block[i].end = ack.next + vb_wire_get32(at + 4);
+    }
+    return ack;
+}
+
+static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
+                     const struct vb_sim_packet *packet)
+{
+    struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
+    struct vb_tcp_sender *sender = &connection->sender;
+    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+
+    flow->notices += ack.echo;
+    vb_tcp_sender_acked(sender, config_of(sim), &ack, sim->world->now);
+    flow->done = vb_tcp_sender_done(sender, config_of(sim));
+    if (vb_tcp_sender_is_done(sender)) {
+        tcp_end(sim, connection, VB_FLOW_DONE);
+        return;
+    }
+    if (vb_tcp_sender_has_more(sender, config_of(sim)))
+        add_turn(sim->host[connection->source], connection);
+    tcp_plan(sim, connection);
+}
+
+static void tcp_look_later(struct vb_sim_host *host, struct vb_sim_connection *connection,
+                           uint32_t packet)
+{
+    struct vb_world *world = host->sim->world;
+
+    ++world->kept;
+    vb_world_call(world, tcp_jitter_until(connection, world->now),
+                  VB_SIM_CALL_TCP_ACK | host->number << VB_SIM_CALL_BITS, packet);
+}
+
+void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
+{
+    const struct vb_sim_packet *came = vb_world_packet(host->sim->world, packet);
+    struct vb_sim_connection *connection = find_of(host->sim, came);
+
+    if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
+        tcp_look_later(host, connection, packet);
+    else
+        vb_sim_tcp_take(host, packet);
+}
+
+void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    struct vb_sim_packet came = *vb_world_packet(sim->world, packet);
+    struct vb_sim_connection *connection = find_of(sim, &came);
+
+    vb_world_sim_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
+    if (connection && vb_sim_tcp_is_ack(&came))
+        take_ack(sim, connection, &came);
+    else if (connection)
+        take_segment(sim, connection, &came);
+    vb_sim_host_pump(host);
+}
+
+void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+{
+    struct vb_sim_connection *connection = tcp_find(sim, slot, generation);
+    uint64_t now = sim->world->now;
+    struct vb_tcp_ack ack;
+
+    if (!connection || connection->timer_at != now)
+        return; /* an earlier one came in its place */
+    connection->timer_at = VB_SIM_NEVER;
+    if (vb_tcp_sender_has_more(&connection->sender, config_of(sim)))
+        add_turn(sim->host[connection->source], connection);
+    if (connection->receiver.deadline <= now) {
+        vb_tcp_receiver_expire(&connection->receiver, &ack);
+        send_ack(sim, connection, &ack);
+    }
+    if (connection->sender.deadline <= now) {
+        if (!vb_tcp_sender_expire(&connection->sender, config_of(sim), now)) {
+            sim->flow[connection->flow].status = IBV_WC_RETRY_EXC_ERR;
+            tcp_end(sim, connection, VB_FLOW_FAILED);
+            return;
+        }
+        sim->flow[connection->flow].timeouts = connection->sender.timeouts;
+        add_turn(sim->host[connection->source], connection);
+    }
+    tcp_plan(sim, connection);
+    vb_sim_host_pump(sim->host[connection->source]);
+}

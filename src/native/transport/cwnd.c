@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/cwnd.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "hca/delays.h"
+
+enum {
+    FIRST_BYTES = 64 << 10,
+    LEAST_PACKETS = 4,
+    SHORT_BYTES = 256, /* of a packet with little payload, and its headers on all layers */
+    PROBES_IN_VAIN = 2,
+    DOUBTFUL_MOST = 12,
+    MICROSECOND = 1000,
+    MILLISECOND = 1000 * MICROSECOND,
+    TIMEOUT_LEAST = 200 * MICROSECOND,
+    TIMEOUT_FIRST = 50 * MILLISECOND,
+    TIMEOUT_MOST = 1000 * MILLISECOND,
+    SILENCE = 20 * MILLISECOND, /* a process that was not scheduled is no loss */
+    FORGET = 1024,              /* round trips after which that happens no more */
+};
+
+static struct vb_cwnd *cwnd_find(const struct vb_engine *engine, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = engine->cwnds;
+
+    while (cwnd && memcmp(cwnd->dgid, dgid, sizeof(cwnd->dgid)) != 0)
+        cwnd = cwnd->next;
+    return cwnd;
+}
+
+static struct vb_cwnd *cwnd_add(struct vb_engine *engine, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = calloc(1, sizeof(*cwnd));
+
+    if (!cwnd)
+        return NULL;
+    memcpy(cwnd->dgid, dgid, sizeof(cwnd->dgid));
+    cwnd->window = FIRST_BYTES;
+    cwnd->threshold = VB_CWND_MOST;
+    cwnd->least_timeout = TIMEOUT_LEAST;
+    vb_engine_ready_init(&cwnd->waiting);
+    cwnd->next = engine->cwnds;
+    engine->cwnds = cwnd;
+    return cwnd;
+}
+
+static void cwnd_drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
+{
+    struct vb_cwnd **at = &engine->cwnds;
+
+    while (*at != cwnd)
+        at = &(*at)->next;
+    *at = cwnd->next;
+    free(cwnd);
+}
+
+/* One at a time, so that each has a whole turn. */
+static void cwnd_wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
+{
+    struct vb_link *first = vb_engine_ready_first(&cwnd->waiting);
+    struct vb_endpoint *ep;
+
+    if (!first || cwnd->in_flight >= cwnd->window ||
+        (cwnd->served && cwnd->awake && vb_engine_ready_has(&cwnd->served->requesting)))
+        return;
+    ep = vb_endpoint_of(first, requesting);
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
+    vb_engine_ready_remove(first);
+    vb_engine_ready_add(&engine->requesting, first);
+}
+
+void vb_engine_cwnd_leave(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!cwnd)
+        return;
+    vb_engine_ready_remove(&ep->requesting);
+    vb_engine_cwnd_untime(ep);
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    cwnd->in_flight -= ep->in_flight;
+    cwnd->answered += ep->in_flight;
+    ep->in_flight = 0;
+    ep->share.cwnd = NULL;
+    if (--cwnd->members == 0)
+        cwnd_drop(ep->engine, cwnd);
+    else
+        cwnd_wake(ep->engine, cwnd);
+}
+
+int vb_engine_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
+{
+    struct vb_cwnd *cwnd = cwnd_find(ep->engine, dgid);
+
+    if (!cwnd)
+        cwnd = cwnd_add(ep->engine, dgid);
+    if (!cwnd)
+        return -ENOMEM;
+    ++cwnd->members;
+    vb_engine_cwnd_leave(ep);
+    ep->share.cwnd = cwnd;
+    if (ep->share.recovery)
+        ep->share.recovery->behind = 0;
+    return 0;
+}
+
+/* Who is silent for long keeps nothing from the others. */
+static uint32_t under_way(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+    uint32_t packets = vb_engine_psn_count(r->una, r->next_psn);
+    const struct vb_recovery *recovery = ep->share.recovery;
+
+    if (VB_UNLIKELY(recovery != NULL) && packets)
+        packets -= recovery->early_answer.count < packets ? recovery->early_answer.count : packets;
+    if (r->rnr_wait)
+        return 0;
+    return (ep->probes > 1 && packets ? 1 : packets) *
+           (vb_wire_psn_diff(r->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
+}
+
+void vb_engine_cwnd_note(struct vb_endpoint *ep)
+{
+    uint32_t bytes = under_way(ep);
+
+    if (bytes < ep->in_flight)
+        ep->share.cwnd->answered += ep->in_flight - bytes;
+    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
+    ep->in_flight = bytes;
+    cwnd_wake(ep->engine, ep->share.cwnd);
+}
+
+void vb_engine_cwnd_wait(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep) {
+        cwnd->awake = false;
+        vb_engine_ready_add_first(&cwnd->waiting, &ep->requesting);
+    } else {
+        vb_engine_ready_add(&cwnd->waiting, &ep->requesting);
+    }
+    cwnd_wake(ep->engine, cwnd);
+}
+
+void vb_engine_cwnd_rest(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served == ep)
+        cwnd->served = NULL;
+    cwnd_wake(ep->engine, cwnd);
+}
+
+void vb_engine_cwnd_take_turn(struct vb_endpoint *ep)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->served != ep)
+        cwnd->turn = 0;
+    cwnd->served = ep;
+    cwnd->awake = true;
+    if (++cwnd->turn < vb_engine_cwnd_turn(ep))
+        return;
+    cwnd->served = NULL;
+    if (!vb_engine_ready_first(&cwnd->waiting))
+        return;
+    vb_engine_ready_remove(&ep->requesting);
+    vb_engine_ready_add(&cwnd->waiting, &ep->requesting);
+    cwnd_wake(ep->engine, cwnd);
+}
+
+/* A window that did not hold anybody back says nothing about the way (RFC 7661). */
+static void cwnd_grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
+{
+    if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= VB_CWND_MOST || cwnd->late)
+        return;
+    if (cwnd->window < cwnd->threshold) {
+        cwnd->window += bytes;
+        return;
+    }
+    cwnd->acked += bytes;
+    if (cwnd->acked < cwnd->window)
+        return;
+    cwnd->acked -= cwnd->window;
+    cwnd->window += mtu;
+}
+
+/* Smoothed (RFC 6298). */
+static void cwnd_measure(struct vb_cwnd *cwnd, uint64_t sample)
+{
+    uint64_t away;
+
+    if (!cwnd->shortest || sample < cwnd->shortest)
+        cwnd->shortest = sample;
+    cwnd->least_timeout -= (cwnd->least_timeout - TIMEOUT_LEAST + FORGET - 1) / FORGET;
+    if (!cwnd->round_trip) {
+        cwnd->round_trip = sample;
+        cwnd->deviation = sample / 2;
+        return;
+    }
+    away = sample > cwnd->round_trip ? sample - cwnd->round_trip : cwnd->round_trip - sample;
+    cwnd->deviation += away / 4 - cwnd->deviation / 4;
+    cwnd->round_trip += sample / 8 - cwnd->round_trip / 8;
+}
+
+/*
+ * Who waits in queues for a good part of the local ACK timeout will be taken for lost: a window
+ * that makes it so long, where nothing is dropped before, is too large as well.
+ */
+static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
+{
+    uint8_t code = ep->qp->terms.timeout;
+    uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
+
+    ep->share.cwnd->late = sample > timeout / 4;
+    if (sample > timeout / 2)
+        vb_engine_cwnd_cut(ep, now);
+}
+
+/*
+ * The answer may be that to a probe (Karn): it tells no round trip, and was late or came after an
+ * outage. The next probe waits twice as long, until an answer is beyond doubt: soon long enough for
+ * a way that has become slow, and no longer than before where nothing came through for a while.
+ */
+static void doubt(struct vb_cwnd *cwnd)
+{
+    if (cwnd->doubtful < DOUBTFUL_MOST)
+        ++cwnd->doubtful;
+}
+
+void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint32_t left = under_way(ep);
+    uint64_t sample;
+
+    if (left < ep->in_flight)
+        cwnd_grow(cwnd, ep->in_flight - left, ep->path.mtu);
+    if (cwnd->timed != ep || vb_wire_psn_diff(psn, cwnd->timed_psn) < 0)
+        return;
+    sample = now > cwnd->timed_at ? now - cwnd->timed_at : 1;
+    cwnd->timed = NULL;
+    if (!cwnd->timed_in_doubt) {
+        cwnd->doubtful = 0;
+        cwnd_measure(cwnd, sample);
+        heed_delay(ep, sample, now);
+        return;
+    }
+    doubt(cwnd);
+    if (ep->probes >= PROBES_IN_VAIN)
+        heed_delay(ep, sample, now);
+}
+
+void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
+        return;
+    cwnd->timed = ep;
+    cwnd->timed_in_doubt = false;
+    cwnd->timed_at = now;
+    cwnd->timed_psn = ep->requester.next_psn;
+}
+
+void vb_engine_cwnd_untime(struct vb_endpoint *ep)
+{
+    if (ep->share.cwnd->timed == ep)
+        ep->share.cwnd->timed = NULL;
+}
+
+void vb_engine_cwnd_doubt(struct vb_endpoint *ep)
+{
+    ep->share.cwnd->timed_in_doubt |= ep->share.cwnd->timed == ep;
+}
+
+static void cwnd_shrink(struct vb_endpoint *ep, uint64_t window)
+{
+    uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
+
+    ep->share.cwnd->window = window > least ? window : least;
+    ep->share.cwnd->acked = 0;
+}
+
+/*
+ * What is left of the window. The first time it had doubled in vain. Later it was about right; and
+ * if the round trip is hardly longer than ever, there was no queue that could have been too long,
+ * and the loss has other reasons (as TCP Veno has it).
+ */
+static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
+{
+    if (!vb_engine_cwnd_was_cut(cwnd))
+        return used / 2;
+    return cwnd->round_trip < cwnd->shortest + cwnd->shortest / 4 ? used / 10 * 9 : used / 10 * 7;
+}
+
+void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint64_t used;
+
+    if (now < cwnd->cut_until)
+        return;
+    used = cwnd->in_flight > cwnd->window / 2 ? cwnd->in_flight : cwnd->window / 2;
+    cwnd->before = 0;
+    cwnd_shrink(ep, left_of(cwnd, used < cwnd->window ? used : cwnd->window));
+    cwnd->threshold = cwnd->window;
+    cwnd->cut_until = now + cwnd->round_trip + cwnd->deviation;
+    if (cwnd->cut_until < now + VB_CWND_NOTICE_INTERVAL)
+        cwnd->cut_until = now + VB_CWND_NOTICE_INTERVAL;
+    ++ep->engine->counters.window_cuts;
+}
+
+void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (now < cwnd->cut_until)
+        return;
+    vb_engine_cwnd_cut(ep, now);
+    if (cwnd->cut_until < now + timeout)
+        cwnd->cut_until = now + timeout;
+}
+
+void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
+
+    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)
+        return;
+    cwnd->before = cwnd->window;
+    cwnd->threshold = cwnd->window / 2;
+    cwnd_shrink(ep, 0);
+}
+
+void vb_engine_cwnd_restore(struct vb_cwnd *cwnd)
+{
+    if (cwnd->window < cwnd->before)
+        cwnd->window = cwnd->before;
+    cwnd->before = 0;
+}
+
+void vb_engine_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited)
+{
+    uint64_t least = waited + waited / 2;
+
+    if (least > SILENCE)
+        least = SILENCE;
+    if (least > cwnd->least_timeout)
+        cwnd->least_timeout = least;
+}
+
+bool vb_engine_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uint64_t now)
+{
+    return cwnd->answered < behind && now < cwnd->heard_at + vb_engine_cwnd_timeout(cwnd);
+}
+
+uint64_t vb_engine_cwnd_timeout(const struct vb_cwnd *cwnd)
+{
+    uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation, least;
+
+    least = cwnd->round_trip ? cwnd->least_timeout : TIMEOUT_FIRST;
+    /* where packets are lost, an answer that is missing is soon asked for (RFC 8985) */
+    if (vb_engine_cwnd_was_cut(cwnd) && least == TIMEOUT_LEAST && 2 * cwnd->round_trip < least)
+        least = 2 * cwnd->round_trip;
+    timeout = (timeout < least ? least : timeout) << cwnd->doubtful;
+    return timeout < TIMEOUT_MOST ? timeout : TIMEOUT_MOST;
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mend.h"
+
+#include "transport/cwnd.h"
+#include "transport/gap.h"
+#include "transport/recovery.h"
+#include "transport/requester.h"
+
+/* Has some of its part's answer come, so that the responder has had the request? */
+static bool is_accepted(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t end)
+{
+    const struct vb_held *held = ep->share.recovery->early_answer.first;
+    const struct vb_requester *r = &ep->requester;
+
+    return r->index % wqe->part ||
+           (held && vb_engine_psn_count(r->next_psn, held->psn) <= end - r->index);
+}
+
+/*
+ * Up to where a READ request that is sent again beside the cursor asks. The responder has had it
+ * before if some of its responses have come: then what is missing before the next of those is
+ * enough, and a few at first, since there may be no room for more. Not every responder answers that
+ * (qib wants the old end): who had no answer asks for the rest.
+ */
+VB_COLD uint32_t vb_engine_mend_read_end(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                                         uint32_t end)
+{
+    const struct vb_requester *r = &ep->requester;
+    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_held *held = recovery->early_answer.first;
+    uint32_t part = end, most = recovery->asks_most;
+
+    if (held && vb_engine_psn_count(r->next_psn, held->psn) < most)
+        most = vb_engine_psn_count(r->next_psn, held->psn);
+    if (is_accepted(ep, wqe, end) && most < end - r->index)
+        part = r->index + most;
+    if (part != end && ((recovery->asked && recovery->asked_psn == r->next_psn) || cwnd->wholes)) {
+        cwnd->wholes -= cwnd->wholes > 0;
+        part = end;
+    }
+    recovery->asked_part = part != end;
+    return part;
+}
+
+/* The cursor to a packet of a request that has begun. */
+static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
+{
+    struct vb_requester *r = &ep->requester;
+    const struct vb_sq_wqe *wqe;
+
+    r->position = ep->qp->sq_next;
+    r->next_psn = psn;
+    for (;; ++r->position) {
+        wqe = vb_engine_sq_at(ep->qp, r->position);
+        r->index = vb_engine_psn_count(wqe->first_psn, psn);
+        if (r->index < wqe->packets)
+            return;
+    }
+}
+
+/* The packet at `psn`, and the cursor stays. Returns the next one's PSN; `psn`: the connection has
+ * failed. */
+static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packet *packet,
+                                uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_requester *r = &ep->requester, saved = *r;
+    uint32_t next;
+    bool made;
+
+    put_cursor(ep, psn);
+    recovery->beside = true;
+    made = vb_engine_requester_make(ep, vb_engine_sq_at(ep->qp, r->position), packet, now);
+    recovery->beside = false;
+    if (!made)
+        return psn;
+    next = r->next_psn;
+    if (psn == r->una) { /* of an answer that is awaited, all before it have come */
+        recovery->asked = true;
+        recovery->asked_psn = psn;
+        recovery->asked_end = next;
+        recovery->behind_psn = r->sent_psn;
+    }
+    r->position = saved.position;
+    r->index = saved.index;
+    r->next_psn = saved.next_psn;
+    r->rd_outstanding = saved.rd_outstanding;
+    return next;
+}
+
+/* The packet that is missing, and maybe some that follow it; all others stay as they are. */
+static bool mend_mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_requester *r = &ep->requester;
+    uint32_t next;
+
+    r->ask = --recovery->mend_count == 0;
+    next = mend_send_again(ep, recovery->mend_psn, packet, now);
+    if (next == recovery->mend_psn)
+        return false;
+    recovery->mend_psn = next;
+    if (vb_wire_psn_diff(next, r->next_psn) >= 0)
+        recovery->mend_count = 0;
+    return true;
+}
+
+/* For what is missing of the answers; the cursor, and whether it asks, stay. */
+static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    uint32_t unasked = r->unasked;
+    uint8_t reason = r->reason;
+    bool ask = r->ask, made;
+
+    ep->share.recovery->asks = false;
+    r->reason = VB_PACKET_AFTER_LOST_RESPONSE;
+    made = mend_send_again(ep, r->una, packet, now) != r->una;
+    r->reason = reason;
+    r->unasked = unasked;
+    r->ask = ask;
+    return made;
+}
+
+/* Is anything of that kind owed? What has not been sent before its time is the cursor's. */
+static bool is_asking(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_requester *r = &ep->requester;
+
+    recovery->asks &= vb_wire_psn_diff(r->next_psn, r->una) > 0;
+    return recovery->asks;
+}
+
+/* May new packets leave before what was sent again is answered? Only who keeps them gains by it. */
+static bool follows(const struct vb_endpoint *ep)
+{
+    return ep->requester.reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->share.cwnd->keeps;
+}
+
+void vb_engine_mend_ask(struct vb_endpoint *ep)
+{
+    ep->share.recovery->asks = true;
+    vb_engine_ready_remove(&ep->requesting); /* it may wait for the window */
+    vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+static void start_mending(struct vb_endpoint *ep, uint32_t psn, uint32_t count,
+                          enum vb_packet_reason reason, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    ep->requester.reason = (uint8_t)reason;
+    recovery->mend_psn = psn;
+    recovery->mend_count = count;
+    recovery->mending = count > 0;
+    recovery->mended_at = now;
+    vb_engine_ready_remove(&ep->requesting); /* it may wait for the window */
+    vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+void vb_engine_mend_first(struct vb_endpoint *ep, uint32_t packets, enum vb_packet_reason reason,
+                          uint64_t now)
+{
+    struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
+    uint32_t outstanding = vb_engine_psn_count(ep->requester.una, ep->requester.next_psn);
+
+    if (!recovery) {
+        vb_engine_requester_go_back(ep, reason);
+        return;
+    }
+    if (reason == VB_PACKET_AFTER_TIMEOUT || reason == VB_PACKET_PROBE)
+        vb_engine_cwnd_doubt(ep);
+    else /* what follows waits there, or is thrown away */
+        vb_engine_cwnd_untime(ep);
+    start_mending(ep, ep->requester.una, packets < outstanding ? packets : outstanding, reason,
+                  now);
+}
+
+void vb_engine_mend_at(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
+{
+    vb_engine_cwnd_untime(ep);
+    start_mending(ep, psn, 1, VB_PACKET_AFTER_SEQUENCE_NAK, now);
+}
+
+VB_COLD bool vb_engine_mend_is_due(struct vb_endpoint *ep)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+
+    return is_asking(ep) || (recovery->mending && (recovery->mend_count || !follows(ep)));
+}
+
+VB_COLD bool vb_engine_mend_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
+{
+    if (ep->share.recovery->asks)
+        return ask_missing(ep, packet, now);
+    return ep->share.recovery->mend_count && mend_mend(ep, packet, now);
+}

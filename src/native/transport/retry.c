@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/retry.h"
+
+#include "hca/delays.h"
+#include "hca/overdue.h"
+#include "hca/refusal.h"
+#include "transport/cwnd.h"
+#include "transport/mend.h"
+#include "transport/recovery.h"
+#include "transport/requester.h"
+
+/* A little more or less for each, so that those who lost together do not ask together. */
+static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
+{
+    const struct vb_share *share = &ep->share;
+    uint64_t timeout = vb_engine_cwnd_timeout(share->cwnd) << ep->probes;
+    uint32_t mixed = (ep->qp->number + ep->probes) * 2654435761u;
+
+    return now + timeout + (timeout / 4 * (mixed >> 16) >> 16);
+}
+
+/* The timer rings for a probe, if that is before the local ACK timeout. */
+static void set_probe(struct vb_endpoint *ep, uint64_t now)
+{
+    uint64_t due = ep->share.due, probe = probe_time(ep, now);
+
+    vb_engine_timer_set(&ep->engine->timers, &ep->timer, probe < due ? probe : due);
+}
+
+void vb_engine_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
+{
+    uint8_t code = ep->qp->terms.timeout;
+    uint64_t due = code ? now + vb_ack_timeout(code) : VB_NEVER;
+
+    if (!vb_engine_endpoint_adapts(ep)) {
+        vb_engine_timer_set(&ep->engine->timers, &ep->timer, due);
+        return;
+    }
+    ep->share.due = due;
+    ep->extended = 0;
+    set_probe(ep, now);
+}
+
+static void retry_restart_timer(struct vb_endpoint *ep, uint64_t now)
+{
+    if (vb_engine_requester_outstanding(&ep->requester))
+        vb_engine_retry_start_timer(ep, now);
+    else
+        vb_engine_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
+}
+
+/* What is under way opens again after RNR, as long as messages are taken. */
+static void retry_widen(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    recovery->opening *= 2;
+    if (recovery->opening >= ep->window)
+        recovery->opening = 0;
+}
+
+enum { SURE = 3, MEND_MOST = 32, PROBES_MOST = 8 };
+
+/* Of several packets that were sent again the last has not been answered. */
+static bool awaits_more(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    return r->reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->qp->sq_next != r->begun &&
+           !vb_engine_is_read_or_atomic(&vb_engine_sq_at(ep->qp, ep->qp->sq_next)->wr) &&
+           vb_wire_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
+}
+
+/* How far what was asked for again has come; a loss before `cut_psn` has been heeded. */
+static void progress_of_asked(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    uint32_t una = ep->requester.una;
+
+    if (vb_wire_psn_diff(una, recovery->cut_psn) > 0)
+        recovery->cut_psn = una;
+    if (!recovery->asked || vb_wire_psn_diff(una, recovery->asked_end) < 0)
+        return;
+    recovery->asked = false;
+    if (!recovery->asked_part)
+        return;
+    ep->share.cwnd->distrust = 0;
+    if (recovery->asks_most < MEND_MOST)
+        recovery->asks_most *= 2;
+}
+
+/*
+ * Was the first probe answered so soon that the answer is not to it? Then it was needless, and the
+ * peer was only late. The shortest round trip may be that of many packets, so a quarter of it is
+ * soon. How much is acknowledged shows nothing: of a peer that keeps what comes early the probe may
+ * have been all that was missing.
+ */
+static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
+{
+    const struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (ep->probes == 1 && ep->requester.reason == VB_PACKET_PROBE && recovery &&
+        recovery->mended_at && now < recovery->mended_at + cwnd->shortest / 4)
+        vb_engine_cwnd_late(cwnd, waited);
+}
+
+static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    judge_probe(ep, waited, now);
+    vb_engine_cwnd_acknowledged(ep, vb_engine_psn_add(ep->requester.una, VB_PSN_MASK), now);
+    ep->probes = 0;
+    if (!recovery)
+        return;
+    recovery->behind = 0;
+    recovery->mending &= awaits_more(ep);
+    progress_of_asked(ep);
+    retry_widen(ep);
+    if (recovery->mended_at && vb_wire_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
+        recovery->mended_at = 0;
+        ep->share.cwnd->keeps = SURE;
+        vb_engine_cwnd_restore(ep->share.cwnd);
+    }
+}
+
+void vb_engine_retry_progress(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+    uint64_t waited = now - r->since;
+
+    r->retry_left = ep->qp->terms.retry_cnt;
+    r->rnr_left = ep->qp->terms.rnr_retry;
+    r->naks = r->timeouts = r->not_ready = r->beyond = 0;
+    r->since = now;
+    r->implied = r->probing = false;
+    if (vb_engine_endpoint_adapts(ep))
+        progress_of_recovery(ep, waited, now);
+    if (!r->rnr_wait)
+        retry_restart_timer(ep, now);
+    vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
+}
+
+/* The cold parts fill in what the request asked and how often it was tried. */
+static void retry_describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
+                           struct vb_evidence *evidence)
+{
+    bool atomic = wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                  wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+    evidence->psn = ep->requester.una;
+    evidence->naks = ep->requester.naks;
+    evidence->timeouts = ep->requester.timeouts;
+    evidence->length = wqe->length;
+    if (wqe->wr.opcode == IBV_WR_SEND_WITH_INV)
+        evidence->key = wqe->wr.invalidate_rkey;
+    if (wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+        wqe->wr.opcode == IBV_WR_SEND_WITH_INV)
+        return;
+    if (wqe->wr.opcode == IBV_WR_FLUSH && wqe->wr.wr.flush.level != IBV_FLUSH_MR)
+        evidence->length = wqe->wr.wr.flush.length;
+    evidence->addr = atomic ? wqe->wr.wr.atomic.remote_addr : wqe->wr.wr.rdma.remote_addr;
+    evidence->key = atomic ? wqe->wr.wr.atomic.rkey : wqe->wr.wr.rdma.rkey;
+}
+
+VB_COLD void vb_engine_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status status,
+                                    struct vb_evidence *evidence)
+{
+    struct vb_sq_wqe *wqe = vb_engine_sq_at(ep->qp, ep->qp->sq_next);
+    struct vb_outcome outcome = {0};
+
+    retry_describe(ep, wqe, evidence);
+    vb_refuse(ep->qp, &wqe->wr, status, evidence, &outcome);
+    vb_engine_requester_complete(ep, &outcome);
+}
+
+/* Was nothing acknowledged yet, while the peer speaks of a PSN that was never sent? */
+static bool is_unsent(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    return r->una == ep->qp->terms.sq_psn &&
+           (vb_wire_psn_diff(r->heard_psn, vb_engine_psn_add(r->una, VB_PSN_MASK)) < 0 ||
+            vb_wire_psn_diff(r->heard_psn, r->sent_psn) >= 0);
+}
+
+static enum vb_heard kind_of_heard(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    if (!r->heard_at)
+        return VB_HEARD_NOTHING;
+    if (r->heard_syndrome == VB_HEARD_NO_SYNDROME)
+        return VB_HEARD_RESPONSE;
+    switch (r->heard_syndrome >> 5) {
+    case VB_AETH_ACK:
+        return is_unsent(ep) ? VB_HEARD_ACK_UNSENT : VB_HEARD_ACK;
+    case VB_AETH_RNR:
+        return VB_HEARD_RNR_NAK;
+    default:
+        return is_unsent(ep) ? VB_HEARD_SEQUENCE_NAK_UNSENT : VB_HEARD_SEQUENCE_NAK;
+    }
+}
+
+/* What was heard of the peer, for a request that it did not answer. */
+static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb_evidence *evidence)
+{
+    const struct vb_requester *r = &ep->requester;
+    uint64_t ago = (now - r->heard_at) / 1000;
+
+    evidence->silence = kind_of_heard(ep);
+    evidence->heard_psn = r->heard_psn;
+    evidence->heard_us = ago < UINT32_MAX ? (uint32_t)ago : UINT32_MAX;
+    evidence->not_ready = r->not_ready;
+    evidence->beyond = r->beyond;
+}
+
+static VB_COLD void retry_give_up(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
+{
+    struct vb_evidence evidence = {.check = (uint16_t)check,
+                                   .count = ep->qp->terms.retry_cnt,
+                                   .microseconds = (now - ep->requester.since) / 1000};
+
+    if (check == VB_CHECK_RNR) {
+        evidence.count = ep->qp->terms.rnr_retry;
+        ++ep->engine->counters.rnr_retries_exhausted;
+    } else {
+        describe_heard(ep, now, &evidence);
+        ++ep->engine->counters.retries_exhausted;
+    }
+    vb_engine_retry_refuse(
+        ep, check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR, &evidence);
+}
+
+/* One retry less; false: there was none left. */
+static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
+{
+    if (ep->requester.retry_left == 0) {
+        retry_give_up(ep, check, now);
+        return false;
+    }
+    --ep->requester.retry_left;
+    return true;
+}
+
+/* Something was lost. The window is cut if that was sent since it was cut last. */
+static void heed_loss(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
+
+    if (recovery && vb_wire_psn_diff(ep->requester.una, recovery->cut_psn) < 0)
+        return;
+    vb_engine_cwnd_cut(ep, now);
+    if (recovery)
+        recovery->cut_psn = ep->requester.sent_psn;
+}
+
+/*
+ * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
+ * else follows: of others what was sent behind the lost one is still on its way, and in vain.
+ */
+static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
+{
+    const struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
+    uint32_t holes = recovery && recovery->holes ? recovery->holes : 1;
+
+    heed_loss(ep, now);
+    vb_engine_mend_first(ep, holes < MEND_MOST ? holes : MEND_MOST, reason, now);
+    retry_restart_timer(ep, now);
+}
+
+/* It is being sent again already, or will be: the cursor stands there, and waits for the window. */
+static bool is_mended(const struct vb_endpoint *ep)
+{
+    return vb_engine_recovery_of(ep) &&
+           (ep->share.recovery->mending || ep->requester.next_psn == ep->requester.una);
+}
+
+static void find_hole(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
+
+    if (recovery)
+        recovery->holes = recovery->holes ? 2 * recovery->holes : 1;
+}
+
+void vb_engine_retry_sequence(struct vb_endpoint *ep, uint64_t now)
+{
+    if (ep->requester.rnr_wait || is_mended(ep))
+        return;
+    ++ep->requester.naks;
+    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    if (vb_engine_endpoint_adapts(ep)) {
+        find_hole(ep, now);
+        retry_mend(ep, VB_PACKET_AFTER_SEQUENCE_NAK, now);
+        return;
+    }
+    vb_engine_requester_go_back(ep, VB_PACKET_AFTER_SEQUENCE_NAK);
+    retry_restart_timer(ep, now);
+}
+
+void vb_engine_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
+{
+    const struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait || is_mended(ep) || vb_wire_psn_diff(psn, r->next_psn) >= 0)
+        return;
+    ++ep->requester.naks;
+    if (!take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    heed_loss(ep, now);
+    vb_engine_mend_at(ep, psn, now);
+}
+
+/*
+ * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
+ * it. Who answers one by one several times has lost it.
+ */
+static void probe_on(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    uint32_t packets = recovery->holes ? 2 * recovery->holes : 1;
+
+    if (packets > MEND_MOST)
+        packets = MEND_MOST;
+    if (packets >= 4)
+        vb_engine_cwnd_cut(ep, now);
+    vb_engine_mend_first(ep, packets, (enum vb_packet_reason)ep->requester.reason, now);
+    recovery->holes = packets;
+}
+
+void vb_engine_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_requester *r = &ep->requester;
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+    bool answered = recovery->mended_at && recovery->mend_psn == r->una;
+    bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT || r->reason == VB_PACKET_PROBE;
+
+    if (recovery->mending) /* it says nothing new */
+        return;
+    if (answered)
+        recovery->mended_at = 0;
+    if (answered && probed && vb_wire_psn_diff(r->next_psn, r->una) > 0) {
+        probe_on(ep, now);
+        return;
+    }
+    recovery->holes = 0;
+    if (!answered || vb_wire_psn_diff(r->next_psn, r->una) <= 0)
+        return;
+    if (!cwnd->keeps) {
+        vb_engine_requester_go_back(ep, (enum vb_packet_reason)r->reason);
+        return;
+    }
+    --cwnd->keeps;
+    vb_engine_mend_first(ep, 1, (enum vb_packet_reason)r->reason, now);
+}
+
+void vb_engine_retry_heard(struct vb_endpoint *ep, uint64_t now)
+{
+    if (!ep->requester.rnr_wait)
+        retry_restart_timer(ep, now);
+}
+
+enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
+
+/* It was asked for before, and for no more than was missing: the peer may not answer that. */
+static bool was_asked_part(struct vb_endpoint *ep)
+{
+    struct vb_recovery *recovery = vb_engine_recovery_of(ep);
+    struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!recovery || !recovery->asked || !recovery->asked_part ||
+        recovery->asked_psn != ep->requester.una)
+        return false;
+    cwnd->wholes = cwnd->distrust;
+    cwnd->distrust = cwnd->distrust < WHOLES_MOST ? 2 * cwnd->distrust + 1 : WHOLES_MOST;
+    return true;
+}
+
+static void ask_for_response(struct vb_endpoint *ep, uint64_t now)
+{
+    heed_loss(ep, now);
+    if (!ep->share.recovery->asks_most)
+        ep->share.recovery->asks_most = ASKS_FIRST;
+    vb_engine_mend_ask(ep);
+    vb_engine_retry_start_timer(ep, now);
+}
+
+void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
+{
+    bool adapts = vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now);
+
+    if (ep->requester.rnr_wait || (adapts && ep->share.recovery->asks))
+        return;
+    if (adapts && ep->share.recovery->asked) { /* that was lost as well */
+        ep->share.recovery->cut_psn = ep->requester.una;
+        ep->share.recovery->asks_most = ASKS_FIRST;
+    }
+    ++ep->requester.naks;
+    ++ep->engine->counters.lost_responses;
+    if (!(adapts && was_asked_part(ep)) && !take_retry(ep, VB_CHECK_SEQUENCE_RETRIES, now))
+        return;
+    if (adapts) {
+        ask_for_response(ep, now);
+        return;
+    }
+    vb_engine_requester_go_back(ep, VB_PACKET_AFTER_LOST_RESPONSE);
+    ep->requester.implied = true;
+    retry_restart_timer(ep, now);
+}
+
+/* If nothing behind it has come, that was a probe: the rest is late as well, or was lost with it.
+ */
+void vb_engine_retry_answered_part(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = ep->share.recovery;
+
+    if (!recovery || recovery->early_answer.first || !recovery->asks_most)
+        return;
+    if (recovery->asks_most >= 4)
+        heed_loss(ep, now);
+    vb_engine_mend_ask(ep);
+}
+
+void vb_engine_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait)
+        return;
+    r->not_ready += r->not_ready < UINT16_MAX;
+    r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
+    r->probing = false;
+    vb_overdue_note(ep->qp, VB_WAIT_RNR, 0, r->since, now);
+    if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
+        if (r->rnr_left == 0) {
+            retry_give_up(ep, VB_CHECK_RNR, now);
+            return;
+        }
+        --r->rnr_left;
+    }
+    r->rnr_wait = true;
+    vb_engine_timer_set(&ep->engine->timers, &ep->timer, now + vb_rnr_delay(timer_code));
+}
+
+/* The first unanswered packet alone. Who has had no answer to that either sends little. */
+static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
+{
+    if (ep->probes)
+        vb_engine_cwnd_silence(ep, now);
+    else if (vb_engine_recovery_get(ep, now))
+        ep->share.recovery->asks_most = 1;
+    if (ep->probes < PROBES_MOST)
+        ++ep->probes;
+    was_asked_part(ep);
+    if (ep->share.recovery)
+        ep->share.recovery->asks = false;
+    vb_engine_mend_first(ep, 1, reason, now);
+}
+
+enum { EXTENDED_MOST = 3 };
+
+/*
+ * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
+ * It takes longer while something comes from the peer's address, which is busy and not gone.
+ */
+static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_share *share = &ep->share;
+    uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
+
+    vb_engine_cwnd_expired(ep, timeout, now);
+    if (ep->extended == EXTENDED_MOST || share->cwnd->heard_at + timeout < now)
+        return false;
+    ++ep->extended;
+    share->due = now + timeout;
+    return true;
+}
+
+/* Has the turn of what it waits for not come yet? A probe may be due when others are answered. */
+static bool is_queued(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
+    const struct vb_cwnd *cwnd = ep->share.cwnd;
+
+    if (!recovery)
+        return false;
+    if (!recovery->behind)
+        recovery->behind = vb_engine_cwnd_behind_all(cwnd);
+    if (vb_engine_cwnd_is_draining(cwnd, recovery->behind, now))
+        return true;
+    recovery->behind = vb_engine_cwnd_behind_all(cwnd);
+    return false;
+}
+
+/* It costs no retry: the local ACK timeout has not expired. */
+static void probe(struct vb_endpoint *ep, uint64_t now)
+{
+    if (!is_queued(ep, now)) {
+        ++ep->engine->counters.probes;
+        retry_ask_again(ep, VB_PACKET_PROBE, now);
+    }
+    set_probe(ep, now);
+}
+
+void vb_engine_retry_expired(struct vb_endpoint *ep, uint64_t now)
+{
+    struct vb_requester *r = &ep->requester;
+
+    if (r->rnr_wait) {
+        r->rnr_wait = false;
+        if (vb_engine_requester_outstanding(r))
+            vb_engine_requester_go_back(ep, VB_PACKET_AFTER_RNR);
+        if (vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now))
+            ep->share.recovery->opening = 1;
+        vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
+        retry_restart_timer(ep, now);
+        return;
+    }
+    if (!vb_engine_requester_outstanding(r))
+        return;
+    vb_overdue_note(ep->qp, VB_WAIT_PEER, 0, r->since, now);
+    if (vb_engine_endpoint_adapts(ep) && (now < ep->share.due || retry_extend(ep, now))) {
+        probe(ep, now);
+        return;
+    }
+    ++r->timeouts;
+    ++ep->engine->counters.timeouts;
+    if (!take_retry(ep, VB_CHECK_NO_ANSWER, now))
+        return;
+    if (vb_engine_endpoint_adapts(ep)) {
+        retry_ask_again(ep, VB_PACKET_AFTER_TIMEOUT, now);
+        retry_restart_timer(ep, now);
+        return;
+    }
+    r->probing = true;
+    vb_engine_requester_go_back(ep, VB_PACKET_AFTER_TIMEOUT);
+    retry_restart_timer(ep, now);
+}

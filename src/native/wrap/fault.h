@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What rules do to each packet. A packet meets the rules in their order, as if they stood in a row;
+ * what one drops the next does not see. Each rule has its own random numbers, made from the seed
+ * and its place: the n-th packet that it matches has the same fate in each run.
+ *
+ * Calls exclude each other by the caller's lock.
+ */
+#ifndef VB_WRAP_FAULT_H
+#define VB_WRAP_FAULT_H
+
+#include "wrap/fault_rules.h"
+
+struct vb_fault;
+
+/* -ENOMEM. */
+int vb_wrap_fault_create(const struct vb_fault_rules *rules, struct vb_fault **fault);
+void vb_wrap_fault_destroy(struct vb_fault *fault);
+
+/* A packet, as the rules see it; `bytes` begin with the BTH and hold all headers. */
+struct vb_fault_view {
+    enum vb_wrap_direction direction;
+    uint32_t qp_num; /* ours */
+    const uint8_t *bytes;
+    uint32_t length;
+};
+
+struct vb_fate {
+    bool drop;
+    uint32_t copies; /* besides the packet itself */
+    uint64_t delay;  /* ns */
+    uint32_t by;     /* held until so many later ones have passed, 0: not */
+    uint64_t within; /* …and for so many ns at most */
+    bool corrupt, truncate;
+    bool corrupt_icrc_good, truncate_icrc_good;
+    bool has_offset, has_length;
+    uint32_t offset, length;
+    uint64_t random;                   /* for what the rules leave open */
+    const struct vb_fault_rule *acted; /* the last that did something; NULL: none */
+};
+
+/* `fate` says what to do with a packet. False: nothing; then `fate` is not filled in. */
+bool vb_wrap_fault_judge(struct vb_fault *fault, const struct vb_fault_view *view,
+                         struct vb_fate *fate);
+
+/* An action was due and the packet went unharmed, because no more could be held. */
+void vb_wrap_fault_no_room(struct vb_fault *fault);
+
+const struct vb_fault_rules *vb_wrap_fault_rules(const struct vb_fault *fault);
+
+struct vb_fault_count {
+    uint64_t matched, acted;
+};
+
+struct vb_fault_count vb_wrap_fault_count(const struct vb_fault *fault, uint32_t rule);
+
+/* One line for each rule: its words, how often it matched and acted. Length as snprintf. */
+int vb_wrap_rules_text(const struct vb_fault *fault, char *text, size_t size);
+/* "dropped by the fault rule: drop opcode=ack nth=3". Length as snprintf. */
+int vb_wrap_fault_note(const struct vb_fault *fault, const struct vb_fault_rule *rule, char *text,
+                       size_t size);
+
+#endif

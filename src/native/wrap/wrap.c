@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wrap/wrap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wrap/fault.h"
+#include "wrap/held.h"
+
+/* Rules and what they hold. Those that were replaced stay until their last packet is gone. */
+struct vb_wrap_faults {
+    struct vb_wrap_faults *next;
+    struct vb_fault *fault;
+    struct vb_held_pool *pool;
+};
+
+/* A packet either way, and what is wanted of it. */
+struct subject {
+    const struct vb_packet *packet;   /* out… */
+    const struct vb_arrival *arrival; /* …or in */
+    const struct vb_wrap_frame *frame;
+    uint32_t qp_num;
+    uint64_t now;
+};
+
+void vb_wrap_init(struct vb_wrap *wrap)
+{
+    memset(wrap, 0, sizeof(*wrap));
+    pthread_mutex_init(&wrap->mutex, NULL);
+}
+
+static void destroy_faults(struct vb_wrap_faults *faults)
+{
+    vb_wrap_fault_destroy(faults->fault);
+    vb_wrap_held_destroy(faults->pool);
+    free(faults);
+}
+
+void vb_wrap_fini(struct vb_wrap *wrap)
+{
+    struct vb_wrap_faults *next;
+
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = next) {
+        next = faults->next;
+        destroy_faults(faults);
+    }
+    vb_wrap_capture_close(wrap->capture);
+    pthread_mutex_destroy(&wrap->mutex);
+}
+
+static void update_active(struct vb_wrap *wrap)
+{
+    atomic_store_explicit(&wrap->active, wrap->capture || wrap->faults, memory_order_relaxed);
+}
+
+int vb_wrap_set_capture(struct vb_wrap *wrap, const struct vb_capture_config *config)
+{
+    int error = vb_wrap_capture_open(config, &wrap->capture);
+
+    pthread_mutex_lock(&wrap->mutex);
+    update_active(wrap);
+    pthread_mutex_unlock(&wrap->mutex);
+    return error;
+}
+
+/* ---- rules ---- */
+
+static int create_faults(const struct vb_fault_rules *rules, struct vb_wrap_faults **faults)
+{
+    struct vb_wrap_faults *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    if (vb_wrap_fault_create(rules, &made->fault) ||
+        vb_wrap_held_create(rules->hold, &made->pool)) {
+        destroy_faults(made);
+        return -ENOMEM;
+    }
+    *faults = made;
+    return 0;
+}
+
+/* Frees what has been replaced and holds nothing any more. */
+static void sweep(struct vb_wrap *wrap)
+{
+    for (struct vb_wrap_faults **at = &wrap->faults; *at;) {
+        struct vb_wrap_faults *faults = *at;
+
+        if (faults == wrap->current || !vb_wrap_held_is_empty(faults->pool)) {
+            at = &faults->next;
+        } else {
+            *at = faults->next;
+            destroy_faults(faults);
+        }
+    }
+    update_active(wrap);
+}
+
+int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, size_t size)
+{
+    struct vb_wrap_faults *made = NULL;
+    struct vb_fault_rules rules;
+    int result = vb_wrap_fault_read(records, &rules, error, size);
+
+    if (!result && rules.count)
+        result = create_faults(&rules, &made);
+    if (result)
+        return result;
+    pthread_mutex_lock(&wrap->mutex);
+    if (wrap->current)
+        vb_wrap_held_release(wrap->current->pool);
+    wrap->current = made;
+    if (made) {
+        made->next = wrap->faults;
+        wrap->faults = made;
+    }
+    sweep(wrap);
+    pthread_mutex_unlock(&wrap->mutex);
+    return 0;
+}
+
+int vb_wrap_fault_text(struct vb_wrap *wrap, char *text, size_t size)
+{
+    int length = 0;
+
+    if (size)
+        *text = '\0';
+    pthread_mutex_lock(&wrap->mutex);
+    if (wrap->current)
+        length = vb_wrap_rules_text(wrap->current->fault, text, size);
+    pthread_mutex_unlock(&wrap->mutex);
+    return length;
+}
+
+/* ---- what becomes of a packet ---- */
+
+static void capture_subject(struct vb_wrap *wrap, const struct subject *subject, const char *note)
+{
+    struct vb_wrap_frame frame = {0};
+
+    if (subject->arrival) {
+        vb_wrap_capture_arrival(wrap->capture, subject->arrival, subject->frame, 0, note,
+                                subject->now);
+        return;
+    }
+    frame.source_port = subject->packet->path->source_port;
+    vb_wrap_capture_packet(wrap->capture, subject->packet, &frame, 0, note, subject->now);
+}
+
+static struct vb_fault_view view_of(const struct subject *subject)
+{
+    const struct vb_packet *packet = subject->packet;
+
+    if (packet)
+        return (struct vb_fault_view){VB_WRAP_OUT, subject->qp_num, packet->header,
+                                      packet->header_length};
+    return (struct vb_fault_view){VB_WRAP_IN, subject->qp_num, subject->arrival->bytes,
+                                  subject->arrival->length};
+}
+
+static bool copy_subject(const struct subject *subject, struct vb_held *held)
+{
+    if (subject->packet)
+        return vb_wrap_held_copy_packet(held, subject->packet);
+    held->source_port = subject->frame->source_port;
+    held->ip_id = subject->frame->ip_id;
+    held->may_fragment = subject->frame->may_fragment;
+    return vb_wrap_held_copy_arrival(held, subject->arrival);
+}
+
+/* A random byte: not the one that the ICRC leaves out. */
+static uint32_t any_offset(const struct vb_held *held, uint64_t random)
+{
+    uint32_t offset = (uint32_t)(random % (held->length > 5 ? held->length - 1 : 1));
+
+    return offset < 4 ? offset : offset + 1;
+}
+
+static void harm(struct vb_held *held, const struct vb_fate *fate)
+{
+    uint32_t length = held->length + held->virtual_payload;
+
+    if (fate->corrupt)
+        vb_wrap_held_corrupt(held,
+                             fate->has_offset ? fate->offset : any_offset(held, fate->random >> 16),
+                             (unsigned)fate->random & 7, fate->corrupt_icrc_good);
+    if (fate->truncate && length > VB_BTH)
+        vb_wrap_held_truncate(held,
+                              fate->has_length
+                                  ? fate->length
+                                  : VB_BTH + (uint32_t)((fate->random >> 8) % (length - VB_BTH)),
+                              fate->truncate_icrc_good);
+}
+
+static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct subject *subject,
+                                     const struct vb_fate *fate)
+{
+    struct vb_held *held = vb_wrap_held_take(faults->pool);
+
+    if (held && !copy_subject(subject, held)) {
+        vb_wrap_held_give_back(held);
+        held = NULL;
+    }
+    if (!held) {
+        vb_wrap_fault_no_room(faults->fault);
+        return NULL;
+    }
+    harm(held, fate);
+    vb_wrap_fault_note(faults->fault, fate->acted, held->note, sizeof(held->note));
+    return held;
+}
+
+static void wrap_hold(struct vb_held *held, const struct vb_fate *fate, uint64_t now)
+{
+    uint64_t due = now + fate->delay + (fate->by ? fate->within : 0);
+
+    vb_wrap_held_push(held, due, fate->by);
+}
+
+static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *from, uint32_t copies,
+                        const struct vb_fate *fate, uint64_t now)
+{
+    for (uint32_t i = 0; i < copies; ++i) {
+        struct vb_held *copy = vb_wrap_held_take(faults->pool);
+
+        if (!copy) {
+            vb_wrap_fault_no_room(faults->fault);
+            return;
+        }
+        vb_wrap_held_copy(copy, from);
+        wrap_hold(copy, fate, now);
+    }
+}
+
+enum verdict { PASS, PASS_HELD, GONE };
+
+static struct vb_wrap_frame wrap_frame_of(const struct vb_held *held)
+{
+    return (struct vb_wrap_frame){held->source_port, held->ip_id, held->may_fragment, NULL};
+}
+
+/* The packet's ICRC is wrong by now: an adapter would drop it. */
+static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, uint64_t now)
+{
+    struct vb_wrap_frame frame = wrap_frame_of(held);
+
+    if (wrap->capture)
+        vb_wrap_capture_arrival(wrap->capture, vb_wrap_held_arrival(held), &frame, held->icrc_flip,
+                                held->note, now);
+    vb_wrap_held_give_back(held);
+    return GONE;
+}
+
+static enum verdict suffer(struct vb_wrap *wrap, const struct subject *subject,
+                           const struct vb_fate *fate, struct vb_held **held)
+{
+    struct vb_wrap_faults *faults = wrap->current;
+    bool later = fate->delay || fate->by;
+    bool changed = fate->corrupt || fate->truncate;
+
+    *held = copy_and_harm(faults, subject, fate);
+    if (!*held)
+        return PASS;
+    if (!subject->packet && (*held)->icrc_flip)
+        return refuse_broken(wrap, *held, subject->now);
+    if (!later && !changed) { /* the packet itself goes, and this is its first copy */
+        push_copies(faults, *held, fate->copies - 1, fate, subject->now);
+        wrap_hold(*held, fate, subject->now);
+        return PASS;
+    }
+    push_copies(faults, *held, fate->copies, fate, subject->now);
+    if (!later)
+        return PASS_HELD;
+    wrap_hold(*held, fate, subject->now);
+    return GONE;
+}
+
+static void note_drop(struct vb_wrap *wrap, const struct subject *subject,
+                      const struct vb_fate *fate)
+{
+    char note[VB_NOTE];
+
+    if (!wrap->capture)
+        return;
+    vb_wrap_fault_note(wrap->current->fault, fate->acted, note, sizeof(note));
+    capture_subject(wrap, subject, note);
+}
+
+static enum verdict wrap_judge(struct vb_wrap *wrap, const struct subject *subject,
+                               struct vb_held **held)
+{
+    struct vb_fault_view view = view_of(subject);
+    struct vb_fate fate;
+
+    if (!wrap->current)
+        return PASS;
+    vb_wrap_held_passed(wrap->current->pool, view.direction, view.qp_num);
+    if (!vb_wrap_fault_judge(wrap->current->fault, &view, &fate))
+        return PASS;
+    if (!fate.drop)
+        return suffer(wrap, subject, &fate, held);
+    note_drop(wrap, subject, &fate);
+    return GONE;
+}
+
+static enum verdict judge_locked(struct vb_wrap *wrap, const struct subject *subject,
+                                 struct vb_held **held)
+{
+    enum verdict verdict;
+
+    *held = NULL;
+    pthread_mutex_lock(&wrap->mutex);
+    verdict = wrap_judge(wrap, subject, held);
+    pthread_mutex_unlock(&wrap->mutex);
+    return verdict;
+}
+
+static struct vb_held *pop(struct vb_wrap *wrap, enum vb_wrap_direction direction, uint64_t now)
+{
+    struct vb_held *held = NULL;
+
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults && !held; faults = faults->next)
+        held = vb_wrap_held_pop(faults->pool, direction, now);
+    pthread_mutex_unlock(&wrap->mutex);
+    return held;
+}
+
+static void wrap_give_back(struct vb_wrap *wrap, struct vb_held *held)
+{
+    if (!held)
+        return;
+    pthread_mutex_lock(&wrap->mutex);
+    vb_wrap_held_give_back(held);
+    sweep(wrap);
+    pthread_mutex_unlock(&wrap->mutex);
+}
+
+uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap)
+{
+    uint64_t deadline = UINT64_MAX;
+
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
+        uint64_t next = vb_wrap_held_deadline(faults->pool);
+
+        deadline = next < deadline ? next : deadline;
+    }
+    pthread_mutex_unlock(&wrap->mutex);
+    return deadline;
+}
+
+uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap)
+{
+    uint64_t last = 0;
+
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
+        uint64_t of_these = vb_wrap_held_last(faults->pool, VB_WRAP_OUT);
+
+        last = of_these > last ? of_these : last;
+    }
+    pthread_mutex_unlock(&wrap->mutex);
+    return last;
+}
+
+void vb_wrap_release(struct vb_wrap *wrap)
+{
+    pthread_mutex_lock(&wrap->mutex);
+    for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next)
+        vb_wrap_held_release(faults->pool);
+    pthread_mutex_unlock(&wrap->mutex);
+}
+
+/* ---- on the way out ---- */
+
+static void fill_out(struct vb_held *held, struct vb_wrap_out *out)
+{
+    *out = (struct vb_wrap_out){vb_wrap_held_packet(held), held->icrc_flip, held};
+}
+
+bool vb_wrap_outgoing_active(struct vb_wrap *wrap, const struct vb_packet *packet, uint64_t now,
+                             struct vb_wrap_out *out)
+{
+    struct subject subject = {.packet = packet, .qp_num = packet->qp_num, .now = now};
+    struct vb_held *held;
+
+    switch (judge_locked(wrap, &subject, &held)) {
+    case PASS:
+        *out = (struct vb_wrap_out){.packet = packet};
+        return true;
+    case PASS_HELD:
+        fill_out(held, out);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool vb_wrap_due_out_active(struct vb_wrap *wrap, uint64_t now, struct vb_wrap_out *out)
+{
+    struct vb_held *held = pop(wrap, VB_WRAP_OUT, now);
+
+    if (held)
+        fill_out(held, out);
+    return held;
+}
+
+void vb_wrap_sent_active(struct vb_wrap *wrap, const struct vb_wrap_out *out, uint16_t source_port,
+                         uint16_t ip_id, uint64_t now)
+{
+    struct vb_wrap_frame frame = {.source_port = source_port, .ip_id = ip_id};
+
+    if (wrap->capture) {
+        struct vb_packet packet = *out->packet;
+
+        packet.header[VB_BTH_PLACE_AT] ^= ip_id & VB_BTH_PLACE; /* roce/ids.h */
+        vb_wrap_capture_packet(wrap->capture, &packet, &frame, out->icrc_flip,
+                               out->held ? out->held->note : NULL, now);
+    }
+    wrap_give_back(wrap, out->held);
+}
+
+/* ---- on the way in ---- */
+
+static void fill_in(struct vb_held *held, struct vb_wrap_in *in)
+{
+    *in = (struct vb_wrap_in){vb_wrap_held_arrival(held), wrap_frame_of(held), held};
+}
+
+bool vb_wrap_incoming_active(struct vb_wrap *wrap, const struct vb_arrival *arrival,
+                             const struct vb_wrap_frame *frame, uint64_t now, struct vb_wrap_in *in)
+{
+    struct subject subject = {.arrival = arrival, .frame = frame, .now = now};
+    struct vb_held *held;
+
+    if (arrival->length >= VB_BTH)
+        subject.qp_num = vb_wire_bth_read(arrival->bytes).dest_qp;
+    switch (judge_locked(wrap, &subject, &held)) {
+    case PASS:
+        *in = (struct vb_wrap_in){arrival, *frame, NULL};
+        return true;
+    case PASS_HELD:
+        fill_in(held, in);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool vb_wrap_due_in_active(struct vb_wrap *wrap, uint64_t now, struct vb_wrap_in *in)
+{
+    struct vb_held *held = pop(wrap, VB_WRAP_IN, now);
+
+    if (held)
+        fill_in(held, in);
+    return held;
+}
+
+void vb_wrap_received_active(struct vb_wrap *wrap, const struct vb_wrap_in *in, const char *refused,
+                             uint64_t now)
+{
+    char comment[2 * VB_NOTE];
+    const char *note = in->held ? in->held->note : "";
+
+    if (wrap->capture) {
+        snprintf(comment, sizeof(comment), "%s%s%s", note, *note && refused ? "; " : "",
+                 refused ? refused : "");
+        vb_wrap_capture_arrival(wrap->capture, in->arrival, &in->frame, 0, comment, now);
+    }
+    wrap_give_back(wrap, in->held);
+}
+
+void vb_wrap_refused(struct vb_wrap *wrap, const struct vb_arrival *arrival,
+                     const struct vb_wrap_frame *frame, const char *why, uint64_t now)
+{
+    if (vb_wrap_is_active(wrap) && wrap->capture)
+        vb_wrap_capture_arrival(wrap->capture, arrival, frame, 0, why, now);
+}
