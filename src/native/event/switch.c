@@ -27,11 +27,6 @@ int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_
 {
     struct vb_sim_switch *made;
 
-    if (!config->ports || config->ports >= VB_SIM_PORT_SET ||
-        config->lanes + (config->management != 0) > VB_SIM_LANES ||
-        (config->management && !config->lanes) ||
-        (config->line && (config->ports != 2 || !config->lanes)))
-        return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
@@ -118,9 +113,6 @@ static int set_row(struct vb_sim_switch *sw, uint32_t target, const int32_t *row
     uint32_t n = row_length(row, width), set;
     int error;
 
-    for (uint32_t i = 0; i < n; ++i)
-        if ((uint32_t)row[i] >= sw->config.ports)
-            return -EINVAL;
     if (n < 2) {
         sw->table[target] = n ? (uint16_t)row[0] : VB_SIM_NO_PORT;
         return 0;
@@ -168,8 +160,6 @@ int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bo
 
 int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
 {
-    if (port >= sw->config.ports)
-        return -EINVAL;
     if (!sw->victim)
         sw->victim = calloc(sw->config.ports, sizeof(*sw->victim));
     if (!sw->victim)

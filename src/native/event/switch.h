@@ -105,12 +105,13 @@ struct vb_sim_switch {
     struct vb_sim_switch_config config;
 };
 
+/* The caller has checked the configuration (verbena.sim.world_settings). -ENOMEM. */
 int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw);
 void vb_world_switch_destroy(struct vb_sim_switch *sw);
 
 /*
- * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: a port
- * that is none, more than 32767 different rows; -ENOMEM.
+ * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: more
+ * than 32767 different rows; -ENOMEM.
  */
 int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
                                uint32_t width);
@@ -120,7 +121,7 @@ int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, u
  */
 int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane);
 
-/* Puts a port into Victim_Mask. -EINVAL: there is no such port; -ENOMEM. */
+/* Puts a port into Victim_Mask. -ENOMEM. */
 int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port);
 
 /* The lane on the next link, for ports with these numbers of the switch. */
@@ -146,7 +147,7 @@ static inline uint32_t vb_world_switch_through(const struct vb_world *world,
 {
     return sw->config.line ? sw->port[1 - world->port[in].number] : VB_SIM_NONE;
 }
-/* -EINVAL: no such port; -ENOMEM. */
+/* The switch has these ports. -ENOMEM. */
 int vb_world_switch_set_group(struct vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
                               uint32_t count);
 

@@ -22,7 +22,7 @@ cdef int _fill_congestion(vb_congestion *to, object given) except -1:
         _fill_cct(&to.cct, given)
     else:
         to.kind = VB_CONGESTION_HPCC
-        to.hpcc = _changed(vb_sim_hpcc_paper(), given)
+        to.hpcc = vb_hpcc_config(given.base_rtt, given.target, given.add, given.stages)
     return 0
 
 

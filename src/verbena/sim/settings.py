@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
@@ -27,20 +28,9 @@ from msgspec import Meta, inspect
 from verbena.sim.units import time_text
 
 __all__ = [
-    "MANY",
-    "SIZE",
-    "TIME",
-    "Bytes",
-    "Key",
-    "Refused",
-    "Settings",
-    "Units",
-    "fields_of",
-    "given",
-    "meant",
-    "read",
-    "unit",
-]
+    "MANY", "SIZE", "TIME", "Bytes", "Key", "Refused", "Settings", "Units", "fields_of", "given",
+    "meant", "read", "unit",
+]  # fmt: skip
 
 Key = tuple[str | int, ...]
 Units = Mapping[str, Callable[[Any], Any]]
@@ -66,6 +56,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What all structures of settings are like."""
 
 
+@dataclass(eq=False)
 class Refused(ValueError):
     """A setting that cannot be. ``key``: its place in what was given, and ``value`` what is there.
 
@@ -74,21 +65,17 @@ class Refused(ValueError):
     ``names`` or ``wanted``, which is a noun.
     """
 
-    def __init__(
-        self,
-        key: Key,
-        value: Any = None,
-        *,
-        says: str = "",
-        wanted: str = "",
-        unknown: str | None = None,
-        missing: str = "",
-        names: Collection[str] = (),
-        needed: Collection[str] = (),
-    ) -> None:
-        self.key, self.value, self.says, self.wanted = key, value, says, wanted
-        self.unknown, self.missing, self.names, self.needed = unknown, missing, names, needed
-        super().__init__(says or wanted or missing or unknown or "")
+    key: Key
+    value: Any
+    says: str = ""
+    wanted: str = ""
+    unknown: str | None = None
+    missing: str = ""
+    names: Collection[str] = ()
+    needed: Collection[str] = ()
+
+    def __str__(self) -> str:
+        return self.says or self.wanted
 
 
 def read(value: Any, kind: type[T], units: Units) -> T:
@@ -101,11 +88,6 @@ def given(settings: msgspec.Struct) -> dict[str, Any]:
     """The fields that have a value: None stands for a key that was not given."""
     fields = msgspec.structs.asdict(settings)
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def fields_of(kind: type[msgspec.Struct]) -> dict[str, inspect.Field]:
-    """Of a structure, by the name of the key."""
-    return _fields(_info(kind))
 
 
 def meant(value: object, names: Collection[str]) -> str:
@@ -151,7 +133,8 @@ def _in_base_units(value: Any, info: inspect.Type, key: Key, units: Units) -> An
         return [_in_base_units(v, info.item_type, (*key, n), units) for n, v in enumerate(value)]
     if isinstance(info, inspect.DictType) and isinstance(value, Mapping):
         return _by_number(value, info.value_type, key, units)
-    if isinstance(info, inspect.IntType) and isinstance(value, float) and value.is_integer():
+    whole = isinstance(info, inspect.IntType | inspect.LiteralType)
+    if whole and isinstance(value, float) and value.is_integer():
         return _changed(value, units.get("whole", lambda number: number), key)
     return value
 
@@ -219,6 +202,11 @@ def _part(value: Any, step: str | int, based: Any) -> Any:
     return value[step] if isinstance(value, list) else value
 
 
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, inspect.Field]:
+    """Of a structure, by the name of the key."""
+    return _fields(_info(kind))
+
+
 def _fields(info: inspect.Type, value: Any = None) -> dict[str, inspect.Field]:
     info = _bare(info)
     if isinstance(info, inspect.UnionType):
@@ -271,20 +259,16 @@ def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
 
 
 def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
-    """Names, of which the value is to be one; or a noun."""
+    """Names, of which the value is to be one, and a noun."""
     noun = ""
-    if isinstance(info, inspect.Metadata):
+    while isinstance(info, inspect.Metadata):
         name = str((info.extra or {}).get("unit"))
-        noun = _NOUNS.get(name, "") if name in units else ""
+        noun = noun or (_NOUNS.get(name, "") if name in units else "")
         info = info.type
     if isinstance(info, inspect.UnionType):
         types = [one for one in info.types if not isinstance(one, inspect.NoneType)]
-        literals = [one for one in types if isinstance(one, inspect.LiteralType)]
-        names, _ = _wanted(literals[0], units) if literals else ([], "")
-        others = [one for one in types if one not in literals]
-        return names, _wanted(others[0], units)[1] if others else ""
-    if isinstance(info, inspect.Metadata):
-        return _wanted(info, units)
+        found = [_wanted(one, units) for one in types]
+        return [one for names, _ in found for one in names], next((n for _, n in found if n), "")
     if isinstance(info, inspect.LiteralType):
         return [str(value) for value in info.values], ""
     if isinstance(info, inspect.IntType | inspect.FloatType):
@@ -294,14 +278,8 @@ def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
     if isinstance(info, inspect.ListType):
         what = "a list of tables" if _of_tables(info.item_type) else "a list"
         return [], what if info.max_length is None else f"{what}, at most {info.max_length}"
-    for kind, text in (
-        (inspect.StrType, "text, in quotes"),
-        (inspect.BoolType, "true or false"),
-        (inspect.DictType | inspect.StructType, "a table"),
-    ):
-        if isinstance(info, kind):
-            return [], text
-    return [], "something else"
+    simple = {inspect.StrType: "text, in quotes", inspect.BoolType: "true or false"}
+    return [], simple.get(type(info), "a table" if _of_tables(info) else "something else")
 
 
 def _of_tables(info: inspect.Type) -> bool:

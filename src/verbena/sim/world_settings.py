@@ -17,22 +17,9 @@ from msgspec import Meta, field
 from verbena.sim.settings import SIZE, TIME, Bytes, Refused, Settings, Units, read, unit
 
 __all__ = [
-    "Adapter",
-    "Cct",
-    "CctLevel",
-    "Congestion",
-    "Dcqcn",
-    "Flow",
-    "Hpcc",
-    "Lane",
-    "Mark",
-    "Switch",
-    "Tcp",
-    "Watchdog",
-    "WorldSettings",
-    "switch_settings",
-    "world_settings",
-]
+    "Adapter", "Cct", "CctLevel", "Congestion", "Dcqcn", "Flow", "Hpcc", "Lane", "Switch",
+    "SwitchKeys", "Tcp", "WorldSettings", "switch_settings", "world_settings",
+]  # fmt: skip
 
 T = TypeVar("T")
 Flow = Literal["lossy", "credits", "pauses"]
@@ -106,9 +93,9 @@ class Hpcc(Settings, tag="hpcc", tag_field="kind"):
     """``base_rtt`` is a round trip without queues."""
 
     base_rtt: Annotated[int, TIME, Meta(ge=1, le=10**12)]
-    target: _Part | None = None
-    stages: Annotated[int, Meta(ge=0, le=2**31)] | None = None
-    add: Annotated[float, SIZE, Meta(ge=0, lt=1e15)] = 80  # the paper's
+    target: _Part = 0.95  # these three are the paper's
+    stages: Annotated[int, Meta(ge=0, le=2**31)] = 5
+    add: Annotated[float, SIZE, Meta(ge=0, lt=1e15)] = 80
     notice_interval: _Time = 0
 
 
@@ -266,21 +253,19 @@ class Switch(SwitchKeys, kw_only=True):
         self._check_fecn()
 
     def _check_fecn(self) -> None:
-        if self.fecn_at == "input" and not self.lanes:
+        at, victims = self.fecn_at, self.fecn_victims
+        ports = [] if isinstance(victims, str) else [port for port in victims if port >= self.ports]
+        if ports:
+            raise ValueError(f"a port of fecn_victims is {ports[0]}, and there are {self.ports}")
+        if at == "input" and not self.lanes:
             raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
-        if self.fecn_victims != "hosts":
-            for port in self.fecn_victims:
-                if isinstance(port, int) and port >= self.ports:
-                    raise ValueError(
-                        f"a port of fecn_victims is {port}, and not from 0 to {self.ports - 1}"
-                    )
-        if (self.fecn_rate or self.fecn_victims) and not self.fecn:
+        if (self.fecn_rate or victims) and not self.fecn:
             raise ValueError(
                 "fecn_rate and fecn_victims are about fecn, which is 0: nothing gets it"
             )
-        if self.fecn_victims and self.fecn_at != "root":
+        if victims and at != "root":
             raise ValueError(
-                f"fecn_victims is for fecn_at='root': with {self.fecn_at!r} victims get it anyway"
+                f"fecn_victims is for fecn_at='root': with {at!r} victims get it anyway"
             )
 
 
