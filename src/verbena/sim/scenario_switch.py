@@ -53,10 +53,10 @@ class _Named(_Class, kw_only=True):
 
 
 def _switch_table(has_flow: bool, is_own: bool) -> Any:
-    """[switch], or a [[switch.own]], which has the other's keys too: with classes, or as one."""
+    """[switch], or a [[switch.own]] together with it; with classes, or with the keys of one."""
     more: list[Any] = [("own", _Tables, field(default_factory=list))]
     if is_own:
-        more += [("of", Annotated[list[int], unit("switches")]), ("balance", _Per | None, None)]
+        more = [("of", Annotated[list[int], unit("switches")]), ("balance", _Per | None, None)]
     if has_flow:
         more += [
             (one.name, one.type) if one.required else (one.name, one.type, one.default)

@@ -42,7 +42,7 @@ LANES_MOST = 16
 
 
 class Dcqcn(Settings, tag="dcqcn", tag_field="kind"):
-    """What is None is as in the ``set``."""
+    """Data Center QCN. A field that is None has the value of the ``set``."""
 
     set: Literal["paper", "adapter"] = "paper"
     notice_interval: _Time = 50_000_000
@@ -60,7 +60,7 @@ class Dcqcn(Settings, tag="dcqcn", tag_field="kind"):
 
 
 class CctLevel(Settings):
-    """What is None is as in the table of all levels."""
+    """What a service level has; a field that is None is as for all levels."""
 
     timer: Annotated[int, TIME, Meta(ge=1, le=2**62)] | None = None
     increase: Annotated[int, Meta(ge=0, le=128)] | None = None
@@ -69,7 +69,10 @@ class CctLevel(Settings):
 
 
 class Cct(CctLevel, tag="cct", tag_field="kind", kw_only=True):
-    """``gaps``: packet times. InfiniBand has no notice_interval: each FECN has its BECN (A10)."""
+    """InfiniBand's congestion control table (IBA A10), in which each FECN has its BECN at once.
+
+    ``gaps`` are packet times.
+    """
 
     gaps: Annotated[list[_Gap], Meta(min_length=1, max_length=128)]
     limit: _Entry | None = None
@@ -90,7 +93,7 @@ class Cct(CctLevel, tag="cct", tag_field="kind", kw_only=True):
 
 
 class Hpcc(Settings, tag="hpcc", tag_field="kind"):
-    """``base_rtt`` is a round trip without queues."""
+    """High Precision Congestion Control. ``base_rtt`` is a round trip without queues."""
 
     base_rtt: Annotated[int, TIME, Meta(ge=1, le=10**12)]
     target: _Part = 0.95  # these three are the paper's
@@ -100,7 +103,7 @@ class Hpcc(Settings, tag="hpcc", tag_field="kind"):
 
 
 class Tcp(Settings):
-    """``mss`` None: 1460, or the MTU; ``first_rto`` 0: the least_rto."""
+    """Of flows over TCP. ``mss`` None stands for 1460, ``first_rto`` 0 for the least_rto."""
 
     mss: Annotated[int, SIZE, Meta(ge=64, le=4096)] | None = None
     initial_window: Annotated[int, Meta(ge=1, le=2**16)] = 10
@@ -181,7 +184,7 @@ class Mark(Settings):
 
 
 class Lane(Settings):
-    """``go`` None: as stop."""
+    """A lane of a switch's ports. ``go`` None stands for ``stop``."""
 
     flow: Flow = "lossy"
     room: Bytes = 0
@@ -197,7 +200,7 @@ class Lane(Settings):
 
 
 class Watchdog(Settings):
-    """``restore`` None: as detect."""
+    """A PFC watchdog. ``restore`` None stands for ``detect``."""
 
     detect: Annotated[int, TIME, Meta(ge=1, le=2**62)]
     restore: _Time | None = None
@@ -222,7 +225,7 @@ class SwitchKeys(Settings):
 
 
 class Switch(SwitchKeys, kw_only=True):
-    """All keywords of World.add_switch. ``low`` None: each lane with a weight of 64."""
+    """All keywords of World.add_switch. ``low`` None gives each lane a weight of 64."""
 
     ports: Annotated[int, Meta(ge=1, le=32767)]
     lanes: Annotated[list[Lane], Meta(max_length=LANES_MOST)] = field(default_factory=list)
