@@ -10,7 +10,7 @@
 #include "hca/hca.h"
 #include "host/host.h"
 
-struct vb_connect;
+struct vb_sim_hca;
 
 struct vb_open {
     struct vb_open *next;
@@ -18,7 +18,7 @@ struct vb_open {
     struct vb_context *ended; /* closed: what explains why it fails */
     _Atomic uint32_t held;    /* closed: the objects that the program has not destroyed yet */
     struct vb_host *host;     /* NULL: of a simulated host, … */
-    struct vb_connect *simulated; /* …whose adapter this is */
+    struct vb_sim_hca *simulated; /* …whose adapter this is */
     struct vb_lines lines;
     struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
     struct verbs_context verbs;

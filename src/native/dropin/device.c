@@ -22,7 +22,7 @@
 #include "memory/process_heap.h"
 #include "port/gid.h"
 #include "port/run_note.h"
-#include "sim/connect.h"
+#include "sim/hca.h"
 #include "wrap/capture.h"
 
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct ibv_device;
-struct vb_connect;
+struct vb_sim_hca;
 struct vb_evidence;
 struct vb_simulated;
 
@@ -15,9 +15,9 @@ struct vb_simulated;
 struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device);
 uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated);
 
-/* Its adapter, which is made for the first context and gone with the last. As vb_sim_connect_open.
+/* Its adapter, which is made for the first context and gone with the last. As vb_sim_hca_open.
  */
-int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect);
+int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **hca);
 void vb_dropin_simulated_close(struct vb_simulated *simulated);
 
 /* What the responder kept, if it is a simulated host that is open in this process (device.c). */

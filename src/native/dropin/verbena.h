@@ -13,7 +13,7 @@ struct ibv_device;
 struct ibv_qp;
 struct ibv_send_wr;
 struct sigaction;
-struct vb_jack;
+struct vb_sim_attachment;
 
 /* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
 void *verbena_heap_alloc(size_t size, size_t align);
@@ -95,7 +95,7 @@ int verbena_fault_counters(struct ibv_context *context, char *text, size_t size)
  */
 int verbena_begin_capture(const char *path, char *error, size_t size);
 
-/* ---- simulated fabrics: what the Python binding of the world calls (sim/jack.h) ---- */
+/* ---- simulated fabrics: what the Python binding of the world calls (sim/attachment.h) ---- */
 
 /*
  * A device of this name, in no list, whose adapter is plugged in there while it is open. The jack
@@ -103,8 +103,8 @@ int verbena_begin_capture(const char *path, char *error, size_t size);
  * -ENAMETOOLONG, -ENOMEM. A read of its descriptors that blocks would be for ever: the world goes
  * on by verbena_step, by polling, and by who runs it.
  */
-int verbena_plug(struct vb_jack *jack, const char *name, struct ibv_device **device);
-void verbena_unplug(struct ibv_device *device);
+int verbena_attach(struct vb_sim_attachment *jack, const char *name, struct ibv_device **device);
+void verbena_detach(struct ibv_device *device);
 
 /*
  * The next event of the context's world, if it is not after `until` (ps): 1. 0: it is `until` now.

@@ -56,7 +56,7 @@ struct vb_verbs_qp;
 
 /*
  * What a carrier needs of a queue pair: its queues, its state, its terms. A program's one is part
- * of a struct vb_verbs_qp. A simulated flow is this alone (sim/light.c), as a world may have a
+ * of a struct vb_verbs_qp. A simulated flow is this alone (sim/flow_hca.c), as a world may have a
  * million.
  */
 struct vb_qp {

@@ -9,7 +9,7 @@
  * and looks again every millisecond until nobody polls. A program that armed a CQ is about to
  * sleep: then the socket is watched at once.
  *
- * Lock order: QP mutexes, the port's lock, a QP's sq_lock. Who holds an sq_lock calls nothing here
+ * Lock order: adapter->lifetime, the port's lock, a QP's sq_lock. Who holds an sq_lock calls nothing here
  * but vb_roce_datagram.
  */
 #ifndef VB_ROCE_ROCE_H

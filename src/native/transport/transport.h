@@ -111,7 +111,9 @@ struct vb_replies {
     uint32_t nak_psn;
 };
 
-/* Which packets may follow the last one (IBA 9.7.4.1.2). */
+/*
+ * Which packets may follow: any, or those of the SEND or WRITE that has begun (IBA 9.7.4.1.2).
+ */
 enum vb_expect { VB_EXPECT_ANY = 0, VB_EXPECT_SEND, VB_EXPECT_WRITE };
 
 struct vb_responder {
