@@ -9,6 +9,13 @@
 #include "hca/vigil.h"
 #include "memory/guard.h"
 
+/* Under the mutex. */
+static void retry_set_first(struct vb_retry *retry, struct vb_qp *qp)
+{
+    retry->first = qp;
+    atomic_store_explicit(&retry->any, qp != NULL, memory_order_relaxed);
+}
+
 void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
 {
     struct vb_retry *retry = &direct->retry;
@@ -17,7 +24,7 @@ void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
         return;
     pthread_mutex_lock(&retry->mutex);
     qp->verbs->attend_next = retry->first;
-    retry->first = qp;
+    retry_set_first(retry, qp);
     if (retry->idle)
         pthread_cond_signal(&retry->work);
     pthread_mutex_unlock(&retry->mutex);
@@ -28,6 +35,7 @@ static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
     for (struct vb_qp **at = &retry->first; *at; at = &(*at)->verbs->attend_next)
         if (*at == qp) {
             *at = qp->verbs->attend_next;
+            retry_set_first(retry, retry->first);
             return;
         }
 }
@@ -88,7 +96,7 @@ static void serve_round(struct vb_direct *direct, unsigned count)
         struct vb_qp *qp = retry->first, **end;
         bool again;
 
-        retry->first = qp->verbs->attend_next;
+        retry_set_first(retry, qp->verbs->attend_next);
         retry->current = qp;
         atomic_store(&qp->verbs->attended, false);
         pthread_mutex_unlock(&retry->mutex);
@@ -100,6 +108,7 @@ static void serve_round(struct vb_direct *direct, unsigned count)
                 ;
             qp->verbs->attend_next = NULL;
             *end = qp;
+            retry_set_first(retry, retry->first);
         }
         pthread_cond_broadcast(&retry->left);
     }

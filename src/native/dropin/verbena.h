@@ -58,7 +58,7 @@ int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
 /*
  * What the device has counted since it was opened, as JSON: {"direct": {name: value, …},
- * "engine": …, "udp": …, "steer": …}. Length as snprintf, or -ENODEV: a forked child.
+ * "engine": …, "udp": …, "reuseport": …}. Length as snprintf, or -ENODEV: a forked child.
  */
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 

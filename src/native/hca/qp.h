@@ -298,12 +298,12 @@ static inline bool vb_qp_is_carried_by_posters(const struct vb_qp *qp)
 }
 
 /* Without sq_lock, after a change: a carrier that takes requests by itself looks at the QP. */
-static inline void vb_qp_kick(struct vb_qp *qp)
+static inline void vb_qp_doorbell(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
-    if (VB_UNLIKELY(carrier->kick != NULL))
-        carrier->kick(qp);
+    if (VB_UNLIKELY(carrier->doorbell != NULL))
+        carrier->doorbell(qp);
 }
 
 /*

@@ -351,7 +351,7 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
         error = check_values(qp, attr, mask);
     if (!error) {
         error = modify(qp, transition, attr, mask);
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
         if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
             vb_qp_show_state(of);
     }

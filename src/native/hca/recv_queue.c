@@ -200,6 +200,6 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         flush_posted(qp);
     vb_biased_release(lock);
     if (VB_UNLIKELY(news))
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
     return error;
 }

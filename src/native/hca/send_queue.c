@@ -493,7 +493,7 @@ int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
     vb_sq_lock(qp);
     error = post_checked(qp, wr);
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 
@@ -524,7 +524,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
         }
     }
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 

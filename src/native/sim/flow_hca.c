@@ -245,7 +245,7 @@ static void leave_slot(struct vb_sim_qp *qp)
 
 /* What carries connected flows; datagrams are sent without a queue (datagrams.c). */
 static const struct vb_carrier flow_carrier = {
-    .kick = vb_sim_kick,
+    .doorbell = vb_sim_kick,
     .note = vb_engine_note,
     .settle = vb_settled_at_once,
     .quiet = vb_always_quiet,

@@ -482,7 +482,7 @@ static int hca_move(struct vb_qp *qp)
 }
 
 static const struct vb_carrier packets = {
-    .kick = hca_kick,
+    .doorbell = hca_kick,
     .note = vb_engine_note,
     .is_loop = vb_engine_is_loop,
     .settle = vb_settled_at_once,

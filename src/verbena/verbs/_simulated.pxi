@@ -13,10 +13,10 @@ cdef enum:
 def attach(Library library, size_t attachment, str name, owner):
     """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that alive, and its
-    ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait for (``add_fd``
-    gets the CompChannel, too, if the descriptor is one's). Raises VerbsError: EOPNOTSUPP when the
-    library is not Verbena's, EPROTO when it is of another version.
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that
+    alive, and its ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait
+    for (``add_fd`` gets the CompChannel, too, if the descriptor is one's). Raises VerbsError:
+    EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
     cdef DeviceList entries = DeviceList.__new__(DeviceList)
     cdef Device made

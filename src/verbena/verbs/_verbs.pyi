@@ -75,10 +75,10 @@ def devices_of(library: Library) -> list[Device]:
 def attach(library: Library, attachment: int, name: str, owner: object) -> Device:
     """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that alive, and its
-    ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait for (``add_fd``
-    gets the CompChannel, too, if the descriptor is one's). Raises VerbsError: EOPNOTSUPP when the
-    library is not Verbena's, EPROTO when it is of another version.
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that
+    alive, and its ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait
+    for (``add_fd`` gets the CompChannel, too, if the descriptor is one's). Raises VerbsError:
+    EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
 
 @final
@@ -217,7 +217,7 @@ class Context:
         """Return the counters since this process opened the device, as ``{part: {name: number}}``.
 
         The parts are ``direct`` (requests to peers on this host without packets), ``engine``
-        (packets, retries, refusals: a name for each reason), ``udp`` and ``steer``; the last three
+        (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the last three
         are 0 if the device sends no packets. ``src/native/direct/counters.h`` and
         ``src/native/hca/counters.h`` explain the names. None with a library other than Verbena's.
         """
@@ -308,8 +308,8 @@ class PD(Resource):
     def advise_mr(self, advice: int, sg_list: SGE | Iterable[SGE], flush: bool = True) -> None:
         """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
 
-        With ``flush`` the pages are present when it returns. Raises VerbsError: EINVAL, ENOENT (no such
-        lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
+        With ``flush`` the pages are present when it returns. Raises VerbsError: EINVAL, ENOENT (no
+        such lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
         """
     def alloc_mw(self, mw_type: int = 2) -> MW:
         """Make a memory window of type 1 or 2. Raises VerbsError(EINVAL) for another type."""
@@ -474,7 +474,7 @@ class MR(Resource):
     def store_u64(self, offset: int, value: int) -> None:
         """Set the 64-bit word at ``offset`` bytes atomically (release), in host byte order."""
     def wait_u64(self, offset: int, value: int, timeout: float | None = None) -> bool:
-        """Spin until the 64-bit word at ``offset`` equals ``value``. Returns whether it does in time.
+        """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
 
         ``timeout`` is in seconds (None: forever). The call keeps a core busy, so it suits peers
         that answer fast; the GIL is released after a microsecond.
