@@ -180,12 +180,6 @@ static VB_COLD void bad_response(const struct vb_incoming *in)
     vb_engine_retry_refuse(in->endpoint, IBV_WC_BAD_RESP_ERR, &evidence);
 }
 
-/* The request fails because its own memory cannot be written to. */
-static VB_COLD void fail_locally(struct vb_endpoint *ep, const struct vb_outcome *outcome)
-{
-    vb_engine_requester_complete(ep, outcome);
-}
-
 static VB_COLD void on_nak(const struct vb_incoming *in, uint8_t code)
 {
     static const uint8_t status[] = {
@@ -328,7 +322,7 @@ static void on_read_response(const struct vb_incoming *in)
     }
     if (!vb_engine_elements_scatter(ep->qp, &head->wr, (uint64_t)index * ep->path.mtu, in->payload,
                                     in->length, &outcome)) {
-        fail_locally(ep, &outcome);
+        vb_engine_requester_complete(ep, &outcome); /* it fails by its own memory */
         return;
     }
     in->engine->counters.payload_received += in->length;
@@ -365,7 +359,7 @@ static void on_atomic_response(const struct vb_incoming *in)
         return;
     }
     if (!vb_engine_elements_scatter(ep->qp, &head->wr, 0, bytes, sizeof(result), &outcome)) {
-        fail_locally(ep, &outcome);
+        vb_engine_requester_complete(ep, &outcome); /* it fails by its own memory */
         return;
     }
     complete_answered(in, sizeof(result));

@@ -250,11 +250,6 @@ static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
     vb_engine_requester_sync(ep, now);
 }
 
-static inline void engine_unlock(struct vb_endpoint *ep)
-{
-    vb_sq_unlock(ep->qp);
-}
-
 /* UC: the requests whose packets have left are completed. */
 static void engine_finish(struct vb_engine *engine)
 {
@@ -318,7 +313,7 @@ static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint 
     if (ep->held)
         engine_resume(ep, now);
     state = vb_qp_state(ep->qp);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     if (requests(state))
         vb_engine_ready_add(&engine->requesting, &ep->requesting);
     else if (state == IBV_QPS_ERR)
@@ -501,7 +496,7 @@ static void receive_response(const struct vb_incoming *in)
         ++in->engine->counters.drop_state;
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
@@ -562,7 +557,7 @@ static VB_COLD void engine_ask_again(const struct vb_incoming *in)
         engine_lock(ep, in->now);
         if (requests(vb_qp_state(ep->qp)) && vb_engine_requester_outstanding(&ep->requester))
             vb_engine_retry_sequence(ep, in->now);
-        engine_unlock(ep);
+        vb_sq_unlock(ep->qp);
         engine_settle(ep);
     } else if (vb_engine_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
         vb_engine_early_ask(in);
@@ -726,7 +721,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             end_turn(ep);
         else
             leave_turn(ep);
-        engine_unlock(ep);
+        vb_sq_unlock(ep->qp);
         if (made)
             return true;
         engine_settle(ep);
@@ -787,7 +782,7 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
 
     engine_lock(ep, now);
     vb_engine_recovery_expired(recovery, now);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
@@ -798,7 +793,7 @@ static VB_COLD void expire_hold(struct vb_timer *timer, uint64_t now)
 
     engine_lock(ep, now);
     engine_resume(ep, now);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
 }
 
 static void expire_retry(struct vb_endpoint *ep, uint64_t now)
@@ -808,7 +803,7 @@ static void expire_retry(struct vb_endpoint *ep, uint64_t now)
         vb_engine_retry_expired(ep, now);
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
