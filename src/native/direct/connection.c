@@ -97,19 +97,23 @@ static void connection_read_netdev(const struct vb_port_shared *port,
     netdev[sizeof(port->netdev)] = '\0';
 }
 
-/* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
- * the same interface, its table need not be looked at again. */
+/* Does the GID, which is one of this host's, lead to the peer's port? */
 static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t gid[16],
-                                 uint32_t index, const struct vb_port_shared *port)
+                                 const struct vb_segment_header *peer, uint32_t index)
 {
+    const struct vb_port_shared *port = &peer->port[index];
+    unsigned unit = vb_port_addresses_unit(adapter, gid);
     char netdev[sizeof(port->netdev) + 1];
 
-    if (VB_LIKELY(
-            adapter->port_count == 1 && index == 0 &&
-            memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
+    if (VB_UNLIKELY(unit))
+        return unit == vb_port_unit(peer->device, index + 1);
+    /* The adapter has the address, or nothing would go direct: where its only port and the peer's
+     * stand for the same interface, the table need not be searched again. */
+    if (VB_LIKELY(adapter->port_count == 1 && memcmp(adapter->self.header->port[0].netdev,
+                                                     port->netdev, sizeof(port->netdev)) == 0))
         return true;
     connection_read_netdev(port, netdev);
-    return vb_port_addresses_lead_to(adapter, gid, index + 1, netdev);
+    return vb_port_addresses_any_has_on(adapter, gid, netdev);
 }
 
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
@@ -120,7 +124,7 @@ bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_a
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
     return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
-                                                remote->port % VB_MAX_PORTS, port)
+                                                peer->view.header, remote->port % VB_MAX_PORTS)
                          : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
 }
 
