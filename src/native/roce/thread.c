@@ -135,22 +135,22 @@ static bool thread_is_polled(struct vb_roce *roce, uint64_t now)
 
 static void serve_timer(struct vb_roce *roce)
 {
-    bool steered, polled;
+    bool group_is_due, polled;
     uint64_t now;
 
     thread_drain(roce->timer_fd);
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
-    steered = vb_roce_reuseport_deadline(roce->reuseport) <= now;
-    if (steered) /* a program that polls does not do that */
+    group_is_due = vb_roce_reuseport_deadline(roce->reuseport) <= now;
+    if (group_is_due) /* a program that polls does not do that */
         vb_roce_reuseport_serve(roce->reuseport, now);
     polled = thread_is_polled(roce, now);
     if (polled)
         roce->away_until = roce->polling.valid_until;
     else
         take_what_waits(roce, now);
-    if (steered || !polled)
+    if (group_is_due || !polled)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
