@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circles among the files of a room: which there are, and which are allowed, with their reason.
+"""Cycles among the files of a room: finds them, and lists the allowed ones with their reasons.
 
 check_layers.py calls this. A C file is one unit with its header; its arrows are its includes. A
 Python module's arrows are what it imports when it is loaded, so not what a function imports.
@@ -14,16 +14,16 @@ def named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# Room: {files of the circle: why they stay in one}. A circle that loses a file has to lose it here.
+# Room: {files of the cycle: the reason}. When a file leaves a cycle, remove it here, too.
 ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     "dropin": {
-        named("context device failures simulated"): (
-            "a context is opened on a device, which lists its contexts to tell them of changes"
+        named("context failures"): (
+            "a context's calls end as failures.h says, which limits the log of each context"
         ),
     },
     "event": {
         named(
-            "detour lanes link sample switch tap trail watchdog world"
+            "detour lanes link sample switch tap telemetry watchdog world"
         ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
     },
     "hca": {
@@ -55,18 +55,18 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("path roce state"): "a state that only the carrier's files see",
     },
     "sim": {
-        named("capture jack sim state tcp tcp_frame"): (
+        named("attachment capture sim state tcp tcp_frame"): (
             "a state that only the simulated host's files see"
         ),
-        named("connect connect_state"): "a state that only the adapter's files see",
+        named("hca hca_state"): "a state that only the adapter's files see",
     },
     "preload/paths": {
         named("contents tree"): "a file's contents list its folder's files",
     },
     "transport": {
         named(
-            "completer cwnd datagram early engine gap mend recovery replies requester responder "
-            "retry transport"
+            "completer cwnd datagram early engine gap mend outgoing recovery replies requester "
+            "responder retry transport"
         ): "the parts share the endpoint in transport.h, and the engine calls its parts",
     },
     "verbena.wire": {
@@ -81,7 +81,7 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
 
 
 def circles(arrows: Mapping[str, Iterable[str]]) -> Iterator[frozenset[str]]:
-    """Groups of two and more that lead to each other (Tarjan, 1972), of a graph by its arrows."""
+    """Yield the strongly connected components of two and more nodes (Tarjan, 1972)."""
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
@@ -107,7 +107,7 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> Iterator[frozenset[str]]:
 
 
 def problems(room: str, arrows: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Circles of a room that are not allowed, and allowed ones that it does not have."""
+    """Yield cycles of a room that are not allowed, and allowed ones that it does not have."""
     allowed = ALLOWED.get(room, {})
     found = set(circles(arrows))
     for circle in found - set(allowed):

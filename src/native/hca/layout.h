@@ -27,7 +27,7 @@
 #define VB_SEGMENT_MAGIC 0x56455242454e4131ull
 
 #ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
-#define VB_LAYOUT_VERSION 12u
+#define VB_LAYOUT_VERSION 13u
 #endif
 
 enum {
@@ -301,6 +301,7 @@ struct vb_segment_header {
     _Atomic uint32_t mr_mask;        /* no region's entry was ever beyond this: vb_mr_entry */
     _Atomic uint32_t group_window;   /* no group's was ever at or beyond this */
     uint32_t watched; /* the owner hears of changes to its mappings (memory/watch.h) */
+    uint32_t device;  /* the number in the device's name, from 0; written before it is met */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 

@@ -123,7 +123,8 @@ static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send
         return vb_decline(qp->context, -EINVAL,
                           "the address handle (wr.ud.ah) is of port {0}, and the QP was given port "
                           "{1} in INIT: make one with that port_num",
-                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num, qp->attr.port_num);
+                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num,
+                          qp->verbs->attr.port_num);
     return vb_decline(qp->context, -EINVAL,
                       "wr.ud.ah is NULL: a datagram needs an address handle (ibv_create_ah)");
 }
@@ -132,8 +133,9 @@ static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send
 static inline bool address_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    uint8_t port_num = vb_verbs_qp_of(qp)->attr.port_num;
 
-    return ah && (ah->attr.port_num == qp->attr.port_num || !qp->attr.port_num);
+    return ah && (ah->attr.port_num == port_num || !port_num);
 }
 
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -312,7 +314,7 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
 
-    if (!vb_pace_waits(qp->pace, adapter->calls->now(adapter)))
+    if (!vb_pace_waits(qp->verbs->pace, adapter->calls->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
@@ -327,7 +329,7 @@ static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *w
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, adapter->calls->now(adapter));
+    vb_pace_sent(qp->verbs->pace, length, adapter->calls->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)
@@ -362,7 +364,7 @@ void vb_sq_run(struct vb_qp *qp)
         vb_sq_complete(qp, &wqe->wr, &outcome);
     }
     if (VB_UNLIKELY(qp->paced) && qp->sq_next == qp->sq_posted)
-        qp->pace->waiting = false;
+        qp->verbs->pace->waiting = false;
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
     count_waiting(qp, carrier->execute && qp->sq_next != qp->sq_posted &&

@@ -172,7 +172,7 @@ int vb_host_connect(struct vb_qp *qp)
         vb_qp_set_carrier(qp, &datagrams);
         return 0;
     }
-    if (is_direct(host, qp, &qp->attr.ah_attr))
+    if (is_direct(host, qp, &qp->verbs->attr.ah_attr))
         return connect_directly(host, qp);
     error = vb_roce_connect(host->roce, qp);
     if (!error)

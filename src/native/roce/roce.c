@@ -45,7 +45,7 @@ static void poll_for_datagrams(struct vb_roce *roce, const struct vb_arrival *ar
     if ((arrival->bytes[0] & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD)
         return;
     qp = vb_engine_find(roce->engine, vb_wire_bth_read(arrival->bytes).dest_qp);
-    if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
+    if (qp && !atomic_load_explicit(&qp->verbs->polls_port, memory_order_relaxed))
         vb_qp_count_poller(qp, true);
 }
 
@@ -411,8 +411,8 @@ bool vb_roce_quiet(struct vb_roce *roce)
 
 static VB_COLD int roce_decline_way(struct vb_qp *qp, int error)
 {
-    unsigned index = qp->attr.ah_attr.grh.sgid_index;
-    const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
+    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
+    const union ibv_gid *peer = &qp->verbs->attr.ah_attr.grh.dgid;
     uint64_t high = be64toh(peer->global.subnet_prefix), low = be64toh(peer->global.interface_id);
 
     if (error == -EINVAL)
@@ -448,14 +448,14 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
     uint16_t route_mtu = 0; /* gcc 12 does not see that vb_port_route() writes it */
-    int error =
-        vb_roce_path_make(roce, qp, &qp->attr.ah_attr, qp->shared->dest_qp_num, path, &interface);
+    int error = vb_roce_path_make(roce, qp, &qp->verbs->attr.ah_attr, qp->shared->dest_qp_num, path,
+                                  &interface);
 
     if (!error)
         error = vb_port_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
         return roce_decline_way(qp, error);
-    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu > route_mtu)
         return vb_decline(
             qp->context, -EMSGSIZE,

@@ -7,8 +7,8 @@
  * (vb_roce_doorbell), by the thread that polls (vb_roce_progress), and by the carrier's own thread,
  * which sleeps until a datagram comes or a timer is due. polling.h says which of them receives.
  *
- * Lock order: an adapter's mutexes, the carrier's lock, a QP's sq_lock. A thread that holds an
- * sq_lock calls nothing here but vb_roce_datagram.
+ * Lock order: adapter->lifetime, the carrier's lock, a QP's sq_lock. A thread that holds an sq_lock
+ * calls nothing here but vb_roce_datagram.
  */
 #ifndef VB_ROCE_ROCE_H
 #define VB_ROCE_ROCE_H

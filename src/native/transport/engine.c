@@ -87,9 +87,11 @@ static uint32_t engine_window_of(const struct vb_engine *engine, uint32_t mtu)
 
 static void free_endpoint(struct vb_endpoint *ep)
 {
+    const size_t at = offsetof(struct vb_program_endpoint, endpoint);
+
     free(ep->replies.record);
-    if (!ep->lent)
-        free(ep);
+    if (ep->share)
+        free((char *)ep - at);
 }
 
 static uint8_t engine_transport_of(enum ibv_qp_type type)
@@ -109,9 +111,9 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
 {
     int error = vb_engine_timer_join(&engine->timers, &ep->timer, VB_TIMER_RETRY);
 
-    if (error || ep->qp->bare)
+    if (error || !ep->share)
         return error;
-    error = vb_engine_timer_join(&engine->timers, &ep->resume, VB_TIMER_RESUME);
+    error = vb_engine_timer_join(&engine->timers, &ep->share->resume, VB_TIMER_RESUME);
     if (error)
         vb_engine_timer_leave(&engine->timers, &ep->timer);
     return error;
@@ -167,7 +169,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
 
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
-    struct vb_endpoint *ep;
+    struct vb_program_endpoint *made;
     int error;
 
     if (!vb_qp_connected_type(qp->type))
@@ -176,10 +178,13 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
         return -EINVAL;
     if (qp->endpoint)
         return change_path(qp->endpoint, path);
-    ep = calloc(1, sizeof(*ep));
-    error = ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->endpoint.share = &made->share;
+    error = open_endpoint(engine, qp, path, &made->endpoint);
     if (error)
-        free(ep);
+        free(made);
     return error;
 }
 
@@ -188,7 +193,6 @@ int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struc
 {
     if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu) || engine->config.adapts)
         return -EINVAL;
-    ep->lent = true;
     return open_endpoint(engine, qp, path, ep);
 }
 
@@ -198,11 +202,11 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
 
     if (!ep)
         return;
-    vb_engine_ready_remove(&ep->replying); /* or &ep->finishing */
+    vb_engine_ready_remove(&ep->owing);
     vb_engine_ready_remove(&ep->requesting);
     vb_engine_timer_leave(&engine->timers, &ep->timer);
-    if (!qp->bare)
-        vb_engine_timer_leave(&engine->timers, &ep->resume);
+    if (ep->share)
+        vb_engine_timer_leave(&engine->timers, &ep->share->resume);
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
@@ -249,7 +253,7 @@ static void engine_finish(struct vb_engine *engine)
     struct vb_link *link;
 
     while (VB_UNLIKELY((link = vb_engine_ready_first(&engine->finishing)) != NULL)) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, finishing);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
 
         vb_engine_ready_remove(link);
         vb_sq_lock(ep->qp);
@@ -264,7 +268,7 @@ static void engine_finish(struct vb_engine *engine)
 static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
 {
     ep->held |= VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, vb_pace_due(ep->qp->pace));
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, vb_pace_due(ep->qp->verbs->pace));
 }
 
 /* Its time has come, or the limit is another. */
@@ -272,12 +276,12 @@ static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
 {
     if (!(ep->held & VB_HELD_BY_RATE))
         return;
-    if (ep->qp->paced && vb_pace_waits(ep->qp->pace, now)) {
+    if (ep->qp->paced && vb_pace_waits(ep->qp->verbs->pace, now)) {
         wait_for_rate(ep);
         return;
     }
     ep->held &= (uint8_t)~VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, VB_NEVER);
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, VB_NEVER);
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -287,12 +291,12 @@ static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *p
     uint32_t bytes;
 
     if (!packet) { /* it has nothing to send */
-        ep->qp->pace->waiting = false;
+        ep->qp->verbs->pace->waiting = false;
         return;
     }
     bytes = packet->header_length + packet->payload_length + packet->pad + VB_ICRC;
-    vb_pace_sent(ep->qp->pace, bytes, now);
-    if (vb_pace_waits(ep->qp->pace, now))
+    vb_pace_sent(ep->qp->verbs->pace, bytes, now);
+    if (vb_pace_waits(ep->qp->verbs->pace, now))
         wait_for_rate(ep);
 }
 
@@ -348,7 +352,7 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
         return;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
     if (vb_engine_replies_owed(&ep->replies))
-        vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+        vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
 /* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
@@ -370,8 +374,7 @@ struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
 {
     ++engine->counters.drop_pkey;
-    if (!qp->bare)
-        vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
+    vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
 }
 
 static void count_congestion(const struct vb_incoming *in)
@@ -462,7 +465,7 @@ static void receive_cnp(const struct vb_incoming *in)
 static VB_COLD void answer_mark(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     ++in->engine->counters.np_ecn_marked_roce_packets;
     if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
@@ -505,7 +508,7 @@ static void receive_request(const struct vb_incoming *in)
     uint32_t expected = ep->responder.epsn;
 
     vb_engine_responder_receive(in);
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->early.open)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->early.open)
         vb_engine_early_serve(in, expected);
 }
 
@@ -524,7 +527,7 @@ static void receive_xrc_request(struct vb_incoming *in)
 static void receive_expected(struct vb_incoming *in)
 {
     if (vb_engine_endpoint_adapts(in->endpoint)) {
-        in->endpoint->share.cwnd->heard_at = in->now;
+        in->endpoint->share->cwnd->heard_at = in->now;
         if (VB_UNLIKELY(engine_is_marked(in)))
             answer_mark(in);
     }
@@ -631,7 +634,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     struct vb_link *link;
 
     while ((link = vb_engine_ready_first(&engine->replying)) != NULL) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, replying);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
         bool made;
 
         if (VB_UNLIKELY(ep->held & VB_HELD_BY_PORT) && vb_engine_replies_pending(&ep->replies)) {
@@ -777,8 +780,11 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
     engine_settle(ep);
 }
 
-static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
+static VB_COLD void expire_hold(struct vb_timer *timer, uint64_t now)
 {
+    const size_t at = offsetof(struct vb_program_endpoint, share.resume);
+    struct vb_endpoint *ep = &((struct vb_program_endpoint *)((char *)timer - at))->endpoint;
+
     engine_lock(ep, now);
     engine_resume(ep, now);
     engine_unlock(ep);
@@ -800,7 +806,7 @@ static void expire_timer(struct vb_timer *timer, uint64_t now)
     if (VB_LIKELY(timer->kind == VB_TIMER_RETRY))
         expire_retry(vb_endpoint_of(timer, timer), now);
     else if (timer->kind == VB_TIMER_RESUME)
-        expire_hold(vb_endpoint_of(timer, resume), now);
+        expire_hold(timer, now);
     else
         expire_recovery(timer, now);
 }

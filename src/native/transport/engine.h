@@ -37,7 +37,7 @@ struct vb_engine_config {
      * For a network of unknown speed: connections share a congestion window for each peer address,
      * packets that overtake others are kept, what is lost is sent again by itself, and marks of
      * congestion are answered. Otherwise the window is what the configuration says, whatever is
-     * lost. Bare queue pairs have none of it.
+     * lost. Simulated flows have none of it.
      */
     bool adapts;
 };
@@ -58,8 +58,9 @@ void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *con
 /* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);
 /*
- * The same for a bare queue pair that is not connected yet, in memory of the caller's, of
- * VB_BARE_ENDPOINT_BYTES zeros, until it is disconnected.
+ * The same for a simulated flow's queue pair, which is not connected yet and has no rate limit of
+ * its own. `ep` is zeroed memory of the caller's, in use until vb_engine_disconnect; the engine
+ * must not be one that adapts.
  */
 int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep);
