@@ -130,6 +130,9 @@ void vb_direct_progress(struct vb_cq *cq)
     struct vb_qp *waiting[TRIES_PER_POLL];
     unsigned count;
 
+    /* A QP that is just being added is the next poll's, or the retry thread's. */
+    if (!atomic_load_explicit(&vb_direct_of(adapter)->retry.any, memory_order_relaxed))
+        return;
     if (pthread_mutex_trylock(&adapter->lifetime))
         return; /* another thread is at it, or a QP goes: the retry thread remains */
     count = vb_direct_retry_waiting(vb_direct_of(adapter), cq, waiting, TRIES_PER_POLL);

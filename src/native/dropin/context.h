@@ -14,7 +14,7 @@
 #include "hca/hca.h"
 #include "host/host.h"
 
-struct vb_connect;
+struct vb_sim_hca;
 
 struct vb_open {
     struct vb_open *next;
@@ -22,7 +22,7 @@ struct vb_open {
     struct vb_context *ended;     /* after ibv_close_device: the core, which explains failures */
     _Atomic uint32_t held;        /* after ibv_close_device: 1, and objects not destroyed yet */
     struct vb_host *host;         /* whose adapter the context uses; NULL for a simulated host */
-    struct vb_connect *simulated; /* the adapter of a simulated host, or NULL */
+    struct vb_sim_hca *simulated; /* the adapter of a simulated host, or NULL */
     struct vb_lines lines;
     struct vb_xrcd *xrcds; /* open XRC domains, under the context's mutex */
     struct verbs_context verbs;

@@ -26,7 +26,7 @@
 #include "dropin/verbs_device.h"
 #include "port/gid.h"
 #include "port/run_note.h"
-#include "sim/connect.h"
+#include "sim/hca.h"
 
 struct vb_device {
     struct verbs_device listed; /* first: an ibv_device leads to it */

@@ -56,7 +56,7 @@ static uint32_t cause_of(const struct ibv_async_event *event)
         event->event_type != IBV_EVENT_QP_ACCESS_ERR)
         return 0;
     qp = vb_qp_of(event->element.qp);
-    return atomic_load(&(qp->real ? qp->real : qp)
+    return atomic_load(&(qp->verbs->real ? qp->verbs->real : qp)
                             ->shared->failed); /* `real`: the XRC target QP behind a handle of it */
 }
 

@@ -9,7 +9,7 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
-#include "sim/connect.h"
+#include "sim/hca.h"
 
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
@@ -23,8 +23,8 @@ VB_EXPORT int verbena_describe(struct ibv_context *context, char *json, size_t s
     if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
     if (vb_dropin_open_of(context)->simulated)
-        return vb_sim_connect_describe(vb_dropin_open_of(context)->simulated, context->device->name,
-                                       json, size);
+        return vb_sim_hca_describe(vb_dropin_open_of(context)->simulated, context->device->name,
+                                   json, size);
     return vb_host_describe(vb_dropin_open_of(context)->host, json, size);
 }
 
@@ -33,6 +33,6 @@ VB_EXPORT int verbena_counters(struct ibv_context *context, char *json, size_t s
     if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
     if (vb_dropin_open_of(context)->simulated)
-        return vb_sim_connect_counters(vb_dropin_open_of(context)->simulated, json, size);
+        return vb_sim_hca_counters(vb_dropin_open_of(context)->simulated, json, size);
     return vb_host_counters(vb_dropin_open_of(context)->host, json, size);
 }

@@ -21,7 +21,7 @@
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
-#include "sim/connect.h"
+#include "sim/hca.h"
 
 enum { LINES_A_SECOND = 20, TEXT = 1024 };
 

@@ -71,7 +71,7 @@ struct ibv_qp *vb_dropin_create_qp_ex(struct ibv_context *context, struct ibv_qp
         if (error)
             vb_qp_destroy(qp);
     }
-    return error ? vb_dropin_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_create_qp", error) : &qp->verbs->ibv;
 }
 
 /* Programs give XRC QPs the attributes that RC needs. The kernel's interface drops those that the
@@ -150,6 +150,6 @@ VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     if (vb_dropin_core(context))
         return vb_dropin_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
     if (vb_dropin_open_of(context)->ended)
-        free(own->staging);
+        free(own->verbs->staging);
     return vb_dropin_destroy_closed(context, own);
 }

@@ -34,7 +34,7 @@ struct vb_staging {
 
 static inline struct vb_staging *qp_ex_of(struct ibv_qp_ex *ex)
 {
-    return vb_qp_of(&ex->qp_base)->staging;
+    return vb_verbs_qp_of(vb_qp_of(&ex->qp_base))->staging;
 }
 
 /* Makes ibv_wr_complete fail with this error and reason, unless it has to fail already. */
@@ -83,18 +83,21 @@ static int qp_ex_post(struct vb_qp *qp, struct vb_staging *staging)
 {
     struct ibv_send_wr *bad;
 
-    if (VB_UNLIKELY(!vb_dropin_core(qp->ibv.context)))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -VB_ERROR_FORKED);
+    if (VB_UNLIKELY(!vb_dropin_core(vb_verbs_qp_of(qp)->ibv.context)))
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                -VB_ERROR_FORKED);
     if (VB_UNLIKELY(staging->error))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                -staging->error);
     if (VB_UNLIKELY(!staging->count))
         return 0;
     if (VB_UNLIKELY(!qp_ex_fits(qp, staging->count)))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                decline_room(qp, staging));
     if (VB_UNLIKELY(staging->flushes))
-        return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+        return vb_dropin_result(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
                                 vb_post_staged(qp, staging->wr, &bad));
-    return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+    return vb_dropin_result(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
                             vb_post_send(qp, staging->wr, &bad));
 }
 
@@ -446,10 +449,10 @@ static void fill_calls(struct ibv_qp_ex *ex)
 
 int vb_dropin_send_ops_init(struct vb_qp *qp)
 {
-    qp->staging = new_staging(qp);
-    if (!qp->staging)
+    qp->verbs->staging = new_staging(qp);
+    if (!qp->verbs->staging)
         return -ENOMEM;
-    fill_calls(&qp->ex);
+    fill_calls(&qp->verbs->ex);
     return 0;
 }
 
@@ -457,5 +460,5 @@ VB_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     struct vb_qp *own = vb_qp_of(qp);
 
-    return own->staging ? &own->ex : NULL;
+    return own->verbs->staging ? &own->verbs->ex : NULL;
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct ibv_device;
-struct vb_connect;
+struct vb_sim_hca;
 struct vb_simulated;
 
 /* Returns NULL for a device of the list. */
@@ -18,8 +18,8 @@ struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device);
 uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated);
 
 /* Returns the device's adapter, which the first context makes and the last closes. Errors are those
- * of vb_sim_connect_open. */
-int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_connect **connect);
+ * of vb_sim_hca_open. */
+int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **connect);
 void vb_dropin_simulated_close(struct vb_simulated *simulated);
 
 #endif

@@ -16,7 +16,7 @@ struct ibv_device;
 struct ibv_qp;
 struct ibv_send_wr;
 struct sigaction;
-struct vb_jack;
+struct vb_sim_attachment;
 
 /* Allocates zeroed memory that peers map; `align` is 0 or a power of two. NULL and errno on
  * failure. */
@@ -63,8 +63,8 @@ int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
 /*
  * Writes what the device has counted since it was opened, as JSON: {"direct": {name: value, …},
- * "engine": …, "udp": …, "steer": …}. Returns the length as snprintf does, or -ENODEV in a forked
- * child.
+ * "engine": …, "udp": …, "reuseport": …}. Returns the length as snprintf does, or -ENODEV in a
+ * forked child.
  */
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 
@@ -97,17 +97,18 @@ int verbena_fault_counters(struct ibv_context *context, char *text, size_t size)
  */
 int verbena_begin_capture(const char *path, char *error, size_t size);
 
-/* ---- simulated fabrics: what the Python binding of the world calls (sim/jack.h) ---- */
+/* ---- simulated fabrics: what the Python binding of the world calls (sim/attachment.h) ---- */
 
 /*
- * Makes a device of this name, in no list, whose adapter is the simulated host of the jack while
- * the device is open. The jack must outlive the device, and the device its contexts. Returns 0,
- * -EPROTO for a jack of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The world goes on
- * only by verbena_step, by polling, and when its owner runs it, so a read of the device's
+ * Makes a device of this name, in no list, whose adapter is that of a simulated host while
+ * the device is open. The attachment must outlive the device, and the device its contexts. Returns
+ * 0, -EPROTO for an attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The world
+ * goes on only by verbena_step, by polling, and when its owner runs it, so a read of the device's
  * descriptors must not block.
  */
-int verbena_plug(struct vb_jack *jack, const char *name, struct ibv_device **device);
-void verbena_unplug(struct ibv_device *device);
+int verbena_attach(struct vb_sim_attachment *attachment, const char *name,
+                   struct ibv_device **device);
+void verbena_detach(struct ibv_device *device);
 
 /*
  * Runs the next event of the context's world if it is not after `until` (ps), and returns 1.

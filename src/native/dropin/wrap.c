@@ -8,7 +8,7 @@
 #include "dropin/export.h"
 #include "dropin/settings.h"
 #include "dropin/verbena.h"
-#include "sim/connect.h"
+#include "sim/hca.h"
 #include "wrap/capture_file.h"
 #include "wrap/wrap.h"
 
@@ -26,7 +26,7 @@ static struct vb_wrap *wrap_of(struct ibv_context *context)
 static void rules_changed(struct vb_open *open)
 {
     if (open->simulated)
-        vb_sim_connect_wrapped(open->simulated);
+        vb_sim_hca_wrapped(open->simulated);
     else
         vb_roce_wrapped(open->host->roce);
 }

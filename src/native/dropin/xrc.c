@@ -198,5 +198,5 @@ struct ibv_qp *vb_dropin_open_qp(struct ibv_context *context, struct ibv_qp_open
             context, "ibv_open_qp",
             vb_decline(core, -EINVAL, "it opens XRC targets, by number, domain and type"));
     error = vb_xrc_open_qp(core, attr, &qp);
-    return error ? vb_dropin_failed_null(context, "ibv_open_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_open_qp", error) : &qp->verbs->ibv;
 }

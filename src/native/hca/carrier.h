@@ -6,7 +6,7 @@
  *
  * Two kinds of work are possible. Where `execute` is there, the thread that posts a request carries
  * it out (direct). Where it is not, the carrier takes requests from the send queue by itself,
- * and `kick` tells it that there are some (the packet engine: roce, sim).
+ * and `doorbell` tells it that there are some (the packet engine: roce, sim).
  *
  * Each call may be made from any thread.
  */
@@ -39,7 +39,7 @@ struct vb_carrier {
      * NULL where there is `execute`. The QP has new requests, or another state. Called without its
      * sq_lock: the carrier takes the engine's lock, calls vb_engine_attend and sends what is ready.
      */
-    void (*kick)(struct vb_qp *qp);
+    void (*doorbell)(struct vb_qp *qp);
     /*
      * After vb_barrier_everywhere: returns when no request that had begun, by this QP or towards
      * it, is still under way.

@@ -43,11 +43,12 @@ static inline void vb_lock(_Atomic uint32_t *lock, uint32_t holder)
         vb_backoff(&round);
 }
 
-/* False when `gone` became true first: the lock's memory belongs to a process that died. */
+/* False when `gone` (may be NULL) became true first: the lock's memory is of a process that died.
+ */
 static inline bool vb_lock_unless(_Atomic uint32_t *lock, uint32_t holder, const atomic_bool *gone)
 {
     for (unsigned round = 0; !vb_trylock(lock, holder);) {
-        if (atomic_load_explicit(gone, memory_order_relaxed))
+        if (gone && atomic_load_explicit(gone, memory_order_relaxed))
             return false;
         vb_backoff(&round);
     }

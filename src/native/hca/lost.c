@@ -83,7 +83,7 @@ static bool lost_is_news(struct vb_qp *qp, enum vb_lost_cause cause)
 {
     uint16_t bit = (uint16_t)(1u << cause);
 
-    return !(atomic_fetch_or(&qp->told_lost, bit) & bit);
+    return !(atomic_fetch_or(&qp->verbs->told_lost, bit) & bit);
 }
 
 void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
@@ -92,8 +92,7 @@ void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
     char line[640];
     struct vb_text text = {line, sizeof(line), 0};
 
-    if (!adapter->tell || qp->bare || lost->cause == VB_LOST_NO_RECEIVE ||
-        !lost_is_news(qp, lost->cause))
+    if (!adapter->tell || lost->cause == VB_LOST_NO_RECEIVE || !lost_is_news(qp, lost->cause))
         return;
     vb_text_add(&text, "a datagram of QP 0x%x to QP 0x%x is lost: ", lost->from, lost->to);
     say_cause(&text, lost);

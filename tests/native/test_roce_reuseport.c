@@ -19,8 +19,8 @@
 #include "host/host.h"
 #include "network.h"
 #include "port/gid.h"
+#include "roce/reuseport.h"
 #include "roce/state.h"
-#include "roce/steer.h"
 #include "roce/udp.h"
 
 enum { MEMBERS = 4, FIRST_SLOT = 0x700, STRANGER_SLOT = 0xabc, PSNS = 1 << 16 };
@@ -37,7 +37,7 @@ static uint64_t now_ns(void)
 
 struct report {
     uint32_t packets, repeated, foreign, members;
-    uint64_t counts[VB_STEER_COUNTS];
+    uint64_t counts[VB_REUSEPORT_COUNTS];
 };
 
 struct member {
@@ -57,7 +57,7 @@ struct inside {
     uint32_t slot;
     atomic_bool *in_hand; /* NULL, or set while it holds datagrams that it has not dealt with */
     struct vb_udp *udp;
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
     struct report report;
     uint8_t seen[PSNS];
 };
@@ -83,7 +83,7 @@ static void receive(struct inside *in)
         atomic_store(in->in_hand, true);
     while (vb_roce_udp_receive(in->udp))
         while (vb_roce_udp_next(in->udp, &arrival))
-            if (vb_roce_steer_takes(in->steer, &arrival, now_ns()))
+            if (vb_roce_reuseport_takes(in->reuseport, &arrival, now_ns()))
                 deliver(in, &arrival, now_ns());
     if (in->in_hand)
         atomic_store(in->in_hand, false);
@@ -91,20 +91,20 @@ static void receive(struct inside *in)
 
 static void open_member(struct inside *in, bool with_program)
 {
-    struct vb_udp_config udp = {.prepare = with_program ? vb_roce_steer_prepare : NULL};
-    struct vb_steer_config config = {
+    struct vb_udp_config udp = {.prepare = with_program ? vb_roce_reuseport_prepare : NULL};
+    struct vb_reuseport_config config = {
         .no_program = !with_program, .deliver = deliver, .argument = in};
 
     CHECK_EQ(vb_roce_udp_open(&udp, &in->udp), 0);
     config.group = vb_roce_udp_fd(in->udp);
     CHECK_EQ(getrandom(&config.instance, sizeof(config.instance), 0), sizeof(config.instance));
-    CHECK_EQ(vb_roce_steer_open(&config, &in->steer), 0);
-    CHECK_EQ(vb_roce_steer_add_slot(in->steer, in->slot, now_ns()), 0);
+    CHECK_EQ(vb_roce_reuseport_open(&config, &in->reuseport), 0);
+    CHECK_EQ(vb_roce_reuseport_add_slot(in->reuseport, in->slot, now_ns()), 0);
 }
 
 static int patience_ms(const struct inside *in)
 {
-    uint64_t deadline = vb_roce_steer_deadline(in->steer), now = now_ns();
+    uint64_t deadline = vb_roce_reuseport_deadline(in->reuseport), now = now_ns();
 
     if (deadline == UINT64_MAX)
         return -1;
@@ -113,9 +113,9 @@ static int patience_ms(const struct inside *in)
 
 static void tell(struct inside *in, int socket)
 {
-    for (int i = 0; i < VB_STEER_COUNTS; ++i)
-        in->report.counts[i] = vb_roce_steer_counter(in->steer, i);
-    in->report.members = vb_roce_steer_members(in->steer);
+    for (int i = 0; i < VB_REUSEPORT_COUNTS; ++i)
+        in->report.counts[i] = vb_roce_reuseport_counter(in->reuseport, i);
+    in->report.members = vb_roce_reuseport_members(in->reuseport);
     CHECK_EQ(write(socket, &in->report, sizeof(in->report)), sizeof(in->report));
 }
 
@@ -151,12 +151,12 @@ static void be_member(struct terms terms, int socket)
     tell(&in, socket);
     while (order != 'q') {
         struct pollfd fds[] = {{vb_roce_udp_fd(in.udp), POLLIN, 0},
-                               {vb_roce_steer_fd(in.steer), POLLIN, 0},
+                               {vb_roce_reuseport_fd(in.reuseport), POLLIN, 0},
                                {socket, POLLIN, 0}};
 
         CHECK(poll(fds, 3, patience_ms(&in)) >= 0);
         receive(&in);
-        vb_roce_steer_serve(in.steer, now_ns());
+        vb_roce_reuseport_serve(in.reuseport, now_ns());
         if (!fds[2].revents)
             continue;
         if (read(socket, &order, 1) != 1)
@@ -165,7 +165,7 @@ static void be_member(struct terms terms, int socket)
             tell(&in, socket);
     }
     vb_roce_udp_close(in.udp);
-    vb_roce_steer_close(in.steer);
+    vb_roce_reuseport_close(in.reuseport);
     _exit(0);
 }
 
@@ -258,7 +258,7 @@ static void pause_ms(unsigned count)
 
 static uint64_t rebuilds(const struct member *member)
 {
-    return ask(member).counts[VB_STEER_REBUILDS];
+    return ask(member).counts[VB_REUSEPORT_REBUILDS];
 }
 
 /* Until a rebuild since `before` (of each) found so many. A socket of -1 is one that has gone. */
@@ -271,7 +271,7 @@ static void await_rebuild(const struct member *members, const uint64_t *before, 
 
             if (members[m].socket >= 0)
                 report = ask(&members[m]);
-            if (report.members == expected && report.counts[VB_STEER_REBUILDS] > before[m])
+            if (report.members == expected && report.counts[VB_REUSEPORT_REBUILDS] > before[m])
                 return;
         }
         pause_ms(10);
@@ -318,7 +318,7 @@ static void test_each_gets_its_own(void)
 
     start_four(members);
     for (int i = 0; i < MEMBERS; ++i)
-        strays[i] = ask(&members[i]).counts[VB_STEER_STRAYS];
+        strays[i] = ask(&members[i]).counts[VB_REUSEPORT_STRAYS];
     for (uint32_t psn = 0; psn < 500; ++psn) {
         if (psn % 50 == 0)
             new_flow();
@@ -326,7 +326,7 @@ static void test_each_gets_its_own(void)
             send_packet(members[i].slot, psn);
     }
     for (int i = 0; i < MEMBERS; ++i)
-        CHECK_EQ(await_packets(&members[i], 500).counts[VB_STEER_STRAYS], strays[i]);
+        CHECK_EQ(await_packets(&members[i], 500).counts[VB_REUSEPORT_STRAYS], strays[i]);
     for (int i = 0; i < MEMBERS; ++i)
         stop(&members[i]);
 }
@@ -378,7 +378,7 @@ static void test_one_leaves(void)
         for (int i = 1; i < MEMBERS; ++i)
             send_packet(members[i].slot, psn);
     for (int i = 1; i < MEMBERS; ++i)
-        CHECK_EQ(await_packets(&members[i], 300).counts[VB_STEER_STRAYS], 0);
+        CHECK_EQ(await_packets(&members[i], 300).counts[VB_REUSEPORT_STRAYS], 0);
     for (int i = 1; i < MEMBERS; ++i)
         stop(&members[i]);
 }
@@ -498,7 +498,7 @@ static void test_without_program(void)
             send_packet(members[i].slot, psn);
     }
     for (int i = 0; i < 3; ++i)
-        forwarded += await_packets(&members[i], 300).counts[VB_STEER_FORWARDED];
+        forwarded += await_packets(&members[i], 300).counts[VB_REUSEPORT_FORWARDED];
     CHECK(forwarded > 100);
     for (int i = 0; i < 3; ++i)
         stop(&members[i]);
@@ -575,7 +575,7 @@ static void test_a_late_answer_counts(void)
     before = rebuilds(&late);
     kill(members[1].pid, SIGCONT);
     await_rebuild(&late, &before, 1, 3);
-    CHECK_EQ(ask(&members[0]).counts[VB_STEER_STRAYS], 0);
+    CHECK_EQ(ask(&members[0]).counts[VB_REUSEPORT_STRAYS], 0);
     stop(&members[0]);
     stop(&members[1]);
     stop(&late);
@@ -597,8 +597,9 @@ static void test_nobody_has_the_slot(void)
     }
     pause_ms(50);
     after = ask(&member);
-    CHECK_EQ(after.counts[VB_STEER_DROP_ABSENT] - before.counts[VB_STEER_DROP_ABSENT], 2000);
-    CHECK(after.counts[VB_STEER_REBUILDS] - before.counts[VB_STEER_REBUILDS] < 12);
+    CHECK_EQ(after.counts[VB_REUSEPORT_DROP_ABSENT] - before.counts[VB_REUSEPORT_DROP_ABSENT],
+             2000);
+    CHECK(after.counts[VB_REUSEPORT_REBUILDS] - before.counts[VB_REUSEPORT_REBUILDS] < 12);
     stop(&member);
 }
 
@@ -620,14 +621,14 @@ static void await_members(struct vb_roce *roce, unsigned count)
     for (int i = 0; i < 1000 && found != count; ++i) {
         pause_ms(10);
         vb_roce_enter(roce);
-        found = vb_roce_steer_members(roce->steer);
+        found = vb_roce_reuseport_members(roce->reuseport);
         vb_roce_leave(roce);
     }
     CHECK_EQ(found, count);
 }
 
 /* Without the group's program the kernel chooses by the flow. */
-static void steer_no_more(struct vb_roce *roce)
+static void reuseport_no_more(struct vb_roce *roce)
 {
     int none = 0;
 
@@ -651,7 +652,7 @@ static void test_a_port_that_ends_forwards_what_waits(void)
     await_members(host->roce, 2);
     CHECK(network_run("ip addr add 127.0.0.9/8 dev lo"));
     CHECK_EQ(sem_wait(&stands), 0);
-    steer_no_more(host->roce);
+    reuseport_no_more(host->roce);
     for (uint32_t psn = 0; psn < 200; ++psn) {
         if (psn % 10 == 0)
             new_flow();
@@ -680,7 +681,7 @@ static void test_another_user(void)
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        struct vb_udp_config config = {.prepare = vb_roce_steer_prepare};
+        struct vb_udp_config config = {.prepare = vb_roce_reuseport_prepare};
         struct vb_udp *udp;
 
         if (setuid(1000))

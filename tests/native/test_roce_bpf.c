@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The steering program, run by a small interpreter as the kernel would. */
+/* The reuseport program, run by a small interpreter as the kernel would. */
 #include "check.h"
 #include "hca/layout.h"
-#include "roce/program.h"
+#include "roce/bpf.h"
 
 enum { OTHERS = 1234 };
 
-static struct sock_filter program[VB_PROGRAM_MAX];
-static struct vb_steer_entry entries[VB_SLOTS];
+static struct sock_filter program[VB_BPF_MAX];
+static struct vb_reuseport_entry entries[VB_SLOTS];
 
 static uint32_t run(unsigned length, uint32_t qp_word)
 {
@@ -54,8 +54,8 @@ static void steers(unsigned count)
     unsigned length;
 
     for (unsigned i = 0; i < count; ++i)
-        entries[i] = (struct vb_steer_entry){(uint16_t)(1 + 3 * i), (uint16_t)(i * 7 % 1000)};
-    length = vb_roce_program_make(entries, count, OTHERS, program);
+        entries[i] = (struct vb_reuseport_entry){(uint16_t)(1 + 3 * i), (uint16_t)(i * 7 % 1000)};
+    length = vb_roce_bpf_make(entries, count, OTHERS, program);
     CHECK(length > 0 && length < 20 + 3 * count);
     for (uint32_t slot = 1; slot < VB_SLOTS; ++slot) {
         uint32_t index = run(length, 0xab000000u | slot << VB_SLOT_BITS | (slot * 37 & 0xfff));
@@ -77,8 +77,8 @@ static void test_probes(void)
 {
     unsigned length;
 
-    entries[0] = (struct vb_steer_entry){5, 3};
-    length = vb_roce_program_make(entries, 1, OTHERS, program);
+    entries[0] = (struct vb_reuseport_entry){5, 3};
+    length = vb_roce_bpf_make(entries, 1, OTHERS, program);
     for (uint32_t i = 0; i < VB_PROBE_INDICES; ++i)
         CHECK_EQ(run(length, VB_PROBE_QPN + i), i);
     for (uint32_t qp = 0; qp < VB_PROBE_QPN; ++qp)
@@ -88,8 +88,8 @@ static void test_probes(void)
 static void test_too_many(void)
 {
     for (unsigned i = 0; i < VB_SLOTS - 1; ++i)
-        entries[i] = (struct vb_steer_entry){(uint16_t)(i + 1), 1};
-    CHECK_EQ(vb_roce_program_make(entries, VB_SLOTS - 1, OTHERS, program), 0);
+        entries[i] = (struct vb_reuseport_entry){(uint16_t)(i + 1), 1};
+    CHECK_EQ(vb_roce_bpf_make(entries, VB_SLOTS - 1, OTHERS, program), 0);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
  * Several processes on one UDP port: each packet to the process that owns its queue pair.
  *
  * A QP number begins with its process's slot (direct/slot.h), and all processes of a user and
- * network namespace bind port 4791 with SO_REUSEPORT. A program in the kernel (program.h) sends
+ * network namespace bind port 4791 with SO_REUSEPORT. A program in the kernel (bpf.h) sends
  * each datagram to a socket by its index in the group. Indices are the kernel's: a new socket gets
  * the next one, and when a socket is closed, the last one moves into its place. Nobody is told. So
  * the program is made again, by a member:
@@ -34,64 +34,68 @@
  *
  * Calls exclude each other by the caller's lock.
  */
-#ifndef VB_ROCE_STEER_H
-#define VB_ROCE_STEER_H
+#ifndef VB_ROCE_REUSEPORT_H
+#define VB_ROCE_REUSEPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "roce/forward.h"
 
-enum vb_steer_count {
-    VB_STEER_STRAYS,        /* packets for another process's slot */
-    VB_STEER_FORWARDED,     /* of these, or kept until the owner takes more */
-    VB_STEER_DROP_ABSENT,   /* no process has the slot */
-    VB_STEER_DROP_BUSY,     /* the owner took no more, and too much is kept */
-    VB_STEER_DROP_FOREIGN,  /* forwarded to this process by mistake */
-    VB_STEER_DROP_QUESTION, /* to the steering itself: from another host, or no question */
-    VB_STEER_QUESTIONS,
-    VB_STEER_REBUILDS,
-    VB_STEER_COUNTS
+enum vb_reuseport_count {
+    VB_REUSEPORT_STRAYS,        /* packets for another process's slot */
+    VB_REUSEPORT_FORWARDED,     /* of these, or kept until the owner takes more */
+    VB_REUSEPORT_DROP_ABSENT,   /* no process has the slot */
+    VB_REUSEPORT_DROP_BUSY,     /* the owner took no more, and too much is kept */
+    VB_REUSEPORT_DROP_FOREIGN,  /* forwarded to this process by mistake */
+    VB_REUSEPORT_DROP_QUESTION, /* to the steering itself: from another host, or no question */
+    VB_REUSEPORT_QUESTIONS,
+    VB_REUSEPORT_REBUILDS,
+    VB_REUSEPORT_COUNTS
 };
 
-struct vb_steer_config {
-    int group;     /* the UDP socket on the port, or vb_roce_steer_set_group; stays the caller's */
-    uint16_t port; /* 0: 4791 */
+struct vb_reuseport_config {
+    int group; /* the UDP socket on the port, or vb_roce_reuseport_set_group; stays the caller's */
+    uint16_t port;     /* 0: 4791 */
     uint64_t instance; /* random: who this process is */
     bool no_program;   /* a test: everything is forwarded */
     vb_forwarded_fn *deliver;
     void *argument; /* of deliver */
 };
 
-struct vb_steer;
+struct vb_reuseport;
 
 /* For vb_roce_udp_open: the first socket of a group has a program that knows probes, from its
  * birth. */
-int vb_roce_steer_prepare(int socket);
+int vb_roce_reuseport_prepare(int socket);
 
-int vb_roce_steer_open(const struct vb_steer_config *config, struct vb_steer **steer);
+int vb_roce_reuseport_open(const struct vb_reuseport_config *config,
+                           struct vb_reuseport **reuseport);
 /* Before the first slot: what can fail has been opened when the socket on the port is bound. */
-void vb_roce_steer_set_group(struct vb_steer *steer, int group);
+void vb_roce_reuseport_set_group(struct vb_reuseport *reuseport, int group);
 /* After the group's socket was closed: asks those who stay to make the program again. */
-void vb_roce_steer_close(struct vb_steer *steer);
-void vb_roce_steer_abandon(struct vb_steer *steer);
+void vb_roce_reuseport_close(struct vb_reuseport *reuseport);
+void vb_roce_reuseport_abandon(struct vb_reuseport *reuseport);
 
 /* This process owns the slot from now on. -EADDRINUSE: another process has its socket's name. */
-int vb_roce_steer_add_slot(struct vb_steer *steer, uint32_t slot, uint64_t now);
+int vb_roce_reuseport_add_slot(struct vb_reuseport *reuseport, uint32_t slot, uint64_t now);
 
 /* Is the packet for this process's engine? If not, it is dealt with. */
-bool vb_roce_steer_takes(struct vb_steer *steer, const struct vb_arrival *arrival, uint64_t now);
+bool vb_roce_reuseport_takes(struct vb_reuseport *reuseport, const struct vb_arrival *arrival,
+                             uint64_t now);
 
-/* Readable when vb_roce_steer_serve has work; it also has at the deadline (UINT64_MAX: none). */
-int vb_roce_steer_fd(const struct vb_steer *steer);
-uint64_t vb_roce_steer_deadline(const struct vb_steer *steer);
-void vb_roce_steer_serve(struct vb_steer *steer, uint64_t now);
+/* Readable when vb_roce_reuseport_serve has work; it also has at the deadline (UINT64_MAX: none).
+ */
+int vb_roce_reuseport_fd(const struct vb_reuseport *reuseport);
+uint64_t vb_roce_reuseport_deadline(const struct vb_reuseport *reuseport);
+void vb_roce_reuseport_serve(struct vb_reuseport *reuseport, uint64_t now);
 /* Before the end: what is kept for busy owners leaves, as far as they take it. False: all has. */
-bool vb_roce_steer_push(struct vb_steer *steer, uint64_t now);
+bool vb_roce_reuseport_push(struct vb_reuseport *reuseport, uint64_t now);
 
-uint64_t vb_roce_steer_counter(const struct vb_steer *steer, enum vb_steer_count which);
-const char *vb_roce_steer_counter_name(enum vb_steer_count which);
+uint64_t vb_roce_reuseport_counter(const struct vb_reuseport *reuseport,
+                                   enum vb_reuseport_count which);
+const char *vb_roce_reuseport_counter_name(enum vb_reuseport_count which);
 /* The members that the last rebuild found; for tests. */
-unsigned vb_roce_steer_members(const struct vb_steer *steer);
+unsigned vb_roce_reuseport_members(const struct vb_reuseport *reuseport);
 
 #endif

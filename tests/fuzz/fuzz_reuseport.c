@@ -15,8 +15,8 @@
 
 #include "check.h"
 #include "input.h"
-#include "roce/program.h"
-#include "roce/steer.h"
+#include "roce/bpf.h"
+#include "roce/reuseport.h"
 #include "wire/headers.h"
 
 enum step_kind { ANSWER, NOISE, QUESTION, LETTER, STRAY, LATER, SLOT, STEP_KINDS };
@@ -24,7 +24,7 @@ enum { STEPS_MOST = 64, FIRST_SLOT = 0x321, LETTER_HEAD = 40, BYTES = 1 << 14 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* As steer.c lays them out: a member of the same host has the same byte order. */
+/* As reuseport.c lays them out: a member of the same host has the same byte order. */
 struct question {
     uint32_t magic;
     uint16_t version, kind;
@@ -42,7 +42,7 @@ struct answer {
 enum { MAGIC = 0x56425354, VERSION = 1, ASKS = 1 };
 
 static struct {
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
     int group; /* the UDP socket, which this program reads as another member would */
     int other; /* a socket of the attacker's */
     uint16_t port, other_port;
@@ -86,7 +86,7 @@ static void serve(void)
     uint8_t packet[256];
     ssize_t length;
 
-    vb_roce_steer_serve(world.steer, world.now);
+    vb_roce_reuseport_serve(world.reuseport, world.now);
     while ((length = recv(world.group, packet, sizeof(packet), 0)) >= 0) {
         if (length != VB_BTH + sizeof(question) + VB_ICRC)
             continue;
@@ -147,7 +147,7 @@ static void arrive(const uint8_t *bytes, uint32_t length, bool local)
     memcpy(arrival.sgid, loopback, 16);
     memcpy(arrival.dgid, loopback, 16);
     arrival.sgid[12] = local ? 127 : 10;
-    if (vb_roce_steer_takes(world.steer, &arrival, world.now)) {
+    if (vb_roce_reuseport_takes(world.reuseport, &arrival, world.now)) {
         uint32_t qp_num = vb_wire_bth_read(bytes).dest_qp;
 
         CHECK(world.owned[qp_num >> VB_SLOT_BITS] || qp_num == VB_MULTICAST_QPN ||
@@ -199,7 +199,7 @@ static int connect_to_slot(uint32_t slot)
     return -1;
 }
 
-static void send_letter(uint32_t slot, const uint8_t *bytes, size_t length)
+static void send_forwarded(uint32_t slot, const uint8_t *bytes, size_t length)
 {
     int fd = connect_to_slot(slot);
 
@@ -211,7 +211,7 @@ static void send_letter(uint32_t slot, const uint8_t *bytes, size_t length)
     close(fd);
 }
 
-static void letter(struct input *input)
+static void head(struct input *input)
 {
     static uint8_t bytes[BYTES];
     uint8_t how = take8(input);
@@ -222,12 +222,12 @@ static void letter(struct input *input)
         bytes[i] = take8(input);
     if (how & 2)
         vb_wire_put24(bytes + LETTER_HEAD + 5, FIRST_SLOT << VB_SLOT_BITS | take8(input));
-    send_letter(FIRST_SLOT + take8(input) % 4, bytes, length);
+    send_forwarded(FIRST_SLOT + take8(input) % 4, bytes, length);
 }
 
 static void add_slot(uint32_t slot)
 {
-    int error = vb_roce_steer_add_slot(world.steer, slot, world.now);
+    int error = vb_roce_reuseport_add_slot(world.reuseport, slot, world.now);
 
     CHECK_EQ(error != 0, slot == 0 || slot >= VB_SLOTS || world.slots == VB_MAX_SLOTS);
     if (error)
@@ -251,7 +251,7 @@ static void step(struct input *input)
         question(input);
         break;
     case LETTER:
-        letter(input);
+        head(input);
         break;
     case STRAY:
         stray(input);
@@ -268,14 +268,14 @@ static void step(struct input *input)
         break;
     }
     serve();
-    CHECK(vb_roce_steer_members(world.steer) <= VB_PROBE_INDICES);
+    CHECK(vb_roce_reuseport_members(world.reuseport) <= VB_PROBE_INDICES);
 }
 
 /* ---- one input ---- */
 
 static void begin(void)
 {
-    struct vb_steer_config config = {.instance = 1, .deliver = deliver};
+    struct vb_reuseport_config config = {.instance = 1, .deliver = deliver};
 
     memset(&world, 0, sizeof(world));
     world.now = 1000000000;
@@ -283,12 +283,12 @@ static void begin(void)
     world.other = bind_udp(&world.other_port, false);
     config.group = world.group;
     config.port = world.port;
-    CHECK_EQ(vb_roce_steer_open(&config, &world.steer), 0);
+    CHECK_EQ(vb_roce_reuseport_open(&config, &world.reuseport), 0);
     add_slot(FIRST_SLOT);
     serve();
 }
 
-/* After all that a right question has its answer and a right letter its reader. */
+/* After all that a right question has its answer and a right head its reader. */
 static void end(void)
 {
     struct question asked = {MAGIC, VERSION, ASKS, 0x1122334455667788, 7, world.other_port, 0};
@@ -308,9 +308,9 @@ static void end(void)
     CHECK(answered);
     bth.dest_qp = FIRST_SLOT << VB_SLOT_BITS | 9;
     vb_wire_bth_write(bytes + LETTER_HEAD, &bth);
-    send_letter(FIRST_SLOT, bytes, sizeof(bytes));
+    send_forwarded(FIRST_SLOT, bytes, sizeof(bytes));
     CHECK(world.delivered > before);
-    vb_roce_steer_close(world.steer);
+    vb_roce_reuseport_close(world.reuseport);
     close(world.group);
     close(world.other);
 }

@@ -8,7 +8,8 @@
 
 enum { FIRST_EDGES = 64 };
 
-bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count)
+bool vb_sim_dependencies_is_good(const struct vb_sim_dependency *after, uint64_t afters,
+                                 uint64_t count)
 {
     for (uint64_t i = 0; i < afters; ++i)
         if (after[i].first >= count || after[i].then >= count)
@@ -29,7 +30,7 @@ static void free_order(struct order *order)
     free(order->free);
 }
 
-static int make_order(struct order *order, const struct vb_sim_after *after, uint64_t afters,
+static int make_order(struct order *order, const struct vb_sim_dependency *after, uint64_t afters,
                       uint64_t count)
 {
     *order = (struct order){
@@ -41,7 +42,7 @@ static int make_order(struct order *order, const struct vb_sim_after *after, uin
     if (!order->waits || !order->first || !order->next || !order->free)
         return -ENOMEM;
     for (uint64_t i = 0; i < count; ++i)
-        order->first[i] = VB_SIM_NONE;
+        order->first[i] = VB_WORLD_NONE;
     for (uint64_t i = 0; i < afters; ++i) {
         ++order->waits[after[i].then];
         order->next[i] = order->first[after[i].first];
@@ -51,7 +52,8 @@ static int make_order(struct order *order, const struct vb_sim_after *after, uin
 }
 
 /* Takes away what waits for nothing, again and again (Kahn, 1962): one that is left, or `count`. */
-static uint64_t left_over(struct order *order, const struct vb_sim_after *after, uint64_t count)
+static uint64_t left_over(struct order *order, const struct vb_sim_dependency *after,
+                          uint64_t count)
 {
     uint64_t found = 0;
 
@@ -59,7 +61,8 @@ static uint64_t left_over(struct order *order, const struct vb_sim_after *after,
         if (!order->waits[i])
             order->free[found++] = (uint32_t)i;
     for (uint64_t done = 0; done < found; ++done)
-        for (uint32_t at = order->first[order->free[done]]; at != VB_SIM_NONE; at = order->next[at])
+        for (uint32_t at = order->first[order->free[done]]; at != VB_WORLD_NONE;
+             at = order->next[at])
             if (!--order->waits[after[at].then])
                 order->free[found++] = after[at].then;
     for (uint64_t i = 0; found < count && i < count; ++i)
@@ -68,8 +71,8 @@ static uint64_t left_over(struct order *order, const struct vb_sim_after *after,
     return count;
 }
 
-int vb_sim_after_check(const struct vb_sim_after *after, uint64_t afters, uint64_t count,
-                       uint64_t *bad)
+int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
+                              uint64_t count, uint64_t *bad)
 {
     struct order order;
     int error = make_order(&order, after, afters, count);
@@ -82,12 +85,12 @@ int vb_sim_after_check(const struct vb_sim_after *after, uint64_t afters, uint64
     return error;
 }
 
-int vb_sim_after_reserve(struct vb_sim *sim, uint64_t afters)
+int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters)
 {
     uint64_t room = sim->edge_room ? sim->edge_room : FIRST_EDGES;
     struct vb_sim_edge *grown;
 
-    if (sim->edges + afters >= VB_SIM_NONE)
+    if (sim->edges + afters >= VB_WORLD_NONE)
         return -ENOMEM;
     while (room < sim->edges + afters)
         room *= 2;
@@ -102,8 +105,8 @@ int vb_sim_after_reserve(struct vb_sim *sim, uint64_t afters)
 }
 
 /* From the last to the first, so that those that start together do it in the order given. */
-void vb_sim_after_add(struct vb_sim *sim, const struct vb_sim_after *after, uint64_t afters,
-                      uint32_t base)
+void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency *after,
+                             uint64_t afters, uint32_t base)
 {
     for (uint64_t i = afters; i-- > 0;) {
         struct vb_sim_flow *first = &sim->flow[base + after[i].first];
@@ -114,12 +117,12 @@ void vb_sim_after_add(struct vb_sim *sim, const struct vb_sim_after *after, uint
     }
 }
 
-void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow)
+void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow)
 {
     uint32_t at = flow->edge;
 
-    flow->edge = VB_SIM_NONE;
-    for (; at != VB_SIM_NONE; at = sim->edge[at].next) {
+    flow->edge = VB_WORLD_NONE;
+    for (; at != VB_WORLD_NONE; at = sim->edge[at].next) {
         uint32_t number = sim->edge[at].flow;
         struct vb_sim_flow *then = &sim->flow[number];
 

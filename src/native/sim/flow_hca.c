@@ -142,7 +142,7 @@ void vb_sim_common_destroy(struct vb_sim *sim)
     free(sim->header);
     free(sim->qp);
     free(sim->free_slot);
-    vb_sim_store_close(&sim->store);
+    vb_sim_slab_close(&sim->slab);
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
         return -ENOMEM;
     config.virtual_payload = true;
     made->sim = sim;
-    made->timer_at = VB_SIM_NEVER;
+    made->timer_at = VB_WORLD_NEVER;
     fill_adapter(sim, &made->adapter);
     fill_context(&made->context, &made->adapter);
     if (vb_engine_create(&made->adapter, &config, &made->engine)) {
@@ -198,7 +198,7 @@ static int grow_table(struct vb_adapter *adapter)
 }
 
 /* The upper bits of a number change with each queue pair (vb_engine_find knows the lower ones). */
-static int light_take_number(struct vb_sim_host *host, struct vb_qp *qp)
+static int flow_hca_take_number(struct vb_sim_host *host, struct vb_qp *qp)
 {
     struct vb_adapter *adapter = &host->adapter;
 
@@ -213,7 +213,7 @@ static int light_take_number(struct vb_sim_host *host, struct vb_qp *qp)
     return 0;
 }
 
-static int light_take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
+static int flow_hca_take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
 {
     if (!sim->free_slots && sim->slots == sim->slot_room) {
         uint32_t room = sim->slot_room ? 2 * sim->slot_room : FIRST_SLOTS;
@@ -245,9 +245,8 @@ static void leave_slot(struct vb_sim_qp *qp)
 
 /* What carries connected flows; datagrams are sent without a queue (datagrams.c). */
 static const struct vb_carrier flow_carrier = {
-    .kick = vb_sim_kick,
+    .doorbell = vb_sim_kick,
     .note = vb_engine_note,
-    .is_loop = vb_engine_is_loop,
     .settle = vb_settled_at_once,
     .quiet = vb_always_quiet,
 };
@@ -262,7 +261,6 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
     qp->send_cq = qp->recv_cq = host->sim->cq;
     qp->shared = &made->shared;
     qp->type = (uint8_t)type;
-    qp->bare = true;
     qp->carrier = vb_qp_connected_type(type) ? &flow_carrier : &vb_uncarried;
     qp->terms.timeout = config->timeout;
     qp->terms.retry_cnt = config->retry_cnt;
@@ -289,9 +287,9 @@ static bool reacts(const struct vb_sim *sim)
 
 static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
 {
-    struct parts parts = {.endpoint = offsetof(struct vb_sim_qp, qp) + VB_BARE_QP_BYTES};
+    struct parts parts = {.endpoint = sizeof(struct vb_sim_qp)};
 
-    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? VB_BARE_ENDPOINT_BYTES : 0);
+    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? sizeof(struct vb_endpoint) : 0);
     parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
     parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_sim_reaction) : 0);
     return parts;
@@ -315,14 +313,14 @@ static void lay_queue(struct vb_qp *qp, uint32_t depth, void *room)
         qp->sq[i].sge = &sge[i];
 }
 
-static void light_free_qp(struct vb_sim_qp *qp)
+static void flow_hca_free_qp(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
 
     if (sim->config.congestion.kind == VB_CONGESTION_HPCC)
         free(qp->reaction->rate.hpcc);
-    vb_sim_store_give(&sim->store, qp,
-                      parts_of(qp->qp.type, qp->qp.cap.max_send_wr, reacts(sim)).bytes);
+    vb_sim_slab_give(&sim->slab, qp,
+                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, reacts(sim)).bytes);
 }
 
 static int lay_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
@@ -341,7 +339,7 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
 {
     uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
     struct parts parts = parts_of(type, places, reacts(host->sim));
-    uint8_t *room = vb_sim_store_take(&host->sim->store, parts.bytes);
+    uint8_t *room = vb_sim_slab_take(&host->sim->slab, parts.bytes);
     struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
     if (!made)
@@ -349,13 +347,14 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     fill_qp(made, host, type);
     if (places)
         lay_queue(&made->qp, places, room + parts.queue);
-    if (lay_reaction(host->sim, made, room + parts.reaction) || light_take_slot(host->sim, made)) {
-        light_free_qp(made);
+    if (lay_reaction(host->sim, made, room + parts.reaction) ||
+        flow_hca_take_slot(host->sim, made)) {
+        flow_hca_free_qp(made);
         return -ENOMEM;
     }
-    if (light_take_number(host, &made->qp)) {
+    if (flow_hca_take_number(host, &made->qp)) {
         leave_slot(made);
-        light_free_qp(made);
+        flow_hca_free_qp(made);
         return -ENOMEM;
     }
     made->shared.qp_num = made->qp.number;
@@ -363,10 +362,10 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     return 0;
 }
 
-/* Its part of the engine follows it at once. */
+/* Its part of the engine follows it at once (parts_of). */
 static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
 {
-    return (struct vb_endpoint *)((uint8_t *)&qp->qp + VB_BARE_QP_BYTES);
+    return (struct vb_endpoint *)(qp + 1);
 }
 
 int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)
@@ -420,12 +419,12 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
     host->adapter.qps[qp->qp.index] = NULL;
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
     leave_slot(qp);
-    light_free_qp(qp);
+    flow_hca_free_qp(qp);
 }
 
 /* ---- the port's calls ------------------------------------------------------------------------ */
 
-static void light_nothing(struct vb_qp *qp)
+static void flow_hca_nothing(struct vb_qp *qp)
 {
     (void)qp;
 }
@@ -453,7 +452,7 @@ static int refuse_number(struct vb_adapter *adapter, uint32_t index, uint32_t *q
 const struct vb_host_calls vb_sim_port_calls = {
     .number = refuse_number,
     .connect = refuse_connect,
-    .disconnect = light_nothing,
-    .attend = light_nothing,
+    .disconnect = flow_hca_nothing,
+    .attend = flow_hca_nothing,
     .progress = no_progress,
 };
