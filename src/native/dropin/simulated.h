@@ -19,7 +19,7 @@ uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated);
 
 /* Returns the device's adapter, which the first context makes and the last closes. Errors are those
  * of vb_sim_hca_open. */
-int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **connect);
+int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **hca);
 void vb_dropin_simulated_close(struct vb_simulated *simulated);
 
 #endif

@@ -100,11 +100,11 @@ int verbena_begin_capture(const char *path, char *error, size_t size);
 /* ---- simulated fabrics: what the Python binding of the world calls (sim/attachment.h) ---- */
 
 /*
- * Makes a device of this name, in no list, whose adapter is that of a simulated host while
- * the device is open. The attachment must outlive the device, and the device its contexts. Returns
- * 0, -EPROTO for an attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The world
- * goes on only by verbena_step, by polling, and when its owner runs it, so a read of the device's
- * descriptors must not block.
+ * Makes a device of this name, in no list, whose adapter is the simulated host of the attachment
+ * while the device is open. The attachment must outlive the device, and the device its contexts.
+ * Returns 0, -EPROTO for an attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The
+ * world goes on only by verbena_step, by polling, and when its owner runs it, so a read of the
+ * device's descriptors must not block.
  */
 int verbena_attach(struct vb_sim_attachment *attachment, const char *name,
                    struct ibv_device **device);
