@@ -288,11 +288,12 @@ static void pass_to(const struct datagram *datagram, struct destination *to)
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(datagram->qp, to, qkey) ||
-        !vb_lock_unless(&to->to.remote->rq_lock, direct->adapter->instance, &to->to.peer->gone))
+        !vb_word_lock_unless(&to->to.remote->rq_lock, VB_RANK_RECEIVE, direct->adapter->instance,
+                             &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         direct_datagram_deliver(datagram, to);
-    vb_unlock(&to->to.remote->rq_lock);
+    vb_word_unlock(&to->to.remote->rq_lock);
 }
 
 static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)

@@ -15,13 +15,14 @@ static enum vb_check lock_door(struct vb_connection *to, struct vb_peer *peer, u
 
     if (check)
         return check;
-    if (!vb_lock_unless(&seen->rq_lock, to->qp->context->adapter->instance, &peer->gone))
+    if (!vb_word_lock_unless(&seen->rq_lock, VB_RANK_RECEIVE, to->qp->context->adapter->instance,
+                             &peer->gone))
         return VB_CHECK_XRC_SRQ;
     check = vb_xrc_find_door(&peer->view, srq_num, domain, door);
     if (!check && *door != seen)
         check = VB_CHECK_XRC_SRQ;
     if (check)
-        vb_unlock(&seen->rq_lock);
+        vb_word_unlock(&seen->rq_lock);
     return check;
 }
 
@@ -47,6 +48,6 @@ enum vb_check vb_direct_door_enter(struct vb_connection *to, uint32_t srq_num,
 void vb_direct_door_leave(struct vb_connection *door)
 {
     vb_direct_counts_move(&door->counts, &door->target->counts);
-    vb_unlock(&door->remote->rq_lock);
+    vb_word_unlock(&door->remote->rq_lock);
     vb_direct_peer_put(vb_direct_connection_direct(door), door->peer);
 }

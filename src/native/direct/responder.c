@@ -55,12 +55,13 @@ static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *ta
         take_index(to, srq, vb_srq_in_hand_index(in_hand), taken);
         return 0;
     }
-    if (!vb_lock_unless(&srq->lock, to->qp->context->adapter->instance, &to->peer->gone))
+    if (!vb_word_lock_unless(&srq->lock, VB_RANK_SRQ, to->qp->context->adapter->instance,
+                             &to->peer->gone))
         return -EPIPE;
     position = atomic_load(&srq->taken);
     posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
     if (position == posted) {
-        vb_unlock(&srq->lock);
+        vb_word_unlock(&srq->lock);
         return -EAGAIN;
     }
     take_index(to, srq, *vb_srq_order_at(&to->peer->view, srq, position), taken);
@@ -68,7 +69,7 @@ static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *ta
     atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
     atomic_store(&srq->taken, position + 1);
     crossed = responder_crosses_limit(srq, posted - position - 1);
-    vb_unlock(&srq->lock);
+    vb_word_unlock(&srq->lock);
     if (VB_UNLIKELY(crossed))
         vb_direct_notice_send(vb_direct_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
     return 0;
@@ -86,13 +87,13 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
     bool woken = false;
 
-    pthread_mutex_lock(&peer->mutex);
+    vb_lock_take(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
             vb_cq_wake(&peer->view, shared, cq, peer->channels[i].write_fd);
             woken = true;
         }
-    pthread_mutex_unlock(&peer->mutex);
+    vb_lock_release(&peer->mutex);
     if (woken)
         return;
     atomic_fetch_or(&shared->notices, VB_PUSH_EVENT);

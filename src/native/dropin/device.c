@@ -19,6 +19,7 @@
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "host/capture_direct.h"
+#include "lock/mutex.h"
 #include "memory/process_heap.h"
 #include "port/gid.h"
 #include "port/run_note.h"
@@ -30,7 +31,7 @@ static struct verbs_device device;
 static const char device_ops[1]; /* only its address counts */
 static pthread_once_t device_once = PTHREAD_ONCE_INIT;
 
-static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_mutex opened_mutex = VB_MUTEX_INITIALIZER(VB_RANK_DEVICES);
 static struct vb_open *opened; /* all contexts, over the one adapter */
 static struct vb_host *host;
 
@@ -98,12 +99,12 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 
 static void device_before_fork(void)
 {
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
 }
 
 static void device_after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
 }
 
 static void device_after_fork_in_child(void)
@@ -118,7 +119,7 @@ static void device_after_fork_in_child(void)
     if (host)
         vb_host_abandon(host);
     host = NULL;
-    pthread_mutex_init(&opened_mutex, NULL);
+    vb_lock_init(&opened_mutex, VB_RANK_DEVICES);
 }
 
 static void watch_forks(void)
@@ -196,11 +197,11 @@ void vb_dropin_open_remedy(int error, struct vb_space_text *to)
 static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
     (void)argument;
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     for (struct vb_open *each = opened; each; each = each->next)
         if (each->core && each->host)
             vb_event_raise_port(each->core, type, port_num);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
 }
 
 /* Who asked for faults or a capture must not go without in silence. */
@@ -302,12 +303,12 @@ static void tell_counters(struct vb_host *closing)
 
 __attribute__((destructor)) static void end_at_exit(void)
 {
-    if (pthread_mutex_trylock(&opened_mutex))
+    if (!vb_lock_try(&opened_mutex))
         return; /* another thread is closing it */
     if (host && host->roce)
         vb_roce_end(host->roce);
     tell_counters(host);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
 }
 
 /* Under opened_mutex. */
@@ -393,7 +394,7 @@ static int open_context(struct vb_open *made)
     struct vb_host *unused;
     int error;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     error = find_adapter(made, &adapter);
     if (!error) {
         error = vb_context_open(adapter, context, &made->core);
@@ -406,7 +407,7 @@ static int open_context(struct vb_open *made)
         device_enter(made);
     }
     unused = take_unused();
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
     if (unused)
         vb_host_close(unused);
     return error;
@@ -492,13 +493,13 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     struct vb_host *unused;
     bool ended;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     device_leave(closed);
     ended = device_end(closed);
     if (ended && vb_dropin_simulated_of(context->device))
         vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
     unused = take_unused();
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
     tell_counters(unused);
     if (unused)
         vb_host_close(unused);
@@ -513,11 +514,11 @@ bool vb_dropin_simulated_find_refusal(const struct vb_evidence *refused, struct 
 {
     bool found = false;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     for (const struct vb_open *each = opened; each && !found; each = each->next)
         found = each->simulated &&
                 vb_evidence_of_refusal(&each->simulated->adapter.self, refused, seen);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
     return found;
 }
 
@@ -537,9 +538,9 @@ static struct ibv_device *device_of(uint64_t identity)
 {
     const struct vb_open *found;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     found = next_of_family(NULL, identity);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
     return found ? found->verbs.context.device : NULL;
 }
 
@@ -569,10 +570,10 @@ static int import(struct ibv_context *context, vb_import_one *one, void *argumen
     uint64_t identity = vb_dropin_command_identity(context->cmd_fd);
     int error = -ENOENT;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&opened_mutex);
     while (error == -ENOENT && (from = next_of_family(from, identity)))
         error = one(argument, from->core, handle);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&opened_mutex);
     return error;
 }
 

@@ -55,7 +55,7 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
     uint64_t now = seconds_now();
     bool may = false;
 
-    pthread_mutex_lock(&lines->mutex);
+    vb_lock_take(&lines->mutex);
     if (lines->second != now) {
         lines->second = now;
         lines->shown = 0;
@@ -73,7 +73,7 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
         *left_out = lines->left_out;
         lines->left_out = (struct vb_left_out){0};
     }
-    pthread_mutex_unlock(&lines->mutex);
+    vb_lock_release(&lines->mutex);
     return may;
 }
 
@@ -165,10 +165,10 @@ int vb_dropin_failed_once(struct ibv_context *context, const char *call, int err
     struct vb_open *opened = vb_dropin_open_of(context);
     bool told;
 
-    pthread_mutex_lock(&opened->lines.mutex);
+    vb_lock_take(&opened->lines.mutex);
     told = opened->lines.told_once;
     opened->lines.told_once = true;
-    pthread_mutex_unlock(&opened->lines.mutex);
+    vb_lock_release(&opened->lines.mutex);
     failures_failed(opened, call, error, true);
     if (!told && opened->core)
         say_once(opened, call, error);
@@ -190,10 +190,10 @@ static bool is_told(struct vb_lines *lines, const struct ibv_wc *wc)
 
     if (wc->status != IBV_WC_WR_FLUSH_ERR)
         return false;
-    pthread_mutex_lock(&lines->mutex);
+    vb_lock_take(&lines->mutex);
     told = lines->flush == wc->vendor_err;
     lines->flush = wc->vendor_err;
-    pthread_mutex_unlock(&lines->mutex);
+    vb_lock_release(&lines->mutex);
     return told;
 }
 
@@ -258,11 +258,11 @@ VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, si
 void vb_dropin_lines_init(struct vb_lines *lines)
 {
     *lines = (struct vb_lines){0};
-    pthread_mutex_init(&lines->mutex, NULL);
+    vb_lock_init(&lines->mutex, VB_RANK_FAILURES);
 }
 
 void vb_dropin_lines_fini(struct vb_lines *lines)
 {
     say_left_out(&lines->left_out);
-    pthread_mutex_destroy(&lines->mutex);
+    vb_lock_destroy(&lines->mutex);
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lock/mutex.h"
+
 struct ibv_context;
 struct ibv_wc;
 
@@ -26,7 +28,7 @@ struct vb_left_out {
  * and again until there is room.
  */
 struct vb_lines {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     uint64_t second;   /* of CLOCK_MONOTONIC */
     uint32_t shown;    /* in it */
     uint32_t words;    /* of the last line, without numbers (hash_words); 0: none */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "hca/event.h"
+#include "hca/host_calls.h"
 #include "hca/mr.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
@@ -61,6 +62,44 @@ void vb_pool_return(struct vb_pool *pool, uint32_t number)
         return; /* the number stays unused, which harms nothing */
     *free_at(pool, pool->free_count) = number;
     ++pool->free_count;
+}
+
+int vb_adapter_take_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index)
+{
+    int error;
+
+    vb_lock_take(&adapter->mutex);
+    error = vb_pool_take(pool, index);
+    vb_lock_release(&adapter->mutex);
+    return error;
+}
+
+void vb_adapter_return_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t index)
+{
+    vb_lock_take(&adapter->mutex);
+    vb_pool_return(pool, index);
+    vb_lock_release(&adapter->mutex);
+}
+
+/*
+ * The number may need a new slot, of which the packet carrier is told under its own lock. Who holds
+ * that lock waits for send queues, and a poster for the adapter's mutex: so it is `lifetime`, and
+ * not that mutex, that lets one thread at a time ask for a number.
+ */
+int vb_adapter_take_number(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index,
+                           uint32_t *number)
+{
+    int error;
+
+    vb_lock_take(&adapter->lifetime);
+    error = vb_adapter_take_index(adapter, pool, index);
+    if (!error) {
+        error = adapter->calls->number(adapter, *index, number);
+        if (error)
+            vb_adapter_return_index(adapter, pool, *index);
+    }
+    vb_lock_release(&adapter->lifetime);
+    return error;
 }
 
 uint32_t vb_random(struct vb_adapter *adapter)
@@ -190,21 +229,21 @@ static int lay_out(struct vb_adapter *adapter)
 
 void vb_adapter_open_locks(struct vb_adapter *adapter)
 {
-    pthread_mutex_init(&adapter->mutex, NULL);
-    pthread_mutex_init(&adapter->groups, NULL);
-    pthread_mutex_init(&adapter->lifetime, NULL);
-    pthread_mutex_init(&adapter->gone_mutex, NULL);
-    pthread_mutex_init(&adapter->xrc, NULL);
-    pthread_mutex_init(&adapter->binding, NULL);
+    vb_lock_init(&adapter->mutex, VB_RANK_ADAPTER);
+    vb_lock_init(&adapter->groups, VB_RANK_GROUPS);
+    vb_lock_init(&adapter->lifetime, VB_RANK_LIFETIME);
+    vb_lock_init(&adapter->gone_mutex, VB_RANK_GONE);
+    vb_lock_init(&adapter->xrc, VB_RANK_XRC);
+    vb_lock_init(&adapter->binding, VB_RANK_BINDING);
 }
 
 void vb_adapter_close_locks(struct vb_adapter *adapter)
 {
-    pthread_mutex_destroy(&adapter->mutex);
-    pthread_mutex_destroy(&adapter->groups);
-    pthread_mutex_destroy(&adapter->lifetime);
-    pthread_mutex_destroy(&adapter->xrc);
-    pthread_mutex_destroy(&adapter->binding);
+    vb_lock_destroy(&adapter->mutex);
+    vb_lock_destroy(&adapter->groups);
+    vb_lock_destroy(&adapter->lifetime);
+    vb_lock_destroy(&adapter->xrc);
+    vb_lock_destroy(&adapter->binding);
 }
 
 int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap,
@@ -266,9 +305,9 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
     }
     ctx->ibv = ibv;
     ctx->adapter = adapter;
-    pthread_mutex_init(&ctx->mutex, NULL);
+    vb_lock_init(&ctx->mutex, VB_RANK_CONTEXT);
     pthread_cond_init(&ctx->acked, NULL);
-    pthread_mutex_init(&ctx->declines.mutex, NULL);
+    vb_lock_init(&ctx->declines.mutex, VB_RANK_DECLINES);
     *context = ctx;
     return 0;
 }
@@ -300,9 +339,9 @@ uint32_t vb_context_end(struct vb_context *context)
 
 void vb_context_free(struct vb_context *context)
 {
-    pthread_mutex_destroy(&context->declines.mutex);
+    vb_lock_destroy(&context->declines.mutex);
     pthread_cond_destroy(&context->acked);
-    pthread_mutex_destroy(&context->mutex);
+    vb_lock_destroy(&context->mutex);
     free(context);
 }
 
@@ -315,23 +354,23 @@ void vb_context_close(struct vb_context *context)
 void vb_object_add(struct vb_context *context, struct vb_object *object,
                    void (*release)(struct vb_object *))
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     object->release = release;
     object->next = context->objects;
     object->link = &context->objects;
     if (object->next)
         object->next->link = &object->next;
     context->objects = object;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_object_remove(struct vb_context *context, struct vb_object *object)
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     *object->link = object->next;
     if (object->next)
         object->next->link = object->link;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_object_free(struct vb_object *object, void *memory)

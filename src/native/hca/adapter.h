@@ -15,6 +15,7 @@
 #include "hca/keys.h"
 #include "hca/layout.h"
 #include "hca/random.h"
+#include "lock/mutex.h"
 #include "memory/ranges.h"
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
@@ -62,15 +63,15 @@ struct vb_adapter {
     const struct vb_engine *engine; /* the packet engine, where there is one */
     struct vb_heap *segment;        /* tables and rings */
     struct vb_heap *heap;           /* memory for applications; may be NULL */
-    pthread_mutex_t mutex;          /* the pools and tables below */
-    pthread_mutex_t groups;         /* multicast.h; taken before every other */
-    pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
-    pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
+    struct vb_mutex mutex;          /* the pools and tables below */
+    struct vb_mutex groups;         /* multicast.h; taken before every other */
+    struct vb_mutex lifetime; /* a QP stays while it is held; the port's threads never take it */
+    struct vb_mutex xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
                             locks of queues */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
     struct vb_keys keys;        /* of memory regions */
     struct vb_range *ranges;    /* of regions whose memory may go (gone.h), under… */
-    pthread_mutex_t gone_mutex; /* …this, with which nobody frees or waits */
+    struct vb_mutex gone_mutex; /* …this, with which nobody frees or waits */
     struct vb_qp **qps;         /* by table index; NULL where none is */
     uint64_t *live; /* a bit for each of these that may carry requests (vb_qp_set_live) */
     struct vb_cq **cqs;
@@ -83,12 +84,19 @@ struct vb_adapter {
     _Atomic uint64_t lost[VB_LOST_KINDS]; /* datagrams that went directly, by cause (lost.h) */
     uint32_t channel_serial;
     struct vb_random random; /* behind keys */
-    pthread_mutex_t binding; /* which windows there are, and what they are bound to */
+    struct vb_mutex binding; /* which windows there are, and what they are bound to */
     struct vb_mw *windows;
     uint8_t *zeros, *sink; /* what null regions read and write; NULL before the first */
     size_t dm_used;        /* bytes of device memory, under `mutex` */
     uint32_t dm_serial;
 };
+
+/* An index of one of the adapter's pools, under its mutex; negative errno where all are in use. */
+int vb_adapter_take_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index);
+void vb_adapter_return_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t index);
+/* An index, and the number that the host gives it (vb_host_calls.number). */
+int vb_adapter_take_number(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index,
+                           uint32_t *number);
 
 struct vb_object {
     struct vb_object *next, **link;
@@ -101,7 +109,7 @@ struct vb_context {
     struct vb_adapter *adapter;
     bool closing;          /* nobody will acknowledge events */
     int async_fd;          /* semaphore eventfd: one count per queued event */
-    pthread_mutex_t mutex; /* events and objects */
+    struct vb_mutex mutex; /* events and objects */
     pthread_cond_t acked;
     struct vb_event *events;   /* not read yet, oldest first */
     struct vb_event *unacked;  /* read, and their destroyers wait for the acknowledgement */

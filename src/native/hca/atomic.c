@@ -5,6 +5,7 @@
 
 #include "hca/lock.h"
 #include "hca/mr.h"
+#include "lock/order.h"
 
 /* Rounds, most of which yield: on a busy machine each of these may take a scheduler's slice, and
  * who asked waits a second at most (direct/bounce.c). */
@@ -25,13 +26,14 @@ int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op o
     if (!is_there(word))
         return -EFAULT;
 
-    for (unsigned round = 0; !vb_trylock(lock, adapter->instance);) {
+    vb_lock_order_check(VB_RANK_ATOMIC);
+    for (unsigned round = 0; !vb_word_try(lock, VB_RANK_ATOMIC, adapter->instance);) {
         if (round > PATIENCE)
             return -EBUSY;
         vb_backoff(&round);
     }
     error = vb_atomic_by_processor(word, op, compare_add, swap_value, result);
-    vb_unlock(lock);
+    vb_word_unlock(lock);
     return error;
 }
 

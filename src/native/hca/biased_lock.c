@@ -78,14 +78,6 @@ static bool end_privilege(struct vb_biased_lock *lock, uint32_t holder, const at
     return true;
 }
 
-static bool lock_word(_Atomic uint32_t *lock, uint32_t holder, const atomic_bool *gone)
-{
-    if (gone)
-        return vb_lock_unless(lock, holder, gone);
-    vb_lock(lock, holder);
-    return true;
-}
-
 static void enter_by_word(struct vb_biased_lock *lock)
 {
     atomic_store_explicit(&lock->by_word, 1, memory_order_relaxed);
@@ -96,7 +88,7 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
 {
     uint64_t thread;
 
-    if (!lock_word(&lock->lock, holder, gone))
+    if (!vb_word_await(&lock->lock, holder, gone))
         return false;
     thread = atomic_load(&lock->thread);
     if (thread == NONE && claim)
@@ -116,20 +108,18 @@ void vb_biased_release_slowly(struct vb_biased_lock *lock)
     atomic_store_explicit(&lock->by_word, 0, memory_order_relaxed);
     if (lender) /* from here on it may be inside */
         atomic_store(&lock->thread, lender);
-    vb_unlock(&lock->lock);
+    vb_word_clear(&lock->lock);
 }
 
-bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
+bool vb_biased_try_slowly(struct vb_biased_lock *lock, uint32_t holder)
 {
     uint64_t thread;
 
     if (atomic_load(&lock->held))
         return false;
-    if (atomic_load(&lock->thread) == vb_this_thread(holder)) {
-        vb_biased_acquire(lock, holder, false);
-        return true;
-    }
-    if (!vb_trylock(&lock->lock, holder))
+    if (atomic_load(&lock->thread) == vb_this_thread(holder))
+        return vb_biased_enter(lock, holder, false, NULL);
+    if (!vb_word_claim(&lock->lock, holder))
         return false;
     thread = atomic_load(&lock->thread); /* it changes only under `lock` */
     if (thread != NONE && thread != REVOKED) {
@@ -142,9 +132,9 @@ bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 
 void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder)
 {
-    vb_lock(&lock->lock, holder);
+    vb_word_await(&lock->lock, holder, NULL);
     end_privilege(lock, holder, NULL);
-    vb_unlock(&lock->lock);
+    vb_word_clear(&lock->lock);
 }
 
 bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance)
@@ -163,6 +153,6 @@ void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
         atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
     if (atomic_load(&lock->lock) == instance) {
         atomic_store(&lock->by_word, 0);
-        vb_unlock(&lock->lock);
+        vb_word_clear(&lock->lock);
     }
 }

@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lock/order.h"
+
 struct vb_biased_lock {
     _Atomic uint64_t thread;  /* the privileged one; 0: none yet, 1: revoked */
     _Atomic uint32_t held;    /* by that thread */
@@ -66,8 +68,8 @@ void vb_thread_forget_number(void);
  * thread makes itself known. False when `gone` (may be NULL) became true first: the lock's memory
  * belongs to a process that died.
  */
-static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_t holder,
-                                            bool claim, const atomic_bool *gone)
+static inline bool vb_biased_enter(struct vb_biased_lock *lock, uint32_t holder, bool claim,
+                                   const atomic_bool *gone)
 {
     uint64_t me = vb_this_thread(holder);
 
@@ -82,14 +84,25 @@ static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_
     return vb_biased_acquire_slowly(lock, holder, claim, gone);
 }
 
-static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, enum vb_rank rank,
+                                            uint32_t holder, bool claim, const atomic_bool *gone)
 {
-    vb_biased_acquire_unless(lock, holder, claim, NULL);
+    vb_lock_order_check(rank);
+    if (!vb_biased_enter(lock, holder, claim, gone))
+        return false;
+    vb_lock_order_took(lock, rank);
+    return true;
+}
+
+static inline void vb_biased_acquire(struct vb_biased_lock *lock, enum vb_rank rank,
+                                     uint32_t holder, bool claim)
+{
+    vb_biased_acquire_unless(lock, rank, holder, claim, NULL);
 }
 
 /* `held` would not tell a visitor how it came in: the thread that has lost its privilege may be
  * setting it, before it sees that and clears it again. */
-static inline void vb_biased_release(struct vb_biased_lock *lock)
+static inline void vb_biased_leave(struct vb_biased_lock *lock)
 {
     uint32_t turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
 
@@ -100,9 +113,25 @@ static inline void vb_biased_release(struct vb_biased_lock *lock)
         vb_biased_release_slowly(lock);
 }
 
-/* Without waiting. The usual thread has its privilege back afterwards: this is for rare visitors.
+static inline void vb_biased_release(struct vb_biased_lock *lock)
+{
+    vb_lock_order_released(lock);
+    vb_biased_leave(lock);
+}
+
+bool vb_biased_try_slowly(struct vb_biased_lock *lock, uint32_t holder);
+
+/*
+ * Takes the lock unless another thread holds it; it waits for nobody, so it may go against the
+ * order. The privileged thread has its privilege back after the release: this is for rare visitors.
  */
-bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder);
+static inline bool vb_biased_try(struct vb_biased_lock *lock, enum vb_rank rank, uint32_t holder)
+{
+    if (!vb_biased_try_slowly(lock, holder))
+        return false;
+    vb_lock_order_took(lock, rank);
+    return true;
+}
 
 /*
  * What a dead process held, or was privileged to, is free again. True if it was inside: the caller

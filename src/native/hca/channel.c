@@ -36,9 +36,9 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
         free(made);
         return error;
     }
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     made->serial = ++adapter->channel_serial;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     /* A producer never waits for a reader. */
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     made->ibv.context = context->ibv;
@@ -208,14 +208,14 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
         }
         if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))
             vb_cq_notice_missed(adapter);
-        pthread_mutex_lock(&adapter->mutex);
+        vb_lock_take(&adapter->mutex);
         found = record.cq < VB_MAX_CQ ? adapter->cqs[record.cq] : NULL;
         if (found && found->generation == record.generation && found->channel == channel) {
             ++found->events_read;
-            pthread_mutex_unlock(&adapter->mutex);
+            vb_lock_release(&adapter->mutex);
             *cq = found;
             return 0;
         }
-        pthread_mutex_unlock(&adapter->mutex); /* a CQ destroyed meanwhile */
+        vb_lock_release(&adapter->mutex); /* a CQ destroyed meanwhile */
     }
 }

@@ -66,11 +66,11 @@ void vb_cq_notice_missed(struct vb_adapter *adapter)
 {
     if (!atomic_exchange(&adapter->self.header->events_missed, 0))
         return;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
         if (adapter->cqs[i])
             vb_cq_notice(adapter->cqs[i]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void end_arming(struct vb_cq_shared *cq, uint32_t armed)
@@ -215,21 +215,21 @@ static int cq_take_number(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     int error;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = vb_pool_take(&adapter->cq_pool, &cq->index);
     cq->generation = vb_random(adapter);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
 /* Last: the service thread looks at whatever is in the table. */
 static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->cqs[cq->index] = cq;
     if (cq->channel)
         ++cq->channel->ibv.refcnt;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void cq_fill_abi(struct vb_cq *cq, void *cq_context)
@@ -303,14 +303,14 @@ static void wait_for_acks(struct vb_cq *cq, uint32_t events_read)
 {
     bool told = false;
 
-    pthread_mutex_lock(&cq->ibv.mutex);
+    vb_lock_abi_take(&cq->ibv.mutex, VB_RANK_CQ_ACKS);
     while (cq->ibv.comp_events_completed != events_read)
         if (told)
             pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
         else if ((told = vb_overdue_wait(&cq->ibv.cond, &cq->ibv.mutex)))
             vb_overdue_acks(cq->context->adapter, "CQ", events_read - cq->ibv.comp_events_completed,
                             "ibv_ack_cq_events");
-    pthread_mutex_unlock(&cq->ibv.mutex);
+    vb_lock_abi_release(&cq->ibv.mutex);
 }
 
 int vb_cq_destroy(struct vb_cq *cq)
@@ -320,20 +320,18 @@ int vb_cq_destroy(struct vb_cq *cq)
 
     if (atomic_load(&cq->users))
         return vb_decline_busy_cq(cq);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->cqs[cq->index] = NULL;
     events_read = cq->events_read;
     if (cq->channel)
         --cq->channel->ibv.refcnt;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_event_retire(cq->context, &cq->ibv);
     if (!cq->context->closing)
         wait_for_acks(cq, events_read);
     vb_object_remove(cq->context, &cq->object);
     vb_memory_heap_free(adapter->segment, cq->stamps);
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->cq_pool, cq->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->cq_pool, cq->index);
     vb_memory_heap_free(adapter->segment, cq->ring);
     if (cq->parent)
         vb_pd_drop(cq->parent);
@@ -452,8 +450,8 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
         return error;
     /* In this order: whoever holds poll_lock waits for nobody, so the port's threads may take it.
      */
-    vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
-    vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
+    vb_biased_acquire(&cq->shared->lock, VB_RANK_CQ, adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, adapter->instance, false);
     tail = __atomic_load_n(&cq->shared->tail, __ATOMIC_RELAXED);
     waiting = tail - vb_cq_taken(cq);
     fits = waiting <= rings.mask + 1;

@@ -63,8 +63,8 @@ static inline struct vb_cqe *vb_cqe_reserve(const struct vb_adapter *adapter,
                                             const atomic_bool *gone, unsigned *refused)
 {
     *refused = VB_PUSH_REFUSED;
-    if (VB_UNLIKELY(
-            !vb_biased_acquire_unless(&cq->lock, adapter->instance, adapter->barriers, gone)))
+    if (VB_UNLIKELY(!vb_biased_acquire_unless(&cq->lock, VB_RANK_CQ, adapter->instance,
+                                              adapter->barriers, gone)))
         return NULL;
     if (VB_UNLIKELY((cq->tail - cq->head_seen > cq->mask && !vb_cq_has_room_now(cq)) ||
                     atomic_load_explicit(&cq->error, memory_order_relaxed))) {

@@ -37,7 +37,7 @@ static void announce_all(struct vb_cq *cq)
 {
     uint32_t position;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (position = vb_cq_taken(cq); vb_cq_has_entry_at(cq, position);)
         ++position;
     atomic_store(&cq->shared->announced, position);

@@ -8,6 +8,7 @@
 #include "hca/qp.h"
 #include "hca/refusal.h"
 #include "hca/yield.h"
+#include "lock/order.h"
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
@@ -195,7 +196,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     struct vb_cqe *entry;
     int got = 0;
 
-    vb_biased_acquire(&cq->poll_lock, holder, true);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, holder, true);
     position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
         vb_memory_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
@@ -265,7 +266,9 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 /* Takes the lock, and its usual thread, which polls, has its privilege back afterwards. */
 static void cq_poll_visit(struct vb_cq *cq)
 {
-    for (unsigned round = 0; !vb_biased_try(&cq->poll_lock, cq->context->adapter->instance);)
+    vb_lock_order_check(VB_RANK_CQ_POLL);
+    for (unsigned round = 0;
+         !vb_biased_try(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance);)
         vb_backoff(&round);
 }
 
@@ -302,18 +305,18 @@ void vb_cqs_place(struct vb_adapter *adapter)
 {
     struct vb_qp *qp;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
         if (qp->recv_cq && has_unplaced(qp->recv_cq))
             vb_cq_place(qp->recv_cq);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
 {
     struct vb_cqe *entry;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         struct vb_qp *qp = cq->context->adapter->qps[qp_index];
 
@@ -331,7 +334,7 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     struct vb_cqe *entry;
     bool found = false;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
                  (entry->kind == VB_CQE_RECV || is_unplaced(entry));
@@ -343,7 +346,7 @@ void vb_cq_forget_srq(struct vb_cq *cq, uint32_t srq_index)
 {
     struct vb_cqe *entry;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         if (entry->qp == srq_index && entry->kind == VB_CQE_RECV_XRC)
             entry->kind = VB_CQE_VOID;
@@ -355,7 +358,7 @@ bool vb_cq_holds_xrc(struct vb_cq *cq, uint32_t srq_index, uint32_t wqe)
     struct vb_cqe *entry;
     bool found = false;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == srq_index && entry->wqe == wqe && entry->kind == VB_CQE_RECV_XRC;
     vb_biased_release(&cq->poll_lock);

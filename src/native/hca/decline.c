@@ -38,9 +38,9 @@ int vb_decline_with(struct vb_context *context, int error, const char *because,
 {
     if (!context) /* a forked child's: it has no adapter */
         return error;
-    pthread_mutex_lock(&context->declines.mutex);
+    vb_lock_take(&context->declines.mutex);
     decline_keep(&context->declines, error, because, number);
-    pthread_mutex_unlock(&context->declines.mutex);
+    vb_lock_release(&context->declines.mutex);
     return error;
 }
 
@@ -49,13 +49,13 @@ void vb_decline_close(struct vb_context *context, int error)
     struct vb_declines *declines = &context->declines;
     struct vb_declined *entry;
 
-    pthread_mutex_lock(&declines->mutex);
+    vb_lock_take(&declines->mutex);
     entry = decline_latest(declines);
     if (entry && entry->error == -error && !entry->closed)
         entry->closed = true;
     else
         decline_keep(declines, error, NULL, NULL);
-    pthread_mutex_unlock(&declines->mutex);
+    vb_lock_release(&declines->mutex);
 }
 
 /* The two halves of a GID, in host byte order. */
@@ -93,12 +93,12 @@ int vb_decline_text(struct vb_context *context, int error, char *text, size_t si
     struct vb_declines *declines = &context->declines;
     struct vb_declined declined = {0}, *entry;
 
-    pthread_mutex_lock(&declines->mutex);
+    vb_lock_take(&declines->mutex);
     entry = decline_latest(declines);
     if (entry && entry->error == (error < 0 ? -error : error)) {
         entry->closed = true;
         declined = *entry;
     }
-    pthread_mutex_unlock(&declines->mutex);
+    vb_lock_release(&declines->mutex);
     return declined.because ? render(&declined, text, size) : 0;
 }

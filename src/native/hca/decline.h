@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lock/mutex.h"
+
 struct vb_context;
 
 enum { VB_DECLINE_NUMBERS = 4, VB_DECLINES = 16 };
@@ -34,7 +36,7 @@ struct vb_declined {
 
 /* The last few of a context; each thread finds its own latest. */
 struct vb_declines {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     uint32_t next;
     struct vb_declined entry[VB_DECLINES];
 };

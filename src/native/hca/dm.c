@@ -50,20 +50,20 @@ static int take_room(struct vb_adapter *adapter, size_t length)
 {
     int error = 0;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (length > VB_DM_BYTES - adapter->dm_used)
         error = -ENOMEM;
     else
         adapter->dm_used += length;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
 static void give_room(struct vb_adapter *adapter, size_t length)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->dm_used -= length;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static int get_memory(struct vb_dm_store *store, unsigned log_align)
@@ -129,9 +129,9 @@ static uint32_t next_handle(struct vb_context *context)
 {
     uint32_t handle;
 
-    pthread_mutex_lock(&context->adapter->mutex);
+    vb_lock_take(&context->adapter->mutex);
     handle = ++context->adapter->dm_serial;
-    pthread_mutex_unlock(&context->adapter->mutex);
+    vb_lock_release(&context->adapter->mutex);
     return handle;
 }
 
@@ -204,7 +204,7 @@ static struct vb_dm_store *find_store(struct vb_context *context, uint32_t handl
 {
     struct vb_dm_store *found = NULL;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next) {
         const struct vb_dm *dm = (struct vb_dm *)((char *)each - offsetof(struct vb_dm, object));
 
@@ -213,7 +213,7 @@ static struct vb_dm_store *find_store(struct vb_context *context, uint32_t handl
         found = dm->store;
         atomic_fetch_add(&found->refs, 1);
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 

@@ -60,10 +60,10 @@ static void queue(struct vb_context *context, const struct ibv_async_event *what
         return;
     event->event = *what;
     event->is_awaited = is_awaited;
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     event_append(&context->events, event);
     count(context);
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     if (context->adapter->calls->readable)
         context->adapter->calls->readable(context, context->async_fd);
 }
@@ -84,7 +84,7 @@ static bool event_take(struct vb_context *context, struct ibv_async_event *event
 {
     struct vb_event *next;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     next = context->events;
     if (next) {
         context->events = next->next;
@@ -94,7 +94,7 @@ static bool event_take(struct vb_context *context, struct ibv_async_event *event
         else
             free(next);
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return next != NULL;
 }
 
@@ -114,10 +114,10 @@ int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
 
 void vb_event_ack(struct vb_context *context, struct ibv_async_event *event)
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     free(unlink_first(&context->unacked, event->element.cq));
     pthread_cond_broadcast(&context->acked);
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 static unsigned count_unacked(const struct vb_context *context, const void *element)
@@ -135,24 +135,24 @@ void vb_event_retire(struct vb_context *context, const void *element)
     bool told = false;
     unsigned unacked;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     while ((event = unlink_first(&context->events, element))) {
         free(event);
         discount(context);
     }
     while ((unacked = count_unacked(context, element)))
         if (told)
-            pthread_cond_wait(&context->acked, &context->mutex);
-        else if ((told = vb_overdue_wait(&context->acked, &context->mutex)))
+            vb_lock_wait(&context->acked, &context->mutex);
+        else if ((told = vb_overdue_wait(&context->acked, &context->mutex.mutex)))
             vb_overdue_acks(context->adapter, "QP, CQ or SRQ", unacked, "ibv_ack_async_event");
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_event_drop_all(struct vb_context *context)
 {
     struct vb_event *next;
 
-    pthread_mutex_lock(&context->mutex); /* a peer's death may raise one right now */
+    vb_lock_take(&context->mutex); /* a peer's death may raise one right now */
     for (struct vb_event *event = context->events; event; event = next) {
         next = event->next;
         free(event);
@@ -162,5 +162,5 @@ void vb_event_drop_all(struct vb_context *context)
         free(event);
     }
     context->events = context->unacked = NULL;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }

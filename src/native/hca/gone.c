@@ -119,9 +119,9 @@ void vb_gone_enter(struct vb_mr *mr)
         return;
     mr->range.low = entry->addr;
     mr->range.high = entry->addr + entry->length;
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_add(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
     mr->is_watched = true;
     vb_memory_watch_range(entry->addr, entry->length);
 }
@@ -132,9 +132,9 @@ void vb_gone_leave(struct vb_mr *mr)
 
     if (!mr->is_watched)
         return;
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_remove(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
     mr->is_watched = false;
 }
 
@@ -253,9 +253,9 @@ static void gone_visit(struct change *change, vb_range_visitor *each)
 {
     struct vb_adapter *adapter = change->adapter;
 
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_visit(adapter->ranges, change->low, change->high, each, change);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
 }
 
 /* Whole pages go, whatever the length says. */

@@ -159,10 +159,10 @@ uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index)
     struct vb_mr_shared *entry = &adapter->self.mr[index];
     uint32_t key;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     give_key(adapter, entry, entry->last_key >> 8);
     key = entry->last_key;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return key;
 }
 
@@ -184,7 +184,7 @@ int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
 {
     int error;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = vb_keys_take(&adapter->keys, &adapter->random, index);
     if (!error)
         atomic_store(&adapter->self.header->mr_mask, adapter->keys.window - 1);
@@ -194,15 +194,15 @@ int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
     }
     if (!error)
         *key = adapter->self.mr[*index].last_key;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
 void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vb_keys_return(&adapter->keys, index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static struct vb_mr_shared *mr_entry_of(const struct vb_mr *mr)
@@ -307,10 +307,10 @@ void vb_mr_settle(struct vb_adapter *adapter)
     struct vb_qp *qp;
 
     vb_barrier_everywhere();
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
         vb_qp_carrier(qp)->settle(qp);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
     vb_cqs_place(adapter);
 }
 
@@ -326,13 +326,13 @@ static int mr_withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
     if (mr->is_withdrawn)
         return 0;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     if ((entry->access & IBV_ACCESS_MW_BIND) && !mr->pd->context->closing &&
         vb_mw_covers(adapter, mr->index))
         error = -EBUSY;
     else
         atomic_fetch_or(&entry->pd, VB_PD_LEAVING);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (error)
         return error;
     vb_gone_leave(mr);
@@ -499,7 +499,7 @@ static bool mr_find(struct vb_context *context, uint32_t handle, struct ibv_mr *
 {
     bool found = false;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next) {
         const struct vb_mr *mr = (struct vb_mr *)((char *)each - offsetof(struct vb_mr, object));
 
@@ -508,7 +508,7 @@ static bool mr_find(struct vb_context *context, uint32_t handle, struct ibv_mr *
         *named = mr->ibv;
         found = true;
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 
@@ -603,9 +603,9 @@ int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr)
     uint32_t key;
     int error;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     error = map_null(adapter);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (!error)
         error = new_mr(pd, VB_MR_NULL, mr, &key);
     if (error)

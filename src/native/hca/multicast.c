@@ -195,9 +195,9 @@ int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
     if (!vb_wire_gid_is_multicast(gid))
         return vb_decline(qp->context, -EINVAL,
                           "the GID is no multicast group: ff…, or ::ffff:224.0.0.0/4 for IPv4");
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     error = multicast_attach(qp, gid);
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     return error;
 }
 
@@ -208,7 +208,7 @@ int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16])
     uint32_t place = 0;
     int error = 0;
 
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     group = multicast_find(adapter, gid);
     if (group)
         place = multicast_place_of(group, qp->index);
@@ -216,7 +216,7 @@ int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16])
         remove_member(qp, group, place);
     else
         error = vb_decline(qp->context, -EINVAL, "the QP is not attached to this group");
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     if (!error)
         multicast_settle(qp);
     return error;
@@ -226,7 +226,7 @@ void vb_multicast_detach_all(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     for (uint32_t i = 0; i < VB_MAX_GROUPS && qp->groups; ++i) {
         struct vb_group_shared *group = &adapter->self.group[i];
         uint32_t place = multicast_place_of(group, qp->index);
@@ -234,16 +234,16 @@ void vb_multicast_detach_all(struct vb_qp *qp)
         if (place != count_of(group))
             remove_member(qp, group, place);
     }
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     multicast_settle(qp);
 }
 
 void vb_multicast_each(struct vb_adapter *adapter,
                        void (*each)(void *argument, const uint8_t gid[16]), void *argument)
 {
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     for (uint32_t i = 0; i < multicast_window_of(&adapter->self); ++i)
         if (count_of(&adapter->self.group[i]))
             each(argument, adapter->self.group[i].gid);
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
 }

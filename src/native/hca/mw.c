@@ -20,22 +20,22 @@ enum {
 
 static void link_window(struct vb_adapter *adapter, struct vb_mw *mw)
 {
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     mw->next = adapter->windows;
     mw->link = &adapter->windows;
     if (mw->next)
         mw->next->link = &mw->next;
     adapter->windows = mw;
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
 }
 
 static void unlink_window(struct vb_adapter *adapter, struct vb_mw *mw)
 {
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     *mw->link = mw->next;
     if (mw->next)
         mw->next->link = mw->link;
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
 }
 
 static void mw_release(struct vb_object *object)
@@ -89,10 +89,10 @@ int vb_mw_dealloc(struct vb_mw *mw)
     struct vb_mr_shared *entry = &adapter->self.mr[mw->index];
 
     unlink_window(adapter, mw);
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     entry->pd = 0; /* a request that still waits to bind it fails */
     atomic_store(&entry->key, 0);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     vb_mr_settle(adapter);
     vb_object_remove(mw->pd->context, &mw->object);
     vb_pd_drop(mw->pd);
@@ -173,10 +173,10 @@ static uint32_t supersede(struct vb_adapter *adapter, struct vb_mr_shared *entry
 {
     uint32_t key, before;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     key = vb_mr_next_key(adapter, index);
     before = atomic_exchange(&entry->key, 0);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (before)
         vb_mr_settle(adapter);
     return key;
@@ -287,9 +287,9 @@ static int bind(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcom
         .wanted = wr->bind_mw.bind_info.mw_access_flags,
     };
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     evidence.count = bind_checked(qp, wr);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     return evidence.count ? vb_refuse(qp, wr, IBV_WC_MW_BIND_ERR, &evidence, outcome) : 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "hca/adapter.h"
 #include "hca/qp.h"
+#include "lock/order.h"
 #include "memory/descriptor.h"
 
 /* By a signal or a debugger: the state in /proc/PID/stat, behind the name in brackets. */
@@ -119,6 +120,7 @@ bool vb_overdue_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += VB_OVERDUE_NS / 1000000000;
+    vb_lock_order_waits(mutex);
     return pthread_cond_timedwait(cond, mutex, &until) == ETIMEDOUT;
 }
 
@@ -169,11 +171,11 @@ void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
 {
     uint64_t now = adapter->calls->now ? adapter->calls->now(adapter) : 0;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vb_text_add(text, "\"waiting\":[");
     overdue_describe(adapter, true, now, text);
     vb_text_add(text, "],\"unready\":[");
     overdue_describe(adapter, false, now, text);
     vb_text_add(text, "]");
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }

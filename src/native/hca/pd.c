@@ -13,14 +13,10 @@
 static struct vb_domain *new_domain(struct vb_adapter *adapter)
 {
     struct vb_domain *domain = calloc(1, sizeof(*domain));
-    int error;
 
     if (!domain)
         return NULL;
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->pd_pool, &domain->number);
-    pthread_mutex_unlock(&adapter->mutex);
-    if (error) {
+    if (vb_adapter_take_index(adapter, &adapter->pd_pool, &domain->number)) {
         free(domain);
         return NULL;
     }
@@ -31,9 +27,7 @@ static void put_domain(struct vb_adapter *adapter, struct vb_domain *domain)
 {
     if (atomic_fetch_sub(&domain->refs, 1) != 1)
         return;
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->pd_pool, domain->number);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->pd_pool, domain->number);
     free(domain);
 }
 
@@ -124,13 +118,13 @@ static struct vb_domain *find_domain(struct vb_context *context, uint32_t handle
 {
     struct vb_domain *found = NULL;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next)
         if (each->release == pd_release && pd_of(each)->number == handle) {
             found = pd_of(each)->domain;
             atomic_fetch_add(&found->refs, 1);
         }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 

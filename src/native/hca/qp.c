@@ -168,32 +168,17 @@ void vb_qp_stage(struct vb_qp *qp)
     qp->shared->rq_stage = qp->rq_stage ? vb_memory_heap_offset(segment, qp->rq_stage) : 0;
 }
 
-static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
-{
-    int error;
-
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->qp_pool, &qp->index);
-    if (!error) {
-        error = adapter->calls->number(adapter, qp->index, &qp->number);
-        if (error)
-            vb_pool_return(&adapter->qp_pool, qp->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return error;
-}
-
 /*
  * A QP in the table is complete. vb_engine_find reads the table without these locks, under the
  * port's, and a packet may name the number of a QP that is being made: so the store is a release.
  */
 static void qp_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
 {
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[index], qp, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
@@ -310,7 +295,7 @@ int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *att
     if (!error)
         error = alloc_recv_ring(made);
     if (!error)
-        error = qp_take_number(adapter, made);
+        error = vb_adapter_take_number(adapter, &adapter->qp_pool, &made->index, &made->number);
     if (error) {
         qp_free_qp(made);
         return error;
@@ -353,11 +338,11 @@ void vb_qp_set_live(struct vb_qp *qp, bool live)
     struct vb_adapter *adapter = qp->context->adapter;
     uint64_t bit = 1ull << qp->index % 64, *word = &adapter->live[qp->index / 64];
 
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     *word = live ? *word | bit : *word & ~bit;
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
@@ -400,9 +385,9 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_carrier(qp)->settle(qp);
     if (qp->srq || qp->target)
         vb_rq_put_back(qp);
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     adapter->calls->disconnect(qp);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
     if (!qp->target) { /* else what it completed is its SRQs' */
         vb_cq_forget(qp->send_cq, qp->index);
         if (qp->recv_cq && qp->recv_cq != qp->send_cq)
@@ -452,19 +437,17 @@ void vb_qp_unmake(struct vb_qp *qp)
 
     qp_withdraw(qp);
     ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     adapter->calls->disconnect(qp); /* a late event may have asked for attention meanwhile */
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
     if (!qp->target) {
         vb_event_retire(qp->context, &qp->ibv);
         vb_object_remove(qp->context, &qp->object);
     }
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->qp_pool, qp->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->qp_pool, qp->index);
     qp_use(qp, -1);
     pthread_mutex_destroy(&qp->ibv.mutex);
     pthread_cond_destroy(&qp->ibv.cond);

@@ -345,7 +345,7 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
     const struct vb_transition *transition;
     int error = 0;
 
-    pthread_mutex_lock(&qp->ibv.mutex);
+    vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
     transition = qp_modify_find(qp, attr, mask, &error);
     if (transition)
         error = check_values(qp, attr, mask);
@@ -355,7 +355,7 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
         if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
             vb_qp_show_state(of);
     }
-    pthread_mutex_unlock(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->ibv.mutex);
     return error;
 }
 
@@ -374,9 +374,9 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
                           vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
     if (!error && limit->max_burst_sz) {
-        pthread_mutex_lock(&qp->ibv.mutex);
+        vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
         set_rate(qp, limit->rate_limit, limit->max_burst_sz);
-        pthread_mutex_unlock(&qp->ibv.mutex);
+        vb_lock_abi_release(&qp->ibv.mutex);
     }
     return error;
 }
@@ -400,7 +400,7 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
     struct vb_qp *qp = of->real ? of->real : of;
 
     (void)mask; /* every attribute is at hand: all are filled */
-    pthread_mutex_lock(&qp->ibv.mutex);
+    vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = of->ibv.state = qp->ibv.state = vb_qp_state(qp);
     read_responder(qp, attr);
@@ -408,6 +408,6 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
         qp_modify_describe(of, init_attr);
-    pthread_mutex_unlock(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->ibv.mutex);
     return 0;
 }

@@ -76,14 +76,14 @@ static void hold_srq(struct vb_qp *qp)
 {
     if (!qp->target)
         return;
-    pthread_mutex_lock(&qp->context->adapter->xrc);
+    vb_lock_take(&qp->context->adapter->xrc);
     vb_xrc_follow(qp);
 }
 
 static void recv_queue_leave_srq(struct vb_qp *qp)
 {
     if (qp->target)
-        pthread_mutex_unlock(&qp->context->adapter->xrc);
+        vb_lock_release(&qp->context->adapter->xrc);
 }
 
 /* It belongs to a QP that ends: so does the request. */
@@ -133,7 +133,7 @@ void vb_rq_flush(struct vb_qp *qp)
         flush(qp);
         return;
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, false);
     if (!qp->rq_draining)
         flush(qp);
     vb_biased_release(&qp->rq_lock);
@@ -185,7 +185,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
+    vb_biased_acquire(&qp->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);
         if (VB_UNLIKELY(error)) {

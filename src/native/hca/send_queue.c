@@ -15,12 +15,12 @@
 
 void vb_sq_lock(struct vb_qp *qp)
 {
-    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, false);
 }
 
 bool vb_sq_trylock(struct vb_qp *qp)
 {
-    return vb_biased_try(&qp->shared->sq_lock, qp->context->adapter->instance);
+    return vb_biased_try(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance);
 }
 
 void vb_sq_unlock(struct vb_qp *qp)
@@ -513,7 +513,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
 {
     int error = 0;
 
-    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, true);
+    vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = send_queue_post_one(qp, wr, staged);
         if (VB_UNLIKELY(error)) {

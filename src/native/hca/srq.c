@@ -104,33 +104,18 @@ static int fill_free_list(struct vb_srq *srq, uint32_t count)
 
 static int srq_take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 {
-    int error;
-
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->srq_pool, &srq->index);
-    if (!error && srq->xrcd) {
-        error = adapter->calls->number(adapter, srq->index, &srq->srq_num);
-        if (error)
-            vb_pool_return(&adapter->srq_pool, srq->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return error;
+    return srq->xrcd
+               ? vb_adapter_take_number(adapter, &adapter->srq_pool, &srq->index, &srq->srq_num)
+               : vb_adapter_take_index(adapter, &adapter->srq_pool, &srq->index);
 }
 
 /* What is in the table is whole, and nothing is raised for what is not: the service thread looks.
  */
 static void srq_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->srqs[index] = srq;
-    pthread_mutex_unlock(&adapter->mutex);
-}
-
-static void return_number(struct vb_adapter *adapter, const struct vb_srq *srq)
-{
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->srq_pool, srq->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void srq_fill_abi(struct vb_srq *srq, void *srq_context)
@@ -202,7 +187,7 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     if (!error && xrcd && xrcd->fd >= 0)
         error = vb_xrc_open_door(made);
     if (error) {
-        return_number(adapter, made);
+        vb_adapter_return_index(adapter, &adapter->srq_pool, made->index);
         free_parts(made);
         return error;
     }
@@ -229,7 +214,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     srq_set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
-    return_number(adapter, srq);
+    vb_adapter_return_index(adapter, &adapter->srq_pool, srq->index);
     srq_use(srq, -1);
     pthread_mutex_destroy(&srq->ibv.mutex);
     pthread_cond_destroy(&srq->ibv.cond);
@@ -327,13 +312,13 @@ static int srq_grow(struct vb_srq *srq, uint32_t room)
 
     if (error)
         return error;
-    vb_lock(&srq->post_lock, instance);
-    vb_lock(&srq->shared->lock, instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, instance);
+    vb_word_lock(&srq->shared->lock, VB_RANK_SRQ, instance);
     carry_over(srq, &rings);
     use_rings(srq, &rings);
     srq->withheld = room - srq->max_wr;
-    vb_unlock(&srq->shared->lock);
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->shared->lock);
+    vb_word_unlock(&srq->post_lock);
     free_rings(srq, &rings);
     return 0;
 }
@@ -350,14 +335,14 @@ static int set_size(struct vb_srq *srq, uint32_t max_wr)
         if (error)
             return error;
     }
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     used = srq->room - srq->free_count;
     fits = used <= max_wr;
     if (fits) {
         srq->max_wr = max_wr;
         srq->withheld = srq->room - max_wr;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return fits ? 0
                 : vb_decline(srq->context, -EINVAL,
                              "{0} requests of the SRQ wait or have completions that are not polled "
@@ -369,12 +354,12 @@ static void srq_arm(struct vb_srq *srq, uint32_t limit)
 {
     bool below;
 
-    vb_lock(&srq->shared->lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->shared->lock, VB_RANK_SRQ, srq->context->adapter->instance);
     below = limit && waiting(srq) < limit;
     atomic_store(&srq->shared->limit, below ? 0 : limit);
     if (below) /* one that an earlier limit raised is told too */
         atomic_store(&srq->shared->notices, 1);
-    vb_unlock(&srq->shared->lock);
+    vb_word_unlock(&srq->shared->lock);
     vb_srq_notice(srq);
 }
 
@@ -404,13 +389,13 @@ int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
 {
     int error;
 
-    pthread_mutex_lock(&srq->ibv.mutex);
+    vb_lock_abi_take(&srq->ibv.mutex, VB_RANK_SRQ_MODIFY);
     error = check_modify(srq, attr, mask);
     if (!error && (mask & IBV_SRQ_MAX_WR))
         error = set_size(srq, vb_round_up_pow2(attr->max_wr));
     if (!error && (mask & IBV_SRQ_LIMIT))
         srq_arm(srq, attr->srq_limit);
-    pthread_mutex_unlock(&srq->ibv.mutex);
+    vb_lock_abi_release(&srq->ibv.mutex);
     return error;
 }
 
@@ -462,41 +447,41 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 {
     int error = 0;
 
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     for (; wr && !error; wr = wr->next) {
         error = srq_post_one(srq, wr);
         if (error)
             *bad = wr;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return error;
 }
 
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
 {
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     if (wqe < srq->room && srq->position[wqe] >= 0) { /* else a peer wrote nonsense */
         srq->position[wqe] = -1;
         srq->free[srq->free_count++] = wqe;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
 }
 
 void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe)
 {
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     enter_order(srq, wqe);
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
 }
 
 bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 {
     bool taken;
 
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     taken = index < srq->room && (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
             srq->position[index] == position;
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return taken;
 }
 
@@ -504,5 +489,5 @@ void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)
 {
     /* `taken` is moved last, so what the lock protects is whole at every instant. */
     if (atomic_load(&srq->shared->lock) == dead_holder)
-        vb_unlock(&srq->shared->lock);
+        vb_word_clear(&srq->shared->lock);
 }

@@ -19,10 +19,10 @@ void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel)
     if (!adapter->tell || !adapter->calls->look)
         return;
     *vigil = (struct vb_vigil){.channel = channel, .since = adapter->calls->now(adapter)};
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vigil->next = adapter->vigils;
     adapter->vigils = vigil;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     adapter->calls->look(adapter);
 }
 
@@ -34,13 +34,13 @@ void vb_vigil_end(struct vb_vigil *vigil)
     if (!vigil->channel)
         return;
     adapter = vigil->channel->context->adapter;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (struct vb_vigil **at = &adapter->vigils; *at; at = &(*at)->next)
         if (*at == vigil) {
             *at = vigil->next;
             break;
         }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     errno = saved;
 }
 
@@ -77,7 +77,7 @@ bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
     bool left = false;
     unsigned armed, cqs;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (struct vb_vigil *vigil = adapter->vigils; vigil; vigil = vigil->next) {
         if (vigil->told)
             continue;
@@ -89,6 +89,6 @@ bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
         }
         left |= !vigil->told;
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return left;
 }

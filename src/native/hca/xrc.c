@@ -137,13 +137,15 @@ static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
     if (!made)
         return NULL;
     made->home.adapter = adapter;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_XRC_TARGET);
+    vb_lock_init(&made->home.declines.mutex, VB_RANK_DECLINES);
     return made;
 }
 
 static void free_target(struct vb_xrc_target *target)
 {
-    pthread_mutex_destroy(&target->mutex);
+    vb_lock_destroy(&target->home.declines.mutex);
+    vb_lock_destroy(&target->mutex);
     free(target);
 }
 
@@ -228,17 +230,17 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
     atomic_store(&srq->shared->srq_num, 0);
     atomic_fetch_add(&srq->shared->life, 1);
     vb_barrier_everywhere();
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
             vb_qp_carrier(adapter->qps[i])->settle(adapter->qps[i]);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
     close_door(srq);
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);
-    pthread_mutex_lock(&adapter->xrc); /* a QP in ERR may be at what it had taken */
-    pthread_mutex_unlock(&adapter->xrc);
+    vb_lock_take(&adapter->xrc); /* a QP in ERR may be at what it had taken */
+    vb_lock_release(&adapter->xrc);
 }
 
 /* ---- target QPs' handles ---- */
@@ -248,10 +250,10 @@ static void link_handle(struct vb_qp *real, struct vb_qp *handle)
 {
     struct vb_xrc_target *target = real->target;
 
-    pthread_mutex_lock(&target->mutex);
+    vb_lock_take(&target->mutex);
     handle->next_handle = target->handles;
     target->handles = handle;
-    pthread_mutex_unlock(&target->mutex);
+    vb_lock_release(&target->mutex);
 }
 
 /* Under adapter->mutex. */
@@ -260,19 +262,19 @@ static void unlink_handle(struct vb_qp *real, const struct vb_qp *handle)
     struct vb_xrc_target *target = real->target;
     struct vb_qp **link = &target->handles;
 
-    pthread_mutex_lock(&target->mutex);
+    vb_lock_take(&target->mutex);
     while (*link != handle)
         link = &(*link)->next_handle;
     *link = handle->next_handle;
-    pthread_mutex_unlock(&target->mutex);
+    vb_lock_release(&target->mutex);
 }
 
 void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
-    pthread_mutex_lock(&qp->target->mutex);
+    vb_lock_take(&qp->target->mutex);
     for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->next_handle)
         vb_event_raise(handle->context, type, &handle->ibv);
-    pthread_mutex_unlock(&qp->target->mutex);
+    vb_lock_release(&qp->target->mutex);
 }
 
 static void handle_release(struct vb_object *object)
@@ -329,9 +331,9 @@ int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_e
             free_handle(made);
         return error;
     }
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     link_handle(made->real, made);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     stand_for(made, made->real);
     *handle = made;
     return 0;
@@ -376,11 +378,11 @@ int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *at
 
     if (!made)
         return -ENOMEM;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = find_real(context, xrcd, attr->qp_num, &real);
     if (!error)
         link_handle(real, made);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     if (error) {
         free_handle(made);
         return error;
@@ -397,10 +399,10 @@ int vb_xrc_close_qp(struct vb_qp *handle)
     struct vb_xrc_target *target = real->target;
     bool last;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     unlink_handle(real, handle);
     last = !target->handles;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_event_retire(handle->context, &handle->ibv);
     vb_object_remove(handle->context, &handle->object);
     atomic_fetch_sub(&handle->xrcd->users, 1);

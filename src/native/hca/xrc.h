@@ -19,6 +19,7 @@
 
 #include "hca/evidence.h"
 #include "hca/qp.h"
+#include "lock/mutex.h"
 
 struct vb_xrcd {
     struct ibv_xrcd ibv;
@@ -33,7 +34,7 @@ struct vb_xrcd {
 /* A target QP, besides what every QP has. */
 struct vb_xrc_target {
     struct vb_context home; /* its adapter and nothing else: the QP may outlive who made it */
-    pthread_mutex_t mutex;  /* the handles; they change under the adapter's mutex too */
+    struct vb_mutex mutex;  /* the handles; they change under the adapter's mutex too */
     struct vb_qp *handles;
     bool is_door;
 };

@@ -214,13 +214,13 @@ static void serve_kicked(struct vb_roce *roce)
 void vb_roce_enter(struct vb_roce *roce)
 {
     atomic_fetch_add(&roce->queued, 1);
-    pthread_mutex_lock(&roce->lock);
+    vb_lock_take(&roce->lock);
     atomic_fetch_sub(&roce->queued, 1);
 }
 
 bool vb_roce_try_enter(struct vb_roce *roce)
 {
-    return pthread_mutex_trylock(&roce->lock) == 0;
+    return vb_lock_try(&roce->lock);
 }
 
 static uint64_t roce_earliest(struct vb_roce *roce)
@@ -244,7 +244,7 @@ void vb_roce_leave(struct vb_roce *roce)
         if (atomic_load(&roce->kicked))
             serve_kicked(roce);
         vb_roce_thread_wake_at(roce, roce_earliest(roce));
-        pthread_mutex_unlock(&roce->lock);
+        vb_lock_release(&roce->lock);
         /* Who found the lock taken has left its mark before we look. */
         atomic_thread_fence(memory_order_seq_cst);
     } while (atomic_load(&roce->kicked) && vb_roce_try_enter(roce));
@@ -599,7 +599,7 @@ static void roce_close_parts(struct vb_roce *roce)
         vb_roce_steer_close(roce->steer);
     if (roce->engine)
         vb_engine_destroy(roce->engine);
-    pthread_mutex_destroy(&roce->lock);
+    vb_lock_destroy(&roce->lock);
     vb_wrap_fini(&roce->wrap);
     free(roce);
 }
@@ -613,7 +613,7 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
         return -ENOMEM;
     made->config = *config;
     made->timer = made->again = UINT64_MAX;
-    pthread_mutex_init(&made->lock, NULL);
+    vb_lock_init(&made->lock, VB_RANK_ROCE);
     vb_wrap_init(&made->wrap);
     error = roce_open_parts(made);
     if (error) {

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "hca/counters.h"
+#include "lock/mutex.h"
 #include "roce/roce.h"
 #include "wrap/wrap.h"
 
@@ -24,7 +25,7 @@ struct vb_roce {
     struct vb_roce_config config;
     struct vb_wrap wrap;
 
-    pthread_mutex_t lock;    /* engine, udp, steer, and what follows */
+    struct vb_mutex lock;    /* engine, udp, steer, and what follows */
     _Atomic uint32_t queued; /* those that wait for the lock: who polls lets them pass */
     struct vb_engine *engine;
     struct vb_udp *udp;

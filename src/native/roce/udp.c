@@ -184,12 +184,12 @@ uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted)
     struct vb_lane *lane = &udp->lanes[wanted % VB_UDP_LANES];
     uint16_t port;
 
-    pthread_mutex_lock(&udp->lanes_mutex);
+    vb_lock_take(&udp->lanes_mutex);
     if (atomic_load(&lane->fd) >= 0 || open_lane(udp, lane, wanted) == 0)
         port = lane->port;
     else
         port = another_port(udp);
-    pthread_mutex_unlock(&udp->lanes_mutex);
+    vb_lock_release(&udp->lanes_mutex);
     return port;
 }
 
@@ -231,7 +231,7 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     made->fd = -1;
     for (int i = 0; i < VB_UDP_LANES; ++i)
         made->lanes[i].fd = -1;
-    pthread_mutex_init(&made->lanes_mutex, NULL);
+    vb_lock_init(&made->lanes_mutex, VB_RANK_LANES);
     error = udp_open_parts(made);
     if (error) {
         vb_roce_udp_close(made);
@@ -274,7 +274,7 @@ void vb_roce_udp_close(struct vb_udp *udp)
     vb_roce_udp_abandon(udp);
     vb_roce_udp_in_close(udp);
     vb_roce_udp_out_close(udp);
-    pthread_mutex_destroy(&udp->lanes_mutex);
+    vb_lock_destroy(&udp->lanes_mutex);
     free(udp);
 }
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "lock/mutex.h"
 #include "roce/udp.h"
 
 /* Headers that not every C library has. */
@@ -38,7 +39,7 @@ struct vb_udp {
     bool ipv6;                /* the sockets carry both versions */
     _Atomic unsigned without; /* as configured, and as the system turned out */
     int fd;
-    pthread_mutex_t lanes_mutex; /* opening */
+    struct vb_mutex lanes_mutex; /* opening */
     struct vb_lane lanes[VB_UDP_LANES];
     struct vb_udp_in *in;
     struct vb_udp_out *out;

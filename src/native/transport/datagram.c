@@ -127,7 +127,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     struct vb_deth deth = vb_wire_deth_read(in->extended);
     enum ibv_qp_state state;
 
-    vb_lock(&qp->shared->rq_lock, adapter->instance);
+    vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
     state = vb_qp_state(qp);
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
@@ -145,7 +145,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     } else {
         hca_datagram_deliver(in, qp, deth.source_qp);
     }
-    vb_unlock(&qp->shared->rq_lock);
+    vb_word_unlock(&qp->shared->rq_lock);
 }
 
 static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,

@@ -41,7 +41,7 @@ static bool receive_take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
         taken->wqe = vb_srq_wqe(&adapter->self, srq, taken->position);
         return true;
     }
-    vb_lock(&srq->lock, adapter->instance);
+    vb_word_lock(&srq->lock, VB_RANK_SRQ, adapter->instance);
     position = atomic_load(&srq->taken);
     posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
     if (position != posted) {
@@ -51,7 +51,7 @@ static bool receive_take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
         atomic_store(&srq->taken, position + 1);
         limit_reached = receive_crosses_limit(srq, posted - position - 1);
     }
-    vb_unlock(&srq->lock);
+    vb_word_unlock(&srq->lock);
     if (limit_reached)
         vb_srq_notice(qp->srq);
     if (position == posted)

@@ -27,6 +27,7 @@
 
 #include <pthread.h>
 
+#include "lock/mutex.h"
 #include "wrap/capture.h"
 
 struct vb_held;
@@ -35,7 +36,7 @@ struct vb_wrap_faults;
 struct vb_wrap {
     _Atomic bool active; /* false: packets pass */
     struct vb_capture *capture;
-    pthread_mutex_t mutex;          /* what follows */
+    struct vb_mutex mutex;          /* what follows */
     struct vb_wrap_faults *current; /* the rules; NULL: none */
     struct vb_wrap_faults *faults;  /* these, and earlier ones that still hold packets */
 };
