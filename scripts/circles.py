@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circles among the files of a room: which there are, and which are allowed, with their reason.
+"""Cycles among the files of a room: finds them, and lists the allowed ones with their reasons.
 
 check_layers.py calls this. A C file is one unit with its header; its arrows are its includes. A
 Python module's arrows are what it imports when it is loaded, so not what a function imports.
@@ -14,7 +14,7 @@ def named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# Room: {files of the circle: why they stay in one}. A circle that loses a file has to lose it here.
+# Room: {files of the cycle: the reason}. When a file leaves a cycle, remove it here, too.
 ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     "dropin": {
         named("context device failures simulated"): (
@@ -81,7 +81,7 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
 
 
 def circles(arrows: Mapping[str, Iterable[str]]) -> Iterator[frozenset[str]]:
-    """Groups of two and more that lead to each other (Tarjan, 1972), of a graph by its arrows."""
+    """Yield the strongly connected components of two and more nodes (Tarjan, 1972)."""
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
@@ -107,7 +107,7 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> Iterator[frozenset[str]]:
 
 
 def problems(room: str, arrows: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Circles of a room that are not allowed, and allowed ones that it does not have."""
+    """Yield cycles of a room that are not allowed, and allowed ones that it does not have."""
     allowed = ALLOWED.get(room, {})
     found = set(circles(arrows))
     for circle in found - set(allowed):

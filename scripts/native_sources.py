@@ -18,7 +18,7 @@ GENERATORS = ("dropin/symbols.py", "hca/sentences.py", "lock/ranks.py")
 
 
 def outputs() -> dict[Path, str]:
-    """What all generators make."""
+    """Return the texts of all generators, by path."""
     made: dict[Path, str] = {}
     for generator in GENERATORS:
         made |= runpy.run_path(str(NATIVE / generator))["outputs"]()

@@ -20,7 +20,7 @@ END = "<!-- end of traffic -->"
 
 
 def without(key: Key) -> str:
-    """What holds where the key is missing."""
+    """Return the default of a key as text."""
     if key.default is REQUIRED:
         return key.without or "needed"
     if key.without:

@@ -65,13 +65,13 @@ def device_text(device: DeviceView, path: str) -> str:
 
 
 def roce() -> dict[str, Any]:
-    """Of the device as this process has it: "udp_port" and "local_peers", or "reason"."""
+    """Return RoCE's state in this process's device: "udp_port" and "local_peers", or "reason"."""
     with verbs.open_device() as context:
         return dict((context.describe() or {}).get("roce", {}))
 
 
 def roce_text(found: dict[str, Any]) -> str:
-    """Which way peers go, here and elsewhere."""
+    """Return the text that says how peers on this host and on others are reached."""
     if "udp_port" not in found:
         rows = [
             ["other hosts", f"not reached: {found.get('reason', 'the library has no RoCE port')}"],
@@ -105,7 +105,7 @@ def as_json(
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena info`."""
+    """Run `verbena info`. Returns its exit status."""
     options = parser().parse_args(arguments)
     path, found, ways = library.find(), devices(), roce()
     try:

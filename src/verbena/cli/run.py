@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena run`: replace this process by a program that finds Verbena's device."""
+"""`verbena run`: replaces this process by a program that finds Verbena's device.
+
+verbena.cli starts main(). pair.py and env.py share its options and its checks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from verbena import capture, fault, launch
 from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
 
-# What shells say: the program was found and cannot be run; it was not found.
+# As in shells: wrong usage; the program was found and cannot be run; it was not found.
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
@@ -53,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
-    """What `verbena run` and `verbena pair` both take: arguments of launch.environment()."""
+    """Add the options that `run`, `pair` and `env` share: arguments of launch.environment()."""
     made.add_argument(
         "--shared-heap",
         action="store_true",
@@ -64,7 +67,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--log",
         metavar="LEVEL",
         choices=[level.value for level in launch.LogLevel],
-        help="what Verbena says on stderr: errors, info, counters or debug",
+        help="what Verbena prints on stderr: errors, info, counters or debug",
     )
     made.add_argument(
         "--spin",
@@ -75,8 +78,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--netdev",
         metavar="NAME",
-        help="the interface that the device stands for, as an adapter stands for one: its "
-        "addresses are the GIDs, its MTU is the port's (otherwise every interface counts)",
+        help="the interface that the device uses, as an adapter belongs to one: its "
+        "addresses are the GIDs, its MTU is the port's (default: every interface)",
     )
     made.add_argument(
         "--link-layer",
@@ -89,24 +92,24 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--pkeys",
         metavar="LIST",
         type=pkey_table,
-        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index names an entry of it "
-        "(up to 32; otherwise the default partition alone, 0xffff)",
+        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index selects an entry "
+        "of it (up to 32 entries; default: the default partition alone, 0xffff)",
     )
     made.add_argument(
         "--port",
         metavar="PORT",
         action="append",
         type=port,
-        help="once or twice, in place of --link-layer: the adapter's ports, ethernet or infiniband "
-        "with settings of their own behind it, as in ethernet,netdev=eth0 or "
+        help="a port of the adapter, given once or twice, in place of --link-layer: ethernet or "
+        "infiniband and the port's settings, as in ethernet,netdev=eth0 or "
         "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001",
     )
     made.add_argument(
         "--part-id",
         metavar="N",
         type=part_number,
-        help="the vendor_part_id that the device reports: perftest, for one, offers inline data "
-        "and the ibv_wr_* calls only to adapters that it knows (4119 is one)",
+        help="the vendor_part_id that the device reports: perftest, for example, uses inline data "
+        "and the ibv_wr_* calls only with adapters that it knows (4119 is one)",
     )
     add_packet_options(made)
 
@@ -116,7 +119,7 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
         "--fault",
         metavar="RULES",
         type=fault_rules,
-        help="harm packets on purpose, as in 'drop 1%%; delay 2ms opcode=read-response; seed 7'",
+        help="inject faults into packets, as in 'drop 1%%; delay 2ms opcode=read-response; seed 7'",
     )
     made.add_argument(
         "--capture",
@@ -126,8 +129,8 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--capture-direct",
         action="store_true",
-        help="with --capture: also what reaches a peer on this host without packets, as the "
-        "packets that it would have been",
+        help="with --capture: also requests that reach a peer on this host without packets, as the "
+        "packets that an adapter would send",
     )
     made.add_argument(
         "--capture-bytes",
@@ -138,7 +141,7 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
 
 
 def meant_by(option: str, names: list[str]) -> str:
-    """What a long option that is unknown may be meant to be, to put behind the complaint."""
+    """Return a hint for the message about an unknown option: the option that is most like it."""
     near = difflib.get_close_matches(option, [name.rstrip("=") for name in names], 1)
     return f" (is --{near[0]} meant?)" if near else ""
 
@@ -146,7 +149,8 @@ def meant_by(option: str, names: list[str]) -> str:
 def parse(
     arguments: list[str], options: argparse.ArgumentParser, names: list[str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the program's words: all from the first that is no option, untouched."""
+    """Return the options, and the program's words: all from the first that is no option,
+    unchanged."""
     try:
         _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:
@@ -225,7 +229,7 @@ def begin_capture(file: str) -> None:
 
 
 def find_program(name: str, path: str) -> Path:
-    """Where the shell would find the program. Raises ProgramError."""
+    """Return where the shell would find the program. Raises ProgramError."""
     found = shutil.which(name, path=path)
     if found:
         return Path(found)
@@ -250,10 +254,10 @@ def package_hint(name: str) -> str:
 
 
 def check(program: Path) -> None:
-    """Raises ProgramError when Verbena's libraries would not get into the program."""
+    """Raise ProgramError when the dynamic linker would not load Verbena's libraries."""
     try:
         found = obstacle(program)
-    except PermissionError:  # execute-only: nothing can be said, and the linker may still do it
+    except PermissionError:  # execute-only: it cannot be checked, and may still work
         return
     except FileNotFoundError as error:
         raise ProgramError(
@@ -274,7 +278,7 @@ def start(program: Path, words: list[str], environment: dict[str, str]) -> None:
 
 
 def warn_debugger() -> None:
-    """gdb shows what it was given: Python, which becomes the program."""
+    """Print a hint when this process runs in gdb, which then shows Python and not the program."""
     with suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text().splitlines()
         tracer = int(next(line for line in status if line.startswith("TracerPid:")).split()[1])
@@ -287,10 +291,9 @@ def warn_debugger() -> None:
 
 
 def keep_notes(words: list[str], environment: dict[str, str]) -> None:
-    """Have the program say at its end if it went over the network and never looked for a device.
+    """Have the program report at its end if it used the network and never looked for a device.
 
-    Who starts a shell to work in has not started a program, and hears nothing; neither does who
-    already runs in such a program.
+    An interactive shell is not such a program, and reports nothing.
     """
     if len(words) == 1 and Path(words[0]).name in shells():
         environment.pop(notes.VARIABLE, None)
@@ -306,7 +309,7 @@ def shells() -> set[str]:
 
 
 def environment_of(options: argparse.Namespace) -> dict[str, str]:
-    """The environment for a program that is started with these options (add_options)."""
+    """Return the environment for a program that is started with these options (add_options)."""
     return launch.environment(
         shared_heap=options.shared_heap,
         log=options.log,
@@ -324,20 +327,20 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def find_checked(name: str, environment: dict[str, str]) -> Path:
-    """The program, which Verbena's libraries get into. Raises ProgramError."""
+    """Return the program, into which Verbena's libraries can be loaded. Raises ProgramError."""
     program = find_program(name, environment["PATH"])
     check(program)
     return program
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena run`; returns only when the program could not be started."""
+    """Run `verbena run`. Returns an exit status only when the program could not be started."""
     made = parser()
     options, words = parse(arguments, made, OPTIONS)
     if not words:
         made.error("name the program to start, as in: verbena run -- ibv_devices")
     environment = environment_of(options)
-    environment.pop(launch.COMMAND, None)  # of a pair that this is part of
+    environment.pop(launch.COMMAND, None)  # set if `verbena pair` started this
     try:
         program = find_checked(words[0], environment)
         if options.capture:

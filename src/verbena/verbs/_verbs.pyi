@@ -55,16 +55,16 @@ class HasFileno(Protocol):
         """The file descriptor."""
 
 Local: TypeAlias = MR | SGE | Sequence[SGE]
-"""Local memory of a request: all of a region, or a piece or several of one."""
+"""Local memory of a request: a whole region, a piece, or several pieces."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 """The type of an array's items."""
 
 Number: TypeAlias = SupportsIndex
-"""An integer: an int, or one of NumPy's, as an address or a key that came in an array."""
+"""An integer: an int, or one of NumPy's, such as an address or a key from an array."""
 
 Bytes: TypeAlias = Buffer | NDArray[Any]
-"""What has the buffer protocol; NumPy's own types say so only from Python 3.12 on."""
+"""An object with the buffer protocol; NumPy's types declare it only from Python 3.12 on."""
 
 def library_in_front() -> str | None:
     """The path of the Verbena that ``verbena run`` put in front of every libibverbs, or None."""
@@ -523,7 +523,7 @@ class ParentDomain(PD):
 
     @property
     def parent(self) -> PD:
-        """The protection domain that it lies over."""
+        """The protection domain for which it stands."""
     @property
     def td(self) -> TD | None:
         """Its thread domain, or None."""
@@ -545,7 +545,7 @@ class SGE:
     ) -> None: ...
     @property
     def owner(self) -> MR | None:
-        """The MR that the piece is of; None if it was given by address."""
+        """The MR of the piece; None if it was given by address."""
     @property
     def addr(self) -> int:
         """Address of the first byte."""
@@ -571,15 +571,15 @@ class SendWR:
     invalidate_rkey: int
     """The key that SEND_WITH_INV or LOCAL_INV invalidates."""
     remote_addr: int
-    """The peer's address, of RDMA and atomics."""
+    """The peer's address, for RDMA and atomics."""
     rkey: int
-    """The peer's key, of RDMA and atomics."""
+    """The peer's key, for RDMA and atomics."""
     compare_add: int
     """The value compared with, or the value added."""
     swap: int
     """The value that compare-and-swap stores."""
     remote_srqn: int
-    """The number of the SRQ that the request is for, of XRC_SEND."""
+    """The number of the SRQ that a request on XRC_SEND is for."""
     def __init__(
         self,
         wr_id: int = 0,
@@ -845,7 +845,7 @@ class SRQ(Resource):
         """The XRC domain that it was made in, or None."""
     @property
     def cq(self) -> CQ | None:
-        """Of an XRC domain's: where its receives complete. Otherwise None."""
+        """The CQ of its receives, for an SRQ of an XRC domain; otherwise None."""
     @property
     def srq_num(self) -> int:
         """The number by which XRC requests name it. Raises VerbsError(EINVAL) for another kind."""
@@ -881,22 +881,22 @@ class QP(Resource):
 
     @property
     def pd(self) -> PD:
-        """Its protection domain; None of an XRC target."""
+        """Its protection domain; None for an XRC target."""
     @property
     def send_cq(self) -> CQ:
-        """Where its send requests complete; None of an XRC target."""
+        """The CQ of its send requests; None for an XRC target."""
     @property
     def recv_cq(self) -> CQ:
-        """Where its receives complete; None of an XRC target."""
+        """The CQ of its receives; None for an XRC target."""
     @property
     def srq(self) -> SRQ | None:
-        """Where it takes its receives from, if it has no receive queue of its own."""
+        """The SRQ that it uses in place of a receive queue, or None."""
     @property
     def xrcd(self) -> XRCD | None:
-        """Of an XRC target: its domain. Otherwise None."""
+        """The domain of an XRC target; None for other types."""
     @property
     def cap(self) -> QPCap:
-        """How much room its queues have."""
+        """The capacity of its queues, as QPCap."""
     @property
     def qp_num(self) -> int:
         """Its number, 24 bits."""
