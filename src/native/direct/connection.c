@@ -7,7 +7,7 @@
 #include "direct/responder.h"
 #include "direct/retry.h"
 #include "direct/service.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 #include "hca/xrc.h"
 #include "transport/receive.h"
 
@@ -276,7 +276,8 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
                     "%s{\"qp_num\":%u,\"why\":\"QP 0x%x is connected to QP 0x%x, which can "
                     "neither answer nor send",
                     between, qp->number, qp->number, vb_qp_dest(qp->shared));
-        vb_silence_say_fact(text, silence, value);
+        vb_sentence_say(text, VB_SENTENCE_SILENCE + (unsigned)silence,
+                        &(struct vb_evidence){.count = value});
         vb_text_add(text, "\"}");
         between = ",";
     }

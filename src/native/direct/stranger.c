@@ -7,7 +7,7 @@
 #include "hca/decline.h"
 #include "hca/names.h"
 #include "hca/refusal.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 
 static struct vb_stranger *at_slot(struct vb_direct *direct, uint32_t slot)
 {
@@ -132,8 +132,8 @@ void vb_direct_stranger_tell(const struct vb_qp *qp, uint32_t dest)
     evidence.addr = stranger.package;
     evidence.count = stranger.layout;
     vb_text_add(&text, "what QP 0x%x sends is lost: ", qp->number);
-    vb_silence_say(&text, &evidence);
-    vb_silence_advise(&text, &evidence);
+    vb_sentence_say(&text, VB_CHECK_OTHER_BUILD, &evidence);
+    vb_sentence_say(&text, (unsigned)VB_CHECK_OTHER_BUILD | VB_SENTENCE_ADVICE, &evidence);
     adapter->tell(line);
 }
 

@@ -17,6 +17,7 @@
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
+#include "hca/sentences.h"
 
 enum { LINES_A_SECOND = 20, TEXT = 1024 };
 

@@ -41,6 +41,22 @@ enum vb_silence {
     VB_SILENCE_PKEY, /* the P_Keys do not match: `count` has this QP's, and below the other's */
 };
 
+/* Why a datagram is lost (lost.h). */
+enum vb_lost_cause {
+    VB_LOST_QKEY,       /* `value` is the datagram's, `wanted` the receiver's */
+    VB_LOST_PKEY,       /* `value` is the datagram's, `wanted` the receiver's */
+    VB_LOST_NO_PROCESS, /* no process of the host has the number */
+    VB_LOST_UNREACHED,  /* its process does not let itself be met */
+    VB_LOST_NO_QP,
+    VB_LOST_TYPE,       /* `value` is the QP's, which is not UD */
+    VB_LOST_STATE,      /* `value` is the QP's, in which it receives nothing */
+    VB_LOST_ADDRESS,    /* no address of this host, and nothing sends packets */
+    VB_LOST_SOURCE,     /* `value` is a GID index from which no packet comes */
+    VB_LOST_NO_RECEIVE, /* counted only: overdue.h has its line */
+    VB_LOST_PORT,       /* the QP uses another port than the address leads to */
+    VB_LOST_CAUSES
+};
+
 enum vb_bind_problem {
     VB_BIND_OK = 0,
     VB_BIND_NO_WINDOW,      /* it is gone, or in another protection domain than the QP */
@@ -68,9 +84,6 @@ enum vb_flush {
 /* Keeps a copy; returns its id (never 0) for vendor_err. */
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence);
 
-/* One or two sentences about the record; 0 if it is kept no more, else the length as snprintf's. */
-int vb_evidence_text(const struct vb_view *view, uint32_t id, char *text, size_t size);
-
 /* A copy of the record; false if it is kept no more. */
 bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence *evidence);
 
@@ -80,9 +93,5 @@ bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence
  */
 bool vb_evidence_of_refusal(const struct vb_view *responder, const struct vb_evidence *refused,
                             struct vb_evidence *evidence);
-
-/* The sentences about a record; `responder` may be NULL. */
-int vb_evidence_say(const struct vb_view *view, const struct vb_evidence *evidence,
-                    const struct vb_evidence *responder, char *text, size_t size);
 
 #endif

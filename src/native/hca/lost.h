@@ -9,21 +9,7 @@
 #define VB_HCA_LOST_H
 
 #include "hca/adapter.h"
-
-enum vb_lost_cause {
-    VB_LOST_QKEY,       /* `value` is the datagram's, `wanted` the receiver's */
-    VB_LOST_PKEY,       /* `value` is the datagram's, `wanted` the receiver's */
-    VB_LOST_NO_PROCESS, /* no process of the host has the number */
-    VB_LOST_UNREACHED,  /* its process does not let itself be met */
-    VB_LOST_NO_QP,
-    VB_LOST_TYPE,       /* `value` is the QP's, which is not UD */
-    VB_LOST_STATE,      /* `value` is the QP's, in which it receives nothing */
-    VB_LOST_ADDRESS,    /* no address of this host, and nothing sends packets */
-    VB_LOST_SOURCE,     /* `value` is a GID index from which no packet comes */
-    VB_LOST_NO_RECEIVE, /* counted only: overdue.h has its line */
-    VB_LOST_PORT,       /* the QP uses another port than the address leads to */
-    VB_LOST_CAUSES
-};
+#include "hca/evidence.h"
 
 _Static_assert((int)VB_LOST_CAUSES == (int)VB_LOST_KINDS, "a count for each");
 

@@ -376,7 +376,7 @@ static bool is_credit_update(const struct vb_incoming *in)
            vb_engine_psn_add(in->bth.psn, 1) == in->endpoint->requester.una;
 }
 
-/* Kept for the request that gets no answer any more (silence.h). */
+/* Kept for the request that gets no answer any more (hca/sentences.toml). */
 static inline void note_heard(const struct vb_incoming *in)
 {
     struct vb_requester *r = &in->endpoint->requester;
