@@ -59,13 +59,13 @@ static void a_visitor_leaves_as_it_came(void)
 }
 
 /* The thread that was privileged gets in although the one that ended that has died inside. */
-static void a_dead_visitor_is_buried(void)
+static void the_lock_of_a_dead_visitor_is_freed(void)
 {
     lock = (struct vb_biased_lock){0};
     claim();
     CHECK(vb_biased_enter(&lock, INSTANCE + 1, false, NULL));
     CHECK(vb_biased_is_held_by(&lock, INSTANCE + 1));
-    vb_biased_bury(&lock, INSTANCE + 1);
+    vb_biased_free_dead(&lock, INSTANCE + 1);
     CHECK(!vb_biased_is_held(&lock));
     claim();
     CHECK(!vb_biased_is_held(&lock));
@@ -235,7 +235,7 @@ int main(void)
     }
     alarm(60); /* a hang is a failure */
     RUN(a_visitor_leaves_as_it_came);
-    RUN(a_dead_visitor_is_buried);
+    RUN(the_lock_of_a_dead_visitor_is_freed);
     RUN(visitors_and_the_usual_thread_exclude_each_other);
     RUN(threads_at_any_distance_exclude_each_other);
     RUN(a_child_is_not_its_parent);

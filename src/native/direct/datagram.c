@@ -232,7 +232,8 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->number,
-        .data = {datagram->source ? direct_datagram_header_type(datagram->source) : 0},
+        .datagram.header_type =
+            datagram->source ? direct_datagram_header_type(datagram->source) : 0,
     };
     const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;

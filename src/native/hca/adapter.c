@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The adapter of a process: its pools of indices, its contexts and their lists of objects. The host
+ * (host) and the simulated host (sim) make and destroy an adapter; the other files of this room
+ * call the rest. An adapter outlives all of its contexts.
+ */
 #include "hca/adapter.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Completion channels: creating and destroying them, writing and reading their records. Any thread
+ * writes to a channel; programs read from it by ibv_get_cq_event. A record names a CQ and its
+ * generation, so a record of a destroyed CQ is skipped.
+ */
 #include "hca/channel.h"
 
 #include <errno.h>
@@ -121,7 +126,7 @@ static bool is_readable(const struct vb_channel *channel)
     return poll(&entry, 1, 0) == 1;
 }
 
-/* False: what is left in it finds no room. */
+/* Moves the records of the pipe to `ring`. False: there is no room for the rest. */
 static bool empty_pipe(struct vb_channel *channel)
 {
     struct vb_channel_record record;
@@ -158,8 +163,9 @@ static uint64_t microseconds(void)
 enum { SPINS_IN_VAIN = 8, SKIPPED_WAITS = 16 };
 
 /*
- * Waking a sleeping core takes tens of microseconds: worth spinning for, when asked to. Where the
- * events of late have come too far apart, only every 16th wait spins, to see whether they still do.
+ * Spins before a wait sleeps, since waking a sleeping core takes tens of microseconds. Where the
+ * last SPINS_IN_VAIN spins saw no event, only every 16th wait spins, to see whether that has
+ * changed.
  */
 static void spin(struct vb_channel *channel, unsigned spin_us)
 {
@@ -216,6 +222,6 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
             *cq = found;
             return 0;
         }
-        vb_lock_release(&adapter->mutex); /* a CQ destroyed meanwhile */
+        vb_lock_release(&adapter->mutex); /* that CQ was destroyed meanwhile: the next record */
     }
 }

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Completion queues: creating, resizing and destroying them, arming them, and the producer's slow
+ * paths (a full queue, an event). Producers are the threads of this process and of peers, each
+ * under the lock CQ of the queue.
+ */
 #include "hca/cq.h"
 
 #include <errno.h>
@@ -87,7 +92,7 @@ void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t in
     end_arming(cq, armed);
 }
 
-void vb_cq_tell(struct vb_cq *cq)
+void vb_cq_write_event(struct vb_cq *cq)
 {
     const struct vb_adapter *adapter = cq->context->adapter;
     struct vb_channel *channel = cq->channel;
@@ -117,7 +122,7 @@ static void wake_own(struct vb_cq *cq)
 {
     uint32_t armed = atomic_load(&cq->shared->armed);
 
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
     end_arming(cq->shared, armed);
 }
 
@@ -360,7 +365,7 @@ static void wake_at_once(struct vb_cq *cq)
     while (vb_cq_has_entry_at(cq, from))
         ++from;
     atomic_store(&cq->shared->announced, from);
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
 }
 
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
@@ -478,5 +483,5 @@ void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder)
     if (vb_biased_is_held_by(&shared->lock, dead_holder) &&
         atomic_load(&vb_cqe_at(self, shared, shared->tail)->seq) == shared->tail + 1)
         ++shared->tail;
-    vb_biased_bury(&shared->lock, dead_holder);
+    vb_biased_free_dead(&shared->lock, dead_holder);
 }

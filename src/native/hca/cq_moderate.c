@@ -56,7 +56,7 @@ void vb_cq_release_held(struct vb_cq *cq)
             return;
     while (!atomic_compare_exchange_weak(&cq->shared->armed, &armed, VB_ARM_NONE));
     announce_all(cq);
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
 }
 
 int vb_cq_moderate(struct vb_cq *cq, uint16_t count, uint16_t microseconds)

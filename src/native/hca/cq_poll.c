@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The consumer's side of a CQ. */
+/*
+ * Polling a completion queue: taking entries, placing payloads that wait in them, and progress for
+ * requests that wait. Any thread polls, one at a time, under the lock CQ_POLL.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -132,7 +135,8 @@ static void to_wc(const struct vb_cqe *entry, uint32_t qp_num, struct ibv_wc *wc
     wc->wc_flags = entry->flags;
     wc->pkey_index = 0;
     wc->slid = 0;
-    wc->sl = entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->data[0] : 0;
+    wc->sl =
+        entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->datagram.header_type : 0;
     wc->dlid_path_bits = 0;
 }
 
@@ -146,23 +150,21 @@ static VB_COLD void tell_error(const struct vb_cq *cq)
 static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_srq *srq;
-    uint32_t target;
 
     if (entry->kind != VB_CQE_RECV_XRC)
         return false;
     srq = cq->context->adapter->srqs[entry->qp % VB_MAX_SRQ];
     if (!srq)
         return false;
-    memcpy(&target, entry->data, sizeof(target));
-    to_wc(entry, target, wc);
+    to_wc(entry, entry->xrc_target, wc);
     vb_srq_release(srq, entry->wqe);
     return true;
 }
 
 static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
 {
-    wc->slid = (uint16_t)(entry->data[2] << 8 | entry->data[3]);
-    wc->dlid_path_bits = entry->data[1];
+    wc->slid = (uint16_t)(entry->datagram.slid[0] << 8 | entry->datagram.slid[1]);
+    wc->dlid_path_bits = entry->datagram.path_bits;
 }
 
 /* False for an entry that nobody is to see. */

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The record of why calls were refused, and the sentence that is made of it. Code that refuses a
+ * call adds to it (decline.h); dropin reads it in the same thread. A context keeps the latest
+ * records, one for each thread, under the lock DECLINES.
+ */
 #include "hca/decline.h"
 
 #include <arpa/inet.h>

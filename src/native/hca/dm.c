@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Device memory (ibv_alloc_dm): allocating, copying, importing and freeing it. Several contexts may
+ * have imported one memory, which is freed with its last object.
+ */
 #include "hca/dm.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Asynchronous events: each context has a queue of them behind its async_fd. Any thread raises
+ * events; programs read and acknowledge them. An object is destroyed only when its events are
+ * acknowledged, so its destroyer waits here, under the lock CONTEXT.
+ */
 #include "hca/event.h"
 
 #include <errno.h>

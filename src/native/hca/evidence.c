@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The ring of records in the segment that say why requests failed. Any thread adds one; a reader
+ * may be another process. A record is valid while its id is unchanged, so readers copy it and look
+ * again.
+ */
 #include "hca/evidence.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory of regions that the program unmaps or protects. The host passes each change of a mapping
+ * on (memory/watch.h), in whichever thread makes it. Its holders of the lock GONE call neither
+ * malloc nor free, since the change may come from there.
+ */
 #include "hca/gone.h"
 
 #include <unistd.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The window of the region table in which regions get random entries, as a bitmap of two levels.
+ * mr.c calls it under the adapter's mutex.
+ */
 #include "hca/keys.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Datagrams that are lost by a mistake of a program: each is counted by its cause, and a line of
+ * the log names each cause once for each queue pair. Whoever drops a datagram calls this, in its
+ * own thread.
+ */
 #include "hca/lost.h"
 
 #include "hca/counters.h"
@@ -8,7 +13,7 @@
 
 #define AT(name) (offsetof(struct vb_counters, name) / sizeof(uint64_t))
 
-enum { UNCOUNTED = VB_COUNTER_COUNT }; /* it has not been under way */
+enum { UNCOUNTED = VB_COUNTER_COUNT }; /* of a cause for which nothing is sent */
 
 /* Of struct vb_counters, where the carriers' counts are shown together. */
 static const uint32_t counters[VB_LOST_CAUSES] = {

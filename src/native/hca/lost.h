@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Datagrams that are lost on this host by a mistake: a wrong Q_Key or QP number, an address that
- * leads nowhere. The sender has a success, as UD promises no more. Each is counted, and the log has
- * a line for each cause and queue pair. Called by whoever drops one: the sender's thread where
- * datagrams go directly, the packet engine where they came as packets.
+ * Datagrams that are lost by a mistake of a program: a wrong Q_Key or QP number, an address that
+ * leads nowhere. UD promises no delivery, so the sender's request succeeds. Each loss is counted,
+ * and the log has one line for each cause and queue pair. Whoever drops a datagram calls this: the
+ * sender's thread with the direct carrier, the receiver's packet engine otherwise.
  */
 #ifndef VB_HCA_LOST_H
 #define VB_HCA_LOST_H
@@ -19,13 +19,14 @@ struct vb_lost {
     uint32_t value, wanted;
 };
 
-/* A datagram of `qp`, or for it, is lost: the line, once for each cause. */
+/* A datagram of `qp`, or for it, is lost: writes the line, once for each cause. */
 void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
-/* The same, and it is counted: where there is no packet engine to count it. */
+/* The same, and counts it, for the direct carrier; a packet engine counts by itself. */
 void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
-/* How many of them were counted here under the counter at this place of struct vb_counters. */
+/* The number of losses by vb_lost_direct that belong to the counter at this place of struct
+ * vb_counters. */
 uint64_t vb_lost_counted(const struct vb_adapter *adapter, uint32_t counter);
 
 #endif

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory regions: registering, changing, importing and deregistering them, and the slow paths of
+ * the check of a key. Deregistration returns when no request of this process or a peer can use the
+ * memory.
+ */
 #include "hca/mr.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of multicast groups in the segment. attach and detach change it under the lock GROUPS;
+ * senders of any process read it without a lock and look at the group's `turn` before and after.
+ */
 #include "hca/multicast.h"
 
 #include <errno.h>

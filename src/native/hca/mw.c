@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory windows: allocating them, and binding and invalidating them by requests. The send queue
+ * carries out the requests under the queue pair's sq_lock; the lock BINDING protects the list of
+ * windows and what each is bound to.
+ */
 #include "hca/mw.h"
 
 #include <errno.h>

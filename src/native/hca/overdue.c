@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests and calls that have waited for a second: the line of the log about each, and the list
+ * that verbena_describe shows. A queue pair's wait is noted under its sq_lock and read without it,
+ * so what is shown may have ended meanwhile.
+ */
 #include "hca/overdue.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Protection domains, thread domains, parent domains and imported domains. An object that uses a
+ * domain counts as its user until it is destroyed, and a domain with users is not deallocated.
+ */
 #include "hca/pd.h"
 
 #include <errno.h>

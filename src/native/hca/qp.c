@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Queue pairs: creating and destroying them, the table that leads to them, their events. Verbs call
+ * it, and xrc.c for target queue pairs. A queue pair is in the adapter's table only while it is
+ * whole; the locks LIFETIME and ADAPTER guard the table.
+ */
 #include "hca/qp.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* modify_qp and query_qp. */
+/*
+ * modify_qp and query_qp: the check of each attribute, and what a transition does. Programs call
+ * them; the lock QP_MODIFY of the queue pair lets one thread at a time in.
+ */
 #include <errno.h>
 #include <stdlib.h>
 

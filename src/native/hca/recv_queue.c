@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The receive queue's owner side: posting, and flushing in ERR. */
+/*
+ * The owner's side of a receive queue: posting requests, and flushing them in ERR. Posters and the
+ * flush hold the lock RQ; a peer, or the packet engine, takes requests at the other end.
+ */
 #include <errno.h>
 
 #include "hca/qp.h"

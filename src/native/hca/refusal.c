@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a request that fails: its status, and its evidence with the state of the queue pair.
+ * The send queue, the direct carrier and the packet engine call it, off the fast path, under the
+ * queue pair's sq_lock.
+ */
 #include "hca/refusal.h"
 
 #include <string.h>

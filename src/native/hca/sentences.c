@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Sentences about records of evidence, from the table that sentences.py makes of sentences.toml.
+ * They are made only when somebody reads them: by a program's call, for a line of the log, or from
+ * Python.
+ */
 #include "hca/sentences.h"
 
 #include <string.h>

@@ -19,10 +19,11 @@
  * such sentence adds nothing. */
 void vb_sentence_say(struct vb_text *text, unsigned of, const struct vb_evidence *e);
 
-/* One or two sentences about the record; 0 if it is kept no more, else the length as snprintf's. */
+/* Writes the sentences about the record with this id. Returns their length as snprintf does; 0 if
+ * the record is not kept any more. */
 int vb_evidence_text(const struct vb_view *view, uint32_t id, char *text, size_t size);
 
-/* The sentences about a record; `responder` may be NULL. */
+/* Writes the sentences about a record, and what the responder's record adds, which may be NULL. */
 int vb_evidence_say(const struct vb_view *view, const struct vb_evidence *evidence,
                     const struct vb_evidence *responder, char *text, size_t size);
 

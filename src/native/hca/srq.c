@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Shared receive queues: creating, resizing and destroying them, and posting to them. Posters hold
+ * the lock SRQ_POST; who takes a request, in this process or a peer, holds the lock SRQ of the
+ * segment.
+ */
 #include "hca/srq.h"
 
 #include <errno.h>
@@ -185,7 +190,7 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     if (!error)
         error = fill_free_list(made, count);
     if (!error && xrcd && xrcd->fd >= 0)
-        error = vb_xrc_open_door(made);
+        error = vb_xrc_open_proxy(made);
     if (error) {
         vb_adapter_return_index(adapter, &adapter->srq_pool, made->index);
         free_parts(made);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Text that is added piece by piece to a buffer of the caller's. What does not fit is counted and
+ * left out, as snprintf does.
+ */
 #include "hca/text.h"
 
 #include <stdarg.h>

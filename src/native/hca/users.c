@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Why an object cannot be destroyed yet: how many objects use it, and the number of the first. The
+ * destroying calls of this room ask for the sentence.
+ */
 #include "hca/users.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Threads that wait in a call for events that cannot come, because no CQ of their channel is armed.
+ * A thread is in the adapter's list while it waits; the host's timer calls vb_vigils_look, which
+ * writes a line of the log after a second.
+ */
 #include "hca/vigil.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * XRC: domains, target queue pairs with their handles, and the shared receive queues that a request
+ * names. Requests of other processes reach an SRQ through its proxy, an internal target queue pair.
+ * An XRC SRQ exists while the lock XRC is held.
+ */
 #include "hca/xrc.h"
 
 #include <errno.h>
@@ -108,7 +113,7 @@ void vb_xrc_follow(struct vb_qp *qp)
     qp->pd = srq ? srq->pd : NULL;
 }
 
-/* Who polls the SRQ's CQ makes progress for packets that come for it. */
+/* Lets polls of the SRQ's CQ make progress for packets. */
 static void count_poller(struct vb_srq *srq)
 {
     if (!atomic_load(&srq->polls_port) && !atomic_exchange(&srq->polls_port, true))
@@ -121,14 +126,14 @@ enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
 
     if (VB_UNLIKELY(check))
         return check;
-    vb_xrc_follow(qp); /* who withdraws the SRQ waits for the engine's lock */
+    vb_xrc_follow(qp); /* vb_xrc_withdraw_srq waits for the engine's lock */
     if (VB_UNLIKELY(!qp->srq))
         return VB_CHECK_XRC_SRQ;
     count_poller(qp->srq);
     return VB_CHECK_OK;
 }
 
-/* ---- target QPs as such, and those that are doors ---- */
+/* ---- target QPs, and those that are proxies ---- */
 
 static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
 {
@@ -166,61 +171,61 @@ static int make_real(struct vb_adapter *adapter, const struct vb_xrcd *xrcd, str
     return 0;
 }
 
-enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
-                               struct vb_qp_shared **door)
+enum vb_check vb_xrc_find_proxy(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
+                                struct vb_qp_shared **proxy)
 {
     const struct vb_srq_shared *srq = xrc_find(view, srq_num);
     struct vb_qp_shared *found;
 
-    if (!srq || !srq->door)
+    if (!srq || !srq->proxy)
         return VB_CHECK_XRC_SRQ;
     if (srq->xrcd != domain)
         return VB_CHECK_XRC_DOMAIN;
-    *door = found = vb_view_qp(view, srq->door - 1);
+    *proxy = found = vb_view_qp(view, srq->proxy - 1);
     if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
         found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
         return VB_CHECK_XRC_SRQ; /* it has just gone */
     return VB_CHECK_OK;
 }
 
-void vb_xrc_lend_door(struct vb_qp_shared *door, const struct vb_qp_shared *target)
+void vb_xrc_set_proxy(struct vb_qp_shared *proxy, const struct vb_qp_shared *target)
 {
-    door->access = target->access;
-    door->min_rnr_timer = target->min_rnr_timer;
-    door->max_dest_rd_atomic = target->max_dest_rd_atomic;
-    atomic_store(&door->failed, 0);
+    proxy->access = target->access;
+    proxy->min_rnr_timer = target->min_rnr_timer;
+    proxy->max_dest_rd_atomic = target->max_dest_rd_atomic;
+    atomic_store(&proxy->failed, 0);
 }
 
-int vb_xrc_open_door(struct vb_srq *srq)
+int vb_xrc_open_proxy(struct vb_srq *srq)
 {
     struct vb_qp_shared *shared;
-    int error = make_real(srq->context->adapter, srq->xrcd, &srq->door);
+    int error = make_real(srq->context->adapter, srq->xrcd, &srq->proxy);
 
     if (error)
         return error;
-    srq->door->target->is_door = true;
-    shared = srq->door->shared;
+    srq->proxy->target->is_proxy = true;
+    shared = srq->proxy->shared;
     shared->pd = srq->pd->number;
     shared->recv_cq = srq->cq->index;
     shared->srq = (uint16_t)(srq->index + 1);
     shared->srq_life = atomic_load(&srq->shared->life);
-    vb_qp_set_live(srq->door, true);
+    vb_qp_set_live(srq->proxy, true);
     atomic_store(&shared->state, IBV_QPS_RTR);
-    srq->shared->door = srq->door->index + 1;
+    srq->shared->proxy = srq->proxy->index + 1;
     return 0;
 }
 
-/* Nobody comes through it any more: the SRQ's number is gone. */
-static void close_door(struct vb_srq *srq)
+/* After the SRQ's number was withdrawn, so that no sender finds the proxy any more. */
+static void close_proxy(struct vb_srq *srq)
 {
     struct vb_xrc_target *target;
 
-    if (!srq->door)
+    if (!srq->proxy)
         return;
-    target = srq->door->target;
-    vb_qp_unmake(srq->door);
+    target = srq->proxy->target;
+    vb_qp_unmake(srq->proxy);
     free_target(target);
-    srq->door = NULL;
+    srq->proxy = NULL;
 }
 
 void vb_xrc_withdraw_srq(struct vb_srq *srq)
@@ -235,7 +240,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
             vb_qp_carrier(adapter->qps[i])->settle(adapter->qps[i]);
     vb_lock_release(&adapter->lifetime);
-    close_door(srq);
+    close_proxy(srq);
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);
@@ -306,7 +311,7 @@ static void free_handle(struct vb_qp *handle)
     vb_object_free(&handle->object, handle);
 }
 
-static void stand_for(struct vb_qp *handle, struct vb_qp *real)
+static void attach_handle(struct vb_qp *handle, struct vb_qp *real)
 {
     handle->real = real;
     handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
@@ -334,13 +339,13 @@ int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_e
     vb_lock_take(&adapter->mutex);
     link_handle(made->real, made);
     vb_lock_release(&adapter->mutex);
-    stand_for(made, made->real);
+    attach_handle(made, made->real);
     *handle = made;
     return 0;
 }
 
-/* Under adapter->mutex. */
-/* `context`: whose call it is. */
+/* Finds the QP that a handle is to be opened for. `context` is that of the call. Under
+ * adapter->mutex. */
 static int find_real(struct vb_context *context, const struct vb_xrcd *xrcd, uint32_t qp_num,
                      struct vb_qp **real)
 {
@@ -387,7 +392,7 @@ int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *at
         free_handle(made);
         return error;
     }
-    stand_for(made, real);
+    attach_handle(made, real);
     *handle = made;
     return 0;
 }

@@ -76,7 +76,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
         .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
         .byte_len = VB_GRH + in->length,
         .extra = source_qp,
-        .data = {hca_datagram_header_type(in->arrival)},
+        .datagram.header_type = hca_datagram_header_type(in->arrival),
     };
 
     if (!vb_engine_receive_take(qp, &taken)) {
